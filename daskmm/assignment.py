@@ -1,0 +1,150 @@
+"""Rows of a table served by given centres: labels, distances and cost."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.blocks import RowBlocks, float_dtype, lazy_blocks, memory_blocks
+from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.rows import Coordinates, tile_rows, tiles
+from daskmm.passes import Passes, Position, one_blas_thread, run_on_threads
+from daskmm.stats import CenterState
+from daskmm.survey import check_finite
+
+FloatArray = NDArray[np.float64]
+TileKernel = Callable[[FloatArray], NDArray]
+
+
+def nearest_center(distances: FloatArray) -> NDArray[np.int32]:
+    """Index of the nearest centre per row, the first when tied."""
+    return distances.argmin(axis=1).astype(np.int32)
+
+
+def blockwise(
+    rows: NDArray,
+    position: Position,
+    coordinates: Coordinates,
+    state: CenterState,
+    finish: TileKernel,
+    out: NDArray,
+) -> NDArray:
+    """Fill `out` with what `finish` makes of each tile's distances to the centres.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite, naming block and row.
+    """
+    k, p = state.centers.shape
+    for tile in tiles(len(rows), tile_rows(p, k)):
+        z = coordinates.to_model(rows[tile])
+        check_finite(z, position, tile.start)
+        out[tile] = finish(squared_distances(z, state.centers, state.feature_weights))
+    return out
+
+
+def labels_of(
+    rows: NDArray, position: Position, coordinates: Coordinates, state: CenterState
+) -> NDArray[np.int32]:
+    """Labels of one block."""
+    out = np.empty(len(rows), dtype=np.int32)
+    return blockwise(rows, position, coordinates, state, nearest_center, out)
+
+
+def distances_of(
+    rows: NDArray, position: Position, coordinates: Coordinates, state: CenterState
+) -> NDArray:
+    """Unsquared distances of one block, in the floating dtype that stands for its own."""
+    out = np.empty((len(rows), len(state.centers)), dtype=float_dtype(rows.dtype))
+    return blockwise(rows, position, coordinates, state, np.sqrt, out)
+
+
+def map_rows(
+    kernel: Callable[..., NDArray], X: NDArray | da.Array, *shared: Any, columns: int | None = None
+) -> NDArray | da.Array:
+    """``kernel(rows, position, *shared)`` of every block, side by side.
+
+    Parameters
+    ----------
+    kernel : callable
+        `labels_of` or `distances_of`.
+    X : ndarray, or dask array of whole rows
+    *shared
+        The same for every block.
+    columns : int, optional
+        Columns of the result; one-dimensional when absent.
+
+    Returns
+    -------
+    ndarray, or dask array that computes nothing until asked
+    """
+    if isinstance(X, da.Array):
+        dtype = np.dtype(np.int32) if columns is None else float_dtype(X.dtype)
+        return _map_lazy(kernel, X, shared, columns, dtype)
+    blocks = memory_blocks(X, None)
+    positions = map(Position, range(len(blocks.parts)), blocks.starts)
+    jobs = [
+        functools.partial(kernel, part, position, *shared)
+        for part, position in zip(blocks.parts, positions, strict=True)
+    ]
+    with one_blas_thread(len(jobs) > 1):
+        return np.concatenate(run_on_threads(jobs))
+
+
+def _map_lazy(
+    kernel: Callable[..., NDArray],
+    X: da.Array,
+    shared: tuple[Any, ...],
+    columns: int | None,
+    dtype: np.dtype,
+) -> da.Array:
+    counts = np.asarray(X.chunks[0], dtype=float)
+    known = not np.isnan(counts).any()
+    starts = tuple(np.cumsum((0, *X.chunks[0]))[:-1].tolist()) if known else (0,) * len(counts)
+    shape: dict[str, Any] = (
+        {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
+        if columns is None
+        else {"chunks": (X.chunks[0], (columns,)), "meta": np.empty((0, 0), dtype=dtype)}
+    )
+    return X.map_blocks(_at_block, kernel=kernel, starts=starts, shared=shared, dtype=dtype, **shape)
+
+
+def _at_block(
+    rows: Any,
+    kernel: Callable[..., NDArray],
+    starts: tuple[int, ...],
+    shared: tuple[Any, ...],
+    block_id: tuple[int, ...],
+) -> NDArray:
+    block = block_id[0]
+    return kernel(np.asarray(rows), Position(block, starts[block]), *shared)
+
+
+def blocks_of(X: NDArray | da.Array, sample_weight: Any) -> RowBlocks:
+    """Row blocks of a table that is in memory or lazy."""
+    if isinstance(X, da.Array):
+        return lazy_blocks(X, sample_weight)
+    return memory_blocks(X, sample_weight)
+
+
+def cost(passes: Passes, coordinates: Coordinates, state: CenterState) -> float:
+    """Σ_i v_i min_j d_ij by one pass."""
+    return float(passes.reduce(_block_cost, coordinates, state))
+
+
+def _block_cost(
+    rows: NDArray,
+    weights: NDArray | None,
+    position: Position,
+    coordinates: Coordinates,
+    state: CenterState,
+) -> float:
+    smallest = np.empty(len(rows))
+    blockwise(rows, position, coordinates, state, lambda d: d.min(axis=1), smallest)
+    return float(smallest.sum() if weights is None else weights @ smallest)

@@ -1,0 +1,344 @@
+"""What all centre-based estimators share: input, the fit, assignment, saving."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from abc import abstractmethod
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import dask
+import dask.array as da
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm import persistence, planning
+from daskmm.assignment import blocks_of, cost, distances_of, labels_of, map_rows
+from daskmm.cluster._input import read_table, read_weights
+from daskmm.mm import IterationRecord, Model, Outcome, Schedule, minimize
+from daskmm.numerics.rows import Coordinates
+from daskmm.passes import Passes
+from daskmm.planning import Plan
+from daskmm.seeding import starting_centers
+from daskmm.stats import CenterState
+from daskmm.survey import Survey, first_pass
+from daskmm.updates import PowerUpdate, coincident_centers
+
+logger = logging.getLogger("daskmm")
+
+# Starts advanced together where the data are in memory; one where each iteration reads a disk.
+STARTS_IN_MEMORY = 8
+
+
+class CenterClusterer(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+):
+    """Base of the estimators whose clusters are centres.
+
+    A subclass says what its schedule is and, where it is not power k-means', its update.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "init": [StrOptions({"k-means++", "k-means||", "random"}), "array-like"],
+        "n_init": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "random_state": ["random_state"],
+        "standardize": ["boolean"],
+        "empty_cluster": [StrOptions({"farthest"})],
+        "verbose": ["verbose"],
+        "callbacks": [list, tuple, None],
+    }
+
+    n_clusters: int
+    init: str | ArrayLike
+    n_init: int | str
+    max_iter: int
+    tol: float
+    random_state: Any
+    standardize: bool
+    verbose: int
+    callbacks: Any
+
+    cluster_centers_: NDArray[np.float64]
+    labels_: Any
+    inertia_: float
+    objective_history_: NDArray[np.float64]
+    history_: list[IterationRecord]
+    n_iter_: int
+    n_passes_: int
+    s_: float
+    mean_: NDArray[np.float64]
+    scale_: NDArray[np.float64]
+    n_features_in_: int
+
+    @abstractmethod
+    def _schedule(self, survey: Survey) -> Schedule:
+        """How the power falls on these data."""
+
+    @abstractmethod
+    def _longest_schedule(self, n_features: int) -> Schedule:
+        """Schedule of the worst case, for plans made before any data are read."""
+
+    def _model(self, survey: Survey) -> Model:
+        """Update and penalty; power k-means' unless overridden."""
+        return PowerUpdate()
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Cluster the rows of `X`.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Data in memory are clustered by threads of this process. Dask and zarr data are
+            streamed through the active dask scheduler, each block loaded once per pass.
+        y : ignored
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Weights, not negative; chunked in any way. An integer weight counts like as many
+            copies of the row.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data cannot be used; where values are at fault, with the block
+            and row at which they stand.
+        """
+        began = time.perf_counter()
+        self._validate_params()
+        table = read_table(self, X, reset=True)
+        init = self._checked_init()
+        passes = Passes(blocks_of(table, read_weights(sample_weight, table)))
+        rng = check_random_state(self.random_state)
+        n_starts = self._n_starts(passes.blocks.lazy)
+        seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + n_starts)
+        survey = first_pass(passes, self.n_clusters, bool(self.standardize), int(seed))
+        if isinstance(init, str):
+            starts = starting_centers(init, passes, survey, self.n_clusters, np.asarray(seeds))
+        else:
+            starts = [survey.coordinates.to_model(init)]
+        outcome = minimize(
+            passes,
+            self._model(survey),
+            survey.coordinates,
+            survey.weight,
+            starts,
+            self._schedule(survey),
+            [*self._verbosity(), *(self.callbacks or ())],
+            began,
+        )
+        self._store(outcome, survey)
+        self._label(table, passes)
+        self.n_passes_ = passes.n_passes
+        self._warn(outcome)
+        return self
+
+    def _n_starts(self, lazy: bool) -> int:
+        if not isinstance(self.init, str):
+            return 1
+        if self.n_init == "auto":
+            return 1 if lazy else STARTS_IN_MEMORY
+        return int(self.n_init)
+
+    def _checked_init(self) -> str | NDArray[np.float64]:
+        """The name of a method, or given centres, which must fit the data and n_clusters."""
+        if isinstance(self.init, str):
+            return self.init
+        try:
+            centers = np.asarray(self.init, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"init must be an array of numbers: {error}") from error
+        expected = (self.n_clusters, self.n_features_in_)
+        if centers.shape != expected:
+            raise ValueError(
+                f"init has shape {centers.shape}; with n_clusters={self.n_clusters} and "
+                f"{self.n_features_in_} features it must be {expected}."
+            )
+        if not np.isfinite(centers).all():
+            raise ValueError("init contains NaN or infinity.")
+        return centers
+
+    def _verbosity(self) -> list[Any]:
+        """A callback that logs each iteration at INFO level when `verbose` is set."""
+        if not self.verbose:
+            return []
+        if not logger.hasHandlers():
+            logger.addHandler(logging.StreamHandler())
+        logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+        return [lambda record: logger.info("%s", record)]
+
+    def _store(self, outcome: Outcome, survey: Survey) -> None:
+        state = outcome.run.state
+        self.mean_ = survey.coordinates.mean
+        self.scale_ = survey.coordinates.scale
+        self.cluster_centers_ = survey.coordinates.to_input(state.centers)
+        self.inertia_ = outcome.inertia
+        self.history_ = outcome.run.history
+        self.objective_history_ = np.array([record.objective for record in self.history_])
+        self.n_iter_ = outcome.n_iter
+        self.s_ = state.s
+        self._n_features_out = len(self.cluster_centers_)
+
+    def _label(self, table: NDArray | da.Array, passes: Passes) -> None:
+        """Labels of the training rows: by one more pass in memory, lazily otherwise."""
+        if isinstance(table, da.Array):
+            rows = passes.blocks.rows
+            assert rows is not None
+            chunks = (rows, (table.shape[1],))
+            table = da.Array(table.dask, table.name, chunks, meta=table._meta)
+        else:
+            passes.n_passes += 1
+        self.labels_ = map_rows(labels_of, table, *self._fitted_state())
+
+    def _warn(self, outcome: Outcome) -> None:
+        occupied = int(np.count_nonzero(outcome.cluster_weights))
+        if occupied < self.n_clusters:
+            warnings.warn(
+                f"Number of distinct clusters ({occupied}) found smaller than n_clusters "
+                f"({self.n_clusters}): the data may have too few distinct rows.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        state = outcome.run.state
+        yardstick = outcome.inertia / outcome.cluster_weights.sum()
+        same = coincident_centers(state.centers, state.feature_weights, yardstick)
+        if same:
+            warnings.warn(
+                f"{same} of {self.n_clusters} centres coincide with another one. Annealing that "
+                "begins too hot ends so: try s0='auto' or a lower s0, more max_iter, or "
+                "polish=True.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        if not outcome.run.converged and self.tol > 0:
+            warnings.warn(
+                f"Not converged in max_iter={self.max_iter} iterations: the last was at power "
+                f"{self.s_:.3g}. Raise max_iter or eta.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _fitted_state(self) -> tuple[Coordinates, CenterState]:
+        """What assignment needs, from public attributes alone."""
+        check_is_fitted(self)
+        coordinates = Coordinates(self.mean_, self.scale_)
+        weights = getattr(self, "feature_weights_", None)
+        centers = coordinates.to_model(self.cluster_centers_)
+        return coordinates, CenterState(centers, -np.inf, weights)
+
+    def predict(self, X: Any) -> Any:
+        """Index of the nearest centre, in the model's distance.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray or dask Array of int32, of shape (n_samples,)
+            Lazy for dask and zarr input.
+        """
+        state = self._fitted_state()
+        return map_rows(labels_of, read_table(self, X, reset=False), *state)
+
+    def transform(self, X: Any) -> Any:
+        """Unsquared distances to the centres, in the model's distance and scale.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray or dask Array of shape (n_samples, n_clusters)
+            float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
+            for dask and zarr input.
+        """
+        state = self._fitted_state()
+        table = read_table(self, X, reset=False)
+        return map_rows(distances_of, table, *state, columns=len(self.cluster_centers_))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Minus the sum of the distances to the nearest centres, the negative of `inertia_`.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        y : ignored
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        state = self._fitted_state()
+        table = read_table(self, X, reset=False)
+        passes = Passes(blocks_of(table, read_weights(sample_weight, table)))
+        return -cost(passes, *state)
+
+    def plan(self, X: Any) -> Plan:
+        """What a fit to `X` will cost. Reads no data.
+
+        Parameters
+        ----------
+        X : as in `fit`
+
+        Returns
+        -------
+        Plan
+        """
+        self._validate_params()
+        table = read_table(type(self)(**self.get_params()), X, reset=True)
+        blocks = blocks_of(table, None)
+        return planning.plan(
+            blocks,
+            self.n_clusters,
+            self._n_starts(blocks.lazy),
+            self._longest_schedule(blocks.n_features),
+            seeding_passes=planning.SEEDING_PASSES if _is(self.init, "k-means||") else 0,
+        )
+
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the fitted model as a zarr group, to be read by `daskmm.load`.
+
+        Parameters
+        ----------
+        path : str or Path
+        overwrite : bool
+            Whether a model that is there already may be replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If the path exists, unless `overwrite` is set and it holds a model.
+        """
+        check_is_fitted(self)
+        persistence.save(self, path, overwrite)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without lazy labels, whose graph would carry the data."""
+        state = dict(super().__getstate__())
+        if dask.is_dask_collection(state.get("labels_")):
+            del state["labels_"]
+        return state
+
+
+def _is(value: Any, name: str) -> bool:
+    return isinstance(value, str) and value == name

@@ -1,0 +1,154 @@
+"""Entropy-weighted power k-means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from daskmm.cluster.power import AnnealedClusterer
+from daskmm.mm import IterationRecord, Model, Outcome
+from daskmm.survey import Survey
+from daskmm.updates import EntropyUpdate
+
+# lam="auto": this share of the mean feature variance.
+AUTO_LAM = 0.5
+
+
+class EntropyPowerKMeans(AnnealedClusterer):
+    """Entropy-weighted power k-means: learns which features make the clusters.
+
+    Minimises, while s falls,
+
+        f(Θ, w) = (1/n) Σ_i M_s(‖x_i − θ_1‖²_w, …, ‖x_i − θ_k‖²_w) + λ Σ_l w_l log w_l
+
+    over centres and over weights w ≥ 0 that sum to 1, ‖·‖²_w being Σ_l w_l (·)_l². λ is counted
+    per unit of sample weight, so it does not depend on the number of rows; the paper's λ is
+    n times this one.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    lam : float or "auto"
+        λ > 0. Small values concentrate the weight on few features, large ones keep it even.
+        "auto" is half the mean variance of the features (in the model's scale).
+    init : {"k-means++", "k-means||", "random"} or array of shape (n_clusters, n_features)
+        Greedy k-means++ on a sample drawn in the first pass; scalable k-means++ by six passes of
+        its own; rows of that sample; or centres in the input's units.
+    n_init : int or "auto"
+        Starts, advanced together by the same reading of the data; "auto" is 8 for data in
+        memory and 1 for data that are streamed. An `init` array is one start.
+    s0 : float or "auto"
+        First power, negative; "auto" as in `PowerKMeans`.
+    eta : float, default=1.05
+        Factor by which the power grows in size; 1 keeps it.
+    anneal_every : int, default=1
+        Iterations per value of the power.
+    polish : bool, default=True
+        End with hard steps (s = −∞) of centres and weights.
+    max_iter : int, default=300
+        Iterations over the data, polish included.
+    tol : float, default=1e-4
+        As in `PowerKMeans`.
+    random_state : int, RandomState or None
+    standardize : bool, default=True
+        Divide each feature by its population standard deviation, inside the block kernel: the
+        penalty presumes comparable scales. Centres are reported in the input's units. Turn it
+        off where low variance is what tells a feature that matters.
+    empty_cluster : {"farthest"}
+        A cluster that no row is nearest to in a hard step moves to a row that is served worst.
+    verbose : int, default=0
+        Log each iteration (logger "daskmm", level INFO).
+    callbacks : list of callable, optional
+        Called once per iteration with a read-only `daskmm.mm.IterationRecord`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
+        In the input's units.
+    feature_weights_ : ndarray of shape (n_features,), float64
+        w; they sum to 1, and are 0 for constant features.
+    lam_ : float
+        The λ that was used.
+    labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
+        Dropped when a model of lazy data is pickled or saved.
+    inertia_ : float
+        Sum of the weighted squared distances to the nearest centre, in the model's scale.
+    objective_history_ : ndarray of shape (iterations,)
+        f at the state with which each iteration began, at its s.
+    history_ : list of IterationRecord
+    n_iter_ : int
+        Iterations over the data.
+    n_passes_ : int
+        Sweeps over the data, each loading every block once; first pass and scoring included.
+    s_ : float
+        The last power; −∞ after polishing.
+    mean_, scale_ : ndarray of shape (n_features,)
+        Distances are measured between (x − mean_) / scale_; scale_ is 1 unless standardised.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        For DataFrames.
+
+    References
+    ----------
+    Chakraborty, Paul, Das & Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020,
+    Algorithm 1.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **AnnealedClusterer._parameter_constraints,
+        "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+    }
+
+    feature_weights_: NDArray[np.float64]
+    lam_: float
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        lam: float | str = "auto",
+        init: str | ArrayLike = "k-means++",
+        n_init: int | str = "auto",
+        s0: float | str = "auto",
+        eta: float = 1.05,
+        anneal_every: int = 1,
+        polish: bool = True,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        standardize: bool = True,
+        empty_cluster: str = "farthest",
+        verbose: int = 0,
+        callbacks: list[Callable[[IterationRecord], object]] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.lam = lam
+        self.init = init
+        self.n_init = n_init
+        self.s0 = s0
+        self.eta = eta
+        self.anneal_every = anneal_every
+        self.polish = polish
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.standardize = standardize
+        self.empty_cluster = empty_cluster
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    def _model(self, survey: Survey) -> Model:
+        lam = self.lam
+        self.lam_ = AUTO_LAM * survey.mean_variance if isinstance(lam, str) else float(lam)
+        return EntropyUpdate(self.lam_, survey.varying)
+
+    def _store(self, outcome: Outcome, survey: Survey) -> None:
+        super()._store(outcome, survey)
+        weights = outcome.run.state.feature_weights
+        assert weights is not None
+        self.feature_weights_ = weights

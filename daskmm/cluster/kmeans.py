@@ -1,0 +1,108 @@
+"""Lloyd's k-means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from daskmm.cluster._base import CenterClusterer
+from daskmm.mm import IterationRecord, Schedule
+from daskmm.survey import Survey
+
+
+class KMeans(CenterClusterer):
+    """k-means by Lloyd's algorithm, the s = −∞ member of the power k-means family.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    init : {"k-means++", "k-means||", "random"} or array of shape (n_clusters, n_features)
+        Greedy k-means++ on a sample drawn in the first pass; scalable k-means++ by six passes of
+        its own; rows of that sample; or centres in the input's units.
+    n_init : int or "auto"
+        Starts, advanced together by the same reading of the data; "auto" is 8 for data in
+        memory and 1 for data that are streamed. An `init` array is one start.
+    max_iter : int, default=300
+        Iterations over the data.
+    tol : float, default=1e-4
+        Convergence when the objective changes by less than this share, three times in a row.
+    random_state : int, RandomState or None
+    standardize : bool, default=False
+        Divide each feature by its population standard deviation, inside the block kernel;
+        centres are reported in the input's units.
+    empty_cluster : {"farthest"}
+        A cluster that no row is nearest to moves to a row that is served worst.
+    verbose : int, default=0
+        Log each iteration (logger "daskmm", level INFO).
+    callbacks : list of callable, optional
+        Called once per iteration with a read-only `daskmm.mm.IterationRecord`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
+        In the input's units.
+    labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
+        Dropped when a model of lazy data is pickled or saved.
+    inertia_ : float
+        Sum of the squared distances to the nearest centre, in the model's scale.
+    objective_history_ : ndarray of shape (iterations,)
+        Objective per unit of sample weight at the state with which each iteration began.
+    history_ : list of IterationRecord
+    n_iter_ : int
+        Iterations over the data.
+    n_passes_ : int
+        Sweeps over the data, each loading every block once; first pass and scoring included.
+    s_ : float
+        The last power, −∞.
+    mean_, scale_ : ndarray of shape (n_features,)
+        Distances are measured between (x − mean_) / scale_; scale_ is 1 unless standardised.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        For DataFrames.
+
+    References
+    ----------
+    Lloyd, "Least squares quantization in PCM", IEEE Trans. Inf. Theory 28, 1982.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskmm import KMeans
+    >>> X = np.array([[0.0], [1.0], [10.0], [11.0]])
+    >>> np.sort(KMeans(n_clusters=2, random_state=0).fit(X).cluster_centers_.ravel())
+    array([ 0.5, 10.5])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: str | ArrayLike = "k-means++",
+        n_init: int | str = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        standardize: bool = False,
+        empty_cluster: str = "farthest",
+        verbose: int = 0,
+        callbacks: list[Callable[[IterationRecord], object]] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.standardize = standardize
+        self.empty_cluster = empty_cluster
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    def _schedule(self, survey: Survey) -> Schedule:
+        return self._longest_schedule(len(survey.variance))
+
+    def _longest_schedule(self, n_features: int) -> Schedule:
+        return Schedule(-np.inf, max_iter=self.max_iter, tol=self.tol)

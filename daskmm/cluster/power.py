@@ -1,0 +1,164 @@
+"""Power k-means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+from numpy.typing import ArrayLike
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from daskmm.cluster._base import CenterClusterer
+from daskmm.mm import IterationRecord, Schedule
+from daskmm.survey import Survey
+
+# s0="auto": the first power is this multiple of the critical one, and at most −1.
+CRITICAL_MULTIPLE = 1.25
+HARMONIC = -1.0
+
+
+class AnnealedClusterer(CenterClusterer):
+    """Base of the estimators that begin at a finite power."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **CenterClusterer._parameter_constraints,
+        "s0": [StrOptions({"auto"}), Interval(Real, None, 0, closed="neither")],
+        "eta": [Interval(Real, 1, None, closed="left")],
+        "anneal_every": [Interval(Integral, 1, None, closed="left")],
+        "polish": ["boolean"],
+    }
+
+    s0: float | str
+    eta: float
+    anneal_every: int
+    polish: bool
+
+    def _schedule(self, survey: Survey) -> Schedule:
+        return self._schedule_past(survey.critical_power)
+
+    def _longest_schedule(self, n_features: int) -> Schedule:
+        # Rows without any direction have the lowest critical power.
+        return self._schedule_past(1.0 - n_features / 2.0)
+
+    def _schedule_past(self, critical_power: float) -> Schedule:
+        s0 = self.s0
+        if isinstance(s0, str):
+            s0 = min(HARMONIC, CRITICAL_MULTIPLE * critical_power)
+        return Schedule(
+            float(s0),
+            float(self.eta),
+            self.anneal_every,
+            bool(self.polish),
+            self.max_iter,
+            self.tol,
+            critical_power,
+        )
+
+
+class PowerKMeans(AnnealedClusterer):
+    """Power k-means: anneal from a smooth power-mean objective to that of k-means.
+
+    The objective Σ_i M_s(‖x_i − θ_1‖², …, ‖x_i − θ_k‖²) has fewer local minima the nearer the
+    power s is to 0, and becomes that of k-means as s → −∞. k-harmonic means is
+    ``PowerKMeans(s0=-1, eta=1, polish=False)``. The algorithm as it is printed, for exactly T
+    iterations, is ``PowerKMeans(s0=-1, tol=0, polish=False, max_iter=T)``.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    init : {"k-means++", "k-means||", "random"} or array of shape (n_clusters, n_features)
+        Greedy k-means++ on a sample drawn in the first pass; scalable k-means++ by six passes of
+        its own; rows of that sample; or centres in the input's units.
+    n_init : int or "auto"
+        Starts, advanced together by the same reading of the data; "auto" is 8 for data in
+        memory and 1 for data that are streamed. An `init` array is one start.
+    s0 : float or "auto"
+        First power, negative. "auto" is just past the power above which all centres fall onto
+        the mean: min(−1, 1.25·s_crit), s_crit = 1 − 1/(2 λ_max(E[uuᵀ])) with u the directions of
+        the rows from their mean.
+    eta : float, default=1.05
+        Factor by which the power grows in size; 1 keeps it.
+    anneal_every : int, default=1
+        Iterations per value of the power.
+    polish : bool, default=True
+        End with Lloyd steps (s = −∞).
+    max_iter : int, default=300
+        Iterations over the data, polish included.
+    tol : float, default=1e-4
+        Convergence when the k-means objective changes by less than this share, three times in a
+        row, memberships being nearly hard; with tol=0 and polish=False exactly `max_iter`
+        iterations are run.
+    random_state : int, RandomState or None
+    standardize : bool, default=False
+        Divide each feature by its population standard deviation, inside the block kernel;
+        centres are reported in the input's units.
+    empty_cluster : {"farthest"}
+        A cluster that no row is nearest to in a Lloyd step moves to a row that is served worst.
+    verbose : int, default=0
+        Log each iteration (logger "daskmm", level INFO).
+    callbacks : list of callable, optional
+        Called once per iteration with a read-only `daskmm.mm.IterationRecord`.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
+        In the input's units.
+    labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
+        Dropped when a model of lazy data is pickled or saved.
+    inertia_ : float
+        Sum of the squared distances to the nearest centre, in the model's scale.
+    objective_history_ : ndarray of shape (iterations,)
+        Objective f_s per unit of sample weight at the state with which each iteration began, at
+        its s.
+    history_ : list of IterationRecord
+    n_iter_ : int
+        Iterations over the data.
+    n_passes_ : int
+        Sweeps over the data, each loading every block once; first pass and scoring included.
+    s_ : float
+        The last power; −∞ after polishing.
+    mean_, scale_ : ndarray of shape (n_features,)
+        Distances are measured between (x − mean_) / scale_; scale_ is 1 unless standardised.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        For DataFrames.
+
+    References
+    ----------
+    Xu & Lange, "Power k-Means Clustering", ICML 2019, Algorithm 1.
+    Zhang, Hsu & Dayal, "K-Harmonic Means", 1999.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: str | ArrayLike = "k-means++",
+        n_init: int | str = "auto",
+        s0: float | str = "auto",
+        eta: float = 1.05,
+        anneal_every: int = 1,
+        polish: bool = True,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        standardize: bool = False,
+        empty_cluster: str = "farthest",
+        verbose: int = 0,
+        callbacks: list[Callable[[IterationRecord], object]] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.n_init = n_init
+        self.s0 = s0
+        self.eta = eta
+        self.anneal_every = anneal_every
+        self.polish = polish
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.standardize = standardize
+        self.empty_cluster = empty_cluster
+        self.verbose = verbose
+        self.callbacks = callbacks

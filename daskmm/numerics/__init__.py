@@ -1,0 +1,1 @@
+"""Pure numerics on one block of rows: numpy only, no dask, no state."""

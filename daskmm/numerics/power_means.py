@@ -1,0 +1,94 @@
+"""Power means of distances and their derivatives, the weights of the MM step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Two centres whose distances to a row differ by less than this (relative) are tied for it.
+TIE = 1e-6
+
+
+class PowerMeans(NamedTuple):
+    """What one state of the annealing says about a set of rows.
+
+    Attributes
+    ----------
+    phi : ndarray of shape (n_rows, n_clusters)
+        Weights φ_ij of the majorizing quadratic.
+    value : ndarray of shape (n_rows,)
+        The power mean M_s of each row's distances.
+    smallest : ndarray of shape (n_rows,)
+        The smallest distance of each row, M_s at s = −∞.
+    hardness : ndarray of shape (n_rows,)
+        Share of a row's weight held by its nearest centre, tied centres counting as one; in
+        (0, 1], and 1 for a hard assignment.
+    """
+
+    phi: NDArray[np.float64]
+    value: NDArray[np.float64]
+    smallest: NDArray[np.float64]
+    hardness: NDArray[np.float64]
+
+
+def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
+    r"""Power mean of each row's distances and its gradient.
+
+    .. math:: M_s(d) = \Big(\tfrac1k \sum_j d_j^s\Big)^{1/s}, \qquad
+              \varphi_j = \frac{\partial M_s}{\partial d_j}
+                        = \tfrac1k\, d_j^{s-1} \Big(\tfrac1k \sum_l d_l^s\Big)^{1/s-1},
+
+    both written with the ratios r = d / min d ≥ 1, which never overflow: φ depends on the ratios
+    alone. The logarithm of a ratio is taken as log1p((d − m)/m), exact for near ties, so that a
+    power of −1e12 still tells them apart. The φ of a row sum to a number between 1 and
+    k^(−1/s), and are not to be normalised.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (n_rows, n_clusters), float64
+        Non-negative distances (squared, for k-means). Zeros and infinities are allowed.
+    s : float
+        The power, below 0; −∞ gives the hard assignment to the nearest centre (the first of
+        them when tied).
+
+    Returns
+    -------
+    PowerMeans
+
+    References
+    ----------
+    Xu & Lange, "Power k-Means Clustering", ICML 2019, Section 3 and Algorithm 1.
+    """
+    if s == -np.inf:
+        return _hard(distances)
+    n_clusters = distances.shape[1]
+    smallest = distances.min(axis=1)
+    m = smallest[:, None]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        excess = (distances - m) / m
+    irregular = ~((smallest > 0) & (smallest < np.inf))
+    if irregular.any():
+        # All of the weight of such a row is with the centres at its smallest distance.
+        excess[irregular] = np.where(distances[irregular] == m[irregular], 0.0, np.inf)
+    powers = np.log1p(excess)
+    powers *= s
+    np.exp(powers, out=powers)  # r^s; underflow is an exact zero
+    total = powers.sum(axis=1)
+    hardness = np.where(excess <= TIE, powers, 0.0).sum(axis=1) / total
+    log_mean = np.log(total / n_clusters)
+    excess += 1.0
+    powers /= excess  # r^(s−1)
+    powers *= (np.exp((1.0 / s - 1.0) * log_mean) / n_clusters)[:, None]
+    return PowerMeans(powers, smallest * np.exp(log_mean / s), smallest, hardness)
+
+
+def _hard(distances: NDArray[np.float64]) -> PowerMeans:
+    """Limit of `power_means` at s = −∞: Lloyd's assignment."""
+    nearest = distances.argmin(axis=1)
+    rows = np.arange(len(distances))
+    phi = np.zeros_like(distances)
+    phi[rows, nearest] = 1.0
+    smallest = distances[rows, nearest]
+    return PowerMeans(phi, smallest, smallest, np.ones_like(smallest))

@@ -1,0 +1,57 @@
+"""Rows of a block in the coordinates of the model, a bounded tile at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+# Temporaries of one block kernel, bytes. Tiles that stay in a core's cache are fastest.
+TILE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """The model's coordinates z = (x − mean) / scale.
+
+    Distances by matrix products cancel far from the origin, so the mean is always subtracted;
+    `scale` is all ones unless the features are standardised.
+
+    Attributes
+    ----------
+    mean, scale : ndarray of shape (n_features,), float64
+        In the input's units.
+    """
+
+    mean: FloatArray
+    scale: FloatArray
+
+    def to_model(self, rows: NDArray) -> FloatArray:
+        """Rows of any numeric dtype in the model's coordinates, as a new float64 array."""
+        z = np.subtract(rows, self.mean, dtype=np.float64)
+        z /= self.scale
+        return z
+
+    def to_input(self, rows: FloatArray) -> FloatArray:
+        """Rows back in the input's units."""
+        return rows * self.scale + self.mean
+
+
+def tile_rows(n_features: int, n_clusters: int) -> int:
+    """Rows per tile that keep the temporaries of one candidate within `TILE_BYTES`.
+
+    Three arrays as wide as the rows (shifted, squared, weighted) and five as wide as the
+    centres live at once.
+    """
+    bytes_per_row = 8 * (3 * n_features + 5 * n_clusters)
+    return max(16, TILE_BYTES // bytes_per_row)
+
+
+def tiles(n_rows: int, size: int) -> Iterator[slice]:
+    """Consecutive slices of at most `size` rows that cover `n_rows`."""
+    for start in range(0, n_rows, size):
+        yield slice(start, min(start + size, n_rows))

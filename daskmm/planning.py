@@ -1,0 +1,167 @@
+"""What a fit will cost, said before it begins."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dask.system import CPU_COUNT
+
+from daskmm.blocks import RowBlocks
+from daskmm.mm import Schedule
+from daskmm.numerics.rows import TILE_BYTES
+from daskmm.passes import SPLIT_EVERY
+from daskmm.seeding import ROUNDS
+from daskmm.stats import FARTHEST
+from daskmm.survey import sample_size
+
+# Interpreter with dask, scikit-learn and zarr imported, bytes (measured: 170 to 210 MB).
+INTERPRETER_BYTES = 210 << 20
+# Passes of k-means||: its rounds and the weighing of the candidates.
+SEEDING_PASSES = ROUNDS + 1
+# Annealing ends about when the power has grown this far; Lloyd steps by themselves take
+# about this many iterations.
+_TYPICAL_LAST_POWER = -100.0
+_TYPICAL_HARD_STEPS = 12
+# Copies of a block that are alive while it is loaded (decoding) and used.
+_BLOCK_COPIES = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cost of a fit.
+
+    Attributes
+    ----------
+    n_rows : int or None
+        None while unknown; one more pass counts them.
+    n_features, n_blocks : int
+    n_starts : int
+        Advanced together by each pass.
+    bytes_per_pass : int or None
+        Of the data as they are read.
+    largest_block_bytes : int or None
+    passes : int
+        Typical number of sweeps over the data, first pass and scoring included.
+    max_passes : int
+        The most there can be.
+    peak_bytes_per_worker : int or None
+        Of a worker process (or this one, for local schedulers), interpreter included, with as
+        many threads as this machine has cores.
+    tasks_per_pass : int
+    """
+
+    n_rows: int | None
+    n_features: int
+    n_blocks: int
+    n_starts: int
+    bytes_per_pass: int | None
+    largest_block_bytes: int | None
+    passes: int
+    max_passes: int
+    peak_bytes_per_worker: int | None
+    tasks_per_pass: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Attributes as plain numbers, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = "an unknown number of" if self.n_rows is None else f"{self.n_rows:,}"
+        return "\n".join(
+            [
+                f"{rows} rows × {self.n_features:,} features in {self.n_blocks:,} block(s)",
+                f"passes over the data: about {self.passes}, at most {self.max_passes}"
+                f" ({self.n_starts} start(s) share each)",
+                f"read per pass: {readable_bytes(self.bytes_per_pass)}"
+                f" (largest block {readable_bytes(self.largest_block_bytes)})",
+                f"peak memory per worker: {readable_bytes(self.peak_bytes_per_worker)}",
+                f"tasks per pass: {self.tasks_per_pass:,}",
+            ]
+        )
+
+
+def plan(
+    blocks: RowBlocks, n_clusters: int, n_starts: int, schedule: Schedule, seeding_passes: int
+) -> Plan:
+    """Cost of a fit to given blocks.
+
+    Parameters
+    ----------
+    blocks : RowBlocks
+    n_clusters, n_starts : int
+    schedule : Schedule
+        The longest one that the estimator may choose.
+    seeding_passes : int
+        Passes that seeding makes of its own.
+
+    Returns
+    -------
+    Plan
+    """
+    n_rows = blocks.n_rows
+    counting = 1 if n_rows is None else 0
+    labelling = 0 if blocks.lazy else 1
+    around = counting + 1 + seeding_passes + 1 + labelling
+    largest = None if blocks.rows is None else max(blocks.rows) * blocks.bytes_per_row
+    return Plan(
+        n_rows=n_rows,
+        n_features=blocks.n_features,
+        n_blocks=len(blocks.parts),
+        n_starts=n_starts,
+        bytes_per_pass=None if n_rows is None else n_rows * blocks.bytes_per_row,
+        largest_block_bytes=largest,
+        passes=around + min(_typical_iterations(schedule), schedule.max_iter),
+        max_passes=around + schedule.max_iter,
+        peak_bytes_per_worker=_peak_bytes(blocks, largest, n_clusters, n_starts),
+        tasks_per_pass=_tasks(len(blocks.parts), blocks.lazy),
+    )
+
+
+def _typical_iterations(schedule: Schedule) -> int:
+    if schedule.s0 == -math.inf or schedule.eta == 1.0:
+        return _TYPICAL_HARD_STEPS
+    steps = math.log(min(_TYPICAL_LAST_POWER, schedule.s0) / schedule.s0) / math.log(schedule.eta)
+    if schedule.tol == 0.0:
+        return schedule.max_iter
+    return math.ceil(steps) * schedule.anneal_every + _TYPICAL_HARD_STEPS * schedule.polish
+
+
+def _peak_bytes(
+    blocks: RowBlocks, largest: int | None, n_clusters: int, n_starts: int
+) -> int | None:
+    """Interpreter, blocks and tiles of every thread, records being merged, and the sample."""
+    if largest is None or blocks.n_rows is None:
+        return None
+    threads = min(CPU_COUNT, len(blocks.parts))
+    loaded = threads * largest * _BLOCK_COPIES if blocks.lazy else blocks.n_rows * (
+        blocks.bytes_per_row
+    )
+    record = 8 * n_starts * blocks.n_features * (n_clusters + FARTHEST + 1)
+    waiting = min(len(blocks.parts), SPLIT_EVERY * SPLIT_EVERY) * record
+    sample = sample_size(blocks.n_rows, blocks.n_features, n_clusters)
+    # The sample is held as it was read, widened, and once more while seeding.
+    sampled = sample * blocks.n_features * 8 * 3
+    return INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sampled)
+
+
+def _tasks(n_blocks: int, lazy: bool) -> int:
+    """Loading and visiting each block, the shared state, and the merges."""
+    tasks = n_blocks * (2 if lazy else 1) + 1
+    width = n_blocks
+    while width > 1:
+        width = -(-width // SPLIT_EVERY)
+        tasks += width
+    return tasks
+
+
+def readable_bytes(count: float | None) -> str:
+    """A number of bytes in words, e.g. "1.5 GB" (powers of ten)."""
+    if count is None:
+        return "unknown"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
