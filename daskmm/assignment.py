@@ -112,7 +112,9 @@ def _map_lazy(
         if columns is None
         else {"chunks": (X.chunks[0], (columns,)), "meta": np.empty((0, 0), dtype=dtype)}
     )
-    return X.map_blocks(_at_block, kernel=kernel, starts=starts, shared=shared, dtype=dtype, **shape)
+    return X.map_blocks(
+        _at_block, kernel=kernel, starts=starts, shared=shared, dtype=dtype, **shape
+    )
 
 
 def _at_block(

@@ -239,5 +239,3 @@ def _weight_array(sample_weight: Any, X: da.Array) -> da.Array:
             f"sample_weight has {sample_weight.shape[0]} entries, X has {X.shape[0]} rows."
         )
     return sample_weight.rechunk((X.chunks[0],))
-
-

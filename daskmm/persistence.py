@@ -71,13 +71,15 @@ def load(path: str | Path) -> Any:
     if not _is_model(path):
         raise ValueError(f"{path} is not a model written by daskmm.")
     group = zarr.open_group(path, mode="r")
-    attributes = group.attrs.asdict()
+    attributes: dict[str, Any] = group.attrs.asdict()
     version, name = attributes.get("version"), attributes.get("class")
     if version != VERSION:
         raise ValueError(
             f"{path} has version {version} of the model format; this library reads {VERSION}."
         )
-    classes = {name: cls for name in daskmm.__all__ if isinstance(cls := getattr(daskmm, name), type)}
+    classes = {
+        name: cls for name in daskmm.__all__ if isinstance(cls := getattr(daskmm, name), type)
+    }
     if name not in classes:
         raise ValueError(f"{path} holds a model of unknown class {name!r}.")
     try:
@@ -148,13 +150,20 @@ def _decode(group: zarr.Group, values: dict[str, Any]) -> dict[str, Any]:
     return {key: _decode_one(group, value) for key, value in values.items()}
 
 
+def _array(group: zarr.Group, key: str) -> zarr.Array:
+    array = group[key]
+    if not isinstance(array, zarr.Array):
+        raise ValueError(f"{key} is not an array")
+    return array
+
+
 def _decode_one(group: zarr.Group, value: Any) -> Any:
     from daskmm.mm import IterationRecord
 
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        return np.asarray(group[value["array"]][...])
+        return np.asarray(_array(group, value["array"])[...])
     if "strings" in value:
         return np.asarray(value["strings"], dtype=object)
     if "history" in value:

@@ -135,8 +135,8 @@ def _peak_bytes(
     if largest is None or blocks.n_rows is None:
         return None
     threads = min(CPU_COUNT, len(blocks.parts))
-    loaded = threads * largest * _BLOCK_COPIES if blocks.lazy else blocks.n_rows * (
-        blocks.bytes_per_row
+    loaded = (
+        threads * largest * _BLOCK_COPIES if blocks.lazy else blocks.n_rows * (blocks.bytes_per_row)
     )
     record = 8 * n_starts * blocks.n_features * (n_clusters + FARTHEST + 1)
     waiting = min(len(blocks.parts), SPLIT_EVERY * SPLIT_EVERY) * record

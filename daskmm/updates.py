@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
-from daskmm.stats import CenterState, CenterSums, Farthest
+from daskmm.stats import CenterState, CenterSums
 
 FloatArray = NDArray[np.float64]
 
