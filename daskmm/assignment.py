@@ -93,7 +93,7 @@ def map_rows(
         functools.partial(kernel, part, position, *shared)
         for part, position in zip(blocks.parts, positions, strict=True)
     ]
-    with one_blas_thread(len(jobs) > 1):
+    with one_blas_thread():
         return np.concatenate(run_on_threads(jobs))
 
 
@@ -112,7 +112,8 @@ def _map_lazy(
         if columns is None
         else {"chunks": (X.chunks[0], (columns,)), "meta": np.empty((0, 0), dtype=dtype)}
     )
-    return X.map_blocks(
+    map_blocks: Callable[..., da.Array] = X.map_blocks
+    return map_blocks(
         _at_block, kernel=kernel, starts=starts, shared=shared, dtype=dtype, **shape
     )
 

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 # this many blocks. Fixed numbers, so that results do not depend on the machine.
 _MEMORY_ELEMENTS = 1 << 16
 _MEMORY_BLOCKS = 64
-# Rows of a zarr store read by one task, bytes; whole chunks of the store in any case.
-_ZARR_BLOCK_BYTES = 64 << 20
+# Bytes of a zarr store read by one task: whole chunks of it, about this much, and more only
+# where there would be more blocks than this.
+_ZARR_BLOCK_BYTES = 16 << 20
+_ZARR_BLOCKS = 1024
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,8 @@ def _zarr_to_dask(store: Any, name: str) -> da.Array:
         )
     chunk_rows = (getattr(store, "shards", None) or store.chunks)[0]
     row_bytes = max(1, store.shape[1] * store.dtype.itemsize)
-    rows = max(1, _ZARR_BLOCK_BYTES // (chunk_rows * row_bytes)) * chunk_rows
+    wanted = max(_ZARR_BLOCK_BYTES, store.shape[0] * row_bytes // _ZARR_BLOCKS)
+    rows = max(1, wanted // (chunk_rows * row_bytes)) * chunk_rows
     return da.from_array(store, chunks=(rows, store.shape[1]), name=False)
 
 

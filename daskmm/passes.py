@@ -66,7 +66,7 @@ class Passes:
             Merged in block order: the same blocks give the same bits.
         """
         self.n_passes += 1
-        with one_blas_thread(len(self.blocks.parts) > 1):
+        with one_blas_thread():
             if self.blocks.lazy:
                 return self._reduce_lazy(kernel, shared)
             return self._reduce_in_memory(kernel, shared)
@@ -126,11 +126,8 @@ def _threadpools() -> ThreadpoolController:
 
 
 @contextmanager
-def one_blas_thread(limit: bool = True) -> Iterator[None]:
+def one_blas_thread() -> Iterator[None]:
     """Keep BLAS to one thread while blocks run on threads; the two would compete for cores."""
-    if not limit:
-        yield
-        return
     with _threadpools().limit(limits=1, user_api="blas"):
         yield
 

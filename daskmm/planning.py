@@ -16,16 +16,17 @@ from daskmm.seeding import ROUNDS
 from daskmm.stats import FARTHEST
 from daskmm.survey import sample_size
 
-# Interpreter with dask, scikit-learn and zarr imported, bytes (measured: 170 to 210 MB).
-INTERPRETER_BYTES = 210 << 20
+# Interpreter with dask, scikit-learn and zarr imported, bytes (measured: 200 to 215 MB).
+INTERPRETER_BYTES = 220 << 20
 # Passes of k-means||: its rounds and the weighing of the candidates.
 SEEDING_PASSES = ROUNDS + 1
 # Annealing ends about when the power has grown this far; Lloyd steps by themselves take
 # about this many iterations.
 _TYPICAL_LAST_POWER = -100.0
 _TYPICAL_HARD_STEPS = 12
-# Copies of a block that are alive while it is loaded (decoding) and used.
-_BLOCK_COPIES = 2
+# Blocks' worth of memory per thread: chunks being decoded, the block they make, one that waits
+# for its visit, and what the allocator has not yet given back.
+_BLOCK_COPIES = 4
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,134 @@
+"""Helpers shared by the tests: small data, schedulers that watch, sources that count."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import Counter
+from contextlib import contextmanager
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+from sklearn.exceptions import ConvergenceWarning
+from zarr.storage import MemoryStore, WrapperStore
+
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+
+ESTIMATORS = (KMeans, PowerKMeans, EntropyPowerKMeans)
+ANNEALED = (PowerKMeans, EntropyPowerKMeans)
+
+
+def blobs(n=240, p=5, k=4, seed=0, offset=0.0):
+    """Rows around k centres far apart, and the cluster of each."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(0.0, 10.0, (k, p))
+    truth = rng.integers(k, size=n)
+    return centers[truth] + rng.normal(size=(n, p)) + offset, truth
+
+
+def quick(cls, **parameters):
+    """An estimator that anneals in few steps, with everything given that depends on the input."""
+    settings = {"n_clusters": 4, "n_init": 2, "random_state": 0}
+    if cls in ANNEALED:
+        settings["eta"] = 1.3
+    return cls(**settings | parameters)
+
+
+def fit_recording(estimator, X, **fit):
+    """Fit, and return the messages of the convergence warnings; others are errors."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        estimator.fit(X, **fit)
+    assert all(item.category is ConvergenceWarning for item in caught), caught
+    return [str(item.message) for item in caught]
+
+
+def computed(result):
+    """Numpy values of a result that may be lazy."""
+    return np.asarray(result.compute() if dask.is_dask_collection(result) else result)
+
+
+def assert_same_model(a, b, rtol=1e-9):
+    """Two fits that found the same, whatever kind of input they had."""
+    fitted = ["mean_", "scale_", "cluster_centers_", "inertia_", "objective_history_", "s_"]
+    fitted += ["feature_weights_", "lam_"] if isinstance(a, EntropyPowerKMeans) else []
+    for name in fitted:
+        np.testing.assert_allclose(
+            getattr(a, name), getattr(b, name), rtol=rtol, atol=1e-12, err_msg=name
+        )
+    assert a.n_iter_ == b.n_iter_
+    np.testing.assert_array_equal(computed(a.labels_), computed(b.labels_))
+
+
+class ComputeForbiddenError(RuntimeError):
+    """Something was computed that should have stayed lazy."""
+
+
+@contextmanager
+def raise_if_computes():
+    """Refuse every dask computation."""
+
+    def scheduler(dsk, keys, **kwargs):
+        raise ComputeForbiddenError
+
+    with dask.config.set(scheduler=scheduler):
+        yield
+
+
+@contextmanager
+def counting_computes():
+    """Count dask computations; yields a list that grows by one entry per computation."""
+    computes = []
+
+    def scheduler(dsk, keys, **kwargs):
+        computes.append(keys)
+        return dask.get(dsk, keys, **kwargs)
+
+    with dask.config.set(scheduler=scheduler):
+        yield computes
+
+
+class CountingSource:
+    """An array on a pretended disk, which counts how often each block is read."""
+
+    ndim = 2
+
+    def __init__(self, data):
+        self._data = data
+        self._lock = threading.Lock()
+        self.shape, self.dtype = data.shape, data.dtype
+        self.reads = Counter()
+
+    def __getitem__(self, key):
+        with self._lock:
+            self.reads[key[0].start or 0] += 1
+        return self._data[key]
+
+    def as_dask(self, chunks):
+        array = da.from_array(self, chunks=chunks, meta=np.empty((0, 0), self.dtype))
+        self.reads.clear()
+        return array
+
+
+class CountingStore(WrapperStore):
+    """A zarr store that counts how often each chunk is read."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.reads = Counter()
+
+    async def get(self, key, prototype, byte_range=None):
+        if "c/" in key:
+            self.reads[key] += 1
+        return await super().get(key, prototype, byte_range)
+
+
+def counting_zarr(data, chunks):
+    """A zarr array of `data`, and its store, which has counted nothing yet."""
+    store = CountingStore(MemoryStore())
+    array = zarr.create_array(store, shape=data.shape, dtype=data.dtype, chunks=chunks)
+    array[...] = data
+    store.reads.clear()
+    return array, store
