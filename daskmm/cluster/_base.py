@@ -30,7 +30,7 @@ from daskmm.assignment import blocks_of, cost, distances_of, labels_of, map_rows
 from daskmm.cluster._input import read_table, read_weights
 from daskmm.mm import IterationRecord, Model, Outcome, Schedule, minimize
 from daskmm.numerics.rows import Coordinates
-from daskmm.passes import Passes
+from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
 from daskmm.seeding import starting_centers
 from daskmm.stats import CenterState
@@ -126,6 +126,18 @@ class CenterClusterer(
         table = read_table(self, X, reset=True)
         init = self._checked_init()
         passes = Passes(blocks_of(table, read_weights(sample_weight, table)))
+        with one_blas_thread():
+            survey, outcome = self._minimize(passes, init, began)
+        self._store(outcome, survey)
+        self._label(table, passes)
+        self.n_passes_ = passes.n_passes
+        self._warn(outcome)
+        return self
+
+    def _minimize(
+        self, passes: Passes, init: str | NDArray[np.float64], began: float
+    ) -> tuple[Survey, Outcome]:
+        """First pass, seeding and the MM iterations."""
         rng = check_random_state(self.random_state)
         n_starts = self._n_starts(passes.blocks.lazy)
         seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + n_starts)
@@ -144,11 +156,7 @@ class CenterClusterer(
             [*self._verbosity(), *(self.callbacks or ())],
             began,
         )
-        self._store(outcome, survey)
-        self._label(table, passes)
-        self.n_passes_ = passes.n_passes
-        self._warn(outcome)
-        return self
+        return survey, outcome
 
     def _n_starts(self, lazy: bool) -> int:
         if not isinstance(self.init, str):
