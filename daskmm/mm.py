@@ -1,4 +1,8 @@
-"""The MM driver: annealing, stopping, history and callbacks."""
+"""The MM driver: annealing, stopping, history and callbacks.
+
+It knows neither the data nor the algorithm: a `Problem` takes the steps, one reading of the data
+for all starts together, and the driver decides at which power, and when to stop.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from daskmm.numerics.rows import Coordinates
-from daskmm.passes import Passes, Position
-from daskmm.stats import CandidateSums, CenterState, CenterSums, candidate_sums
-from daskmm.updates import coincident_centers
 
 FloatArray = NDArray[np.float64]
 
@@ -27,6 +26,76 @@ HARDNESS = 0.99
 # Convergence is tested only this far past the critical power, and past this power.
 MARGIN = 2.0
 LEAST_POWER = -2.0
+
+
+class State(Protocol):
+    """State of one start: a frozen dataclass with the power `s` of its next step."""
+
+    @property
+    def s(self) -> float:
+        """The power; −∞ for a hard step."""
+
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True)
+class Step(Generic[S]):
+    """What one reading of the data told of a state, and the state that follows.
+
+    Attributes
+    ----------
+    state : State
+        After the step, at the same power.
+    objective : float
+        Mean over the rows (by sample weight) of M_s at the state before.
+    inertia : float
+        Mean of the smallest distance at the state before.
+    penalty : float
+        What f adds to them.
+    hardness : float
+        Mean share of a row's weight that its nearest centre holds.
+    cluster_weights : ndarray of shape (n_clusters,)
+        Σφ per cluster; after a hard step, the sample weight it serves.
+    shift : float
+        Largest distance that a centre moved.
+    moved : bool
+        Whether anything changed at all.
+    coincident_centers : int
+        Centres that lie on another one after the step.
+    """
+
+    state: S
+    objective: float
+    inertia: float
+    penalty: float
+    hardness: float
+    cluster_weights: FloatArray
+    shift: float
+    moved: bool
+    coincident_centers: int
+
+
+class Problem(Protocol[S]):
+    """Data and algorithm, as the driver sees them."""
+
+    @property
+    def n_passes(self) -> int:
+        """Sweeps over the data so far."""
+
+    @property
+    def weight(self) -> float:
+        """Sum of the sample weights."""
+
+    @property
+    def splitting_power(self) -> float:
+        """Power below which no group of coincident centres can stay together."""
+
+    def start(self, start: Any, s: float) -> S:
+        """State at a start and a power."""
+
+    def steps(self, states: Sequence[S]) -> list[Step[S]]:
+        """One MM step of each state, in one reading of the data."""
 
 
 @dataclass(frozen=True)
@@ -105,26 +174,13 @@ class Schedule:
             return float(self.s0 * np.float64(self.eta) ** (iteration // self.anneal_every))
 
 
-class Model(Protocol):
-    """What differs between the centre-based algorithms: the state's update and its penalty."""
-
-    def start(self, centers: FloatArray, s: float) -> CenterState:
-        """State at given centres and power."""
-
-    def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """State that minimises the majorizing function given by `sums`."""
-
-    def penalty(self, state: CenterState) -> float:
-        """What the objective adds to the mean of the power means."""
-
-
 @dataclass
-class Run:
+class Run(Generic[S]):
     """One start on its way.
 
     Attributes
     ----------
-    state : CenterState
+    state : State
         Its power is that of the next step; once done, of the last.
     stage : {"anneal", "hard", "done"}
     history : list of IterationRecord
@@ -135,7 +191,7 @@ class Run:
         The value whose change is watched, in the last iteration.
     """
 
-    state: CenterState
+    state: S
     stage: str
     history: list[IterationRecord] = field(default_factory=list)
     converged: bool = False
@@ -144,14 +200,12 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Generic[S]):
     """The best start, scored.
 
     Attributes
     ----------
     run : Run
-    objective : float
-        Hard objective per unit of sample weight at the final state.
     inertia : float
         Σ_i min_j d_ij at the final state.
     cluster_weights : ndarray of shape (n_clusters,)
@@ -160,33 +214,26 @@ class Outcome:
         Iterations over the data.
     """
 
-    run: Run
-    objective: float
+    run: Run[S]
     inertia: float
     cluster_weights: FloatArray
     n_iter: int
 
 
 def minimize(
-    passes: Passes,
-    model: Model,
-    coordinates: Coordinates,
-    weight: float,
-    starts: Sequence[FloatArray],
+    problem: Problem[S],
+    starts: Sequence[Any],
     schedule: Schedule,
     callbacks: Sequence[Callback] = (),
     began: float | None = None,
-) -> Outcome:
+) -> Outcome[S]:
     """Advance all starts together, one reading of the data per iteration; return the best.
 
     Parameters
     ----------
-    passes : Passes
-    model : Model
-    coordinates : Coordinates
-    weight : float
-        Sum of the sample weights.
-    starts : sequence of ndarray of shape (n_clusters, n_features)
+    problem : Problem
+    starts : sequence
+        What `problem` can start from.
     schedule : Schedule
     callbacks : sequence of callable
         Each called once per iteration with the record of the leading start.
@@ -199,121 +246,82 @@ def minimize(
     """
     began = time.perf_counter() if began is None else began
     stage = "hard" if schedule.s0 == -np.inf else "anneal"
-    runs = [Run(model.start(centers, schedule.s0), stage) for centers in starts]
+    runs = [Run(problem.start(start, schedule.s0), stage) for start in starts]
     n_iter = 0
     while n_iter < schedule.max_iter and (active := [r for r in runs if r.stage != "done"]):
-        states = tuple(run.state for run in active)
-        sums: CandidateSums = passes.reduce(mm_step, coordinates, states)
+        steps = problem.steps([run.state for run in active])
         n_iter += 1
         seconds = time.perf_counter() - began
-        for run, candidate in zip(active, sums.candidates, strict=True):
-            advance(run, candidate, model, schedule, weight, passes.n_passes, seconds)
+        for run, step in zip(active, steps, strict=True):
+            record = _record(run, step, problem, seconds)
+            run.history.append(record)
+            advance(run, step, schedule, problem.splitting_power)
         leader = min(active, key=lambda run: run.last).history[-1]
         logger.debug("%s", leader)
         for callback in callbacks:
             callback(leader)
-    return _score(passes, model, coordinates, weight, runs, n_iter)
+    return _score(problem, runs, n_iter)
 
 
-def advance(
-    run: Run,
-    sums: CenterSums,
-    model: Model,
-    schedule: Schedule,
-    weight: float,
-    n_passes: int,
-    seconds: float,
-) -> None:
-    """Take one MM step with the sums that a pass brought, then look at the schedule."""
-    before, history = run.state, run.history
-    state = model.update(sums, before, weight)
-    penalty = model.penalty(before)
-    objective, inertia = sums.objective / weight, sums.inertia / weight
-    shift = float(np.sqrt(np.square(state.centers - before.centers).sum(axis=1).max()))
-    coincident = coincident_centers(state.centers, state.feature_weights, inertia)
-    record = IterationRecord(
-        iteration=len(history) + 1,
+def _record(run: Run[S], step: Step[S], problem: Problem[S], seconds: float) -> IterationRecord:
+    return IterationRecord(
+        iteration=len(run.history) + 1,
         stage=run.stage,
-        s=before.s,
-        objective=objective + penalty,
-        inertia=sums.inertia,
-        shift=shift,
-        n_passes=n_passes,
+        s=run.state.s,
+        objective=step.objective + step.penalty,
+        inertia=step.inertia * problem.weight,
+        shift=step.shift,
+        n_passes=problem.n_passes,
         seconds=seconds,
-        coincident_centers=coincident,
+        coincident_centers=step.coincident_centers,
     )
-    history.append(record)
-    run.state = state
+
+
+def advance(run: Run[S], step: Step[S], schedule: Schedule, splitting_power: float) -> None:
+    """Go on to the state after a step, and look at the schedule for its power."""
     # f_s itself is the test only where s is constant; while s falls, it never stands still.
-    cost = objective if schedule.eta == 1.0 else inertia
-    change = abs(run.last - (cost + penalty))
-    run.last = cost + penalty
-    run.calm = run.calm + 1 if change <= schedule.tol * (cost + abs(penalty)) else 0
+    cost = step.objective if schedule.eta == 1.0 else step.inertia
+    change = abs(run.last - (cost + step.penalty))
+    run.last = cost + step.penalty
+    run.calm = run.calm + 1 if change <= schedule.tol * (cost + abs(step.penalty)) else 0
+    power = step.state.s
     if run.stage == "hard":
-        if run.calm >= CALM_ITERATIONS or _unmoved(before, state):
+        if run.calm >= CALM_ITERATIONS or not step.moved:
             run.stage, run.converged = "done", True
-    elif _annealed(run, record, schedule, sums.hardness / weight):
+    elif run.calm >= CALM_ITERATIONS and _annealed(step, schedule, splitting_power):
         run.calm = 0
         run.converged = not schedule.polish
         run.stage = "hard" if schedule.polish else "done"
-        if schedule.polish:
-            run.state = replace(state, s=-np.inf)
-    elif len(history) < schedule.max_iter:
-        run.state = replace(state, s=schedule.power(len(history)))
+        power = -np.inf if schedule.polish else power
+    elif len(run.history) < schedule.max_iter:
+        power = schedule.power(len(run.history))
+    run.state = _at_power(step.state, power)
 
 
-def _unmoved(before: CenterState, after: CenterState) -> bool:
-    """Whether a step changed nothing at all, so that no later one will."""
-    if not np.array_equal(before.centers, after.centers):
-        return False
-    if before.feature_weights is None or after.feature_weights is None:
-        return True
-    return np.array_equal(before.feature_weights, after.feature_weights)
+def _at_power(state: S, s: float) -> S:
+    return replace(state, s=s)  # type: ignore[type-var]
 
 
-def _annealed(run: Run, record: IterationRecord, schedule: Schedule, hardness: float) -> bool:
-    """Whether the annealing has nothing left to decide.
+def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool:
+    """Whether the annealing has nothing left to decide, now that the objective stands still.
 
-    The objective also stands still while centres sit together at a mean, so a small change
-    counts only well past the critical power, when memberships are nearly hard. While centres
-    coincide, only beyond the power at which no group of them can stay together: 1 − p/2.
+    It also does so while centres sit together at a mean. So this counts only well past the
+    critical power, when memberships are nearly hard; and while centres coincide, only beyond
+    the power at which they would have parted.
     """
-    if schedule.tol == 0.0 or run.calm < CALM_ITERATIONS:
+    if schedule.tol == 0.0:
         return False
     if schedule.eta == 1.0:
         return True
     threshold = min(MARGIN * schedule.critical_power, LEAST_POWER)
-    if record.coincident_centers:
-        threshold = min(threshold, MARGIN * (1.0 - run.state.centers.shape[1] / 2.0))
-    return record.s <= threshold and hardness >= HARDNESS
+    if step.coincident_centers:
+        threshold = min(threshold, MARGIN * splitting_power)
+    return step.state.s <= threshold and step.hardness >= HARDNESS
 
 
-def _score(
-    passes: Passes,
-    model: Model,
-    coordinates: Coordinates,
-    weight: float,
-    runs: list[Run],
-    n_iter: int,
-) -> Outcome:
+def _score(problem: Problem[S], runs: list[Run[S]], n_iter: int) -> Outcome[S]:
     """Hard cost of every start's final state, in one pass; the cheapest wins."""
-    states = tuple(replace(run.state, s=-np.inf) for run in runs)
-    sums: CandidateSums = passes.reduce(mm_step, coordinates, states)
-    objectives = [
-        candidate.inertia / weight + model.penalty(run.state)
-        for candidate, run in zip(sums.candidates, runs, strict=True)
-    ]
-    best = int(np.argmin(objectives))
-    winner = sums.candidates[best]
-    return Outcome(runs[best], objectives[best], winner.inertia, winner.weights, n_iter)
-
-
-def mm_step(
-    rows: NDArray,
-    weights: NDArray | None,
-    position: Position,
-    coordinates: Coordinates,
-    states: tuple[CenterState, ...],
-) -> CandidateSums:
-    """Kernel of an iteration: `candidate_sums` of one block."""
-    return candidate_sums(rows, weights, coordinates, states)
+    steps = problem.steps([_at_power(run.state, -np.inf) for run in runs])
+    best = int(np.argmin([step.inertia + step.penalty for step in steps]))
+    inertia = steps[best].inertia * problem.weight
+    return Outcome(runs[best], inertia, steps[best].cluster_weights, n_iter)

@@ -1,20 +1,38 @@
-"""The MM update of a centre-based state from the sums over all rows."""
+"""Centre-based algorithms: the MM update from the sums over all rows, and the problem it solves."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.mm import Step
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
-from daskmm.stats import CenterState, CenterSums
+from daskmm.numerics.rows import Coordinates
+from daskmm.passes import Passes, Position
+from daskmm.stats import CandidateSums, CenterState, CenterSums, candidate_sums
 
 FloatArray = NDArray[np.float64]
 
 # Centres closer than 1e-4 of the root mean square distance of the rows to theirs coincide.
 COINCIDENT = 1e-8
+
+
+class Update(Protocol):
+    """What differs between the centre-based algorithms."""
+
+    def start(self, centers: FloatArray, s: float) -> CenterState:
+        """State at given centres and power."""
+
+    def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
+        """State that minimises the majorizing function given by `sums`."""
+
+    def penalty(self, state: CenterState) -> float:
+        """What the objective adds to the mean of the power means."""
 
 
 @dataclass(frozen=True)
@@ -117,3 +135,79 @@ def coincident_centers(
     apart = squared_distances(centers, centers, feature_weights)
     same = np.tril(apart <= COINCIDENT * mean_distance, -1)
     return int(same.any(axis=1).sum())
+
+
+class CentersProblem:
+    """Centres among the rows of a table, one pass per step (a `daskmm.mm.Problem`).
+
+    Parameters
+    ----------
+    passes : Passes
+    coordinates : Coordinates
+        The model's.
+    weight : float
+        Sum of the sample weights.
+    update : Update
+    """
+
+    def __init__(
+        self, passes: Passes, coordinates: Coordinates, weight: float, update: Update
+    ) -> None:
+        self.passes = passes
+        self.coordinates = coordinates
+        self.weight = weight
+        self.update = update
+
+    @property
+    def n_passes(self) -> int:
+        """Sweeps over the data so far."""
+        return self.passes.n_passes
+
+    @property
+    def splitting_power(self) -> float:
+        """1 − p/2, the lowest critical power that rows of p features can have."""
+        return 1.0 - self.passes.blocks.n_features / 2.0
+
+    def start(self, start: FloatArray, s: float) -> CenterState:
+        """State at given centres (in the model's coordinates) and power."""
+        return self.update.start(start, s)
+
+    def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
+        """One MM step of each state, in one pass."""
+        sums: CandidateSums = self.passes.reduce(mm_step, self.coordinates, tuple(states))
+        return [self._step(*pair) for pair in zip(states, sums.candidates, strict=True)]
+
+    def _step(self, before: CenterState, sums: CenterSums) -> Step[CenterState]:
+        after = self.update.update(sums, before, self.weight)
+        inertia = sums.inertia / self.weight
+        return Step(
+            state=after,
+            objective=sums.objective / self.weight,
+            inertia=inertia,
+            penalty=self.update.penalty(before),
+            hardness=sums.hardness / self.weight,
+            cluster_weights=sums.weights,
+            shift=float(np.sqrt(np.square(after.centers - before.centers).sum(axis=1).max())),
+            moved=_moved(before, after),
+            coincident_centers=coincident_centers(after.centers, after.feature_weights, inertia),
+        )
+
+
+def _moved(before: CenterState, after: CenterState) -> bool:
+    """Whether a step changed anything at all; if not, no later one will."""
+    if not np.array_equal(before.centers, after.centers):
+        return True
+    if before.feature_weights is None or after.feature_weights is None:
+        return False
+    return not np.array_equal(before.feature_weights, after.feature_weights)
+
+
+def mm_step(
+    rows: NDArray,
+    weights: NDArray | None,
+    position: Position,
+    coordinates: Coordinates,
+    states: tuple[CenterState, ...],
+) -> CandidateSums:
+    """Kernel of an iteration: `candidate_sums` of one block."""
+    return candidate_sums(rows, weights, coordinates, states)

@@ -28,14 +28,14 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm import persistence, planning
 from daskmm.assignment import blocks_of, cost, distances_of, labels_of, map_rows
 from daskmm.cluster._input import read_table, read_weights
-from daskmm.mm import IterationRecord, Model, Outcome, Schedule, minimize
+from daskmm.mm import IterationRecord, Outcome, Schedule, minimize
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
 from daskmm.seeding import starting_centers
 from daskmm.stats import CenterState
 from daskmm.survey import Survey, first_pass
-from daskmm.updates import PowerUpdate, coincident_centers
+from daskmm.updates import CentersProblem, PowerUpdate, Update, coincident_centers
 
 logger = logging.getLogger("daskmm")
 
@@ -94,7 +94,7 @@ class CenterClusterer(
     def _longest_schedule(self, n_features: int) -> Schedule:
         """Schedule of the worst case, for plans made before any data are read."""
 
-    def _model(self, survey: Survey) -> Model:
+    def _update(self, survey: Survey) -> Update:
         """Update and penalty; power k-means' unless overridden."""
         return PowerUpdate()
 
@@ -136,7 +136,7 @@ class CenterClusterer(
 
     def _minimize(
         self, passes: Passes, init: str | NDArray[np.float64], began: float
-    ) -> tuple[Survey, Outcome]:
+    ) -> tuple[Survey, Outcome[CenterState]]:
         """First pass, seeding and the MM iterations."""
         rng = check_random_state(self.random_state)
         n_starts = self._n_starts(passes.blocks.lazy)
@@ -146,11 +146,9 @@ class CenterClusterer(
             starts = starting_centers(init, passes, survey, self.n_clusters, np.asarray(seeds))
         else:
             starts = [survey.coordinates.to_model(init)]
+        problem = CentersProblem(passes, survey.coordinates, survey.weight, self._update(survey))
         outcome = minimize(
-            passes,
-            self._model(survey),
-            survey.coordinates,
-            survey.weight,
+            problem,
             starts,
             self._schedule(survey),
             [*self._verbosity(), *(self.callbacks or ())],
@@ -192,7 +190,7 @@ class CenterClusterer(
         logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
         return [lambda record: logger.info("%s", record)]
 
-    def _store(self, outcome: Outcome, survey: Survey) -> None:
+    def _store(self, outcome: Outcome[CenterState], survey: Survey) -> None:
         state = outcome.run.state
         self.mean_ = survey.coordinates.mean
         self.scale_ = survey.coordinates.scale
@@ -215,7 +213,7 @@ class CenterClusterer(
             passes.n_passes += 1
         self.labels_ = map_rows(labels_of, table, *self._fitted_state())
 
-    def _warn(self, outcome: Outcome) -> None:
+    def _warn(self, outcome: Outcome[CenterState]) -> None:
         occupied = int(np.count_nonzero(outcome.cluster_weights))
         if occupied < self.n_clusters:
             warnings.warn(

@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm.cluster.power import AnnealedClusterer
-from daskmm.mm import IterationRecord, Model, Outcome
+from daskmm.mm import IterationRecord, Outcome
+from daskmm.stats import CenterState
 from daskmm.survey import Survey
-from daskmm.updates import EntropyUpdate
+from daskmm.updates import EntropyUpdate, Update
 
 # lam="auto": this share of the mean feature variance.
 AUTO_LAM = 0.5
@@ -142,12 +143,12 @@ class EntropyPowerKMeans(AnnealedClusterer):
         self.verbose = verbose
         self.callbacks = callbacks
 
-    def _model(self, survey: Survey) -> Model:
+    def _update(self, survey: Survey) -> Update:
         lam = self.lam
         self.lam_ = AUTO_LAM * survey.mean_variance if isinstance(lam, str) else float(lam)
         return EntropyUpdate(self.lam_, survey.varying)
 
-    def _store(self, outcome: Outcome, survey: Survey) -> None:
+    def _store(self, outcome: Outcome[CenterState], survey: Survey) -> None:
         super()._store(outcome, survey)
         weights = outcome.run.state.feature_weights
         assert weights is not None
