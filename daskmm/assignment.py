@@ -94,7 +94,7 @@ def map_rows(
         for part, position in zip(blocks.parts, positions, strict=True)
     ]
     with one_blas_thread():
-        return np.concatenate(run_on_threads(jobs))
+        return np.concatenate(list(run_on_threads(jobs)))
 
 
 def _map_lazy(
@@ -113,9 +113,7 @@ def _map_lazy(
         else {"chunks": (X.chunks[0], (columns,)), "meta": np.empty((0, 0), dtype=dtype)}
     )
     map_blocks: Callable[..., da.Array] = X.map_blocks
-    return map_blocks(
-        _at_block, kernel=kernel, starts=starts, shared=shared, dtype=dtype, **shape
-    )
+    return map_blocks(_at_block, kernel=kernel, starts=starts, shared=shared, dtype=dtype, **shape)
 
 
 def _at_block(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -66,10 +66,7 @@ class Passes:
             Merged in block order: the same blocks give the same bits.
         """
         self.n_passes += 1
-        with one_blas_thread():
-            if self.blocks.lazy:
-                return self._reduce_lazy(kernel, shared)
-            return self._reduce_in_memory(kernel, shared)
+        return tree_reduce(kernel, list(self._arguments()), shared, self.blocks.lazy)
 
     def count_rows(self) -> None:
         """Learn the rows of each block, where they are unknown, by a pass of its own."""
@@ -83,41 +80,59 @@ class Passes:
         positions = map(Position, range(len(blocks.parts)), blocks.starts)
         return zip(blocks.parts, weights, positions, strict=True)
 
-    def _reduce_in_memory(self, kernel: Callable[..., Any], shared: tuple[Any, ...]) -> Any:
-        jobs = [functools.partial(kernel, *arguments, *shared) for arguments in self._arguments()]
-        records: Sequence[Any] = run_on_threads(jobs)
-        while len(records) > 1:
-            records = [merge(group) for group in _groups(records)]
-        return records[0]
 
-    def _reduce_lazy(self, kernel: Callable[..., Any], shared: tuple[Any, ...]) -> Any:
-        name = f"daskmm-{kernel.__name__.strip('_')}"
-        state = dask.delayed(shared, name=f"{name}-state-{_unique()}", traverse=False)
-        task = dask.delayed(_visit, pure=False)
+def tree_reduce(
+    kernel: Callable[..., Any],
+    arguments: Sequence[tuple[Any, ...]],
+    shared: tuple[Any, ...],
+    lazy: bool,
+) -> Any:
+    """Sum of ``kernel(*own, *shared)`` over the jobs' own arguments, merged in order.
+
+    Parameters
+    ----------
+    kernel : callable
+    arguments : sequence of tuple
+        Of each job; may hold Delayed where `lazy`.
+    shared : tuple
+        Arguments of all jobs; sent once.
+    lazy : bool
+        Whether to run on the active dask scheduler, in one compute, or on threads here.
+    """
+    with one_blas_thread():
+        if lazy:
+            return _reduce_lazy(kernel, arguments, shared)
+        jobs = [functools.partial(kernel, *own, *shared) for own in arguments]
+        # One after the other as they come, so that few records are alive at once.
+        return merge(run_on_threads(jobs))
+
+
+def _reduce_lazy(
+    kernel: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...]
+) -> Any:
+    name = f"daskmm-{kernel.__name__.strip('_')}"
+    state = dask.delayed(shared, name=f"{name}-state-{_unique()}", traverse=False)
+    task, combine = dask.delayed(_visit, pure=False), dask.delayed(merge, pure=False)
+    records = [task(kernel, state, *own, dask_key_name=f"{name}-{_unique()}") for own in arguments]
+    while len(records) > 1:
         records = [
-            task(kernel, part, weights, position, state, dask_key_name=f"{name}-{_unique()}")
-            for part, weights, position in self._arguments()
+            combine(group, dask_key_name=f"{name}-merge-{_unique()}") for group in _groups(records)
         ]
-        combine = dask.delayed(merge, pure=False)
-        while len(records) > 1:
-            records = [
-                combine(group, dask_key_name=f"{name}-merge-{_unique()}")
-                for group in _groups(records)
-            ]
-        return records[0].compute()
+    return records[0].compute()
 
 
-def merge(records: Sequence[Any]) -> Any:
+def merge(records: Iterable[Any]) -> Any:
     """Sum of records, first to last."""
     return functools.reduce(operator.add, records)
 
 
-def run_on_threads(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Results of some jobs, in order, on as many threads as there are cores."""
+def run_on_threads(jobs: Sequence[Callable[[], Any]]) -> Iterator[Any]:
+    """Results of some jobs, in order, from as many threads as there are cores."""
     if len(jobs) == 1:
-        return [jobs[0]()]
+        yield jobs[0]()
+        return
     with ThreadPoolExecutor(min(CPU_COUNT, len(jobs))) as pool:
-        return list(pool.map(operator.call, jobs))
+        yield from pool.map(operator.call, jobs)
 
 
 @functools.cache
@@ -132,10 +147,8 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
-def _visit(
-    kernel: Callable[..., Any], rows: Any, weights: Any, position: Position, shared: tuple[Any, ...]
-) -> Any:
-    return kernel(np.asarray(rows), weights, position, *shared)
+def _visit(kernel: Callable[..., Any], shared: tuple[Any, ...], *own: Any) -> Any:
+    return kernel(*own, *shared)
 
 
 def _block_length(rows: Any, weights: Any, position: Position) -> list[int]:

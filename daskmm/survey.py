@@ -166,6 +166,10 @@ def _first_look(
     rows: NDArray, weights: NDArray | None, position: Position, chosen: NDArray[np.int64]
 ) -> _Finding:
     """Kernel of the first pass."""
+    if not isinstance(rows, np.ndarray):
+        raise TypeError(
+            f"X must have numpy blocks; block {position.block} is a {type(rows).__name__}."
+        )
     n_rows, n_features = rows.shape
     v = None if weights is None else np.asarray(weights, dtype=np.float64)
     if v is not None:

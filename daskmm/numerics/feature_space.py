@@ -1,0 +1,97 @@
+"""Distances to cluster means in feature space, from products with the Gram matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+def feature_distances(
+    product: FloatArray, memberships: FloatArray, diagonal: FloatArray
+) -> FloatArray:
+    """Squared feature-space distances of every row to every cluster mean.
+
+    d_ij = K_ii − 2 (K W)_ij + (Wᵀ K W)_jj, clipped at 0, the columns of W summing to 1:
+    θ_j = Σ_i W_ij φ(x_i).
+
+    Parameters
+    ----------
+    product : ndarray of shape (n_rows, n_clusters)
+        K W, one sweep over the Gram matrix.
+    memberships : ndarray of shape (n_rows, n_clusters)
+        W.
+    diagonal : ndarray of shape (n_rows,)
+        K_ii.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_clusters)
+
+    References
+    ----------
+    Paul, Chakraborty, Das & Xu, "Kernel k-Means, By All Means", 2020, eq. 7.
+    """
+    norms = np.einsum("ij,ij->j", memberships, product)
+    distances = -2.0 * product
+    distances += diagonal[:, None]
+    distances += norms
+    return np.maximum(distances, 0.0, out=distances)
+
+
+def normalized_memberships(phi: FloatArray, previous: FloatArray) -> FloatArray:
+    """W_ij = φ_ij / Σ_i φ_ij; a cluster whose Σφ is 0 keeps its mean.
+
+    Parameters
+    ----------
+    phi : ndarray of shape (n_rows, n_clusters)
+        φ times the sample weights.
+    previous : ndarray of shape (n_rows, n_clusters)
+        W before the step.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_clusters)
+    """
+    total = phi.sum(axis=0)
+    occupied = total > 0
+    memberships = previous.copy()
+    memberships[:, occupied] = phi[:, occupied] / total[occupied]
+    return memberships
+
+
+def one_hot(labels: NDArray[np.int_], n_clusters: int) -> FloatArray:
+    """Memberships of a hard assignment, columns summing to 1 (or 0 for an empty cluster)."""
+    counts = np.bincount(labels, minlength=n_clusters)
+    memberships = np.zeros((len(labels), n_clusters))
+    memberships[np.arange(len(labels)), labels] = 1.0 / counts[labels]
+    return memberships
+
+
+def critical_power_of_gram(gram: FloatArray, row_weights: FloatArray) -> float:
+    """Power above which all feature-space means fall onto the grand mean.
+
+    s_crit = 1 − 1/(2 λ_max) as in `critical_power`, with λ_max that of the centred,
+    row-normalised Gram matrix of a sample.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (n_rows, n_rows)
+        Kernel values of a sample.
+    row_weights : ndarray of shape (n_rows,)
+
+    Returns
+    -------
+    float
+    """
+    v = row_weights / row_weights.sum()
+    means = gram @ v
+    centred = gram - means[:, None] - means + v @ means
+    norms = np.sqrt(np.maximum(np.diag(centred), 0.0))
+    directed = norms > 1e-7 * norms.max(initial=0.0)
+    if not directed.any():
+        return 0.5
+    weights = np.sqrt(v[directed] / v[directed].sum()) / norms[directed]
+    directions = centred[np.ix_(directed, directed)] * weights[:, None] * weights
+    return 1.0 - 1.0 / (2.0 * float(np.linalg.eigvalsh(directions)[-1]))
