@@ -62,7 +62,7 @@ class Step(Generic[S]):
     moved : bool
         Whether anything changed at all.
     coincident_centers : int
-        Centres that lie on another one after the step.
+        Centres of the state before that lie on another one.
     """
 
     state: S
@@ -121,7 +121,7 @@ class IterationRecord:
     seconds : float
         Since the fit began.
     coincident_centers : int
-        Centres that lie on another one after the step.
+        Centres of that state that lie on another one.
     """
 
     iteration: int
@@ -210,6 +210,10 @@ class Outcome(Generic[S]):
         Σ_i min_j d_ij at the final state.
     cluster_weights : ndarray of shape (n_clusters,)
         Sample weight of the rows nearest to each centre.
+    coincident_centers : int
+        Final centres that lie on another one.
+    scored : State
+        What follows the final state by the hard step that scored it.
     n_iter : int
         Iterations over the data.
     """
@@ -217,6 +221,8 @@ class Outcome(Generic[S]):
     run: Run[S]
     inertia: float
     cluster_weights: FloatArray
+    coincident_centers: int
+    scored: S
     n_iter: int
 
 
@@ -323,5 +329,12 @@ def _score(problem: Problem[S], runs: list[Run[S]], n_iter: int) -> Outcome[S]:
     """Hard cost of every start's final state, in one pass; the cheapest wins."""
     steps = problem.steps([_at_power(run.state, -np.inf) for run in runs])
     best = int(np.argmin([step.inertia + step.penalty for step in steps]))
-    inertia = steps[best].inertia * problem.weight
-    return Outcome(runs[best], inertia, steps[best].cluster_weights, n_iter)
+    step = steps[best]
+    return Outcome(
+        runs[best],
+        step.inertia * problem.weight,
+        step.cluster_weights,
+        step.coincident_centers,
+        step.state,
+        n_iter,
+    )

@@ -189,7 +189,7 @@ class CentersProblem:
             cluster_weights=sums.weights,
             shift=float(np.sqrt(np.square(after.centers - before.centers).sum(axis=1).max())),
             moved=_moved(before, after),
-            coincident_centers=coincident_centers(after.centers, after.feature_weights, inertia),
+            coincident_centers=coincident_centers(before.centers, before.feature_weights, inertia),
         )
 
 

@@ -1,90 +1,56 @@
-"""What all centre-based estimators share: input, the fit, assignment, saving."""
+"""What all centre-based estimators share: input, the fit, assignment."""
 
 from __future__ import annotations
 
-import logging
 import time
-import warnings
 from abc import abstractmethod
-from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import dask
 import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import (
-    BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
     TransformerMixin,
 )
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from daskmm import persistence, planning
+from daskmm import planning
 from daskmm.assignment import blocks_of, cost, distances_of, labels_of, map_rows
+from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._input import read_table, read_weights
-from daskmm.mm import IterationRecord, Outcome, Schedule, minimize
+from daskmm.mm import Outcome, Schedule, minimize
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
 from daskmm.seeding import starting_centers
 from daskmm.stats import CenterState
 from daskmm.survey import Survey, first_pass
-from daskmm.updates import CentersProblem, PowerUpdate, Update, coincident_centers
-
-logger = logging.getLogger("daskmm")
+from daskmm.updates import CentersProblem, PowerUpdate, Update
 
 # Starts advanced together where the data are in memory; one where each iteration reads a disk.
 STARTS_IN_MEMORY = 8
 
 
-class CenterClusterer(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
-):
+class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
     """Base of the estimators whose clusters are centres.
 
     A subclass says what its schedule is and, where it is not power k-means', its update.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        **MMClusterer._parameter_constraints,
         "init": [StrOptions({"k-means++", "k-means||", "random"}), "array-like"],
-        "n_init": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "random_state": ["random_state"],
-        "standardize": ["boolean"],
         "empty_cluster": [StrOptions({"farthest"})],
-        "verbose": ["verbose"],
-        "callbacks": [list, tuple, None],
     }
 
-    n_clusters: int
     init: str | ArrayLike
-    n_init: int | str
-    max_iter: int
-    tol: float
-    random_state: Any
-    standardize: bool
-    verbose: int
-    callbacks: Any
 
     cluster_centers_: NDArray[np.float64]
-    labels_: Any
-    inertia_: float
-    objective_history_: NDArray[np.float64]
-    history_: list[IterationRecord]
-    n_iter_: int
-    n_passes_: int
-    s_: float
     mean_: NDArray[np.float64]
     scale_: NDArray[np.float64]
-    n_features_in_: int
 
     @abstractmethod
     def _schedule(self, survey: Survey) -> Schedule:
@@ -151,7 +117,7 @@ class CenterClusterer(
             problem,
             starts,
             self._schedule(survey),
-            [*self._verbosity(), *(self.callbacks or ())],
+            self._all_callbacks(),
             began,
         )
         return survey, outcome
@@ -181,25 +147,12 @@ class CenterClusterer(
             raise ValueError("init contains NaN or infinity.")
         return centers
 
-    def _verbosity(self) -> list[Any]:
-        """A callback that logs each iteration at INFO level when `verbose` is set."""
-        if not self.verbose:
-            return []
-        if not logger.hasHandlers():
-            logger.addHandler(logging.StreamHandler())
-        logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
-        return [lambda record: logger.info("%s", record)]
-
     def _store(self, outcome: Outcome[CenterState], survey: Survey) -> None:
         state = outcome.run.state
         self.mean_ = survey.coordinates.mean
         self.scale_ = survey.coordinates.scale
         self.cluster_centers_ = survey.coordinates.to_input(state.centers)
-        self.inertia_ = outcome.inertia
-        self.history_ = outcome.run.history
-        self.objective_history_ = np.array([record.objective for record in self.history_])
-        self.n_iter_ = outcome.n_iter
-        self.s_ = state.s
+        self._store_history(outcome)
         self._n_features_out = len(self.cluster_centers_)
 
     def _label(self, table: NDArray | da.Array, passes: Passes) -> None:
@@ -212,34 +165,6 @@ class CenterClusterer(
         else:
             passes.n_passes += 1
         self.labels_ = map_rows(labels_of, table, *self._fitted_state())
-
-    def _warn(self, outcome: Outcome[CenterState]) -> None:
-        occupied = int(np.count_nonzero(outcome.cluster_weights))
-        if occupied < self.n_clusters:
-            warnings.warn(
-                f"Number of distinct clusters ({occupied}) found smaller than n_clusters "
-                f"({self.n_clusters}): the data may have too few distinct rows.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        state = outcome.run.state
-        yardstick = outcome.inertia / outcome.cluster_weights.sum()
-        same = coincident_centers(state.centers, state.feature_weights, yardstick)
-        if same:
-            warnings.warn(
-                f"{same} of {self.n_clusters} centres coincide with another one. Annealing that "
-                "begins too hot ends so: try s0='auto' or a lower s0, more max_iter, or "
-                "polish=True.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        if not outcome.run.converged and self.tol > 0:
-            warnings.warn(
-                f"Not converged in max_iter={self.max_iter} iterations: the last was at power "
-                f"{self.s_:.3g}. Raise max_iter or eta.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
 
     def _fitted_state(self) -> tuple[Coordinates, CenterState]:
         """What assignment needs, from public attributes alone."""
@@ -320,30 +245,6 @@ class CenterClusterer(
             self._longest_schedule(blocks.n_features),
             seeding_passes=planning.SEEDING_PASSES if _is(self.init, "k-means||") else 0,
         )
-
-    def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write the fitted model as a zarr group, to be read by `daskmm.load`.
-
-        Parameters
-        ----------
-        path : str or Path
-        overwrite : bool
-            Whether a model that is there already may be replaced.
-
-        Raises
-        ------
-        FileExistsError
-            If the path exists, unless `overwrite` is set and it holds a model.
-        """
-        check_is_fitted(self)
-        persistence.save(self, path, overwrite)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without lazy labels, whose graph would carry the data."""
-        state = dict(super().__getstate__())
-        if dask.is_dask_collection(state.get("labels_")):
-            del state["labels_"]
-        return state
 
 
 def _is(value: Any, name: str) -> bool:

@@ -1,0 +1,122 @@
+"""What all estimators share: stopping parameters, warnings, logging, saving."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm import persistence
+from daskmm.mm import IterationRecord, Outcome
+
+logger = logging.getLogger("daskmm")
+
+
+class MMClusterer(ClusterMixin, BaseEstimator):
+    """Base of all estimators that the MM driver fits."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "n_init": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "random_state": ["random_state"],
+        "standardize": ["boolean"],
+        "verbose": ["verbose"],
+        "callbacks": [list, tuple, None],
+    }
+
+    n_clusters: int
+    n_init: int | str
+    max_iter: int
+    tol: float
+    random_state: Any
+    standardize: bool
+    verbose: int
+    callbacks: Any
+
+    labels_: Any
+    inertia_: float
+    objective_history_: NDArray[np.float64]
+    history_: list[IterationRecord]
+    n_iter_: int
+    n_passes_: int
+    s_: float
+    n_features_in_: int
+
+    def _all_callbacks(self) -> list[Any]:
+        """The user's callbacks, and one that logs at INFO level when `verbose` is set."""
+        callbacks = list(self.callbacks or ())
+        if not self.verbose:
+            return callbacks
+        if not logger.hasHandlers():
+            logger.addHandler(logging.StreamHandler())
+        logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+        return [lambda record: logger.info("%s", record), *callbacks]
+
+    def _store_history(self, outcome: Outcome[Any]) -> None:
+        """Attributes that every outcome gives."""
+        self.inertia_ = outcome.inertia
+        self.history_ = outcome.run.history
+        self.objective_history_ = np.array([record.objective for record in self.history_])
+        self.n_iter_ = outcome.n_iter
+        self.s_ = outcome.run.state.s
+
+    def _warn(self, outcome: Outcome[Any]) -> None:
+        """Say what the user should know of the end of a fit."""
+        occupied = int(np.count_nonzero(outcome.cluster_weights))
+        if occupied < self.n_clusters:
+            _warn_convergence(
+                f"Number of distinct clusters ({occupied}) found smaller than n_clusters "
+                f"({self.n_clusters}): the data may have too few distinct rows."
+            )
+        if outcome.coincident_centers:
+            _warn_convergence(
+                f"{outcome.coincident_centers} of {self.n_clusters} centres coincide with another "
+                "one. Annealing that begins too hot ends so: try s0='auto' or a lower s0, more "
+                "max_iter, or polish=True."
+            )
+        if not outcome.run.converged and self.tol > 0:
+            _warn_convergence(
+                f"Not converged in max_iter={self.max_iter} iterations: the last was at power "
+                f"{self.s_:.3g}. Raise max_iter or eta."
+            )
+
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the fitted model as a zarr group, to be read by `daskmm.load`.
+
+        Parameters
+        ----------
+        path : str or Path
+        overwrite : bool
+            Whether a model that is there already may be replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If the path exists, unless `overwrite` is set and it holds a model.
+        """
+        check_is_fitted(self)
+        persistence.save(self, path, overwrite)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without lazy labels, whose graph would carry the data."""
+        state = dict(super().__getstate__())
+        if dask.is_dask_collection(state.get("labels_")):
+            del state["labels_"]
+        return state
+
+
+def _warn_convergence(message: str) -> None:
+    # From here: _warn, fit, the caller.
+    warnings.warn(message, ConvergenceWarning, stacklevel=4)

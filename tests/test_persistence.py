@@ -1,0 +1,606 @@
+"""Models on disk, and plans made without reading data."""
+
+import json
+import pathlib
+import shutil
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from _support import (
+    ANNEALED,
+    ESTIMATORS,
+    CountingSource,
+    assert_same_model,
+    blobs,
+    computed,
+    counting_zarr,
+    fit_recording,
+    quick,
+    raise_if_computes,
+)
+from sklearn.base import clone
+
+import daskmm
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load
+from daskmm.planning import Plan
+
+X, _ = blobs()
+FRAME = pd.DataFrame(X, columns=["alpha", "beta", "gamma", "delta", "épsilon"])
+
+each_estimator = pytest.mark.parametrize("cls", ESTIMATORS)
+
+
+@pytest.fixture(autouse=True)
+def _computing_in_this_thread():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def lazy(data=X, rows=60):
+    return da.from_array(data, chunks=(rows, -1))
+
+
+def saved(path, model=None, **save):
+    """A model, and the path at which it was saved."""
+    model = quick(PowerKMeans).fit(X) if model is None else model
+    model.save(path, **save)
+    return model
+
+
+def files(path):
+    return sorted(item for item in pathlib.Path(path).rglob("*") if item.is_file())
+
+
+def contents(path):
+    return {str(item.relative_to(path)): item.read_bytes() for item in files(path)}
+
+
+def assert_same_bits(a, b):
+    """Every fitted attribute, array or not, is the same."""
+    names = {name for name in vars(a) if name not in ("callbacks", "labels_")}
+    assert names == {name for name in vars(b) if name not in ("callbacks", "labels_")}
+    for name in names:
+        first, second = getattr(a, name), getattr(b, name)
+        np.testing.assert_equal(second, first, err_msg=name)
+        if isinstance(first, np.ndarray):
+            assert second.dtype == first.dtype
+            assert second.tobytes() == first.tobytes() or first.dtype == object
+
+
+# Round trips
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names:UserWarning")
+@each_estimator
+@pytest.mark.parametrize("data", [X, lazy(), FRAME], ids=["numpy", "dask", "frame"])
+def test_a_loaded_model_is_the_same_model(cls, data, tmp_path):
+    model = saved(tmp_path / "model", quick(cls).fit(data))
+    again = load(tmp_path / "model")
+    assert type(again) is cls
+    assert_same_bits(model, again)
+    assert again.get_params() == model.get_params()
+    assert again.history_ == model.history_
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    np.testing.assert_array_equal(again.predict(lazy()).compute(), computed(model.predict(lazy())))
+    assert again.score(X) == model.score(X)
+    assert again.get_feature_names_out().tolist() == model.get_feature_names_out().tolist()
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names:UserWarning")
+def test_names_of_features_are_kept(tmp_path):
+    saved(tmp_path / "model", quick(KMeans).fit(FRAME))
+    again = load(tmp_path / "model")
+    assert again.feature_names_in_.tolist() == FRAME.columns.tolist()
+    assert again.feature_names_in_.dtype == object
+    with pytest.raises(ValueError, match="feature names should match"):
+        again.predict(FRAME.rename(columns={"alpha": "omega"}))
+
+
+@each_estimator
+def test_labels_are_kept_where_they_are_numbers_and_dropped_where_they_are_lazy(cls, tmp_path):
+    model = saved(tmp_path / "numpy", quick(cls).fit(X))
+    np.testing.assert_array_equal(load(tmp_path / "numpy").labels_, model.labels_)
+    assert load(tmp_path / "numpy").labels_.dtype == np.int32
+    with raise_if_computes():
+        model = quick(cls)
+        with dask.config.set(scheduler="sync"):
+            model.fit(lazy())
+        model.save(tmp_path / "dask")
+    assert not hasattr(load(tmp_path / "dask"), "labels_")
+    assert hasattr(model, "labels_")
+
+
+def test_the_data_stay_behind(tmp_path):
+    rows, _ = blobs(50_000)
+    saved(tmp_path / "model", quick(KMeans).fit(lazy(rows, 10_000)))
+    assert sum(item.stat().st_size for item in files(tmp_path / "model")) < 50_000 < rows.nbytes
+
+
+PARAMETERS = [
+    (KMeans, {"init": X[:4], "tol": 0, "max_iter": 3}),
+    (KMeans, {"init": X[:4].astype(np.float32)}),
+    (KMeans, {"init": X[:4].round().astype(int)}),
+    (KMeans, {"init": np.asfortranarray(X[:4])}),
+    (KMeans, {"init": "k-means||", "n_init": "auto", "verbose": 0, "random_state": None}),
+    (KMeans, {"random_state": np.int64(5), "n_clusters": np.int64(4), "tol": np.float32(1e-3)}),
+    (PowerKMeans, {"s0": -3.3, "eta": 1.0 + 1e-15, "anneal_every": 2, "polish": False}),
+    (PowerKMeans, {"s0": "auto", "standardize": np.True_}),
+    (PowerKMeans, {"s0": np.float64(-2), "eta": 2}),
+    (EntropyPowerKMeans, {"lam": 0.1, "s0": -1e12}),
+    (EntropyPowerKMeans, {"lam": np.nextafter(0.1, 1), "standardize": False}),
+]
+
+
+@pytest.mark.parametrize(("cls", "settings"), PARAMETERS, ids=range(len(PARAMETERS)))
+def test_parameters_are_kept_exactly(cls, settings, tmp_path):
+    model = quick(cls, **settings)
+    fit_recording(model, X)
+    saved(tmp_path / "model", model)
+    again = load(tmp_path / "model")
+    assert_same_bits(model, again)
+    for name, value in model.get_params().items():
+        np.testing.assert_array_equal(again.get_params()[name], value)
+    refitted = clone(again)
+    fit_recording(refitted, X)
+    if model.random_state is not None or not isinstance(model.init, str):
+        assert_same_model(refitted, model)
+
+
+@pytest.mark.parametrize("as_init", [np.ndarray.tolist, pd.DataFrame, da.from_array])
+def test_given_centers_of_any_kind_are_kept(as_init, tmp_path):
+    model = saved(tmp_path / "model", quick(KMeans, init=as_init(X[:4])).fit(X))
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(computed(again.init), X[:4])
+    assert_same_model(clone(again).fit(X), model)
+
+
+@pytest.mark.parametrize("cls", ANNEALED)
+def test_the_power_of_minus_infinity_is_kept(cls, tmp_path):
+    model = saved(tmp_path / "model", quick(cls).fit(X))
+    assert model.s_ == -np.inf
+    assert load(tmp_path / "model").s_ == -np.inf
+    assert load(tmp_path / "model").history_[-1].s == -np.inf
+
+
+def test_callbacks_and_random_state_objects_stay_behind(tmp_path):
+    model = quick(KMeans, callbacks=[lambda record: None], random_state=np.random.RandomState(1))
+    saved(tmp_path / "model", model.fit(X))
+    again = load(tmp_path / "model")
+    assert again.callbacks is None
+    assert again.random_state is None
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    # Saving changes nothing in the model at hand.
+    assert len(model.callbacks) == 1
+    assert isinstance(model.random_state, np.random.RandomState)
+
+
+@each_estimator
+def test_a_model_with_pandas_output_is_kept(cls, tmp_path):
+    model = saved(tmp_path / "model", quick(cls).set_output(transform="pandas").fit(X))
+    again = load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.transform(X), model.transform(X))
+
+
+@each_estimator
+def test_a_model_of_zeros_is_kept(cls, tmp_path):
+    # zarr does not write chunks that equal the fill value.
+    model = quick(cls, n_clusters=1).fit(np.zeros((5, 2)))
+    saved(tmp_path / "model", model)
+    assert_same_bits(model, load(tmp_path / "model"))
+
+
+@each_estimator
+def test_a_loaded_model_can_be_fitted_saved_and_loaded_again(cls, tmp_path):
+    model = saved(tmp_path / "one", quick(cls).fit(X))
+    again = saved(tmp_path / "two", load(tmp_path / "one"))
+    assert_same_bits(again, load(tmp_path / "two"))
+    assert_same_model(again.fit(X), model)
+
+
+@pytest.mark.parametrize("as_path", [str, pathlib.Path])
+def test_folders_on_the_way_are_made(as_path, tmp_path):
+    path = as_path(tmp_path / "some" / "where" / "a model.zarr")
+    saved(path)
+    assert isinstance(load(path), PowerKMeans)
+    assert [item.name for item in (tmp_path / "some" / "where").iterdir()] == ["a model.zarr"]
+
+
+def test_relative_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved("model")
+    assert isinstance(load("model"), PowerKMeans)
+
+
+# What is on the disk
+
+
+@each_estimator
+def test_files_hold_numbers_and_json_but_no_pickle(cls, tmp_path):
+    saved(tmp_path / "model", quick(cls, init=X[:4]).fit(FRAME))
+    group = zarr.open_group(tmp_path / "model", mode="r")
+    chunks = 0
+    for path in files(tmp_path / "model"):
+        data = path.read_bytes()
+        if path.name == "zarr.json":
+            text = json.dumps(json.loads(data, parse_constant=_no_constants))
+            assert "pickle" not in text
+            continue
+        # A chunk is the array's numbers and four bytes of checksum, nothing else.
+        values = group[path.relative_to(tmp_path / "model").parts[0]][...]
+        assert data[:-4] == values.tobytes()
+        chunks += 1
+    assert chunks >= 5
+
+
+def _no_constants(name):
+    raise AssertionError(f"{name} is not valid JSON")
+
+
+def test_the_group_is_readable_with_zarr_alone(tmp_path):
+    model = saved(tmp_path / "model")
+    group = zarr.open_group(tmp_path / "model", mode="r")
+    assert group.attrs["version"] == 1
+    assert group.attrs["class"] == "PowerKMeans"
+    np.testing.assert_array_equal(group["cluster_centers_"][...], model.cluster_centers_)
+
+
+# Paths that exist
+
+
+def test_a_path_that_exists_is_refused(tmp_path):
+    saved(tmp_path / "model", quick(KMeans).fit(X))
+    before = contents(tmp_path / "model")
+    with pytest.raises(FileExistsError, match="model exists"):
+        saved(tmp_path / "model")
+    assert contents(tmp_path / "model") == before
+
+
+def test_a_model_is_replaced_when_asked(tmp_path):
+    saved(tmp_path / "model", quick(KMeans).fit(X))
+    other = saved(tmp_path / "model", overwrite=True)
+    assert_same_bits(other, load(tmp_path / "model"))
+    assert [item.name for item in tmp_path.iterdir()] == ["model"]
+
+
+def test_overwrite_where_there_is_nothing(tmp_path):
+    saved(tmp_path / "model", overwrite=True)
+    assert isinstance(load(tmp_path / "model"), PowerKMeans)
+
+
+@pytest.mark.parametrize("kind", ["file", "empty folder", "folder", "zarr group", "zarr array"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_not_a_model_is_never_deleted(kind, overwrite, tmp_path):
+    path = tmp_path / "precious"
+    if kind == "file":
+        path.write_text("years of work")
+    elif kind == "zarr group":
+        zarr.create_group(path).create_array("x", shape=3, dtype=float)[...] = 1.0
+    elif kind == "zarr array":
+        zarr.create_array(path, shape=3, dtype=float)[...] = 1.0
+    else:
+        path.mkdir()
+        if kind == "folder":
+            (path / "thesis.txt").write_text("years of work")
+    before = path.read_bytes() if kind == "file" else contents(path)
+    with pytest.raises(FileExistsError, match="precious exists"):
+        saved(path, overwrite=overwrite)
+    assert (path.read_bytes() if kind == "file" else contents(path)) == before
+    assert [item.name for item in tmp_path.iterdir()] == ["precious"]
+
+
+# Damage
+
+
+def test_nothing_at_the_path(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"absent does not exist"):
+        load(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("kind", ["file", "empty folder", "folder", "zarr group", "zarr array"])
+def test_what_is_not_a_model_is_not_loaded(kind, tmp_path):
+    path = tmp_path / "thing"
+    if kind == "file":
+        path.write_text("no model")
+    elif kind == "zarr group":
+        zarr.create_group(path)
+    elif kind == "zarr array":
+        zarr.create_array(path, shape=3, dtype=float)
+    else:
+        path.mkdir()
+        if kind == "folder":
+            (path / "zarr.json").write_text("{}")
+    with pytest.raises(ValueError, match="thing is not a model written by daskmm"):
+        load(path)
+
+
+def chunk_of(path, name):
+    return next(item for item in files(path / name) if item.name != "zarr.json")
+
+
+ARRAYS = ["cluster_centers_", "mean_", "labels_", "objective_history_", "feature_weights_"]
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "model"
+    saved(path, quick(EntropyPowerKMeans).fit(X + 3.0))
+    return path
+
+
+@pytest.fixture
+def damaged(intact, tmp_path):
+    """A copy of a model, to be damaged."""
+    return pathlib.Path(shutil.copytree(intact, tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("damage", ["flipped bit", "truncated", "emptied", "longer", "deleted"])
+def test_damaged_arrays_are_noticed(damaged, name, damage):
+    chunk = chunk_of(damaged, name)
+    data = bytearray(chunk.read_bytes())
+    if damage == "flipped bit":
+        data[len(data) // 2] ^= 1
+    elif damage == "truncated":
+        data = data[: len(data) // 2]
+    elif damage == "emptied":
+        data = bytearray()
+    elif damage == "longer":
+        data += b"\0" * 8
+    if damage == "deleted":
+        chunk.unlink()
+    else:
+        chunk.write_bytes(bytes(data))
+    with pytest.raises(ValueError, match="model is damaged"):
+        load(damaged)
+
+
+@pytest.mark.parametrize("damage", ["deleted array", "deleted metadata", "garbled metadata"])
+def test_damaged_structure_is_noticed(damaged, damage):
+    if damage == "deleted array":
+        shutil.rmtree(damaged / "cluster_centers_")
+    elif damage == "deleted metadata":
+        (damaged / "cluster_centers_" / "zarr.json").unlink()
+    else:
+        (damaged / "cluster_centers_" / "zarr.json").write_text("{")
+    with pytest.raises(ValueError, match="model is damaged"):
+        load(damaged)
+
+
+def edit_attributes(path, edit):
+    metadata = json.loads((path / "zarr.json").read_text())
+    edit(metadata["attributes"])
+    (path / "zarr.json").write_text(json.dumps(metadata))
+
+
+@pytest.mark.parametrize("version", [2, 99, "1.5", None])
+def test_a_newer_version_of_the_format_is_refused(damaged, version):
+    edit_attributes(damaged, lambda attributes: attributes.update(version=version))
+    with pytest.raises(ValueError, match=f"has version {version} of the model format; .* reads 1"):
+        load(damaged)
+
+
+@pytest.mark.parametrize("name", ["SomethingElse", "load", "__version__", None, "os.system"])
+def test_only_classes_of_this_library_are_made(damaged, name):
+    edit_attributes(damaged, lambda attributes: attributes.update({"class": name}))
+    with pytest.raises(ValueError, match="unknown class"):
+        load(damaged)
+
+
+@pytest.mark.parametrize("missing", ["parameters", "fitted"])
+def test_missing_parts_are_noticed(damaged, missing):
+    edit_attributes(damaged, lambda attributes: attributes.pop(missing))
+    with pytest.raises(ValueError, match="damaged"):
+        load(damaged)
+
+
+def test_a_truncated_head_is_noticed(damaged):
+    head = damaged / "zarr.json"
+    head.write_text(head.read_text()[:200])
+    with pytest.raises(ValueError, match="model"):
+        load(damaged)
+
+
+class CrashError(OSError):
+    """The disk is full, the plug is pulled."""
+
+
+@pytest.mark.parametrize("writes", [0, 1, 3])
+def test_a_crash_while_writing_leaves_the_former_model(writes, tmp_path, monkeypatch):
+    former = saved(tmp_path / "model", quick(KMeans).fit(X))
+    other = quick(PowerKMeans).fit(X)
+    create_array, left = zarr.Group.create_array, iter(range(writes))
+
+    def crashing(self, *args, **kwargs):
+        if next(left, None) is None:
+            raise CrashError
+        return create_array(self, *args, **kwargs)
+
+    monkeypatch.setattr(zarr.Group, "create_array", crashing)
+    with pytest.raises(CrashError):
+        other.save(tmp_path / "model", overwrite=True)
+    with pytest.raises(CrashError):
+        other.save(tmp_path / "fresh")
+    monkeypatch.undo()
+    assert_same_bits(former, load(tmp_path / "model"))
+    # Nothing half-written is left, in its place or beside it.
+    assert [item.name for item in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("renames", [0, 1])
+def test_a_crash_while_replacing_leaves_the_former_model(renames, tmp_path, monkeypatch):
+    former = saved(tmp_path / "model", quick(KMeans).fit(X))
+    other = quick(PowerKMeans).fit(X)
+    rename, left = pathlib.Path.rename, iter(range(renames))
+    crashed = []
+
+    def crashing(self, target):
+        # One move fails; putting things back afterwards works.
+        if not crashed and next(left, None) is None:
+            crashed.append(target)
+            raise CrashError
+        return rename(self, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", crashing)
+    with pytest.raises(CrashError):
+        other.save(tmp_path / "model", overwrite=True)
+    monkeypatch.undo()
+    assert_same_bits(former, load(tmp_path / "model"))
+    assert [item.name for item in tmp_path.iterdir()] == ["model"]
+
+
+def test_load_is_a_public_name():
+    assert daskmm.load is load
+
+
+# Plans
+
+
+def planned(estimator, data):
+    with raise_if_computes():
+        return estimator.plan(data)
+
+
+@each_estimator
+@pytest.mark.parametrize("data", [X, lazy(), FRAME], ids=["numpy", "dask", "frame"])
+def test_a_plan_knows_the_size_of_the_data(cls, data):
+    plan = planned(quick(cls), data)
+    assert isinstance(plan, Plan)
+    assert plan.n_rows == 240
+    assert plan.n_features == 5
+    assert plan.n_starts == 2
+    assert plan.bytes_per_pass == 240 * 5 * 8
+    assert plan.n_blocks == (4 if data is not X and data is not FRAME else 1)
+    assert plan.largest_block_bytes == 240 * 5 * 8 // plan.n_blocks
+    assert plan.bytes_per_pass < plan.peak_bytes_per_worker < 2**31
+    assert plan.tasks_per_pass > plan.n_blocks
+    assert 0 < plan.passes <= plan.max_passes
+
+
+def test_a_plan_reads_no_block_and_no_chunk():
+    source = CountingSource(X)
+    data = source.as_dask((60, -1))
+    array, store = counting_zarr(X, (60, 5))
+    for estimator in (quick(KMeans), quick(EntropyPowerKMeans, init="k-means||")):
+        planned(estimator, data)
+        assert planned(estimator, array).n_rows == 240
+    assert not source.reads
+    assert not store.reads
+
+
+@each_estimator
+@pytest.mark.parametrize("kind", ["frame", "array"])
+def test_a_plan_says_what_it_cannot_know(cls, kind):
+    data = dd.from_pandas(FRAME, npartitions=4)
+    plan = planned(quick(cls), data if kind == "frame" else data.to_dask_array())
+    unknown = (plan.n_rows, plan.bytes_per_pass, plan.largest_block_bytes)
+    assert unknown == (None, None, None)
+    assert plan.peak_bytes_per_worker is None
+    assert plan.n_blocks == 4
+    assert plan.n_features == 5
+    assert "unknown" in str(plan)
+    # One more pass counts the rows.
+    assert plan.passes == planned(quick(cls), lazy()).passes + 1
+
+
+SETTINGS = [{}, {"init": "k-means||"}, {"init": X[:4]}, {"max_iter": 1}, {"max_iter": 5, "tol": 0}]
+ANNEALED_SETTINGS = [
+    *SETTINGS,
+    *[{"eta": 1.0}, {"eta": 1.0 + 1e-6}, {"s0": -1.0}, {"s0": -1e6}, {"polish": False}],
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [(KMeans, settings) for settings in SETTINGS]
+    + [(cls, settings) for cls in ANNEALED for settings in ANNEALED_SETTINGS],
+    ids=lambda value: getattr(value, "__name__", None) or " ".join(value) or "defaults",
+)
+@pytest.mark.parametrize("form", ["numpy", "dask", "unknown"])
+def test_a_fit_takes_no_more_passes_than_its_plan_allows(cls, settings, form):
+    data = {
+        "numpy": X,
+        "dask": lazy(rows=120),
+        "unknown": dd.from_pandas(FRAME, npartitions=2),
+    }[form]
+    estimator = quick(cls, **settings)
+    plan = planned(estimator, data)
+    assert 0 < plan.passes <= plan.max_passes
+    if 1.0 < estimator.get_params().get("eta", 2.0) < 1.05:
+        return  # hundreds of iterations
+    fit_recording(estimator, data)
+    assert estimator.n_passes_ <= plan.max_passes
+    if estimator.n_iter_ == estimator.max_iter:
+        assert estimator.n_passes_ == plan.max_passes
+
+
+def test_starts_in_a_plan_follow_where_the_data_are():
+    for n_init, in_memory, streamed in [("auto", 8, 1), (3, 3, 3)]:
+        assert planned(KMeans(n_init=n_init), X).n_starts == in_memory
+        assert planned(KMeans(n_init=n_init), lazy()).n_starts == streamed
+        assert planned(KMeans(init=X[:8], n_init=n_init), X).n_starts == 1
+
+
+def test_bytes_follow_the_dtype_as_it_is_read():
+    assert planned(KMeans(), lazy(X.astype(np.float32))).bytes_per_pass == 240 * 5 * 4
+    assert planned(KMeans(), lazy((X > 0).view(np.uint8))).bytes_per_pass == 240 * 5
+
+
+def test_memory_grows_with_blocks_and_not_with_the_data():
+    small, large = (
+        planned(KMeans(), da.zeros((rows, 50), chunks=(10_000, 50))) for rows in (10**6, 10**8)
+    )
+    assert large.bytes_per_pass == 100 * small.bytes_per_pass
+    assert large.peak_bytes_per_worker < 1.5 * small.peak_bytes_per_worker < 2**31
+    coarse = planned(KMeans(), da.zeros((10**7, 50), chunks=(10**6, 50)))
+    assert coarse.peak_bytes_per_worker > 10**6 * 50 * 8
+    assert large.largest_block_bytes == 10_000 * 50 * 8
+
+
+@each_estimator
+@pytest.mark.parametrize("data", [X, lazy(), dd.from_pandas(FRAME, npartitions=2)])
+def test_a_plan_is_plain_numbers(cls, data):
+    plan = planned(quick(cls), data)
+    assert json.loads(json.dumps(plan.as_dict())) == plan.as_dict()
+    assert Plan(**plan.as_dict()) == plan
+
+
+def test_a_plan_reads_well():
+    text = str(planned(KMeans(20), da.zeros((10**9, 50), chunks=(10**6, 50))))
+    for part in ("1,000,000,000 rows × 50 features", "1,000 block(s)", "400 GB", "passes"):
+        assert part in text
+    assert "block 400 MB" in text
+
+
+@each_estimator
+def test_planning_changes_nothing_in_the_estimator(cls):
+    estimator = quick(cls)
+    before = dict(vars(estimator))
+    planned(estimator, lazy())
+    assert vars(estimator) == before
+    estimator.fit(FRAME)
+    before = dict(vars(estimator))
+    planned(estimator, lazy(X[:, :3]))
+    assert vars(estimator) == before
+
+
+@pytest.mark.parametrize(
+    ("estimator", "data", "words"),
+    [
+        (KMeans(0), X, "n_clusters"),
+        (PowerKMeans(s0=1.0), X, "s0"),
+        (KMeans(), X[0], "2D"),
+        (KMeans(), lazy()[:, 0], "2D"),
+        (KMeans(), lazy().astype(object), "X has dtype object"),
+        (KMeans(4), X[:0], "0 sample"),
+    ],
+    ids=range(6),
+)
+def test_a_plan_of_what_cannot_be_fitted_is_refused(estimator, data, words):
+    with raise_if_computes(), pytest.raises(ValueError, match=words):
+        estimator.plan(data)
