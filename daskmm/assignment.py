@@ -10,10 +10,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.blocks import RowBlocks, float_dtype, lazy_blocks, memory_blocks
+from daskmm.blocks import float_dtype, layout_of, row_blocks
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.rows import Coordinates, tile_rows, tiles
-from daskmm.passes import Passes, Position, one_blas_thread, run_on_threads
+from daskmm.passes import Passes, Position, one_blas_thread, positions, run_on_threads
 from daskmm.stats import CenterState
 from daskmm.survey import check_finite
 
@@ -43,9 +43,16 @@ def blockwise(
     """
     k, p = state.centers.shape
     for tile in tiles(len(rows), tile_rows(p, k)):
-        z = coordinates.to_model(rows[tile])
-        check_finite(z, position, tile.start)
-        out[tile] = finish(squared_distances(z, state.centers, state.feature_weights))
+        with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
+            z = coordinates.to_model(rows[tile])
+            squared = z * z
+        if not np.isfinite(squared.sum(axis=1)).all():
+            check_finite(rows[tile].astype(np.float64), position, tile.start)
+            raise ValueError(
+                f"Input X has values so large that their squares overflow float64, in the tile "
+                f"from {position.of_row(tile.start)}."
+            )
+        out[tile] = finish(squared_distances(z, state.centers, state.feature_weights, squared))
     return out
 
 
@@ -87,11 +94,11 @@ def map_rows(
     if isinstance(X, da.Array):
         dtype = np.dtype(np.int32) if columns is None else float_dtype(X.dtype)
         return _map_lazy(kernel, X, shared, columns, dtype)
-    blocks = memory_blocks(X, None)
-    positions = map(Position, range(len(blocks.parts)), blocks.starts)
+    blocks = row_blocks(X)
+    places = positions(blocks.layout.rows, blocks.layout.n_blocks)
     jobs = [
-        functools.partial(kernel, part, position, *shared)
-        for part, position in zip(blocks.parts, positions, strict=True)
+        functools.partial(kernel, part, place, *shared)
+        for part, place in zip(blocks.parts, places, strict=True)
     ]
     with one_blas_thread():
         return np.concatenate(list(run_on_threads(jobs)))
@@ -104,34 +111,25 @@ def _map_lazy(
     columns: int | None,
     dtype: np.dtype,
 ) -> da.Array:
-    counts = np.asarray(X.chunks[0], dtype=float)
-    known = not np.isnan(counts).any()
-    starts = tuple(np.cumsum((0, *X.chunks[0]))[:-1].tolist()) if known else (0,) * len(counts)
+    layout = layout_of(X)
+    places = positions(layout.rows, layout.n_blocks)
     shape: dict[str, Any] = (
         {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
         if columns is None
         else {"chunks": (X.chunks[0], (columns,)), "meta": np.empty((0, 0), dtype=dtype)}
     )
     map_blocks: Callable[..., da.Array] = X.map_blocks
-    return map_blocks(_at_block, kernel=kernel, starts=starts, shared=shared, dtype=dtype, **shape)
+    return map_blocks(_at_block, kernel=kernel, places=places, shared=shared, dtype=dtype, **shape)
 
 
 def _at_block(
     rows: Any,
     kernel: Callable[..., NDArray],
-    starts: tuple[int, ...],
+    places: list[Position],
     shared: tuple[Any, ...],
     block_id: tuple[int, ...],
 ) -> NDArray:
-    block = block_id[0]
-    return kernel(np.asarray(rows), Position(block, starts[block]), *shared)
-
-
-def blocks_of(X: NDArray | da.Array, sample_weight: Any) -> RowBlocks:
-    """Row blocks of a table that is in memory or lazy."""
-    if isinstance(X, da.Array):
-        return lazy_blocks(X, sample_weight)
-    return memory_blocks(X, sample_weight)
+    return kernel(np.asarray(rows), places[block_id[0]], *shared)
 
 
 def cost(passes: Passes, coordinates: Coordinates, state: CenterState) -> float:

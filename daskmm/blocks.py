@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -22,37 +23,25 @@ _ZARR_BLOCKS = 1024
 
 
 @dataclass(frozen=True)
-class RowBlocks:
-    """Rows of a table in blocks, in memory (views) or lazy (dask).
+class Layout:
+    """How a table is cut into row blocks.
 
     Attributes
     ----------
-    parts : tuple
-        Per block, an ndarray of shape (rows, n_features), or a Delayed that yields one.
-    weights : tuple or None
-        Per block, the sample weights alike.
     rows : tuple of int or None
         Rows per block; None while unknown.
-    n_features : int
+    n_blocks, n_features : int
     dtype : numpy.dtype
         Of the input.
     lazy : bool
-        Whether the parts are Delayed.
+        Whether blocks are made by dask, or are views of an array in memory.
     """
 
-    parts: tuple[Any, ...]
-    weights: tuple[Any, ...] | None
     rows: tuple[int, ...] | None
+    n_blocks: int
     n_features: int
     dtype: np.dtype
     lazy: bool
-
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """Global index of each block's first row; zeros while row counts are unknown."""
-        if self.rows is None:
-            return (0,) * len(self.parts)
-        return tuple(int(start) for start in np.cumsum((0, *self.rows))[:-1])
 
     @property
     def n_rows(self) -> int | None:
@@ -63,6 +52,26 @@ class RowBlocks:
     def bytes_per_row(self) -> int:
         """Bytes of one row as it is read."""
         return self.n_features * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """Rows of a table in blocks, in memory (views) or lazy (dask).
+
+    Attributes
+    ----------
+    table : ndarray or dask Array of shape (n_rows, n_features)
+    layout : Layout
+    parts : tuple
+        Per block, an ndarray of shape (rows, n_features), or a Delayed that yields one.
+    weights : tuple or None
+        Per block, the sample weights alike.
+    """
+
+    table: NDArray | da.Array
+    layout: Layout
+    parts: tuple[Any, ...]
+    weights: tuple[Any, ...] | None = None
 
 
 def is_lazy(X: Any) -> bool:
@@ -80,9 +89,67 @@ def float_dtype(dtype: np.dtype) -> np.dtype:
 
     float32 stays; float16, bool and integers of 8 or 16 bits become float32, all else float64.
     """
-    if dtype == np.float32 or (dtype.kind in "fiub" and dtype.itemsize <= 2):
-        return np.dtype(np.float32)
-    return np.dtype(np.float64)
+    narrow = dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize == 4)
+    return np.dtype(np.float32 if narrow else np.float64)
+
+
+def is_frame(X: Any) -> bool:
+    """Whether `X` is a dask DataFrame."""
+    return _is_of_dataframe(X, "DataFrame")
+
+
+def is_series(X: Any) -> bool:
+    """Whether `X` is a dask Series."""
+    return _is_of_dataframe(X, "Series")
+
+
+def _is_of_dataframe(X: Any, kind: str) -> bool:
+    # Without importing what may be absent.
+    module = sys.modules.get("dask.dataframe")
+    return module is not None and isinstance(X, getattr(module, kind))
+
+
+def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
+    """A dask DataFrame and a series of sample weights, partition by partition.
+
+    One expression yields both, so that a frame of which both are columns is loaded once.
+
+    Returns
+    -------
+    tuple of dask Array, of unknown row counts
+
+    Raises
+    ------
+    ValueError
+        If they have different numbers of partitions, or a partition different lengths.
+    """
+    if X.npartitions != sample_weight.npartitions:
+        raise ValueError(
+            "sample_weight cannot be matched to X: row counts are unknown, and X has "
+            f"{X.npartitions} partitions, sample_weight {sample_weight.npartitions}."
+        )
+    import dask.dataframe as dd
+
+    dtype = _common_dtype(X.dtypes)
+    meta = _weighted(X._meta.astype(dtype), np.empty(0))
+    both = dd.map_partitions(
+        _with_weight, X.astype(dtype), sample_weight, meta=meta, align_dataframes=False
+    ).to_dask_array()
+    return both[:, :-1].astype(dtype), both[:, -1]
+
+
+def _weighted(frame: Any, weights: NDArray) -> Any:
+    """A pandas frame with one column more, at the end."""
+    return frame.set_axis(range(frame.shape[1]), axis=1).assign(sample_weight=weights)
+
+
+def _with_weight(frame: Any, weights: Any) -> Any:
+    values = weights.to_numpy(dtype=np.float64, na_value=np.nan)
+    if len(values) != len(frame):
+        raise ValueError(
+            f"sample_weight has {len(values)} entries in a partition where X has {len(frame)} rows."
+        )
+    return _weighted(frame, values)
 
 
 def as_dask_array(X: Any, name: str = "X") -> da.Array:
@@ -103,10 +170,11 @@ def as_dask_array(X: Any, name: str = "X") -> da.Array:
     """
     if _is_zarr(X):
         X = _zarr_to_dask(X, name)
-    elif hasattr(X, "to_dask_array") and hasattr(X, "dtypes"):
+    elif is_frame(X):
         check_columns(X.dtypes, name)
-        dtype = np.result_type(*(getattr(d, "numpy_dtype", d) for d in X.dtypes))
-        X = X.astype(dtype).to_dask_array()
+        X = X.astype(_common_dtype(X.dtypes)).to_dask_array()
+    elif is_series(X):
+        raise ValueError(f"Expected 2D array for {name}, got a Series instead. Use a DataFrame.")
     if not isinstance(X, da.Array):
         raise TypeError(
             f"{name} must be a numpy array, a dask array or DataFrame, a pandas DataFrame or a "
@@ -117,21 +185,43 @@ def as_dask_array(X: Any, name: str = "X") -> da.Array:
             f"Expected 2D array for {name}, got {X.ndim}D array instead. Reshape your data: one "
             "row per sample, one column per feature."
         )
-    if X.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {name} has dtype {X.dtype}.")
-    if X.dtype.kind not in "fiub":
-        raise ValueError(
-            f"{name} has dtype {X.dtype}, which is not numeric. Convert it with "
-            f"{name}.astype('float64') first."
-        )
+    check_dtype(X.dtype, name)
+    if np.isnan(X.shape[1]):
+        raise ValueError(f"{name} has an unknown number of columns. Call compute_chunk_sizes().")
     if X.shape[1] == 0:
-        raise ValueError(
-            f"Found array with 0 feature(s) (shape={X.shape}) while a minimum of 1 is required: "
-            f"{name} has no columns."
-        )
+        raise ValueError(_no_features(X.shape, name))
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     return X
+
+
+def check_dtype(dtype: np.dtype, name: str) -> None:
+    """Refuse a dtype that is not numeric.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and the dtype.
+    """
+    if dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} has dtype {dtype}.")
+    if dtype.kind not in "fiub":
+        raise ValueError(
+            f"{name} has dtype {dtype}, which is not numeric. Convert it with "
+            f"{name}.astype('float64') first."
+        )
+
+
+def _no_features(shape: Any, name: str) -> str:
+    return (
+        f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: "
+        f"{name} has no columns."
+    )
+
+
+def _common_dtype(dtypes: Any) -> np.dtype:
+    """One numpy dtype for all columns; float64 for nullable ones, whose NA becomes NaN."""
+    return np.result_type(*(d if isinstance(d, np.dtype) else np.float64 for d in dtypes))
 
 
 def check_columns(dtypes: Any, name: str = "X") -> None:
@@ -140,8 +230,10 @@ def check_columns(dtypes: Any, name: str = "X") -> None:
     Raises
     ------
     ValueError
-        If a column has no numeric or boolean dtype.
+        If there are no columns, or one has no numeric or boolean dtype.
     """
+    if len(dtypes) == 0:
+        raise ValueError(_no_features("(n, 0)", name))
     text = [
         f"{column!r} ({dtype})"
         for column, dtype in dtypes.items()
@@ -170,75 +262,90 @@ def _zarr_to_dask(store: Any, name: str) -> da.Array:
     return da.from_array(store, chunks=(rows, store.shape[1]), name=False)
 
 
-def memory_blocks(X: NDArray, sample_weight: NDArray | None) -> RowBlocks:
-    """Views of a table in memory.
+def layout_of(table: NDArray | da.Array) -> Layout:
+    """Row blocks of a table: the chunks of a dask array, cuts of one in memory."""
+    n_features = table.shape[1]
+    if isinstance(table, da.Array):
+        counts = table.chunks[0]
+        rows = None if np.isnan(counts).any() else tuple(int(count) for count in counts)
+        return Layout(rows, len(counts), n_features, table.dtype, lazy=True)
+    n_rows = len(table)
+    size = max(1, _MEMORY_ELEMENTS // n_features, -(-n_rows // _MEMORY_BLOCKS))
+    rows = tuple(min(size, n_rows - start) for start in range(0, n_rows, size))
+    return Layout(rows, len(rows), n_features, table.dtype, lazy=False)
+
+
+def row_blocks(table: NDArray | da.Array) -> RowBlocks:
+    """Blocks of a table.
 
     Parameters
     ----------
-    X : ndarray of shape (n_rows, n_features)
-    sample_weight : ndarray of shape (n_rows,) or None
+    table : ndarray, or dask array with one column of blocks
+        Row counts may be unknown.
     """
-    n_rows, n_features = X.shape
-    size = max(1, _MEMORY_ELEMENTS // n_features, -(-n_rows // _MEMORY_BLOCKS))
-    cuts = [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
-    return RowBlocks(
-        tuple(X[cut] for cut in cuts),
-        None if sample_weight is None else tuple(sample_weight[cut] for cut in cuts),
-        tuple(cut.stop - cut.start for cut in cuts),
-        n_features,
-        X.dtype,
-        lazy=False,
+    layout = layout_of(table)
+    if isinstance(table, da.Array):
+        return RowBlocks(table, layout, tuple(table.to_delayed().ravel()))
+    return RowBlocks(table, layout, _cut(table, layout.rows))
+
+
+def _cut(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...]:
+    ends = np.cumsum([0, *(rows or ())])
+    return tuple(array[start:stop] for start, stop in itertools.pairwise(ends))
+
+
+def needs_row_counts(blocks: RowBlocks, sample_weight: Any) -> bool:
+    """Whether the rows have to be counted before such weights can be cut like them."""
+    if blocks.layout.rows is not None:
+        return False
+    return not (isinstance(sample_weight, da.Array) or is_series(sample_weight)) or (
+        isinstance(sample_weight, da.Array) and not np.isnan(sample_weight.shape[0])
     )
 
 
-def lazy_blocks(X: da.Array, sample_weight: Any = None) -> RowBlocks:
-    """Blocks of a dask array of whole rows.
+def with_weights(blocks: RowBlocks, sample_weight: Any) -> RowBlocks:
+    """The same blocks with sample weights.
 
     Parameters
     ----------
-    X : dask Array of shape (n_rows, n_features)
-        One column of blocks; row counts may be unknown.
-    sample_weight : array-like or dask array of shape (n_rows,), optional
-        Chunked in any way. With unknown row counts on either side, the blocks must correspond.
+    blocks : RowBlocks
+    sample_weight : array-like, dask Array or dask Series of shape (n_rows,)
+        Chunked in any way. Where row counts are unknown, the blocks must correspond; that their
+        lengths do is tested when a pass meets them.
 
     Raises
     ------
     ValueError
         If the weights have another shape than the rows.
     """
-    counts = X.chunks[0]
-    known = not np.isnan(counts).any()
-    weights = None
-    if sample_weight is not None:
-        weights = tuple(_weight_array(sample_weight, X).to_delayed().ravel())
-    return RowBlocks(
-        tuple(X.to_delayed().ravel()),
-        weights,
-        tuple(int(count) for count in counts) if known else None,
-        X.shape[1],
-        X.dtype,
-        lazy=True,
+    if not isinstance(blocks.table, da.Array):
+        return replace(blocks, weights=_cut(np.asarray(sample_weight), blocks.layout.rows))
+    weights = _weight_array(sample_weight, blocks.layout)
+    # Not optimised by themselves: a source of both would be loaded by either.
+    return replace(
+        blocks,
+        parts=tuple(blocks.table.to_delayed(optimize_graph=False).ravel()),
+        weights=tuple(weights.to_delayed(optimize_graph=False).ravel()),
     )
 
 
-def _weight_array(sample_weight: Any, X: da.Array) -> da.Array:
-    """Sample weights as a dask array chunked like the rows of `X`."""
-    if hasattr(sample_weight, "to_dask_array"):
+def _weight_array(sample_weight: Any, layout: Layout) -> da.Array:
+    """Sample weights as a dask array chunked like the rows."""
+    if is_series(sample_weight):
         sample_weight = sample_weight.to_dask_array()
     elif not isinstance(sample_weight, da.Array):
         sample_weight = da.from_array(np.asarray(sample_weight), chunks=-1)
     if sample_weight.ndim != 1:
         raise ValueError(f"sample_weight must be 1D, got {sample_weight.ndim}D.")
-    if np.isnan(X.shape[0]) or np.isnan(sample_weight.shape[0]):
-        if sample_weight.numblocks[0] != X.numblocks[0]:
+    if layout.rows is None or np.isnan(sample_weight.shape[0]):
+        if sample_weight.numblocks[0] != layout.n_blocks:
             raise ValueError(
-                "sample_weight cannot be matched to X: row counts are unknown and X has "
-                f"{X.numblocks[0]} blocks, sample_weight {sample_weight.numblocks[0]}. Call "
-                "compute_chunk_sizes() on both."
+                "sample_weight cannot be matched to X: row counts are unknown, and X has "
+                f"{layout.n_blocks} blocks, sample_weight {sample_weight.numblocks[0]}."
             )
         return sample_weight
-    if sample_weight.shape[0] != X.shape[0]:
+    if sample_weight.shape[0] != layout.n_rows:
         raise ValueError(
-            f"sample_weight has {sample_weight.shape[0]} entries, X has {X.shape[0]} rows."
+            f"sample_weight has {sample_weight.shape[0]} entries, X has {layout.n_rows} rows."
         )
-    return sample_weight.rechunk((X.chunks[0],))
+    return sample_weight.rechunk((layout.rows,))

@@ -26,6 +26,8 @@ HARDNESS = 0.99
 # Convergence is tested only this far past the critical power, and past this power.
 MARGIN = 2.0
 LEAST_POWER = -2.0
+# Relative difference of objectives below which two starts are equally good.
+EQUALLY_GOOD = 1e-9
 
 
 class State(Protocol):
@@ -90,6 +92,10 @@ class Problem(Protocol[S]):
     @property
     def splitting_power(self) -> float:
         """Power below which no group of coincident centres can stay together."""
+
+    @property
+    def rounding(self) -> float:
+        """Mean distance that is nothing but rounding."""
 
     def start(self, start: Any, s: float) -> S:
         """State at a start and a power."""
@@ -261,8 +267,8 @@ def minimize(
         for run, step in zip(active, steps, strict=True):
             record = _record(run, step, problem, seconds)
             run.history.append(record)
-            advance(run, step, schedule, problem.splitting_power)
-        leader = min(active, key=lambda run: run.last).history[-1]
+            advance(run, step, schedule, problem)
+        leader = active[first_best([run.last for run in active])].history[-1]
         logger.debug("%s", leader)
         for callback in callbacks:
             callback(leader)
@@ -283,18 +289,19 @@ def _record(run: Run[S], step: Step[S], problem: Problem[S], seconds: float) -> 
     )
 
 
-def advance(run: Run[S], step: Step[S], schedule: Schedule, splitting_power: float) -> None:
+def advance(run: Run[S], step: Step[S], schedule: Schedule, problem: Problem[S]) -> None:
     """Go on to the state after a step, and look at the schedule for its power."""
     # f_s itself is the test only where s is constant; while s falls, it never stands still.
     cost = step.objective if schedule.eta == 1.0 else step.inertia
     change = abs(run.last - (cost + step.penalty))
     run.last = cost + step.penalty
-    run.calm = run.calm + 1 if change <= schedule.tol * (cost + abs(step.penalty)) else 0
+    negligible = schedule.tol * (cost + abs(step.penalty)) + problem.rounding
+    run.calm = run.calm + 1 if change <= negligible else 0
     power = step.state.s
     if run.stage == "hard":
         if run.calm >= CALM_ITERATIONS or not step.moved:
             run.stage, run.converged = "done", True
-    elif run.calm >= CALM_ITERATIONS and _annealed(step, schedule, splitting_power):
+    elif run.calm >= CALM_ITERATIONS and _annealed(step, schedule, problem.splitting_power):
         run.calm = 0
         run.converged = not schedule.polish
         run.stage = "hard" if schedule.polish else "done"
@@ -328,7 +335,7 @@ def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool
 def _score(problem: Problem[S], runs: list[Run[S]], n_iter: int) -> Outcome[S]:
     """Hard cost of every start's final state, in one pass; the cheapest wins."""
     steps = problem.steps([_at_power(run.state, -np.inf) for run in runs])
-    best = int(np.argmin([step.inertia + step.penalty for step in steps]))
+    best = first_best([step.inertia + step.penalty for step in steps])
     step = steps[best]
     return Outcome(
         runs[best],
@@ -338,3 +345,13 @@ def _score(problem: Problem[S], runs: list[Run[S]], n_iter: int) -> Outcome[S]:
         step.state,
         n_iter,
     )
+
+
+def first_best(values: Sequence[float]) -> int:
+    """Index of the smallest value, the first of those that differ by no more than rounding.
+
+    Starts that end alike are told apart by their order, not by the last bit of a sum.
+    """
+    array = np.asarray(values)
+    smallest = array.min()
+    return int(np.flatnonzero(array <= smallest + EQUALLY_GOOD * abs(smallest))[0])

@@ -14,19 +14,34 @@ from typing import Any, NamedTuple
 import dask
 import numpy as np
 from dask.system import CPU_COUNT
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from daskmm.blocks import RowBlocks
+from daskmm.blocks import RowBlocks, needs_row_counts, with_weights
 
 # Records merged by one task.
 SPLIT_EVERY = 16
 
 
 class Position(NamedTuple):
-    """Where a block stands: its number, and the global index of its first row."""
+    """Where a block stands: its number, and the global index of its first row, where known."""
 
     block: int
     start: int
+    known: bool = True
+
+    def of_row(self, row: int) -> str:
+        """A row of the block in words, for messages."""
+        place = f"block {self.block}, row {row} of the block"
+        return f"{place} (row {self.start + row} of the data)" if self.known else place
+
+
+def positions(rows: Sequence[int] | None, n_blocks: int) -> list[Position]:
+    """Position of each block, given the rows of each where they are known."""
+    if rows is None:
+        return [Position(block, 0, known=False) for block in range(n_blocks)]
+    starts = np.cumsum([0, *rows])
+    return [Position(block, int(starts[block])) for block in range(n_blocks)]
 
 
 class Passes:
@@ -66,19 +81,40 @@ class Passes:
             Merged in block order: the same blocks give the same bits.
         """
         self.n_passes += 1
-        return tree_reduce(kernel, list(self._arguments()), shared, self.blocks.lazy)
+        jobs = [(kernel, *arguments) for arguments in self._arguments()]
+        return tree_reduce(_visit_block, jobs, shared, self.blocks.layout.lazy, kernel.__name__)
 
     def count_rows(self) -> None:
         """Learn the rows of each block, where they are unknown, by a pass of its own."""
-        if self.blocks.rows is None:
-            rows = self.reduce(_block_length)
-            self.blocks = replace(self.blocks, rows=tuple(rows))
+        if self.blocks.layout.rows is None:
+            rows = tuple(self.reduce(_block_length))
+            self.blocks = replace(self.blocks, layout=replace(self.blocks.layout, rows=rows))
+
+    def weigh(self, sample_weight: Any) -> None:
+        """Give every row a sample weight from now on.
+
+        Rows are counted first if they must be to cut the weights.
+
+        Parameters
+        ----------
+        sample_weight : ndarray, dask Array or dask Series of shape (n_rows,), or None
+
+        Raises
+        ------
+        ValueError
+            If the weights do not match the rows.
+        """
+        if sample_weight is None:
+            return
+        if needs_row_counts(self.blocks, sample_weight):
+            self.count_rows()
+        self.blocks = with_weights(self.blocks, sample_weight)
 
     def _arguments(self) -> Iterator[tuple[Any, Any, Position]]:
         blocks = self.blocks
         weights = blocks.weights or (None,) * len(blocks.parts)
-        positions = map(Position, range(len(blocks.parts)), blocks.starts)
-        return zip(blocks.parts, weights, positions, strict=True)
+        places = positions(blocks.layout.rows, len(blocks.parts))
+        return zip(blocks.parts, weights, places, strict=True)
 
 
 def tree_reduce(
@@ -86,6 +122,7 @@ def tree_reduce(
     arguments: Sequence[tuple[Any, ...]],
     shared: tuple[Any, ...],
     lazy: bool,
+    name: str,
 ) -> Any:
     """Sum of ``kernel(*own, *shared)`` over the jobs' own arguments, merged in order.
 
@@ -98,19 +135,23 @@ def tree_reduce(
         Arguments of all jobs; sent once.
     lazy : bool
         Whether to run on the active dask scheduler, in one compute, or on threads here.
+    name : str
+        Of the tasks, as dask's dashboard shows them.
     """
     with one_blas_thread():
         if lazy:
-            return _reduce_lazy(kernel, arguments, shared)
+            return _reduce_lazy(kernel, arguments, shared, f"daskmm-{name.strip('_')}")
         jobs = [functools.partial(kernel, *own, *shared) for own in arguments]
         # One after the other as they come, so that few records are alive at once.
         return merge(run_on_threads(jobs))
 
 
 def _reduce_lazy(
-    kernel: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...]
+    kernel: Callable[..., Any],
+    arguments: Sequence[tuple[Any, ...]],
+    shared: tuple[Any, ...],
+    name: str,
 ) -> Any:
-    name = f"daskmm-{kernel.__name__.strip('_')}"
     state = dask.delayed(shared, name=f"{name}-state-{_unique()}", traverse=False)
     task, combine = dask.delayed(_visit, pure=False), dask.delayed(merge, pure=False)
     records = [task(kernel, state, *own, dask_key_name=f"{name}-{_unique()}") for own in arguments]
@@ -149,6 +190,49 @@ def one_blas_thread() -> Iterator[None]:
 
 def _visit(kernel: Callable[..., Any], shared: tuple[Any, ...], *own: Any) -> Any:
     return kernel(*own, *shared)
+
+
+def _visit_block(
+    kernel: Callable[..., Any], rows: Any, weights: Any, position: Position, *shared: Any
+) -> Any:
+    """A kernel on one block, whose rows and weights are known to match."""
+    if not isinstance(rows, np.ndarray):
+        raise TypeError(
+            f"X must have numpy blocks; block {position.block} is a {type(rows).__name__}."
+        )
+    if weights is not None:
+        weights = checked_weights(weights, len(rows), position)
+    return kernel(rows, weights, position, *shared)
+
+
+def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np.float64]:
+    """Sample weights of one block as float64.
+
+    Raises
+    ------
+    ValueError
+        If they are not numbers, finite and not negative, one per row.
+    """
+    where = f"block {position.block}"
+    values = np.asarray(weights)
+    if values.dtype.kind not in "fiubO":
+        raise ValueError(f"sample_weight has dtype {values.dtype}, which is not numeric ({where}).")
+    if values.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight has shape {values.shape} where X has {n_rows} rows ({where})."
+        )
+    try:
+        values = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight must be numbers ({where}): {error}") from error
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(bad):
+        row = int(bad[0])
+        raise ValueError(
+            f"sample_weight must be finite and not negative; it is {values[row]} in "
+            f"{position.of_row(row)}. Negative values in data passed to `sample_weight`."
+        )
+    return values
 
 
 def _block_length(rows: Any, weights: Any, position: Position) -> list[int]:

@@ -36,7 +36,11 @@ def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
         if path.exists():
             old = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
             path.rename(old)
-            fresh.rename(path)
+            try:
+                fresh.rename(path)
+            except BaseException:
+                old.rename(path)
+                raise
             shutil.rmtree(old)
         else:
             fresh.rename(path)
@@ -86,6 +90,8 @@ def load(path: str | Path) -> Any:
         estimator = classes[name](**_decode(group, attributes["parameters"]))
         for key, value in _decode(group, attributes["fitted"]).items():
             setattr(estimator, key, value)
+        if attributes["output"]:
+            estimator.set_output(**attributes["output"])
     except Exception as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     return estimator
@@ -106,13 +112,14 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
     fitted = {
         key: value
         for key, value in vars(estimator).items()
-        if key not in estimator.get_params(deep=False) and not dask.is_dask_collection(value)
+        if _is_fitted_name(key) and not dask.is_dask_collection(value)
     }
     group.attrs.update(
         {
             "format": FORMAT,
             "version": VERSION,
             "class": type(estimator).__name__,
+            "output": dict(getattr(estimator, "_sklearn_output_config", {})),
             "parameters": {k: _encode(group, k, v) for k, v in parameters.items()},
             "fitted": {k: _encode(group, k, v) for k, v in fitted.items()},
         }
@@ -129,6 +136,8 @@ def _encode(group: zarr.Group, key: str, value: Any) -> Any:
             chunks=tuple(max(1, length) for length in value.shape),
             serializer=BytesCodec(),
             compressors=[Crc32cCodec()],
+            # A chunk that is not there would be read as zeros.
+            config={"write_empty_chunks": True},
         )
         array[...] = value
         return {"array": key}
@@ -143,7 +152,10 @@ def _encode(group: zarr.Group, key: str, value: Any) -> Any:
     if isinstance(value, float | np.floating):
         # Exact, and valid JSON for infinities too.
         return {"float": float(value).hex()}
-    return value.item() if isinstance(value, np.generic) else value
+    if not isinstance(value, str) and hasattr(value, "__array__"):
+        value = np.asarray(value)
+        return value.item() if value.ndim == 0 else _encode(group, key, value)
+    return value
 
 
 def _decode(group: zarr.Group, values: dict[str, Any]) -> dict[str, Any]:
@@ -154,6 +166,8 @@ def _array(group: zarr.Group, key: str) -> zarr.Array:
     array = group[key]
     if not isinstance(array, zarr.Array):
         raise ValueError(f"{key} is not an array")
+    if array.nchunks_initialized < array.nchunks:
+        raise ValueError(f"a chunk of {key} is missing")
     return array
 
 
@@ -169,3 +183,8 @@ def _decode_one(group: zarr.Group, value: Any) -> Any:
     if "history" in value:
         return [IterationRecord(**_decode(group, record)) for record in value["history"]]
     return float.fromhex(value["float"])
+
+
+def _is_fitted_name(name: str) -> bool:
+    """Whether an attribute is the outcome of a fit; scikit-learn keeps others of its own."""
+    return (name.endswith("_") and not name.startswith("_")) or name == "_n_features_out"

@@ -8,7 +8,7 @@ from typing import Any
 
 from dask.system import CPU_COUNT
 
-from daskmm.blocks import RowBlocks
+from daskmm.blocks import Layout
 from daskmm.mm import Schedule
 from daskmm.numerics.rows import TILE_BYTES
 from daskmm.passes import SPLIT_EVERY
@@ -84,13 +84,13 @@ class Plan:
 
 
 def plan(
-    blocks: RowBlocks, n_clusters: int, n_starts: int, schedule: Schedule, seeding_passes: int
+    layout: Layout, n_clusters: int, n_starts: int, schedule: Schedule, seeding_passes: int
 ) -> Plan:
-    """Cost of a fit to given blocks.
+    """Cost of a fit to a table.
 
     Parameters
     ----------
-    blocks : RowBlocks
+    layout : Layout
     n_clusters, n_starts : int
     schedule : Schedule
         The longest one that the estimator may choose.
@@ -101,22 +101,22 @@ def plan(
     -------
     Plan
     """
-    n_rows = blocks.n_rows
+    n_rows = layout.n_rows
     counting = 1 if n_rows is None else 0
-    labelling = 0 if blocks.lazy else 1
+    labelling = 0 if layout.lazy else 1
     around = counting + 1 + seeding_passes + 1 + labelling
-    largest = None if blocks.rows is None else max(blocks.rows) * blocks.bytes_per_row
+    largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
     return Plan(
         n_rows=n_rows,
-        n_features=blocks.n_features,
-        n_blocks=len(blocks.parts),
+        n_features=layout.n_features,
+        n_blocks=layout.n_blocks,
         n_starts=n_starts,
-        bytes_per_pass=None if n_rows is None else n_rows * blocks.bytes_per_row,
+        bytes_per_pass=None if n_rows is None else n_rows * layout.bytes_per_row,
         largest_block_bytes=largest,
         passes=around + min(_typical_iterations(schedule), schedule.max_iter),
         max_passes=around + schedule.max_iter,
-        peak_bytes_per_worker=_peak_bytes(blocks, largest, n_clusters, n_starts),
-        tasks_per_pass=_tasks(len(blocks.parts), blocks.lazy),
+        peak_bytes_per_worker=_peak_bytes(layout, largest, n_clusters, n_starts),
+        tasks_per_pass=_tasks(layout.n_blocks, layout.lazy),
     )
 
 
@@ -129,21 +129,19 @@ def _typical_iterations(schedule: Schedule) -> int:
     return math.ceil(steps) * schedule.anneal_every + _TYPICAL_HARD_STEPS * schedule.polish
 
 
-def _peak_bytes(
-    blocks: RowBlocks, largest: int | None, n_clusters: int, n_starts: int
-) -> int | None:
+def _peak_bytes(layout: Layout, largest: int | None, n_clusters: int, n_starts: int) -> int | None:
     """Interpreter, blocks and tiles of every thread, records being merged, and the sample."""
-    if largest is None or blocks.n_rows is None:
+    if largest is None or layout.n_rows is None:
         return None
-    threads = min(CPU_COUNT, len(blocks.parts))
+    threads = min(CPU_COUNT, layout.n_blocks)
     loaded = (
-        threads * largest * _BLOCK_COPIES if blocks.lazy else blocks.n_rows * (blocks.bytes_per_row)
+        threads * largest * _BLOCK_COPIES if layout.lazy else layout.n_rows * (layout.bytes_per_row)
     )
-    record = 8 * n_starts * blocks.n_features * (n_clusters + FARTHEST + 1)
-    waiting = min(len(blocks.parts), SPLIT_EVERY * SPLIT_EVERY) * record
-    sample = sample_size(blocks.n_rows, blocks.n_features, n_clusters)
+    record = 8 * n_starts * layout.n_features * (n_clusters + FARTHEST + 1)
+    waiting = min(layout.n_blocks, SPLIT_EVERY * SPLIT_EVERY) * record
+    sample = sample_size(layout.n_rows, layout.n_features, n_clusters)
     # The sample is held as it was read, widened, and once more while seeding.
-    sampled = sample * blocks.n_features * 8 * 3
+    sampled = sample * layout.n_features * 8 * 3
     return INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sampled)
 
 

@@ -24,7 +24,9 @@ FARTHEST = 16
 
 @dataclass(frozen=True)
 class Moments:
-    """Weighted count, mean and sum of squared deviations per feature.
+    """Weighted count, mean, sum of squared deviations and range per feature.
+
+    Squares of very large values overflow to infinity, silently: the first pass reports them.
 
     Attributes
     ----------
@@ -34,17 +36,22 @@ class Moments:
         Sum of the sample weights.
     mean, deviations : ndarray of shape (n_features,)
         Weighted mean, and Σ w (x − mean)².
+    lowest, highest : ndarray of shape (n_features,)
+        Over the rows of positive weight.
     """
 
     n_positive: int
     weight: float
     mean: FloatArray
     deviations: FloatArray
+    lowest: FloatArray
+    highest: FloatArray
 
     @classmethod
     def empty(cls, n_features: int) -> Self:
         """Moments of no rows."""
-        return cls(0, 0.0, np.zeros(n_features), np.zeros(n_features))
+        zeros, infinities = np.zeros(n_features), np.full(n_features, np.inf)
+        return cls(0, 0.0, zeros, zeros, infinities, -infinities)
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray | None) -> Self:
@@ -52,13 +59,17 @@ class Moments:
         total = float(len(rows)) if weights is None else float(weights.sum())
         if total == 0.0:
             return cls.empty(rows.shape[1])
-        if weights is None:
-            mean = rows.mean(axis=0)
-            deviations = np.square(rows - mean).sum(axis=0)
-            return cls(len(rows), total, mean, deviations)
-        mean = weights @ rows / total
-        deviations = weights @ np.square(rows - mean)
-        return cls(int(np.count_nonzero(weights)), total, mean, deviations)
+        if weights is not None and not weights.all():
+            rows, weights = rows[weights > 0], weights[weights > 0]
+        lowest, highest = rows.min(axis=0), rows.max(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if weights is None:
+                mean = rows.mean(axis=0)
+                deviations = np.square(rows - mean).sum(axis=0)
+            else:
+                mean = weights @ rows / total
+                deviations = weights @ np.square(rows - mean)
+        return cls(len(rows), total, mean, deviations, lowest, highest)
 
     def __add__(self, other: Self) -> Self:
         """Chan, Golub & LeVeque's pairwise update."""
@@ -67,15 +78,24 @@ class Moments:
             return self
         if self.weight == 0.0:
             return other
-        delta = other.mean - self.mean
+        with np.errstate(over="ignore", invalid="ignore"):
+            delta = other.mean - self.mean
+            mean = self.mean + delta * (other.weight / total)
+            between = delta * delta * (self.weight * other.weight / total)
+            deviations = self.deviations + other.deviations + between
         return type(self)(
             self.n_positive + other.n_positive,
             total,
-            self.mean + delta * (other.weight / total),
-            self.deviations
-            + other.deviations
-            + delta * delta * (self.weight * other.weight / total),
+            mean,
+            deviations,
+            np.minimum(self.lowest, other.lowest),
+            np.maximum(self.highest, other.highest),
         )
+
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """Features that have one value only, told exactly: a mean of equal numbers is rounded."""
+        return self.lowest == self.highest
 
     @property
     def variance(self) -> FloatArray:

@@ -21,8 +21,6 @@ SAMPLE_ROWS = 10_000
 SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
 _LEAST_ROWS_PER_CLUSTER = 10
-# A standard deviation of this many units in the last place of the mean is that of a constant.
-_ROUNDING = 32
 
 
 @dataclass(frozen=True)
@@ -99,21 +97,22 @@ def first_pass(passes: Passes, n_clusters: int, standardize: bool, seed: int) ->
         finite (naming the block and row), or so large that their squares overflow.
     """
     passes.count_rows()
-    n_rows = passes.blocks.n_rows
+    layout = passes.blocks.layout
+    n_rows = layout.n_rows
     assert n_rows is not None
     check_row_count(n_rows, n_clusters)
-    chosen = _sample_indices(n_rows, passes.blocks.n_features, n_clusters, seed)
+    chosen = _sample_indices(n_rows, layout.n_features, n_clusters, seed)
     finding: _Finding = passes.reduce(_first_look, chosen)
     moments = finding.moments
     if moments.n_positive < n_clusters:
         raise ValueError(
-            f"sample_weight is positive for {moments.n_positive} row(s), fewer than "
+            f"sample_weight is zero for all but {moments.n_positive} row(s), fewer than "
             f"n_clusters={n_clusters}."
         )
-    variance = _clean_variance(moments)
+    mean, variance = _mean_and_variance(moments)
     scale = np.sqrt(variance) if standardize else np.ones_like(variance)
     scale[scale == 0] = 1.0
-    coordinates = Coordinates(moments.mean, scale)
+    coordinates = Coordinates(mean, scale)
     weighted = finding.sample.weights > 0
     sample = Sample(
         coordinates.to_model(finding.sample.rows[weighted]), finding.sample.weights[weighted]
@@ -166,24 +165,18 @@ def _first_look(
     rows: NDArray, weights: NDArray | None, position: Position, chosen: NDArray[np.int64]
 ) -> _Finding:
     """Kernel of the first pass."""
-    if not isinstance(rows, np.ndarray):
-        raise TypeError(
-            f"X must have numpy blocks; block {position.block} is a {type(rows).__name__}."
-        )
     n_rows, n_features = rows.shape
-    v = None if weights is None else np.asarray(weights, dtype=np.float64)
-    if v is not None:
-        _check_weights(v, position)
     moments = Moments.empty(n_features)
     for tile in tiles(n_rows, tile_rows(n_features, 1)):
         wide = rows[tile].astype(np.float64)
         check_finite(wide, position, tile.start)
-        with np.errstate(over="ignore", invalid="ignore"):  # reported after the pass
-            moments = moments + Moments.of(wide, None if v is None else v[tile])
+        moments = moments + Moments.of(wide, None if weights is None else weights[tile])
     first, last = np.searchsorted(chosen, (position.start, position.start + n_rows))
     local = chosen[first:last] - position.start
     picked = rows[local]
-    return _Finding(moments, Sample(picked, np.ones(len(local)) if v is None else v[local]))
+    return _Finding(
+        moments, Sample(picked, np.ones(len(local)) if weights is None else weights[local])
+    )
 
 
 def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
@@ -212,32 +205,20 @@ def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
         value = "NaN" if np.isnan(rows[row, feature]) else "infinity"
         local = offset + row
         raise ValueError(
-            f"Input X contains {value}: block {position.block}, row {local} of the block (row "
-            f"{position.start + local} of the data), feature {feature}. Remove or impute such "
-            "rows first."
+            f"Input X contains {value}: {position.of_row(local)}, feature {feature}. Remove or "
+            "impute such rows first."
         )
 
 
-def _check_weights(weights: NDArray, position: Position) -> None:
-    """Refuse sample weights that are negative or not finite."""
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(bad):
-        row = int(bad[0])
-        raise ValueError(
-            f"sample_weight must be finite and not negative; it is {weights[row]} in block "
-            f"{position.block}, row {row} of the block (row {position.start + row} of the data). "
-            "Negative values in data passed to `sample_weight`."
-        )
-
-
-def _clean_variance(moments: Moments) -> FloatArray:
-    """Variances, with what rounding leaves of a constant set to exactly 0."""
-    variance = moments.variance
+def _mean_and_variance(moments: Moments) -> tuple[FloatArray, FloatArray]:
+    """Mean and population variance, exactly the value and 0 for a constant feature."""
+    constant = moments.constant
+    mean = np.where(constant, moments.lowest, moments.mean)
+    variance = np.where(constant, 0.0, moments.variance)
     if not np.isfinite(variance).all():
         feature = int(np.flatnonzero(~np.isfinite(variance))[0])
         raise ValueError(
             f"Input X has values so large that their squares overflow float64 (feature "
             f"{feature}). Scale the data first."
         )
-    rounding = _ROUNDING * np.finfo(np.float64).eps * moments.mean
-    return np.where(variance <= rounding**2, 0.0, variance)
+    return mean, variance

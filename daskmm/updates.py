@@ -20,6 +20,8 @@ FloatArray = NDArray[np.float64]
 
 # Centres closer than 1e-4 of the root mean square distance of the rows to theirs coincide.
 COINCIDENT = 1e-8
+# Distances below 1e-13 of the rows' spread, squared, are rounding.
+ROUNDING = 1e-26
 
 
 class Update(Protocol):
@@ -148,15 +150,23 @@ class CentersProblem:
     weight : float
         Sum of the sample weights.
     update : Update
+    spread : float
+        Mean squared distance of the rows from their mean.
     """
 
     def __init__(
-        self, passes: Passes, coordinates: Coordinates, weight: float, update: Update
+        self,
+        passes: Passes,
+        coordinates: Coordinates,
+        weight: float,
+        update: Update,
+        spread: float,
     ) -> None:
         self.passes = passes
         self.coordinates = coordinates
         self.weight = weight
         self.update = update
+        self.rounding = ROUNDING * spread
 
     @property
     def n_passes(self) -> int:
@@ -166,7 +176,7 @@ class CentersProblem:
     @property
     def splitting_power(self) -> float:
         """1 − p/2, the lowest critical power that rows of p features can have."""
-        return 1.0 - self.passes.blocks.n_features / 2.0
+        return 1.0 - self.passes.blocks.layout.n_features / 2.0
 
     def start(self, start: FloatArray, s: float) -> CenterState:
         """State at given centres (in the model's coordinates) and power."""
@@ -180,6 +190,7 @@ class CentersProblem:
     def _step(self, before: CenterState, sums: CenterSums) -> Step[CenterState]:
         after = self.update.update(sums, before, self.weight)
         inertia = sums.inertia / self.weight
+        yardstick = max(inertia, self.rounding / COINCIDENT)
         return Step(
             state=after,
             objective=sums.objective / self.weight,
@@ -189,7 +200,9 @@ class CentersProblem:
             cluster_weights=sums.weights,
             shift=float(np.sqrt(np.square(after.centers - before.centers).sum(axis=1).max())),
             moved=_moved(before, after),
-            coincident_centers=coincident_centers(before.centers, before.feature_weights, inertia),
+            coincident_centers=coincident_centers(
+                before.centers, before.feature_weights, yardstick
+            ),
         )
 
 

@@ -18,16 +18,17 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
-from daskmm.assignment import blocks_of, cost, distances_of, labels_of, map_rows
+from daskmm.assignment import cost, distances_of, labels_of, map_rows
+from daskmm.blocks import layout_of
 from daskmm.cluster._clusterer import MMClusterer
-from daskmm.cluster._input import read_table, read_weights
-from daskmm.mm import Outcome, Schedule, minimize
+from daskmm.cluster._input import read_table, read_weighted, weighted_passes
+from daskmm.mm import Callback, Outcome, Schedule, minimize
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
 from daskmm.seeding import starting_centers
 from daskmm.stats import CenterState
-from daskmm.survey import Survey, first_pass
+from daskmm.survey import Survey, check_row_count, first_pass
 from daskmm.updates import CentersProblem, PowerUpdate, Update
 
 # Starts advanced together where the data are in memory; one where each iteration reads a disk.
@@ -89,11 +90,12 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         """
         began = time.perf_counter()
         self._validate_params()
-        table = read_table(self, X, reset=True)
+        table, weights = read_weighted(self, X, sample_weight, reset=True)
         init = self._checked_init()
-        passes = Passes(blocks_of(table, read_weights(sample_weight, table)))
+        callbacks = self._all_callbacks()
+        passes = weighted_passes(table, weights)
         with one_blas_thread():
-            survey, outcome = self._minimize(passes, init, began)
+            survey, outcome = self._minimize(passes, init, callbacks, began)
         self._store(outcome, survey)
         self._label(table, passes)
         self.n_passes_ = passes.n_passes
@@ -101,23 +103,33 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         return self
 
     def _minimize(
-        self, passes: Passes, init: str | NDArray[np.float64], began: float
+        self,
+        passes: Passes,
+        init: str | NDArray[np.float64],
+        callbacks: list[Callback],
+        began: float,
     ) -> tuple[Survey, Outcome[CenterState]]:
         """First pass, seeding and the MM iterations."""
         rng = check_random_state(self.random_state)
-        n_starts = self._n_starts(passes.blocks.lazy)
+        n_starts = self._n_starts(passes.blocks.layout.lazy)
         seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + n_starts)
         survey = first_pass(passes, self.n_clusters, bool(self.standardize), int(seed))
         if isinstance(init, str):
             starts = starting_centers(init, passes, survey, self.n_clusters, np.asarray(seeds))
         else:
             starts = [survey.coordinates.to_model(init)]
-        problem = CentersProblem(passes, survey.coordinates, survey.weight, self._update(survey))
+        problem = CentersProblem(
+            passes,
+            survey.coordinates,
+            survey.weight,
+            self._update(survey),
+            float(survey.variance.sum()),
+        )
         outcome = minimize(
             problem,
             starts,
             self._schedule(survey),
-            self._all_callbacks(),
+            callbacks,
             began,
         )
         return survey, outcome
@@ -158,7 +170,7 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
     def _label(self, table: NDArray | da.Array, passes: Passes) -> None:
         """Labels of the training rows: by one more pass in memory, lazily otherwise."""
         if isinstance(table, da.Array):
-            rows = passes.blocks.rows
+            rows = passes.blocks.layout.rows
             assert rows is not None
             chunks = (rows, (table.shape[1],))
             table = da.Array(table.dask, table.name, chunks, meta=table._meta)
@@ -168,7 +180,7 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
 
     def _fitted_state(self) -> tuple[Coordinates, CenterState]:
         """What assignment needs, from public attributes alone."""
-        check_is_fitted(self)
+        check_is_fitted(self, "cluster_centers_")
         coordinates = Coordinates(self.mean_, self.scale_)
         weights = getattr(self, "feature_weights_", None)
         centers = coordinates.to_model(self.cluster_centers_)
@@ -220,9 +232,8 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         float
         """
         state = self._fitted_state()
-        table = read_table(self, X, reset=False)
-        passes = Passes(blocks_of(table, read_weights(sample_weight, table)))
-        return -cost(passes, *state)
+        table, weights = read_weighted(self, X, sample_weight, reset=False)
+        return -cost(weighted_passes(table, weights), *state)
 
     def plan(self, X: Any) -> Plan:
         """What a fit to `X` will cost. Reads no data.
@@ -237,12 +248,14 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         """
         self._validate_params()
         table = read_table(type(self)(**self.get_params()), X, reset=True)
-        blocks = blocks_of(table, None)
+        layout = layout_of(table)
+        if layout.n_rows is not None:
+            check_row_count(layout.n_rows, self.n_clusters)
         return planning.plan(
-            blocks,
+            layout,
             self.n_clusters,
-            self._n_starts(blocks.lazy),
-            self._longest_schedule(blocks.n_features),
+            self._n_starts(layout.lazy),
+            self._longest_schedule(layout.n_features),
             seeding_passes=planning.SEEDING_PASSES if _is(self.init, "k-means||") else 0,
         )
 

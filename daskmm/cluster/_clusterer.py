@@ -57,6 +57,9 @@ class MMClusterer(ClusterMixin, BaseEstimator):
     def _all_callbacks(self) -> list[Any]:
         """The user's callbacks, and one that logs at INFO level when `verbose` is set."""
         callbacks = list(self.callbacks or ())
+        for callback in callbacks:
+            if not callable(callback):
+                raise TypeError(f"callbacks must be callable, got {callback!r}.")
         if not self.verbose:
             return callbacks
         if not logger.hasHandlers():

@@ -8,9 +8,19 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
-from daskmm.blocks import as_dask_array, check_columns, is_lazy
+from daskmm.blocks import (
+    as_dask_array,
+    check_columns,
+    check_dtype,
+    frame_and_weights,
+    is_frame,
+    is_lazy,
+    is_series,
+    row_blocks,
+)
+from daskmm.passes import Passes
 
 
 def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Array:
@@ -41,14 +51,54 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
         check_columns(X.dtypes)
     elif isinstance(X, np.ndarray) and X.dtype == object:
         X = _from_objects(X)
+    elif isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+        check_dtype(X.dtype, "X")
     return validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
 
 
-def read_weights(sample_weight: Any, table: NDArray | da.Array) -> Any:
-    """Sample weights that go with a table; values are tested by the first pass."""
-    if sample_weight is None or isinstance(table, da.Array):
-        return sample_weight
-    return _check_sample_weight(np.asarray(sample_weight), table, dtype=np.float64)
+def read_weighted(
+    estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool
+) -> tuple[NDArray | da.Array, Any]:
+    """A table as `read_table` gives it, and its sample weights.
+
+    A frame and weights that are a series are optimised together: they often are columns of the
+    same frame, which would otherwise be loaded twice.
+    """
+    if is_frame(X) and is_series(sample_weight):
+        check_columns(X.dtypes)
+        validate_data(estimator, X._meta, reset=reset, skip_check_array=True)
+        return frame_and_weights(X, sample_weight)
+    return read_table(estimator, X, reset), sample_weight
+
+
+def weighted_passes(table: NDArray | da.Array, sample_weight: Any) -> Passes:
+    """Passes over a table whose rows have given sample weights.
+
+    Raises
+    ------
+    ValueError
+        If the weights do not match the rows; their values are tested as the passes meet them.
+    """
+    passes = Passes(row_blocks(table))
+    if isinstance(table, da.Array) and is_lazy(sample_weight):
+        passes.weigh(sample_weight)
+    elif sample_weight is not None:
+        passes.weigh(_weights_in_memory(sample_weight, table))
+    return passes
+
+
+def _weights_in_memory(sample_weight: Any, table: NDArray | da.Array) -> NDArray:
+    weights = np.asarray(sample_weight)
+    if weights.ndim == 0:
+        weights = np.full(len(table), weights)
+    if weights.ndim != 1:
+        raise ValueError(
+            f"sample_weight must be 1D, got {weights.ndim}D: Sample weights must be 1D"
+        )
+    known = not isinstance(table, da.Array) or not np.isnan(table.shape[0])
+    if known and len(weights) != table.shape[0]:
+        raise ValueError(f"sample_weight has {len(weights)} entries, X has {table.shape[0]} rows.")
+    return weights
 
 
 def _from_objects(X: NDArray) -> NDArray[np.float64]:

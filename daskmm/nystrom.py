@@ -1,0 +1,98 @@
+"""Nyström features: a kernel's feature space, seen from a few landmarks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import kmeans_plusplus
+
+from daskmm.numerics.kernels import Kernel
+from daskmm.numerics.rows import Coordinates
+
+FloatArray = NDArray[np.float64]
+
+# Eigenvalues of the landmarks' Gram matrix below this share of the largest are rounding.
+_RANK = 1e-10
+
+
+@dataclass(frozen=True)
+class NystromCoordinates:
+    """Rows as Nyström features: z = k(x, L) U Λ^(−1/2) − mean, with K_LL = U Λ Uᵀ.
+
+    Squared distances between features approximate those in feature space, exactly so among the
+    landmarks (Williams & Seeger, NIPS 2000).
+
+    Attributes
+    ----------
+    rows : Coordinates
+        From the input's units to those in which the kernel is evaluated.
+    kernel : Kernel
+    landmarks : ndarray of shape (n_landmarks, n_features)
+    whitening : ndarray of shape (n_landmarks, rank)
+        U Λ^(−1/2).
+    mean : ndarray of shape (rank,)
+        Subtracted, so that products do not cancel.
+    """
+
+    rows: Coordinates
+    kernel: Kernel
+    landmarks: FloatArray
+    whitening: FloatArray
+    mean: FloatArray
+
+    def to_model(self, rows: NDArray) -> FloatArray:
+        """Features of rows in the input's units."""
+        return self.features(self.rows.to_model(rows))
+
+    def features(self, rows: FloatArray) -> FloatArray:
+        """Features of rows in the kernel's units."""
+        z = self.kernel.block(rows, self.landmarks) @ self.whitening
+        z -= self.mean
+        return z
+
+
+def whitening_of(gram: FloatArray) -> FloatArray:
+    """U Λ^(−1/2) of a Gram matrix, without the directions that are rounding."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > _RANK * values[-1]
+    whitening: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
+    return whitening
+
+
+def nystrom_coordinates(
+    sample: FloatArray,
+    weights: FloatArray,
+    rows: Coordinates,
+    kernel: Kernel,
+    n_landmarks: int,
+    seed: int,
+) -> NystromCoordinates:
+    """Features from landmarks that k-means++ picks among the rows of a sample.
+
+    Parameters
+    ----------
+    sample : ndarray of shape (n, n_features)
+        In the kernel's units.
+    weights : ndarray of shape (n,)
+    rows : Coordinates
+    kernel : Kernel
+    n_landmarks : int
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        If the sample has fewer rows than landmarks.
+    """
+    if n_landmarks > len(sample):
+        raise ValueError(
+            f"n_landmarks={n_landmarks} is more than the {len(sample)} rows to choose from."
+        )
+    rng = np.random.RandomState(seed)
+    landmarks, _ = kmeans_plusplus(sample, n_landmarks, sample_weight=weights, random_state=rng)
+    whitening = whitening_of(kernel.block(landmarks, landmarks))
+    raw = NystromCoordinates(rows, kernel, landmarks, whitening, np.zeros(whitening.shape[1]))
+    mean = np.average(raw.features(sample), axis=0, weights=weights)
+    return NystromCoordinates(rows, kernel, landmarks, whitening, mean)
