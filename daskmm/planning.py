@@ -25,8 +25,8 @@ SEEDING_PASSES = ROUNDS + 1
 _TYPICAL_LAST_POWER = -100.0
 _TYPICAL_HARD_STEPS = 12
 # Blocks' worth of memory per thread: chunks being decoded, the block they make, one that waits
-# for its visit, and what the allocator has not yet given back.
-_BLOCK_COPIES = 4
+# for its visit, and, mostly, what the allocator has not given back (measured over long fits).
+_BLOCK_COPIES = 8
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import json, resource, sys
 import zarr
 import daskmm
 store = zarr.open_array(sys.argv[1], mode="r")
-model = getattr(daskmm, sys.argv[2])(20, random_state=0, max_iter=4, tol=0)
+model = getattr(daskmm, sys.argv[2])(20, random_state=0, max_iter=12, tol=0)
 projected = model.plan(store).peak_bytes_per_worker
 model.fit(store)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

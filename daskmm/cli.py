@@ -1,0 +1,208 @@
+"""The command line: ``daskmm demo | fit | predict | inspect | plan``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+from daskmm.cluster._base import CenterClusterer
+from daskmm.io import open_data
+from daskmm.options import UserError, build_parser
+from daskmm.output import check_absent, write_labels
+from daskmm.plot import require_matplotlib
+from daskmm.progress import ProgressLine
+from daskmm.report import describe_fit, describe_plan, describe_prediction, describe_run
+from daskmm.runs import open_for, open_run, strict_json, write_run
+
+_CLASSES: dict[str, type[CenterClusterer]] = {
+    "power": PowerKMeans,
+    "entropy": EntropyPowerKMeans,
+    "kmeans": KMeans,
+}
+# Seconds in which a scheduler has to answer.
+_SCHEDULER_TIMEOUT = 10
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments; those of the process by default.
+
+    Returns
+    -------
+    int
+        Exit code: 0 fine, 1 unexpected, 2 the user's error, 130 interrupted.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # A terminal that cannot show "∞" gets "?" rather than an error.
+            stream.reconfigure(errors="replace")
+    try:
+        arguments = build_parser().parse_args(argv)
+        _COMMANDS[arguments.command](arguments)
+    except SystemExit as stop:  # --help and --version
+        return int(stop.code or 0)
+    except BrokenPipeError:
+        # The reader has left, as head does; what is buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (UserError, ValueError, OSError, ImportError) as error:
+        print(f"daskmm: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("daskmm: interrupted", file=sys.stderr)
+        return 130
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    from daskmm.demo import run_demo
+
+    def say(text: str) -> None:
+        if not (arguments.quiet or arguments.json):
+            print(text, flush=True)
+
+    report = run_demo(arguments.out, say=say, show_progress=not arguments.quiet)
+    if arguments.json:
+        print(strict_json(report.as_dict()))
+
+
+def _fit(arguments: argparse.Namespace) -> None:
+    out = Path(arguments.out)
+    check_absent(out)
+    if arguments.pictures:
+        require_matplotlib()
+    model = _model(arguments)
+    data = open_data(arguments.input, columns=arguments.columns)
+    with _scheduler(arguments.scheduler):
+        with _noted_warnings() as notes:
+            _fit_with_progress(model, data, arguments.quiet)
+        remote = "://" in arguments.input
+        source = arguments.input if remote else str(Path(arguments.input).absolute())
+        summary = write_run(
+            out, model, data, source=source, notes=notes, pictures=arguments.pictures
+        )
+    _report(arguments, {"run": str(out), **summary}, lambda: describe_fit(out, summary))
+
+
+def _model(arguments: argparse.Namespace) -> CenterClusterer:
+    """The estimator that the arguments describe."""
+    model = _CLASSES[arguments.model]()
+    known = model.get_params()
+    everything = {name for cls in _CLASSES.values() for name in cls().get_params()}
+    given = {name: value for name, value in vars(arguments).items() if name in everything}
+    foreign = sorted(set(given) - set(known))
+    if foreign:
+        raise UserError(f"--{foreign[0]} has no meaning for --model {arguments.model}.")
+    # A fit that can be repeated, unless another seed is asked for.
+    return model.set_params(**{"random_state": 0, **given})
+
+
+def _fit_with_progress(model: CenterClusterer, data: Any, quiet: bool) -> None:
+    if quiet:
+        model.fit(data)
+        return
+    size = model.plan(data).bytes_per_pass
+    with ProgressLine("daskmm", model.max_iter, size) as progress:
+        model.set_params(callbacks=[progress]).fit(data)
+    model.set_params(callbacks=None)
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    out = Path(arguments.out)
+    check_absent(out)
+    run = open_run(arguments.folder)
+    data = open_for(run.model, arguments.input)
+    with _scheduler(arguments.scheduler), _noted_warnings():
+        sizes = write_labels(run.model.predict(data), out).tolist()
+    found = {
+        "labels": str(out),
+        "n_rows": sum(sizes),
+        "cluster_sizes": [*sizes, *[0] * (run.model.n_clusters - len(sizes))],
+    }
+    _report(arguments, found, lambda: describe_prediction(found))
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+    run = open_run(arguments.folder)
+    found = {"run": str(run.path), **run.summary}
+    _report(arguments, found, lambda: describe_run(run.path, run.summary))
+
+
+def _plan(arguments: argparse.Namespace) -> None:
+    model = _model(arguments)
+    plan = model.plan(open_data(arguments.input, columns=arguments.columns))
+    found = {"input": arguments.input, "model": type(model).__name__, **plan.as_dict()}
+    _report(arguments, found, lambda: describe_plan(arguments.input, model, plan))
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "demo": _demo,
+    "fit": _fit,
+    "predict": _predict,
+    "inspect": _inspect,
+    "plan": _plan,
+}
+
+
+def _report(
+    arguments: argparse.Namespace, found: dict[str, Any], describe: Callable[[], str]
+) -> None:
+    if arguments.json:
+        print(strict_json(found))
+    elif not getattr(arguments, "quiet", False):
+        print(describe())
+
+
+@contextmanager
+def _noted_warnings() -> Iterator[list[str]]:
+    """Texts of the warnings given inside, once it is left; each a line on standard error."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield notes
+    notes.extend(dict.fromkeys(str(warning.message) for warning in caught))
+    for note in notes:
+        print(f"daskmm: warning: {note}", file=sys.stderr)
+
+
+@contextmanager
+def _scheduler(address: str | None) -> Iterator[None]:
+    """Compute on the cluster at an address, where one is given.
+
+    Raises
+    ------
+    UserError
+        If it does not answer, or dask.distributed is not installed.
+    """
+    if address is None:
+        yield
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise UserError(
+            "--scheduler needs the extra 'distributed': pip install 'daskmm[distributed]'."
+        ) from error
+    try:
+        client = Client(address, timeout=_SCHEDULER_TIMEOUT, set_as_default=True)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"no scheduler answers at {address} within {_SCHEDULER_TIMEOUT} s: {error}"
+        ) from error
+    with client:
+        yield

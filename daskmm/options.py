@@ -1,0 +1,219 @@
+"""Arguments of the command line, and the help that teaches them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+import daskmm
+
+MODELS = ("power", "entropy", "kmeans")
+
+_INPUT = "zarr, .npy, .npz, .csv or .parquet; store.zarr::name for one array of a group"
+
+_DASKMM = """\
+Cluster data larger than memory, and find the features that make the clusters.
+
+Rows are samples, columns are features, all numbers. Data are read from disk in
+blocks, once per iteration; memory holds a few blocks at a time."""
+
+_DASKMM_EXAMPLE = """\
+a first session:
+  daskmm demo                                     see it work on made-up data
+  daskmm plan points.zarr -k 20                   what would a fit cost?
+  daskmm fit points.zarr -k 20 --out run          cluster
+  daskmm inspect run                              what was found?
+  daskmm predict run more.zarr --out more-labels.zarr
+
+exit codes: 0 fine, 1 unexpected failure, 2 something you can mend (one line says what)."""
+
+_COMMANDS = {
+    "demo": (
+        "make data on disk, cluster them two ways, compare with the truth",
+        """\
+Make a data set of 800 MB on disk, cluster it out of core by Lloyd's k-means and
+by entropy weighted power k-means, and compare both with the truth. Takes one to
+three minutes and leaves data, models, labels and pictures in a folder.""",
+        """\
+example:
+  daskmm demo --out first-look
+  daskmm inspect first-look/entropy""",
+    ),
+    "fit": (
+        "cluster the rows of a table",
+        """\
+Cluster the rows of INPUT and write a run folder:
+
+  model/               read by 'daskmm predict' and daskmm.load
+  labels.zarr          the cluster of each row, int32
+  summary.json         sizes, history, feature weights and more, for machines
+  objective.png        objective and power by iteration
+  projection.png       a sample of rows, coloured by cluster
+  feature_weights.png  which features matter (--model entropy)
+
+The folder appears when all of it is written. A fit reads INPUT once per
+iteration, twice around the fit, and once more for the labels.""",
+        """\
+example:
+  daskmm fit points.zarr -k 20 --out run
+  daskmm fit 'part-*.csv' -k 5 --model entropy --columns age,height --out run2
+
+which model?
+  power     k-means that does not depend on a lucky start: it anneals from a
+            smooth objective to that of k-means
+  entropy   the same, and weighs the features: use it when many do not matter
+  kmeans    Lloyd's algorithm: the fewest passes, the most luck""",
+    ),
+    "predict": (
+        "assign rows to the clusters of a run",
+        """\
+Write the cluster of each row of INPUT, by the model of a run folder, as a zarr
+array of int32. INPUT has the features that the model was fitted to, in the same
+order; of csv and parquet files the columns are found by name.""",
+        """\
+example:
+  daskmm predict run more.zarr --out more-labels.zarr
+  python -c "import zarr; print(zarr.open_array('more-labels.zarr')[:10])\"""",
+    ),
+    "inspect": (
+        "say what a run found",
+        "Say what a run folder holds: the fit, sizes of the clusters, features found.",
+        """\
+example:
+  daskmm inspect run
+  daskmm inspect run --json | python -m json.tool | less""",
+    ),
+    "plan": (
+        "say what a fit would cost, without reading the data",
+        """\
+Say what a fit to INPUT would cost: passes over the data, bytes read, memory of
+each worker, tasks. Reads no data. Takes the options of 'daskmm fit'.""",
+        """\
+example:
+  daskmm plan points.zarr -k 200 --model entropy""",
+    ),
+}
+
+
+class UserError(Exception):
+    """Something that the user can mend: one line, no traceback, exit code 2."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands; the command's name is in ``command``.
+
+    Parameters of an estimator that are not given are absent from the result.
+    """
+    parser = _Parser(prog="daskmm", description=_DASKMM, epilog=_DASKMM_EXAMPLE)
+    parser.add_argument("--version", action="version", version=f"daskmm {daskmm.__version__}")
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True
+    )
+    demo, fit, predict, inspect, plan = (_add_command(commands, name) for name in _COMMANDS)
+    demo.add_argument(
+        "--out", default="daskmm-demo", metavar="DIR", help="new or empty folder (%(default)s)"
+    )
+    _add_model(fit)
+    fit.add_argument("--out", required=True, metavar="RUN", help="run folder to make")
+    fit.add_argument(
+        "--no-pictures",
+        dest="pictures",
+        action="store_false",
+        help="draw nothing; needs no matplotlib",
+    )
+    for command in (predict, inspect):
+        command.add_argument("folder", metavar="RUN", help="run folder that 'daskmm fit' made")
+    predict.add_argument("input", metavar="INPUT", help=_INPUT)
+    predict.add_argument("--out", required=True, metavar="LABELS", help="zarr array to make")
+    _add_model(plan)
+    for command in (fit, predict):
+        _add_scheduler(command)
+    for command in (demo, fit, predict):
+        command.add_argument(
+            "--quiet", action="store_true", help="no progress and no report, only warnings"
+        )
+    return parser
+
+
+def _add_command(commands: Any, name: str) -> argparse.ArgumentParser:
+    summary, description, example = _COMMANDS[name]
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=description, epilog=example
+    )
+    command.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    return command
+
+
+def _add_model(command: argparse.ArgumentParser) -> None:
+    command.add_argument("input", metavar="INPUT", help=_INPUT)
+    command.add_argument(
+        "-k", "--n-clusters", type=int, required=True, metavar="K", help="number of clusters"
+    )
+    command.add_argument("--model", choices=MODELS, default="power", help="(default: %(default)s)")
+    command.add_argument(
+        "--columns",
+        type=lambda names: names.split(","),
+        metavar="A,B,...",
+        help="columns of a csv or parquet file to use (default: all)",
+    )
+    parameters = command.add_argument_group(
+        "parameters of the model", argument_default=argparse.SUPPRESS
+    )
+    add = parameters.add_argument
+    add(
+        "--lam",
+        type=_auto_or(float),
+        metavar="X",
+        help="entropy: penalty per sample; small ones select few features (auto)",
+    )
+    add(
+        "--s0",
+        type=_auto_or(float),
+        metavar="X",
+        help="power, entropy: first power, negative (auto: just past the power at which all "
+        "centres fall together)",
+    )
+    add("--eta", type=float, metavar="X", help="power, entropy: growth of the power (1.05)")
+    add("--init", choices=("k-means++", "k-means||", "random"), help="seeding (k-means++)")
+    add(
+        "--n-init",
+        type=_auto_or(int),
+        metavar="N",
+        help="starts, which share every pass; the best one is kept (auto: 1)",
+    )
+    add("--max-iter", type=int, metavar="N", help="iterations at most (300)")
+    add("--tol", type=float, metavar="X", help="relative change that counts as none (1e-4)")
+    add("--seed", type=int, dest="random_state", metavar="N", help="of the random draws (0)")
+    add(
+        "--standardize",
+        action=argparse.BooleanOptionalAction,
+        help="divide each feature by its standard deviation (yes for entropy, no otherwise)",
+    )
+
+
+def _auto_or(number: type) -> Any:
+    """A number or the word "auto"."""
+
+    def convert(text: str) -> Any:
+        return text if text == "auto" else number(text)
+
+    convert.__name__ = f'number or "auto", {number.__name__}'
+    return convert
+
+
+def _add_scheduler(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="compute on a dask.distributed cluster, e.g. tcp://10.0.0.1:8786, whose workers see "
+        "the same files (default: threads of this process)",
+    )

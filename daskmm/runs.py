@@ -1,0 +1,274 @@
+"""Run folders: a fitted model, its labels, a summary and pictures."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import sys
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from daskmm import plot
+from daskmm.blocks import as_dask_array
+from daskmm.io import has_columns, open_data
+from daskmm.output import BLOCKS_TOGETHER, LabelWriter, label_writer, written_whole
+from daskmm.passes import one_blas_thread
+from daskmm.persistence import load
+
+FORMAT = "daskmm-run"
+VERSION = 1
+MODEL, LABELS, SUMMARY = "model", "labels.zarr", "summary.json"
+# Rows of the projection's sample.
+_SAMPLE_ROWS = 4000
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, read back.
+
+    Attributes
+    ----------
+    path : Path
+    model : estimator
+        Fitted.
+    summary : dict
+        What ``summary.json`` holds.
+    """
+
+    path: Path
+    model: Any
+    summary: dict[str, Any]
+
+    @property
+    def labels(self) -> da.Array:
+        """Cluster of each row, lazy, int32."""
+        return da.from_array(zarr.open_array(self.path / LABELS, mode="r"), name=False)
+
+
+def write_run(
+    path: str | Path, model: Any, X: Any, *, source: str, notes: list[str], pictures: bool
+) -> dict[str, Any]:
+    """Write a run folder; reads the data once more, for the labels.
+
+    Parameters
+    ----------
+    path : str or Path
+        Must not exist; it holds the whole run or, should something fail, nothing.
+    model : fitted estimator
+    X : dask Array or dask DataFrame
+        What it was fitted to.
+    source : str
+        Where X came from, for the summary.
+    notes : list of str
+        Warnings of the fit, for the summary.
+    pictures : bool
+        Whether to draw; needs matplotlib.
+
+    Returns
+    -------
+    dict
+        The summary.
+
+    Raises
+    ------
+    FileExistsError
+        If the path exists.
+    """
+    with written_whole(Path(path)) as folder:
+        folder.mkdir()
+        model.save(folder / MODEL)
+        with label_writer(folder / LABELS) as writer:
+            rows, labels = _label(model, X, writer)
+        summary = summarize(model, writer.counts, source, notes)
+        drawn = _draw(folder, model, rows, labels) if pictures else []
+        summary["files"] = [MODEL, LABELS, SUMMARY, *drawn]
+        (folder / SUMMARY).write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
+    return summary
+
+
+def _label(model: Any, X: Any, writer: LabelWriter) -> tuple[NDArray, NDArray[np.int32]]:
+    """Write all labels, and return a uniform sample of rows with theirs, by the same reading."""
+    table = as_dask_array(X)
+    counts = np.asarray(model.labels_.chunks[0], dtype=np.int64)
+    starts = np.cumsum(counts) - counts
+    n_rows = int(counts.sum())
+    rng = np.random.default_rng(0)
+    chosen = np.sort(rng.choice(n_rows, min(n_rows, _SAMPLE_ROWS), replace=False, shuffle=False))
+    # Both kinds as Delayed, unoptimised: so they are one graph, and each block is loaded once.
+    label_blocks = model.labels_.to_delayed(optimize_graph=False).ravel()
+    row_blocks = table.to_delayed(optimize_graph=False).ravel()
+    sampled: list[tuple[NDArray, NDArray[np.int32]]] = []
+    for first in range(0, len(counts), BLOCKS_TOGETHER):
+        pieces = []
+        for block in range(first, min(first + BLOCKS_TOGETHER, len(counts))):
+            low, high = np.searchsorted(chosen, (starts[block], starts[block] + counts[block]))
+            local = chosen[low:high] - starts[block]
+            pieces.append(_pick(label_blocks[block], row_blocks[block], local))
+        with one_blas_thread():
+            results = dask.compute(*pieces)
+        for labels, rows, labels_of_rows in results:
+            writer.append(labels)
+            sampled.append((rows, labels_of_rows))
+    return np.concatenate([s[0] for s in sampled]), np.concatenate([s[1] for s in sampled])
+
+
+@dask.delayed(pure=False)
+def _pick(labels: Any, rows: Any, local: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray]:
+    return labels, np.asarray(rows)[local], labels[local]
+
+
+def _draw(folder: Path, model: Any, rows: NDArray, labels: NDArray) -> list[str]:
+    """Pictures of the model, and their names."""
+    figures = {"objective.png": plot.annealing_trace(model)}
+    if hasattr(model, "feature_weights_"):
+        figures["feature_weights.png"] = plot.feature_weights(model)
+    figures["projection.png"] = plot.projection(model, rows, labels)
+    for name, figure in figures.items():
+        figure.savefig(folder / name)
+    return list(figures)
+
+
+def summarize(
+    model: Any, cluster_sizes: NDArray[np.int64], source: str, notes: list[str]
+) -> dict[str, Any]:
+    """What a fit found, as plain values.
+
+    Powers of −∞ are None, as they are in the history's Lloyd steps.
+    """
+    sizes = np.zeros(model.n_clusters, dtype=np.int64)
+    sizes[: len(cluster_sizes)] = cluster_sizes
+    names = plot.feature_names(model)
+    last = model.history_[-1]
+    summary: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "daskmm": importlib.metadata.version("daskmm"),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "input": source,
+        "model": type(model).__name__,
+        "parameters": {k: v for k, v in model.get_params().items() if k != "callbacks"},
+        "n_rows": int(sizes.sum()),
+        "n_features": model.n_features_in_,
+        "feature_names": names if hasattr(model, "feature_names_in_") else None,
+        "n_clusters": model.n_clusters,
+        "cluster_sizes": sizes,
+        "inertia": model.inertia_,
+        "objective": last.objective,
+        "n_iter": model.n_iter_,
+        "n_passes": model.n_passes_,
+        "s": model.s_,
+        "coincident_centers": last.coincident_centers,
+        "seconds": last.seconds,
+        "peak_memory_bytes": peak_memory_bytes(),
+        "warnings": notes,
+    }
+    if hasattr(model, "feature_weights_"):
+        summary["lam"] = model.lam_
+        summary["feature_weights"] = model.feature_weights_
+        summary["features_found"] = [names[index] for index in features_found(model)]
+    summary["history"] = [asdict(record) for record in model.history_]
+    return _plain(summary)
+
+
+def features_found(model: Any) -> NDArray[np.int64]:
+    """Features with more than an equal share of the weight, heaviest first.
+
+    Parameters
+    ----------
+    model : fitted estimator with ``feature_weights_``
+
+    Returns
+    -------
+    ndarray of int64
+    """
+    weights = model.feature_weights_
+    order = np.argsort(-weights, kind="stable")
+    # Rounding must not make a finding of equal weights.
+    return order[weights[order] > (1 + 1e-9) / len(weights)]
+
+
+def _plain(value: Any) -> Any:
+    """A value in JSON's own types; numbers that JSON does not know become None."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def strict_json(value: Any, indent: int | None = None) -> str:
+    """JSON text without NaN and infinities, which the standard does not know."""
+    return json.dumps(_plain(value), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def open_run(path: str | Path) -> Run:
+    """Read a run folder.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing at the path.
+    ValueError
+        If it is not a run folder, or of a newer version, or damaged.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist.")
+    if not (path / SUMMARY).is_file():
+        raise ValueError(f"{path} is not a run folder: it has no {SUMMARY}.")
+    try:
+        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+        known = summary["format"] == FORMAT
+        version = summary["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path / SUMMARY} is damaged: {error}") from error
+    if not known:
+        raise ValueError(f"{path} is not a run folder of daskmm.")
+    if version != VERSION:
+        raise ValueError(f"{path} has version {version} of the format; this reads {VERSION}.")
+    return Run(path, load(path / MODEL), summary)
+
+
+def open_for(model: Any, path: str) -> Any:
+    """Open data for a model's `predict`, with the columns that it knows."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None or not has_columns(path):
+        return open_data(path)
+    return open_data(path, columns=[str(name) for name in names])
+
+
+def peak_memory_bytes() -> int | None:
+    """Most memory that this process has held so far; None where the system does not say."""
+    try:
+        # The kernel's own mark of this program; getrusage may count its parent's as well.
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    except (OSError, IndexError):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,377 @@
+"""Every command, end to end, on small data."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+import daskmm
+from daskmm import demo, runs
+from daskmm.cli import main
+from daskmm.io import open_data
+
+K = 4
+
+
+def reject_constant(name):
+    raise AssertionError(f"{name} is no JSON")
+
+
+def strict(text):
+    return json.loads(text, parse_constant=reject_constant)
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    centers = 6 * rng.normal(size=(K, 5))
+    return centers[np.arange(1200) % K] + rng.normal(size=(1200, 5))
+
+
+@pytest.fixture
+def npy(tmp_path, table):
+    np.save(tmp_path / "x.npy", table)
+    return str(tmp_path / "x.npy")
+
+
+@pytest.fixture
+def store(tmp_path, table):
+    array = zarr.create_array(tmp_path / "x.zarr", shape=table.shape, dtype="f8", chunks=(100, 5))
+    array[...] = table
+    return str(tmp_path / "x.zarr")
+
+
+def fit(source, out, *options):
+    return main(["fit", source, "-k", str(K), "--out", str(out), *options])
+
+
+@pytest.mark.parametrize("model", ["power", "entropy", "kmeans"])
+def test_fit_writes_a_run_folder(tmp_path, store, table, capsys, model):
+    run = tmp_path / "deep" / "run"
+    assert fit(store, run, "--model", model) == 0
+    out, err = capsys.readouterr()
+    assert "4 clusters of 1,200 rows × 5 features" in out
+    assert "iteration" in err
+    assert "at most" in err
+    pictures = {"objective.png", "projection.png"}
+    pictures |= {"feature_weights.png"} if model == "entropy" else set()
+    files = {path.name for path in run.iterdir()}
+    assert files == {"model", "labels.zarr", "summary.json"} | pictures
+    assert all((run / name).stat().st_size > 10_000 for name in pictures)
+    assert [path.name for path in run.parent.iterdir()] == ["run"]
+    labels = zarr.open_array(run / "labels.zarr", mode="r")
+    np.testing.assert_array_equal(labels[...], daskmm.load(run / "model").predict(table))
+    summary = strict((run / "summary.json").read_text())
+    assert summary["cluster_sizes"] == np.bincount(labels[...], minlength=K).tolist()
+    assert summary["n_rows"] == 1200
+    assert set(summary["files"]) == files
+    assert summary["history"][-1]["s"] is None
+    assert len(summary["history"]) == summary["n_iter"]
+    assert ("feature_weights" in summary) == (model == "entropy")
+
+
+def test_fit_options_reach_the_estimator(tmp_path, npy, capsys):
+    options = "--lam 0.7 --s0 -3 --eta 1.2 --init random --n-init 2 --max-iter 60 --tol 1e-3"
+    more = "--seed 5 --no-standardize --json --quiet --no-pictures --model entropy"
+    assert fit(npy, tmp_path / "run", *options.split(), *more.split()) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    summary = strict(out)
+    expected = {"lam": 0.7, "s0": -3, "eta": 1.2, "init": "random", "n_init": 2, "max_iter": 60}
+    expected |= {"tol": 1e-3, "random_state": 5, "standardize": False, "n_clusters": K}
+    assert expected.items() <= summary["parameters"].items()
+    assert summary["files"] == ["model", "labels.zarr", "summary.json"]
+    assert "callbacks" not in summary["parameters"]
+
+
+def test_quiet_says_nothing(tmp_path, npy, capsys):
+    assert fit(npy, tmp_path / "run", "--quiet") == 0
+    assert main(["predict", str(tmp_path / "run"), npy, "--out", f"{tmp_path}/l", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_fit_can_be_repeated(tmp_path, npy, capsys):
+    for name in ("a", "b"):
+        assert fit(npy, tmp_path / name, "--json", "--quiet", "--no-pictures") == 0
+    a, b = map(strict, capsys.readouterr().out.splitlines())
+    assert a["inertia"] == b["inertia"]
+    assert a["parameters"]["random_state"] == 0
+
+
+def test_predict(tmp_path, npy, store, table, capsys):
+    run, labels = tmp_path / "run", tmp_path / "labels.zarr"
+    assert fit(npy, run, "--quiet") == 0
+    assert main(["predict", str(run), store, "--out", str(labels), "--json"]) == 0
+    found = strict(capsys.readouterr().out)
+    stored = zarr.open_array(labels, mode="r")
+    np.testing.assert_array_equal(stored[...], daskmm.load(run / "model").predict(table))
+    assert found["n_rows"] == 1200
+    assert found["cluster_sizes"] == np.bincount(stored[...]).tolist()
+    assert main(["predict", str(run), store, "--out", str(labels)]) == 2
+    assert "exists" in capsys.readouterr().err
+    np.save(tmp_path / "few.npy", table[:3])
+    assert main(["predict", str(run), f"{tmp_path}/few.npy", "--out", f"{tmp_path}/l2"]) == 0
+    assert "3 labels" in capsys.readouterr().out
+
+
+# dask calls pandas in a way that pandas 3.1 deprecates.
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_frames_are_predicted_by_name(tmp_path, table, capsys, kind):
+    frame = pd.DataFrame(table, columns=list("abcde")).assign(city="x")
+    path = tmp_path / f"x.{kind}"
+    write = frame.to_parquet if kind == "parquet" else frame.to_csv
+    write(path, index=False)
+    assert fit(str(path), tmp_path / "bad") == 2
+    message = capsys.readouterr().err
+    assert "'city'" in message
+    assert "--columns" in message
+    assert fit(str(path), tmp_path / "run", "--columns", "e,b,a", "--quiet") == 0
+    run = runs.open_run(tmp_path / "run")
+    assert run.summary["feature_names"] == ["e", "b", "a"]
+    turned = tmp_path / f"turned.{kind}"
+    write = frame[::-1].to_parquet if kind == "parquet" else frame[::-1].to_csv
+    write(turned, index=False)
+    assert main(["predict", str(tmp_path / "run"), str(turned), "--out", f"{tmp_path}/l"]) == 0
+    labels = zarr.open_array(tmp_path / "l", mode="r")[...]
+    np.testing.assert_array_equal(labels[::-1], run.labels.compute())
+    capsys.readouterr()
+
+
+def test_inspect(tmp_path, npy, capsys):
+    assert fit(npy, tmp_path / "run", "--model", "entropy", "--quiet") == 0
+    assert main(["inspect", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    for part in ("EntropyPowerKMeans of ", "x.npy", "cluster sizes", "annealed from", "inertia"):
+        assert part in out
+    assert main(["inspect", str(tmp_path / "run"), "--json"]) == 0
+    assert strict(capsys.readouterr().out)["model"] == "EntropyPowerKMeans"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "is not a run folder"),
+        ("{", "damaged"),
+        ('{"format": "other", "version": 1}', "not a run folder of daskmm"),
+        ('{"format": "daskmm-run", "version": 99}', "version 99"),
+    ],
+)
+def test_inspect_of_something_else(tmp_path, capsys, text, message):
+    assert main(["inspect", str(tmp_path / "none")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    if text is not None:
+        (tmp_path / "summary.json").write_text(text)
+    assert main(["inspect", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_plan(npy, capsys):
+    assert main(["plan", npy, "-k", "3", "--model", "kmeans", "--max-iter", "7"]) == 0
+    assert "1,200 rows × 5 features" in capsys.readouterr().out
+    assert main(["plan", npy, "-k", "3", "--json"]) == 0
+    plan = strict(capsys.readouterr().out)
+    assert plan["n_rows"] == 1200
+    assert plan["bytes_per_pass"] == 1200 * 40
+    assert plan["passes"] <= plan["max_passes"]
+
+
+def test_warnings_are_lines_and_kept(tmp_path, npy, capsys):
+    assert fit(npy, tmp_path / "run", "--max-iter", "2") == 0
+    assert "daskmm: warning: Not converged" in capsys.readouterr().err
+    assert "Not converged" in runs.open_run(tmp_path / "run").summary["warnings"][0]
+    assert main(["inspect", str(tmp_path / "run")]) == 0
+    assert "warning: Not converged" in capsys.readouterr().out
+
+
+def refused(capsys, *arguments):
+    """Message of a command that the user has to mend."""
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if line != "daskmm: first look at the data"]
+    assert out == ""
+    assert len(lines) == 1
+    assert lines[0].startswith("daskmm: error: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-k", "5000"], "n_samples=1200 should be >= n_clusters=5000"),
+        (["-k", "0"], "'n_clusters' parameter"),
+        (["-k", "2", "--s0", "0.5"], "'s0' parameter"),
+        (["-k", "2", "--eta", "0.5"], "'eta' parameter"),
+        (["-k", "2", "--lam", "0.5"], "--lam has no meaning for --model power"),
+        (["-k", "2", "--model", "entropy", "--lam", "-1"], "'lam' parameter"),
+        (["-k", "2", "--model", "kmeans", "--eta", "2"], "--eta has no meaning"),
+        (["-k", "two"], "invalid int value: 'two' (see daskmm fit --help)"),
+        (["-k", "2", "--columns", "a"], "no named columns"),
+        ([], "arguments are required: -k"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path, npy, capsys, options, message):
+    assert message in refused(capsys, "fit", npy, *options, "--out", tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_inputs_that_do_not_fit(tmp_path, store, table, capsys):
+    out = ["-k", 2, "--out", tmp_path / "run"]
+    assert "does not exist" in refused(capsys, "fit", tmp_path / "no.npy", *out)
+    (tmp_path / "bad.zarr").mkdir()
+    assert "bad.zarr cannot be read" in refused(capsys, "fit", tmp_path / "bad.zarr", *out)
+    (Path(store) / "c" / "7" / "0").write_bytes(b"short")
+    assert "x.zarr: rows 0 to 1200 cannot be read" in refused(capsys, "fit", store, *out)
+    table = table.copy()
+    table[17, 2] = np.nan
+    np.save(tmp_path / "nan.npy", table)
+    assert "NaN: block 0, row 17" in refused(capsys, "fit", tmp_path / "nan.npy", *out)
+    assert not (tmp_path / "run").exists()
+    assert not list(tmp_path.glob(".run*"))
+
+
+def test_existing_folder_is_refused_before_anything_is_read(tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    message = refused(capsys, "fit", "no-such-input.npy", "-k", 2, "--out", tmp_path / "run")
+    assert "run exists. Choose another path" in message
+
+
+def test_missing_extras_are_named_before_a_fit(tmp_path, npy, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    out = ["-k", 2, "--out", tmp_path / "run"]
+    assert "daskmm[plot]" in refused(capsys, "fit", npy, *out)
+    assert "daskmm[plot]" in refused(capsys, "demo", "--out", tmp_path / "demo")
+    assert not (tmp_path / "demo").exists()
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    message = refused(capsys, "fit", npy, *out, "--no-pictures", "--scheduler", "tcp://x:1")
+    assert "daskmm[distributed]" in message
+
+
+def test_a_crash_leaves_nothing(tmp_path, npy, capsys, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(runs, "summarize", fail)
+    assert fit(npy, tmp_path / "run", "--quiet") == 1
+    assert "RuntimeError: unforeseen" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+    monkeypatch.setattr(runs, "summarize", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert fit(npy, tmp_path / "run", "--quiet") == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_the_sample_is_read_with_the_labels(tmp_path, table):
+    """The data are loaded once for labels and picture together."""
+    loads = []
+
+    class Counting:
+        shape, dtype, ndim = table.shape, table.dtype, 2
+
+        def __getitem__(self, index):
+            loads.append(index[0].start)
+            return table[index]
+
+    import dask.array as da
+
+    X = da.from_array(Counting(), chunks=(100, 5), name=False, meta=np.empty((0, 0)))
+    model = daskmm.KMeans(K, random_state=0).fit(X)
+    loads.clear()
+    runs.write_run(tmp_path / "run", model, X, source="", notes=[], pictures=True)
+    assert sorted(loads) == list(range(0, 1200, 100))
+
+
+def test_help_teaches(capsys):
+    assert main(["--help"]) == 0
+    assert "a first session" in capsys.readouterr().out
+    for command in ("demo", "fit", "predict", "inspect", "plan"):
+        assert main([command, "--help"]) == 0
+        assert f"example:\n  daskmm {command}" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert main([]) == 2
+    assert main(["fly"]) == 2
+    capsys.readouterr()
+
+
+def test_command_as_a_process(tmp_path, npy):
+    command = [sys.executable, "-c", "import sys, daskmm.cli; sys.exit(daskmm.cli.main())"]
+    fitting = ["fit", npy, "-k", str(K), "--out", "run", "--json"]
+    options = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 120}
+    done = subprocess.run([*command, *fitting], check=False, **options)
+    assert done.returncode == 0, done.stderr
+    assert strict(done.stdout)["run"] == "run"
+    assert "iteration" in done.stderr
+    again = subprocess.run([*command, *fitting], check=False, **options)
+    assert again.returncode == 2
+    assert again.stdout == ""
+    assert again.stderr == "daskmm: error: run exists. Choose another path, or remove it first.\n"
+
+
+def test_scheduler(tmp_path, store, npy, capsys):
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    ) as cluster:
+        address = ["--scheduler", cluster.scheduler_address]
+        assert fit(store, tmp_path / "far", "--quiet", *address) == 0
+        predict = ["predict", str(tmp_path / "far"), npy, "--out", str(tmp_path / "l")]
+        assert main([*predict, "--quiet", *address]) == 0
+    assert fit(store, tmp_path / "near", "--quiet") == 0
+    far, near = (runs.open_run(tmp_path / name) for name in ("far", "near"))
+    assert far.summary["inertia"] == pytest.approx(near.summary["inertia"], rel=1e-9)
+    np.testing.assert_array_equal(far.labels.compute(), near.labels.compute())
+    assert capsys.readouterr().err == ""
+
+
+def test_scheduler_that_does_not_answer(tmp_path, npy, capsys, monkeypatch):
+    monkeypatch.setattr("daskmm.cli._SCHEDULER_TIMEOUT", 0.2)
+    out = ["-k", 2, "--out", tmp_path / "run", "--scheduler"]
+    for address in ("tcp://127.0.0.1:1", "nowhere"):
+        message = refused(capsys, "fit", npy, *out, address)
+        assert f"no scheduler answers at {address}" in message
+
+
+def test_demo(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "_CHUNK_ROWS", 2000)
+    said = []
+    out = tmp_path / "demo"
+    out.mkdir()
+    report = demo.run_demo(out, n_samples=6000, say=said.append, show_progress=False)
+    assert report.data_bytes == 6000 * 400
+    lloyd, entropy = report.results["lloyd"], report.results["entropy"]
+    assert entropy["nmi"] > 0.8 > lloyd["nmi"]
+    assert entropy["features_found"] == [0, 1, 2, 3, 4]
+    assert entropy["n_passes"] > 5
+    assert {p.name for p in out.iterdir()} == {"data.zarr", "truth.zarr", "lloyd", "entropy"}
+    for name in ("lloyd", "entropy"):
+        assert (out / name / "projection.png").stat().st_size > 10_000
+    text = "\n".join(said)
+    for part in ("peak memory", "NMI with the truth", "features found", "try next", "2.4 MB"):
+        assert part in text
+    assert open_data(out / "data.zarr").dtype == np.float64
+    assert zarr.open_array(out / "truth.zarr").shape == (6000,)
+    strict(runs.strict_json(report.as_dict()))
+    assert "not empty" in refused(capsys, "demo", "--out", out)
+
+
+def test_demo_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(demo.run_demo.__kwdefaults__, "n_samples", 3000)
+    assert main(["demo", "--out", str(tmp_path / "demo"), "--json", "--quiet"]) == 0
+    report = strict(capsys.readouterr().out)
+    assert report["data_bytes"] == 3000 * 400
+    assert main(["demo", "--out", str(tmp_path / "more"), "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_demo_needs_room(tmp_path, capsys):
+    with pytest.raises(OSError, match="has room for"):
+        demo.run_demo(tmp_path / "demo", n_samples=10**15)
+
+
+def test_peak_memory_is_of_this_process():
+    assert 50e6 < runs.peak_memory_bytes() < 50e9

@@ -1,0 +1,163 @@
+"""Pictures: that they are drawn, show what they should, and stay readable."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
+from daskmm.progress import ProgressLine, readable_seconds
+
+
+def blobs(n_rows, n_features, n_clusters, seed=0):
+    rng = np.random.default_rng(seed)
+    centers = 5 * rng.normal(size=(n_clusters, n_features))
+    return centers[np.arange(n_rows) % n_clusters] + rng.normal(size=(n_rows, n_features))
+
+
+def drawn(figure, path):
+    """Colours of the picture, which must not be of one colour."""
+    from matplotlib.image import imread
+
+    figure.savefig(path)
+    pixels = imread(path)[..., :3]
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
+    return pixels
+
+
+def quick(cls, k, **parameters):
+    return cls(k, n_init=1, random_state=0, **parameters)
+
+
+@pytest.mark.parametrize("cls", [KMeans, PowerKMeans, EntropyPowerKMeans])
+def test_annealing_trace(tmp_path, cls):
+    model = quick(cls, 4).fit(blobs(400, 3, 4))
+    figure = plot.annealing_trace(model)
+    drawn(figure, tmp_path / "trace.png")
+    axes = figure.axes
+    assert len(axes) == (1 if cls is KMeans else 2)
+    np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), model.objective_history_)
+    if cls is not KMeans:
+        powers = [-record.s for record in model.history_ if np.isfinite(record.s)]
+        np.testing.assert_array_equal(axes[1].lines[0].get_ydata(), powers)
+
+
+def test_annealing_trace_without_polish(tmp_path):
+    model = quick(PowerKMeans, 3, s0=-1, eta=1, polish=False).fit(blobs(300, 2, 3))
+    drawn(plot.annealing_trace(model), tmp_path / "trace.png")
+
+
+@pytest.mark.parametrize("n_features", [1, 5, 50, 200])
+def test_feature_weights(tmp_path, n_features):
+    X = blobs(300, n_features, 3)
+    X[:, n_features // 2 :] = np.random.default_rng(1).normal(size=X[:, n_features // 2 :].shape)
+    frame = pd.DataFrame(X, columns=[f"a name rather long {i}" for i in range(n_features)])
+    model = quick(EntropyPowerKMeans, 3, max_iter=20, tol=0).fit(frame)
+    figure = plot.feature_weights(model)
+    drawn(figure, tmp_path / "weights.png")
+    axis = figure.axes[0]
+    heights = [bar.get_height() for bar in axis.patches]
+    assert len(heights) == min(n_features, 60)
+    np.testing.assert_allclose(heights, np.sort(model.feature_weights_)[::-1][:60])
+    labels = [label.get_text() for label in axis.get_xticklabels()]
+    heaviest = int(np.argmax(model.feature_weights_))
+    assert labels[0] == "a name rather lon…"[:18] or labels[0].endswith(str(heaviest))
+    assert ("not drawn" in axis.get_title()) == (n_features > 60)
+
+
+def test_feature_weights_of_a_model_without(tmp_path):
+    with pytest.raises(ValueError, match="KMeans has no feature weights"):
+        plot.feature_weights(quick(KMeans, 2).fit(blobs(50, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("n_features", "k"), [(1, 3), (2, 1), (2, 2), (3, 10), (20, 25), (10, 100), (8, 120)]
+)
+def test_projection(tmp_path, n_features, k):
+    X = blobs(1500, n_features, k)
+    model = quick(KMeans, k, init=X[:k]).fit(X)
+    figure = plot.projection(model, X)
+    drawn(figure, tmp_path / "projection.png")
+    numbers = {text.get_text() for text in figure.axes[0].texts}
+    assert numbers == ({str(j) for j in np.unique(model.labels_)} if k <= 100 else set())
+
+
+def test_projection_shows_clusters_that_noise_hides(tmp_path):
+    rng = np.random.default_rng(0)
+    truth = np.arange(2000) % 4
+    X = np.hstack([0.02 * rng.normal(size=(2000, 3)), 50 * rng.normal(size=(2000, 12))])
+    X[:, :3] += np.array([[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]])[truth]
+    model = EntropyPowerKMeans(4, random_state=0).fit(X)
+    points = plot.projection(model, X, model.labels_).axes[0].collections[0].get_offsets()
+    between = np.var([points[truth == j].mean(axis=0) for j in range(4)], axis=0)
+    within = np.mean([points[truth == j].var(axis=0) for j in range(4)], axis=0)
+    assert (between > 20 * within).all()
+
+
+def test_colors_differ_between_neighbours():
+    for k in (3, 10, 11, 100):
+        colors = plot._colors(k)
+        assert colors.shape[0] == k
+        assert len(np.unique(colors, axis=0)) == k
+
+
+def test_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"daskmm\[plot\]"):
+        plot.require_matplotlib()
+
+
+class Stream(list):
+    """A text stream that remembers, terminal or not."""
+
+    def __init__(self, terminal):
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+    def write(self, text):
+        self.append(text)
+
+    def flush(self):
+        pass
+
+
+def test_progress_on_a_terminal_is_one_line():
+    stream = Stream(terminal=True)
+    with ProgressLine("fit", 300, 8000, stream, interval=0) as progress:
+        model = quick(PowerKMeans, 3, callbacks=[progress]).fit(blobs(500, 2, 3))
+    text = "".join(stream)
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    assert text.count("\r") >= model.n_iter_
+
+
+def test_progress_elsewhere_is_a_line_every_few_seconds():
+    stream = Stream(terminal=False)
+    with ProgressLine("fit", 300, 8000, stream) as progress:
+        model = quick(PowerKMeans, 3, callbacks=[progress]).fit(blobs(500, 2, 3))
+    lines = "".join(stream).splitlines()
+    assert len(lines) == 2
+    assert lines[0] == "fit: first look at the data"
+    for part in (f"iteration {model.n_iter_}/300", "s −∞", "objective", "passes", "/s", "at most"):
+        assert part in lines[1]
+
+
+def test_progress_without_known_bytes_and_with_an_error():
+    stream = Stream(terminal=True)
+    with pytest.raises(ValueError, match="3 to 2"), ProgressLine("fit", 9, None, stream):
+        raise ValueError("3 to 2")
+    assert "".join(stream).endswith("\n")
+    model = quick(PowerKMeans, 3).fit(blobs(500, 2, 3))
+    line = ProgressLine("fit", 9, None, stream).describe(model.history_[0])
+    assert "B/s" not in line
+    assert "s -1" in line
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.04, "0.04 s"), (59.7, "1 min 0 s"), (3700, "1 h 1 min"), (8, "8 s")]
+)
+def test_readable_seconds(seconds, text):
+    assert readable_seconds(seconds) == text
