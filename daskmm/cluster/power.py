@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from numpy.typing import ArrayLike
-from sklearn.utils._param_validation import Interval, StrOptions
 
+from daskmm.cluster._annealing import Annealing
 from daskmm.cluster._base import CenterClusterer
 from daskmm.mm import IterationRecord, Schedule
 from daskmm.survey import Survey
 
-# s0="auto": the first power is this multiple of the critical one, and at most −1.
-CRITICAL_MULTIPLE = 1.25
-HARMONIC = -1.0
 
-
-class AnnealedClusterer(CenterClusterer):
-    """Base of the estimators that begin at a finite power."""
+class AnnealedClusterer(Annealing, CenterClusterer):
+    """Base of the centre-based estimators that begin at a finite power."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **CenterClusterer._parameter_constraints,
-        "s0": [StrOptions({"auto"}), Interval(Real, None, 0, closed="neither")],
-        "eta": [Interval(Real, 1, None, closed="left")],
-        "anneal_every": [Interval(Integral, 1, None, closed="left")],
-        "polish": ["boolean"],
+        **Annealing._annealing_constraints,
     }
-
-    s0: float | str
-    eta: float
-    anneal_every: int
-    polish: bool
 
     def _schedule(self, survey: Survey) -> Schedule:
         return self._schedule_past(survey.critical_power)
@@ -40,20 +27,6 @@ class AnnealedClusterer(CenterClusterer):
     def _longest_schedule(self, n_features: int) -> Schedule:
         # Rows without any direction have the lowest critical power.
         return self._schedule_past(1.0 - n_features / 2.0)
-
-    def _schedule_past(self, critical_power: float) -> Schedule:
-        s0 = self.s0
-        if isinstance(s0, str):
-            s0 = min(HARMONIC, CRITICAL_MULTIPLE * critical_power)
-        return Schedule(
-            float(s0),
-            float(self.eta),
-            self.anneal_every,
-            bool(self.polish),
-            self.max_iter,
-            self.tol,
-            critical_power,
-        )
 
 
 class PowerKMeans(AnnealedClusterer):

@@ -1,0 +1,47 @@
+"""Parameters of the annealing, and the schedule that they make."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from daskmm.mm import Schedule
+
+# s0="auto": the first power is this multiple of the critical one, and at most −1.
+CRITICAL_MULTIPLE = 1.25
+HARMONIC = -1.0
+
+
+class Annealing:
+    """Mixin of the estimators that begin at a finite power."""
+
+    _annealing_constraints: ClassVar[dict[str, list[Any]]] = {
+        "s0": [StrOptions({"auto"}), Interval(Real, None, 0, closed="neither")],
+        "eta": [Interval(Real, 1, None, closed="left")],
+        "anneal_every": [Interval(Integral, 1, None, closed="left")],
+        "polish": ["boolean"],
+    }
+
+    s0: float | str
+    eta: float
+    anneal_every: int
+    polish: bool
+    max_iter: int
+    tol: float
+
+    def _schedule_past(self, critical_power: float) -> Schedule:
+        """Schedule for data of a given critical power."""
+        s0 = self.s0
+        if isinstance(s0, str):
+            s0 = min(HARMONIC, CRITICAL_MULTIPLE * critical_power)
+        return Schedule(
+            float(s0),
+            float(self.eta),
+            self.anneal_every,
+            bool(self.polish),
+            self.max_iter,
+            self.tol,
+            critical_power,
+        )
