@@ -73,7 +73,11 @@ def distances_of(
 
 
 def map_rows(
-    kernel: Callable[..., NDArray], X: NDArray | da.Array, *shared: Any, columns: int | None = None
+    kernel: Callable[..., NDArray],
+    X: NDArray | da.Array,
+    *shared: Any,
+    columns: int | None = None,
+    dtype: Any = np.int32,
 ) -> NDArray | da.Array:
     """``kernel(rows, position, *shared)`` of every block, side by side.
 
@@ -86,14 +90,15 @@ def map_rows(
         The same for every block.
     columns : int, optional
         Columns of the result; one-dimensional when absent.
+    dtype : dtype
+        Of the result.
 
     Returns
     -------
     ndarray, or dask array that computes nothing until asked
     """
     if isinstance(X, da.Array):
-        dtype = np.dtype(np.int32) if columns is None else float_dtype(X.dtype)
-        return _map_lazy(kernel, X, shared, columns, dtype)
+        return _map_lazy(kernel, X, shared, columns, np.dtype(dtype))
     blocks = row_blocks(X)
     places = positions(blocks.layout.rows, blocks.layout.n_blocks)
     jobs = [

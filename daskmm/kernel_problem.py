@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.mm import Step
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
-from daskmm.numerics.feature_space import feature_distances, normalized_memberships, one_hot
+from daskmm.numerics.feature_space import feature_distances, normalized_memberships
 from daskmm.numerics.power_means import power_means
 from daskmm.sweeps import GramSource
 from daskmm.updates import COINCIDENT
@@ -87,8 +87,10 @@ class KernelProblem:
         """Sweeps over the Gram matrix so far."""
         return max(gram.n_sweeps for gram in self.grams)
 
-    def start(self, start: FloatArray, s: float) -> KernelState:
-        """State at given memberships (columns summing to 1)."""
+    def start(self, start: FloatArray | KernelState, s: float) -> KernelState:
+        """State at given memberships (columns summing to 1), or where another problem ended."""
+        if isinstance(start, KernelState):
+            return replace(start, s=s)
         n_kernels = len(self.grams)
         return KernelState(start, s, np.full(n_kernels, 1.0 / n_kernels))
 
@@ -173,8 +175,3 @@ def _coincident(
     # The products cancel, which no two means can be told apart below.
     bound = max(COINCIDENT * mean_distance, 1e-12 * float(np.abs(norms).max()))
     return int(np.tril(apart <= bound, -1).any(axis=1).sum())
-
-
-def hard_start(labels: NDArray[np.int_], n_clusters: int) -> FloatArray:
-    """Memberships of a label vector."""
-    return one_hot(labels, n_clusters)

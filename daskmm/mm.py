@@ -26,7 +26,7 @@ HARDNESS = 0.99
 # Convergence is tested only this far past the critical power, and past this power.
 MARGIN = 2.0
 LEAST_POWER = -2.0
-# Relative difference of objectives below which two starts are equally good.
+# Share of the objective's terms by which equally good starts may differ.
 EQUALLY_GOOD = 1e-9
 
 
@@ -222,6 +222,8 @@ class Outcome(Generic[S]):
         What follows the final state by the hard step that scored it.
     n_iter : int
         Iterations over the data.
+    runs : list of Run
+        All starts, in order.
     """
 
     run: Run[S]
@@ -230,6 +232,7 @@ class Outcome(Generic[S]):
     coincident_centers: int
     scored: S
     n_iter: int
+    runs: list[Run[S]]
 
 
 def minimize(
@@ -268,7 +271,8 @@ def minimize(
             record = _record(run, step, problem, seconds)
             run.history.append(record)
             advance(run, step, schedule, problem)
-        leader = active[first_best([run.last for run in active])].history[-1]
+        scale = max(step.inertia + abs(step.penalty) for step in steps)
+        leader = active[first_best([run.last for run in active], scale)].history[-1]
         logger.debug("%s", leader)
         for callback in callbacks:
             callback(leader)
@@ -335,7 +339,10 @@ def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool
 def _score(problem: Problem[S], runs: list[Run[S]], n_iter: int) -> Outcome[S]:
     """Hard cost of every start's final state, in one pass; the cheapest wins."""
     steps = problem.steps([_at_power(run.state, -np.inf) for run in runs])
-    best = first_best([step.inertia + step.penalty for step in steps])
+    best = first_best(
+        [step.inertia + step.penalty for step in steps],
+        max(step.inertia + abs(step.penalty) for step in steps),
+    )
     step = steps[best]
     return Outcome(
         runs[best],
@@ -344,14 +351,14 @@ def _score(problem: Problem[S], runs: list[Run[S]], n_iter: int) -> Outcome[S]:
         step.coincident_centers,
         step.state,
         n_iter,
+        runs,
     )
 
 
-def first_best(values: Sequence[float]) -> int:
+def first_best(values: Sequence[float], scale: float) -> int:
     """Index of the smallest value, the first of those that differ by no more than rounding.
 
     Starts that end alike are told apart by their order, not by the last bit of a sum.
     """
     array = np.asarray(values)
-    smallest = array.min()
-    return int(np.flatnonzero(array <= smallest + EQUALLY_GOOD * abs(smallest))[0])
+    return int(np.flatnonzero(array <= array.min() + EQUALLY_GOOD * scale)[0])

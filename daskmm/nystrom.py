@@ -10,6 +10,7 @@ from sklearn.cluster import kmeans_plusplus
 
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
+from daskmm.sweeps import GramSource
 
 FloatArray = NDArray[np.float64]
 
@@ -96,3 +97,45 @@ def nystrom_coordinates(
     raw = NystromCoordinates(rows, kernel, landmarks, whitening, np.zeros(whitening.shape[1]))
     mean = np.average(raw.features(sample), axis=0, weights=weights)
     return NystromCoordinates(rows, kernel, landmarks, whitening, mean)
+
+
+def kernel_plus_plus(
+    gram: GramSource, weights: FloatArray, n_rows: int, rng: np.random.RandomState
+) -> NDArray[np.int64]:
+    """Rows drawn by k-means++ in feature space (Arthur & Vassilvitskii 2007, without trials).
+
+    Parameters
+    ----------
+    gram : GramSource
+    weights : ndarray of shape (n,)
+        Sample weights.
+    n_rows : int
+        How many; all rows of positive weight where there are fewer.
+    rng : RandomState
+
+    Returns
+    -------
+    ndarray of int
+        Different rows.
+    """
+    eligible = np.flatnonzero(weights > 0)
+    if n_rows >= len(eligible):
+        return eligible
+    chosen = [int(rng.choice(len(weights), p=weights / weights.sum()))]
+    nearest = np.full(len(weights), np.inf)
+    while len(chosen) < n_rows:
+        last = chosen[-1]
+        column = gram.columns(np.array([last]))[:, 0]
+        distances = gram.diagonal - 2.0 * column + gram.diagonal[last]
+        nearest = np.minimum(nearest, np.maximum(distances, 0.0))
+        nearest[chosen] = 0.0
+        mass = nearest * weights
+        if mass.sum() == 0.0:  # all others coincide with a chosen row
+            break
+        chosen.append(int(rng.choice(len(weights), p=mass / mass.sum())))
+    return np.array(chosen)
+
+
+def factor_of(gram: GramSource, landmarks: NDArray[np.int64]) -> FloatArray:
+    """Nyström features of all rows: K ≈ Z Zᵀ, exactly so among the landmarks."""
+    return gram.columns(landmarks) @ whitening_of(gram.submatrix(landmarks))

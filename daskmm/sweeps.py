@@ -68,6 +68,28 @@ class DenseGram:
         return self.matrix[:, rows]
 
 
+class FactoredGram:
+    """A kernel matrix of low rank, Z Zᵀ, in memory."""
+
+    def __init__(self, factor: FloatArray) -> None:
+        self.factor = factor
+        self.diagonal = np.einsum("il,il->i", factor, factor)
+        self.n_sweeps = 0
+
+    def product(self, right: FloatArray) -> FloatArray:
+        """Z (Zᵀ right)."""
+        self.n_sweeps += 1
+        return self.factor @ (self.factor.T @ right)
+
+    def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
+        """K among some rows."""
+        return self.factor[rows] @ self.factor[rows].T
+
+    def columns(self, rows: NDArray[np.int_]) -> FloatArray:
+        """K between all rows and some."""
+        return self.factor @ self.factor[rows].T
+
+
 class _Rows:
     """Access to parts of a kernel matrix whose rows are known."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -12,6 +13,8 @@ from daskmm.mm import Schedule
 # s0="auto": the first power is this multiple of the critical one, and at most −1.
 CRITICAL_MULTIPLE = 1.25
 HARMONIC = -1.0
+# φ can be as large as k^(−1/s); beyond this (nats) its sums overflow.
+_LARGEST_LOG = 600.0
 
 
 class Annealing:
@@ -24,6 +27,7 @@ class Annealing:
         "polish": ["boolean"],
     }
 
+    n_clusters: int
     s0: float | str
     eta: float
     anneal_every: int
@@ -36,6 +40,10 @@ class Annealing:
         s0 = self.s0
         if isinstance(s0, str):
             s0 = min(HARMONIC, CRITICAL_MULTIPLE * critical_power)
+        elif math.log(self.n_clusters) > -s0 * _LARGEST_LOG:
+            raise ValueError(
+                f"s0={s0} is too close to 0 for n_clusters={self.n_clusters}: k^(-1/s) overflows."
+            )
         return Schedule(
             float(s0),
             float(self.eta),

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.assignment import cost, distances_of, labels_of, map_rows
-from daskmm.blocks import layout_of
+from daskmm.blocks import float_dtype, layout_of
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
 from daskmm.mm import Callback, Outcome, Schedule, minimize
@@ -216,7 +216,8 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         """
         state = self._fitted_state()
         table = read_table(self, X, reset=False)
-        return map_rows(distances_of, table, *state, columns=len(self.cluster_centers_))
+        columns, dtype = len(self.cluster_centers_), float_dtype(table.dtype)
+        return map_rows(distances_of, table, *state, columns=columns, dtype=dtype)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the sum of the distances to the nearest centres, the negative of `inertia_`.

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 # Two centres whose distances to a row differ by less than this (relative) are tied for it.
 TIE = 1e-6
+# Weights below this are exactly 0.
+FLUSHED = 1e-290
 
 
 class PowerMeans(NamedTuple):
@@ -81,6 +83,8 @@ def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
     excess += 1.0
     powers /= excess  # r^(s−1)
     powers *= (np.exp((1.0 / s - 1.0) * log_mean) / n_clusters)[:, None]
+    # Subnormal weights have lost their digits: a mean of such rows would be noise.
+    powers[powers < FLUSHED] = 0.0
     return PowerMeans(powers, smallest * np.exp(log_mean / s), smallest, hardness)
 
 

@@ -1,0 +1,384 @@
+"""What the kernel estimators share: rows, Gram matrices, starts, assignment."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.cluster import kmeans_plusplus
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm.assignment import map_rows
+from daskmm.blocks import is_lazy
+from daskmm.cluster._annealing import Annealing
+from daskmm.cluster._clusterer import MMClusterer
+from daskmm.cluster._input import read_table, read_weighted, weighted_passes
+from daskmm.gram import build, checked_diagonal
+from daskmm.kernel_problem import KernelProblem, KernelState
+from daskmm.mm import Outcome, Schedule, minimize
+from daskmm.numerics.feature_space import critical_power_of_gram, one_hot
+from daskmm.numerics.kernels import Kernel
+from daskmm.numerics.rows import TILE_BYTES, Coordinates, tiles
+from daskmm.nystrom import factor_of, kernel_plus_plus
+from daskmm.passes import Position, checked_weights, one_blas_thread
+from daskmm.survey import Survey, check_finite, first_pass
+from daskmm.sweeps import (
+    MEMORY_BYTES,
+    RECOMPUTE_FEATURES,
+    DenseGram,
+    FactoredGram,
+    GramSource,
+    RecomputedGram,
+    StoredGram,
+    free_bytes,
+    precomputed,
+)
+
+logger = logging.getLogger("daskmm")
+FloatArray = NDArray[np.float64]
+
+# Starts that are annealed on Nyström features, and landmarks per cluster for it.
+STARTS = 4
+LANDMARKS_PER_CLUSTER = 10
+# Rows from which the critical power in feature space is estimated.
+_CRITICAL_ROWS = 1000
+
+
+class KernelClusterer(Annealing, MMClusterer):
+    """Base of kernel and multi-kernel power k-means.
+
+    A subclass says which kernels there are, and what the penalty of their weights is.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **MMClusterer._parameter_constraints,
+        **Annealing._annealing_constraints,
+        "init": [StrOptions({"k-means++", "random"}), "array-like"],
+        "gram": [str, Path],
+    }
+
+    init: str | ArrayLike
+    gram: str | Path
+
+    memberships_: FloatArray
+    kernel_norms_: FloatArray
+    kernel_weights_: FloatArray
+    gram_: str
+    mean_: FloatArray
+    scale_: FloatArray
+    X_fit_: FloatArray
+    kernels_: list[Kernel]
+
+    @abstractmethod
+    def _kernels(self, survey: Survey) -> list[Kernel]:
+        """Kernels to be used on rows in the model's coordinates."""
+
+    @abstractmethod
+    def _penalty(self) -> float:
+        """λ of the kernel weights."""
+
+    def _precomputed(self) -> bool:
+        return False
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Cluster the rows of `X`.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Brought into memory; it is the n × n Gram matrix that need not fit. With
+            ``kernel="precomputed"`` the Gram matrix itself.
+        y : ignored
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter, the data, a kernel's values or a Gram store cannot be used.
+        """
+        began = time.perf_counter()
+        self._validate_params()
+        callbacks = self._all_callbacks()
+        rng = check_random_state(self.random_state)
+        with one_blas_thread(), tempfile.TemporaryDirectory() as scratch:
+            grams, weights = self._open(X, sample_weight, rng, Path(scratch))
+            passes_before = self.n_passes_
+            outcome = self._minimize(grams, weights, rng, callbacks, began)
+        history = self.history_
+        self._store_history(outcome)
+        self.history_ = history
+        self._store_means(outcome)
+        self.n_passes_ = passes_before + max(gram.n_sweeps for gram in grams)
+        self._warn(outcome)
+        return self
+
+    def _open(
+        self, X: Any, sample_weight: Any, rng: np.random.RandomState, scratch: Path
+    ) -> tuple[list[GramSource], FloatArray]:
+        """Gram matrices of the rows, and their sample weights."""
+        if self._precomputed():
+            self.n_passes_ = 1
+            table = read_table(self, X, reset=True)
+            gram = precomputed(table)
+            self.gram_ = "precomputed"
+            self._check_clusters(len(gram.diagonal))
+            return [gram], _plain_weights(sample_weight, len(gram.diagonal))
+        table, raw_weights = read_weighted(self, X, sample_weight, reset=True)
+        passes = weighted_passes(table, raw_weights)
+        seed = int(rng.randint(np.iinfo(np.int32).max))
+        survey = first_pass(passes, self.n_clusters, bool(self.standardize), seed)
+        self.n_passes_ = passes.n_passes
+        self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
+        self.X_fit_ = survey.coordinates.to_model(np.asarray(table))
+        self.kernels_ = self._kernels(survey)
+        weights = _plain_weights(raw_weights, len(self.X_fit_))
+        lazy = is_lazy(X)
+        return [
+            self._gram_source(kernel, index, scratch, lazy)
+            for index, kernel in enumerate(self.kernels_)
+        ], weights
+
+    def _check_clusters(self, n_rows: int) -> None:
+        if n_rows < self.n_clusters:
+            raise ValueError(f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}.")
+
+    def _gram_source(self, kernel: Kernel, index: int, scratch: Path, lazy: bool) -> GramSource:
+        """Where a kernel's matrix is kept; `gram_` says why."""
+        rows = self.X_fit_
+        diagonal = checked_diagonal(kernel, rows)
+        kept, self.gram_ = self._gram_choice(len(rows), rows.shape[1], scratch)
+        logger.info("gram: %s", self.gram_)
+        if kept is None and self.gram_.startswith("memory"):
+            matrix = kernel.block(rows, rows)
+            if not np.isfinite(matrix).all():
+                raise ValueError(f"kernel {kernel.name!r} returned NaN or infinity.")
+            return DenseGram(matrix)
+        if kept is None:
+            return RecomputedGram(rows, kernel, diagonal, lazy)
+        several = len(self.kernels_) > 1
+        path = kept / f"kernel-{index}" if several else kept
+        return StoredGram(build(path, rows, kernel, lazy=lazy), rows, kernel, lazy)
+
+    def _gram_choice(self, n_rows: int, n_features: int, scratch: Path) -> tuple[Path | None, str]:
+        """Store to use, if any, and the choice in words."""
+        if isinstance(self.gram, Path) or self.gram not in ("auto", "recompute"):
+            return Path(self.gram), f"stored in {self.gram}"
+        if self.gram == "recompute":
+            return None, "recomputed in every sweep, as asked"
+        dense = 8 * n_rows**2 * len(self.kernels_)
+        if dense <= MEMORY_BYTES:
+            return None, f"memory: {dense / 1e6:.0f} MB are few"
+        if n_features <= RECOMPUTE_FEATURES:
+            return None, f"recomputed: with {n_features} features cheaper than reading tiles"
+        stored = 2 * n_rows**2 * len(self.kernels_)
+        free = free_bytes(scratch)
+        if free < 2 * stored:
+            return None, f"recomputed: a store would take {stored / 1e9:.1f} of {free / 1e9:.1f} GB"
+        return scratch / "gram", f"stored for this fit: {stored / 1e9:.1f} GB on disk"
+
+    def _minimize(
+        self,
+        grams: Sequence[GramSource],
+        weights: FloatArray,
+        rng: np.random.RandomState,
+        callbacks: list[Any],
+        began: float,
+    ) -> Outcome[KernelState]:
+        """Anneal cheaply and polish exactly, or anneal exactly from one start."""
+        seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + self._n_starts())
+        schedule = self._schedule_past(_critical_power(grams, weights, int(seed)))
+        critical = schedule.critical_power
+        exact = KernelProblem(grams, weights, critical, self._penalty())
+        factors = self._factors(grams, weights, int(seed))
+        starts = self._starts(factors, weights, seeds)
+        if len(starts) == 1 or not self.polish:
+            outcome = minimize(exact, starts, schedule, callbacks, began)
+            self.history_ = outcome.run.history
+            return outcome
+        cheap = KernelProblem(
+            [FactoredGram(factor) for factor in factors], weights, critical, self._penalty()
+        )
+        annealed = minimize(cheap, starts, schedule, (), began)
+        hard = Schedule(-np.inf, max_iter=self.max_iter, tol=self.tol)
+        outcome = minimize(exact, [run.state for run in annealed.runs], hard, callbacks, began)
+        winner = next(i for i, run in enumerate(outcome.runs) if run is outcome.run)
+        self.history_ = [*annealed.runs[winner].history, *outcome.run.history]
+        return outcome
+
+    def _n_starts(self) -> int:
+        if not isinstance(self.init, str):
+            return 1
+        return STARTS if self.n_init == "auto" else int(self.n_init)
+
+    def _factors(
+        self, grams: Sequence[GramSource], weights: FloatArray, seed: int
+    ) -> list[FloatArray]:
+        """Nyström features of each kernel, from the same landmarks."""
+        rng = np.random.RandomState(seed)
+        wanted = LANDMARKS_PER_CLUSTER * self.n_clusters
+        landmarks = kernel_plus_plus(grams[0], weights, wanted, rng)
+        return [factor_of(gram, landmarks) for gram in grams]
+
+    def _starts(
+        self, factors: list[FloatArray], weights: FloatArray, seeds: Sequence[int]
+    ) -> list[FloatArray]:
+        """Memberships to start from: single rows, or the means of a label vector."""
+        if not isinstance(self.init, str):
+            return [one_hot(self._checked_labels(len(weights)), self.n_clusters)]
+        features = np.concatenate(factors, axis=1)
+        starts = []
+        for seed in seeds:
+            rng = np.random.RandomState(seed)
+            if self.init == "random":
+                probabilities = weights / weights.sum()
+                rows = rng.choice(len(weights), self.n_clusters, replace=False, p=probabilities)
+            else:
+                _, rows = kmeans_plusplus(
+                    features, self.n_clusters, sample_weight=weights, random_state=rng
+                )
+            start = np.zeros((len(weights), self.n_clusters))
+            start[rows, np.arange(self.n_clusters)] = 1.0
+            starts.append(start)
+        return starts
+
+    def _checked_labels(self, n_rows: int) -> NDArray[np.int64]:
+        labels = np.asarray(self.init)
+        if labels.shape != (n_rows,) or labels.dtype.kind not in "iu":
+            raise ValueError(
+                f"init must be a label (an integer) per row, of shape ({n_rows},); got shape "
+                f"{labels.shape} and dtype {labels.dtype}."
+            )
+        if set(np.unique(labels)) != set(range(self.n_clusters)):
+            raise ValueError(f"init must have all labels from 0 to {self.n_clusters - 1}.")
+        return labels
+
+    def _store_means(self, outcome: Outcome[KernelState]) -> None:
+        scored = outcome.scored
+        assert scored.labels is not None
+        assert scored.norms is not None
+        self.labels_ = scored.labels
+        self.memberships_ = outcome.run.state.memberships
+        self.kernel_norms_ = scored.norms
+        self.kernel_weights_ = scored.kernel_weights
+
+    def _distances(self, X: Any) -> Any:
+        """Feature-space distances of new rows to the means, (n, n_clusters), in row blocks."""
+        check_is_fitted(self, "memberships_")
+        table = read_table(self, X, reset=False)
+        if self._precomputed():
+            means: tuple[Any, ...] = (None, [], None)
+        elif not hasattr(self, "X_fit_"):
+            raise ValueError(
+                "This model was loaded or unpickled without its training rows, which kernels of "
+                "new rows need. Fit it again, or use n_landmarks, whose models keep what they need."
+            )
+        else:
+            means = (Coordinates(self.mean_, self.scale_), self.kernels_, self.X_fit_)
+        shared = (*means, self.kernel_weights_, self.memberships_, self.kernel_norms_)
+        columns = self.n_clusters
+        return map_rows(distances_to_means, table, *shared, columns=columns, dtype=np.float64)
+
+    def predict(self, X: Any) -> Any:
+        """Index of the nearest mean in feature space.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            New rows; or, with ``kernel="precomputed"``, their kernel values against the training
+            rows, of shape (n_samples, n_training_samples).
+
+        Returns
+        -------
+        ndarray or dask Array of int32, of shape (n_samples,)
+            Lazy for dask and zarr input.
+
+        Raises
+        ------
+        ValueError
+            If the model was loaded without its training rows.
+        """
+        return self._distances(X).argmin(axis=1).astype(np.int32)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Minus the sum of the distances to the nearest means, the negative of `inertia_`.
+
+        Parameters
+        ----------
+        X : as in `predict`; with ``kernel="precomputed"`` the training Gram matrix itself
+        y : ignored
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        smallest = np.asarray(self._distances(X).min(axis=1))
+        if self._precomputed():
+            smallest = smallest + np.diag(np.asarray(X))
+        return -float(_plain_weights(sample_weight, len(smallest)) @ np.maximum(smallest, 0.0))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the training rows."""
+        state = super().__getstate__()
+        state.pop("X_fit_", None)
+        return state
+
+
+def _critical_power(grams: Sequence[GramSource], weights: FloatArray, seed: int) -> float:
+    """s_crit of a sample of rows in the feature space of all kernels together."""
+    eligible = np.flatnonzero(weights > 0)
+    if len(eligible) > _CRITICAL_ROWS:
+        chosen = np.random.default_rng(seed).choice(eligible, _CRITICAL_ROWS, replace=False)
+        eligible = np.sort(chosen)
+    together = np.mean([gram.submatrix(eligible) for gram in grams], axis=0)
+    return critical_power_of_gram(together, weights[eligible])
+
+
+def _plain_weights(sample_weight: Any, n_rows: int) -> FloatArray:
+    """Sample weights in memory, 1 where there are none."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    return checked_weights(np.asarray(sample_weight), n_rows, Position(0, 0))
+
+
+def distances_to_means(
+    rows: NDArray,
+    position: Position,
+    coordinates: Coordinates | None,
+    kernels: list[Kernel],
+    X_fit: FloatArray | None,
+    weights: FloatArray,
+    memberships: FloatArray,
+    norms: FloatArray,
+) -> FloatArray:
+    """Σ_l α_l (k_l(x, x) − 2 k_l(x, X) W + ‖θ_j‖²_l) of each row of a block.
+
+    Without coordinates, `rows` are kernel values already, and k(x, x) is left out.
+    """
+    n_fit, n_clusters = memberships.shape
+    out = np.empty((len(rows), n_clusters))
+    for tile in tiles(len(rows), max(1, TILE_BYTES // (8 * n_fit))):
+        z = np.asarray(rows[tile], dtype=np.float64)
+        check_finite(z, position, tile.start)
+        if coordinates is None or X_fit is None:
+            out[tile] = norms[0] - 2.0 * z @ memberships
+            continue
+        z = coordinates.to_model(z)
+        out[tile] = 0.0
+        for kernel, weight, norm in zip(kernels, weights, norms, strict=True):
+            product = kernel.block(z, X_fit) @ memberships
+            out[tile] += weight * (kernel.diagonal(z)[:, None] - 2.0 * product + norm)
+    return out
