@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from daskmm.blocks import float_dtype, layout_of, row_blocks
 from daskmm.numerics.distances import squared_distances
-from daskmm.numerics.rows import Coordinates, tile_rows, tiles
+from daskmm.numerics.rows import Rows, tile_rows, tiles
 from daskmm.passes import Passes, Position, one_blas_thread, positions, run_on_threads
 from daskmm.stats import CenterState
 from daskmm.survey import check_finite
@@ -29,7 +29,7 @@ def nearest_center(distances: FloatArray) -> NDArray[np.int32]:
 def blockwise(
     rows: NDArray,
     position: Position,
-    coordinates: Coordinates,
+    coordinates: Rows,
     state: CenterState,
     finish: TileKernel,
     out: NDArray,
@@ -57,7 +57,7 @@ def blockwise(
 
 
 def labels_of(
-    rows: NDArray, position: Position, coordinates: Coordinates, state: CenterState
+    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
 ) -> NDArray[np.int32]:
     """Labels of one block."""
     out = np.empty(len(rows), dtype=np.int32)
@@ -65,11 +65,19 @@ def labels_of(
 
 
 def distances_of(
-    rows: NDArray, position: Position, coordinates: Coordinates, state: CenterState
+    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
 ) -> NDArray:
     """Unsquared distances of one block, in the floating dtype that stands for its own."""
     out = np.empty((len(rows), len(state.centers)), dtype=float_dtype(rows.dtype))
     return blockwise(rows, position, coordinates, state, np.sqrt, out)
+
+
+def squared_distances_of(
+    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
+) -> FloatArray:
+    """Squared distances of one block, float64."""
+    out = np.empty((len(rows), len(state.centers)))
+    return blockwise(rows, position, coordinates, state, lambda d: d, out)
 
 
 def map_rows(
@@ -137,7 +145,21 @@ def _at_block(
     return kernel(np.asarray(rows), places[block_id[0]], *shared)
 
 
-def cost(passes: Passes, coordinates: Coordinates, state: CenterState) -> float:
+def training_labels(
+    table: NDArray | da.Array, passes: Passes, coordinates: Rows, state: CenterState
+) -> NDArray | da.Array:
+    """Labels of the rows that were clustered: by one more pass in memory, lazily otherwise."""
+    if isinstance(table, da.Array):
+        rows = passes.blocks.layout.rows
+        assert rows is not None
+        # Rows have been counted by now, also where the chunks did not tell.
+        table = da.Array(table.dask, table.name, (rows, (table.shape[1],)), meta=table._meta)
+    else:
+        passes.n_passes += 1
+    return map_rows(labels_of, table, coordinates, state)
+
+
+def cost(passes: Passes, coordinates: Rows, state: CenterState) -> float:
     """Σ_i v_i min_j d_ij by one pass."""
     return float(passes.reduce(_block_cost, coordinates, state))
 
@@ -146,7 +168,7 @@ def _block_cost(
     rows: NDArray,
     weights: NDArray | None,
     position: Position,
-    coordinates: Coordinates,
+    coordinates: Rows,
     state: CenterState,
 ) -> float:
     smallest = np.empty(len(rows))

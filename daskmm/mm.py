@@ -81,21 +81,16 @@ class Step(Generic[S]):
 class Problem(Protocol[S]):
     """Data and algorithm, as the driver sees them."""
 
+    # Sum of the sample weights.
+    weight: float
+    # Power below which no group of coincident centres can stay together.
+    splitting_power: float
+    # Mean distance that is nothing but rounding.
+    rounding: float
+
     @property
     def n_passes(self) -> int:
         """Sweeps over the data so far."""
-
-    @property
-    def weight(self) -> float:
-        """Sum of the sample weights."""
-
-    @property
-    def splitting_power(self) -> float:
-        """Power below which no group of coincident centres can stay together."""
-
-    @property
-    def rounding(self) -> float:
-        """Mean distance that is nothing but rounding."""
 
     def start(self, start: Any, s: float) -> S:
         """State at a start and a power."""

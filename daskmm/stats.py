@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.power_means import power_means
-from daskmm.numerics.rows import Coordinates, tile_rows, tiles
+from daskmm.numerics.rows import Rows, tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
@@ -254,7 +254,7 @@ class CandidateSums:
 def candidate_sums(
     rows: NDArray,
     weights: FloatArray | None,
-    coordinates: Coordinates,
+    coordinates: Rows,
     states: tuple[CenterState, ...],
 ) -> CandidateSums:
     """Sums of every candidate over one block of rows.
@@ -268,7 +268,7 @@ def candidate_sums(
         A block in the input's units and dtype.
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
-    coordinates : Coordinates
+    coordinates : Rows
     states : tuple of CenterState
 
     Returns

@@ -11,7 +11,8 @@ import numpy as np
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
-from daskmm.gram import TILE_ROWS, GramStore, Tile, _opened, kernel_tile, row_cuts
+from daskmm.gram import TILE_ROWS, kernel_tile
+from daskmm.gram_store import GramStore, Tile, opened, row_cuts
 from daskmm.numerics.kernels import Kernel
 from daskmm.passes import tree_reduce
 
@@ -149,7 +150,7 @@ class RecomputedGram(_Rows):
 
 def _stored_strip(a: int, path: Path, right: NDArray) -> FloatArray:
     """Share of K @ right that the tiles of one tile row bring, on both of their sides."""
-    store = _opened(path)
+    store = opened(path)
     cuts = row_cuts(store.manifest.n_rows, store.manifest.tile_rows)
     total = np.zeros(right.shape)
     for b in range(a, len(cuts)):

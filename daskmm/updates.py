@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from daskmm.mm import Step
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
-from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.rows import Rows
 from daskmm.passes import Passes, Position
 from daskmm.stats import CandidateSums, CenterState, CenterSums, candidate_sums
 
@@ -145,7 +145,7 @@ class CentersProblem:
     Parameters
     ----------
     passes : Passes
-    coordinates : Coordinates
+    coordinates : Rows
         The model's.
     weight : float
         Sum of the sample weights.
@@ -157,7 +157,7 @@ class CentersProblem:
     def __init__(
         self,
         passes: Passes,
-        coordinates: Coordinates,
+        coordinates: Rows,
         weight: float,
         update: Update,
         spread: float,
@@ -167,19 +167,17 @@ class CentersProblem:
         self.weight = weight
         self.update = update
         self.rounding = ROUNDING * spread
+        self.splitting_power = 0.0
 
     @property
     def n_passes(self) -> int:
         """Sweeps over the data so far."""
         return self.passes.n_passes
 
-    @property
-    def splitting_power(self) -> float:
-        """1 − p/2, the lowest critical power that rows of p features can have."""
-        return 1.0 - self.passes.blocks.layout.n_features / 2.0
-
     def start(self, start: FloatArray, s: float) -> CenterState:
         """State at given centres (in the model's coordinates) and power."""
+        # The lowest critical power that rows of p features can have.
+        self.splitting_power = 1.0 - start.shape[1] / 2.0
         return self.update.start(start, s)
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
@@ -219,7 +217,7 @@ def mm_step(
     rows: NDArray,
     weights: NDArray | None,
     position: Position,
-    coordinates: Coordinates,
+    coordinates: Rows,
     states: tuple[CenterState, ...],
 ) -> CandidateSums:
     """Kernel of an iteration: `candidate_sums` of one block."""

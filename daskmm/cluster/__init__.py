@@ -1,7 +1,15 @@
 """Estimators with scikit-learn's interface."""
 
 from daskmm.cluster.entropy import EntropyPowerKMeans
+from daskmm.cluster.kernel import KernelPowerKMeans
 from daskmm.cluster.kmeans import KMeans
+from daskmm.cluster.multi_kernel import MultiKernelPowerKMeans
 from daskmm.cluster.power import PowerKMeans
 
-__all__ = ["EntropyPowerKMeans", "KMeans", "PowerKMeans"]
+__all__ = [
+    "EntropyPowerKMeans",
+    "KMeans",
+    "KernelPowerKMeans",
+    "MultiKernelPowerKMeans",
+    "PowerKMeans",
+]

@@ -6,7 +6,6 @@ import time
 from abc import abstractmethod
 from typing import Any, ClassVar, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import (
@@ -18,7 +17,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
-from daskmm.assignment import cost, distances_of, labels_of, map_rows
+from daskmm.assignment import cost, distances_of, labels_of, map_rows, training_labels
 from daskmm.blocks import float_dtype, layout_of
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
@@ -97,7 +96,7 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         with one_blas_thread():
             survey, outcome = self._minimize(passes, init, callbacks, began)
         self._store(outcome, survey)
-        self._label(table, passes)
+        self.labels_ = training_labels(table, passes, *self._fitted_state())
         self.n_passes_ = passes.n_passes
         self._warn(outcome)
         return self
@@ -166,17 +165,6 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         self.cluster_centers_ = survey.coordinates.to_input(state.centers)
         self._store_history(outcome)
         self._n_features_out = len(self.cluster_centers_)
-
-    def _label(self, table: NDArray | da.Array, passes: Passes) -> None:
-        """Labels of the training rows: by one more pass in memory, lazily otherwise."""
-        if isinstance(table, da.Array):
-            rows = passes.blocks.layout.rows
-            assert rows is not None
-            chunks = (rows, (table.shape[1],))
-            table = da.Array(table.dask, table.name, chunks, meta=table._meta)
-        else:
-            passes.n_passes += 1
-        self.labels_ = map_rows(labels_of, table, *self._fitted_state())
 
     def _fitted_state(self) -> tuple[Coordinates, CenterState]:
         """What assignment needs, from public attributes alone."""

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils._tags import Tags
+from sklearn.utils.validation import check_is_fitted
 
-from daskmm.cluster._kernel_base import KernelClusterer
-from daskmm.mm import IterationRecord
+from daskmm.assignment import map_rows, squared_distances_of, training_labels
+from daskmm.cluster._input import read_table, read_weighted, weighted_passes
+from daskmm.cluster._kernel_base import LANDMARKS_PER_CLUSTER, KernelClusterer
+from daskmm.mm import IterationRecord, Outcome, minimize
+from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.kernels import KERNELS, Kernel
-from daskmm.survey import Survey
+from daskmm.numerics.rows import Coordinates
+from daskmm.nystrom import NystromCoordinates, nystrom_coordinates
+from daskmm.passes import Passes, one_blas_thread
+from daskmm.stats import CenterState
+from daskmm.survey import Survey, first_pass
+from daskmm.updates import CentersProblem, PowerUpdate
 
 
 class KernelPowerKMeans(KernelClusterer):
@@ -44,6 +55,10 @@ callable
         Where the n × n matrix is kept. A path names a Gram store, made or completed there.
         "auto" keeps it in memory when small, recomputes tiles in every sweep when rows have few
         features, and else stores it for the time of the fit; `gram_` says which and why.
+    n_landmarks : int, "auto" or None
+        With a number, all is done on that many Nyström features (landmarks by k-means++ on a
+        sample), out of core and without any n × n matrix: the road to millions of rows. "auto"
+        is 10·n_clusters. None is exact.
     init : {"k-means++", "random"} or array of int of shape (n_samples,)
         Greedy k-means++ in feature space, single rows, or labels to begin with.
     n_init : int or "auto"
@@ -63,6 +78,10 @@ callable
         annealing on Nyström features, if there was one.
     gram_ : str
         How the Gram matrix was kept, and why.
+    landmarks_, whitening_, landmark_mean_, landmark_centers_ : ndarray
+        With `n_landmarks`: the landmark rows, the map from kernel values to features, the mean
+        feature vector and the clusters' means among the features. `labels_` is lazy then for
+        lazy data.
     X_fit_ : ndarray of shape (n_samples, n_features)
         Training rows as the kernel saw them; left behind when a model is pickled or saved.
 
@@ -74,11 +93,21 @@ callable
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelClusterer._parameter_constraints,
+        "n_landmarks": [
+            StrOptions({"auto"}),
+            Interval(Integral, 1, None, closed="left"),
+            None,
+        ],
         "kernel": [StrOptions({*KERNELS, "precomputed"}), callable],
         "bandwidth": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "degree": [Interval(Real, 0, None, closed="neither")],
         "coef0": [Interval(Real, None, None, closed="neither")],
     }
+
+    landmarks_: NDArray[np.float64]
+    whitening_: NDArray[np.float64]
+    landmark_mean_: NDArray[np.float64]
+    landmark_centers_: NDArray[np.float64]
 
     def __init__(
         self,
@@ -89,6 +118,7 @@ callable
         degree: float = 3.0,
         coef0: float = 1.0,
         gram: str | Path = "auto",
+        n_landmarks: int | str | None = None,
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
         s0: float | str = "auto",
@@ -108,6 +138,7 @@ callable
         self.degree = degree
         self.coef0 = coef0
         self.gram = gram
+        self.n_landmarks = n_landmarks
         self.init = init
         self.n_init = n_init
         self.s0 = s0
@@ -120,6 +151,92 @@ callable
         self.standardize = standardize
         self.verbose = verbose
         self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Cluster the rows of `X`.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Brought into memory unless `n_landmarks` is given; it is the n × n Gram matrix that
+            need not fit. With ``kernel="precomputed"`` the Gram matrix itself.
+        y : ignored
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter, the data, a kernel's values or a Gram store cannot be used.
+        """
+        if self.n_landmarks is None:
+            return super().fit(X, y, sample_weight)
+        began = time.perf_counter()
+        self._validate_params()
+        if self._precomputed() or not isinstance(self.init, str):
+            raise ValueError(
+                "n_landmarks needs rows and an init of 'k-means++' or 'random': not a precomputed "
+                "Gram matrix, nor labels."
+            )
+        callbacks = self._all_callbacks()
+        table, weights = read_weighted(self, X, sample_weight, reset=True)
+        passes = weighted_passes(table, weights)
+        with one_blas_thread():
+            outcome = self._minimize_on_landmarks(passes, callbacks, began)
+        self._store_history(outcome)
+        self.labels_ = training_labels(table, passes, *self._landmark_state())
+        self.n_passes_ = passes.n_passes
+        self._warn(outcome)
+        return self
+
+    def _minimize_on_landmarks(
+        self, passes: Passes, callbacks: list[Any], began: float
+    ) -> Outcome[CenterState]:
+        """Power k-means among Nyström features, which each pass makes anew from the rows."""
+        rng = check_random_state(self.random_state)
+        seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + self._n_starts())
+        survey = first_pass(passes, self.n_clusters, bool(self.standardize), int(seed))
+        rows, weights = survey.sample.rows, survey.sample.weights
+        wanted = self.n_landmarks
+        if wanted is None or isinstance(wanted, str):
+            wanted = min(LANDMARKS_PER_CLUSTER * self.n_clusters, len(rows))
+        self.kernels_ = self._kernels(survey)
+        self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
+        coordinates = nystrom_coordinates(
+            rows, weights, survey.coordinates, self.kernels_[0], wanted, int(seed)
+        )
+        features = coordinates.features(rows)
+        spread = np.average(np.square(features).sum(axis=1), weights=weights)
+        problem = CentersProblem(passes, coordinates, survey.weight, PowerUpdate(), float(spread))
+        starts = self._starts([features], weights, seeds)
+        schedule = self._schedule_past(critical_power(features, weights))
+        outcome = minimize(problem, [s.T @ features for s in starts], schedule, callbacks, began)
+        self.landmarks_ = coordinates.landmarks
+        self.whitening_ = coordinates.whitening
+        self.landmark_mean_ = coordinates.mean
+        self.landmark_centers_ = outcome.run.state.centers
+        self.history_ = outcome.run.history
+        return outcome
+
+    def _landmark_state(self) -> tuple[NystromCoordinates, CenterState]:
+        """What assignment among the features needs."""
+        check_is_fitted(self, "landmark_centers_")
+        rows = Coordinates(self.mean_, self.scale_)
+        coordinates = NystromCoordinates(
+            rows, self.kernels_[0], self.landmarks_, self.whitening_, self.landmark_mean_
+        )
+        return coordinates, CenterState(self.landmark_centers_, -np.inf)
+
+    def _distances(self, X: Any) -> Any:
+        if self.n_landmarks is None:
+            return super()._distances(X)
+        state = self._landmark_state()
+        table = read_table(self, X, reset=False)
+        columns = self.n_clusters
+        return map_rows(squared_distances_of, table, *state, columns=columns, dtype=np.float64)
 
     def _precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "precomputed"

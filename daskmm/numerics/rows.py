@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,13 @@ FloatArray = NDArray[np.float64]
 
 # Temporaries of one block kernel, bytes. Tiles that stay in a core's cache are fastest.
 TILE_BYTES = 4 << 20
+
+
+class Rows(Protocol):
+    """Coordinates in which a model measures distances."""
+
+    def to_model(self, rows: NDArray) -> FloatArray:
+        """Rows of any numeric dtype in the model's coordinates, as a new float64 array."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,256 @@
+"""Simulated rows drawn in strips, so that they do not depend on the chunks of the array."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import vonmises_fisher
+from sklearn.utils import check_scalar
+
+FloatArray = NDArray[np.float64]
+
+# Rows that share a random stream, and how many numbers these may be at most. A block assembles
+# the strips that it overlaps, so the rows do not depend on the chunks. Changing either number
+# changes the data of every seed.
+_STRIP_ROWS = 1000
+_STRIP_ELEMENTS = 1 << 20
+# Bytes of a block of X for chunks="auto".
+_BLOCK_BYTES = 16_000_000
+
+RandomState = int | np.integer | np.random.RandomState | np.random.Generator | None
+Chunks = str | int | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Strips(ABC):
+    """Equal clusters, of which any row can be drawn without the others.
+
+    Attributes
+    ----------
+    n_samples, n_clusters, n_features : int
+    entropy : int
+        Seed of all streams.
+    """
+
+    n_samples: int
+    n_clusters: int
+    n_features: int
+    entropy: int
+
+    @abstractmethod
+    def centers(self) -> FloatArray:
+        """What all strips share, one row per cluster; from ``stream(0)`` where it is random."""
+
+    @abstractmethod
+    def draw(
+        self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
+    ) -> FloatArray:
+        """Rows of a whole strip, given the cluster of each."""
+
+    @property
+    def strip_rows(self) -> int:
+        """Rows per random stream."""
+        return max(1, min(_STRIP_ROWS, _STRIP_ELEMENTS // self.n_features))
+
+    def rows(self, start: int, stop: int) -> FloatArray:
+        """Rows of X from `start` to before `stop`."""
+        centers = self.centers()
+        X = np.empty((stop - start, self.n_features))
+        for stream, labels, inside, place in self._strips(start, stop):
+            # The whole strip, though only a part may be wanted: streams cannot be entered midway.
+            X[place] = self.draw(stream, labels, centers)[inside]
+        return X
+
+    def labels(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Labels of the rows from `start` to before `stop`."""
+        y = np.empty(stop - start, dtype=np.int64)
+        for _, labels, inside, place in self._strips(start, stop):
+            y[place] = labels[inside]
+        return y
+
+    def stream(self, *key: int) -> np.random.Generator:
+        """The random stream of a key."""
+        seeds = np.random.SeedSequence(self.entropy, spawn_key=key)
+        return np.random.Generator(np.random.Philox(seeds))
+
+    def _strips(
+        self, start: int, stop: int
+    ) -> Iterator[tuple[np.random.Generator, NDArray[np.int64], slice, slice]]:
+        """Strips that overlap some rows: stream, all labels, overlap in the strip and the rows."""
+        size = self.strip_rows
+        for number in range(start // size, -(-stop // size)):
+            first, end = number * size, min((number + 1) * size, self.n_samples)
+            low, high = max(first, start), min(end, stop)
+            # Labels come first from the stream, so that y costs no drawing of X. Shuffling row
+            # numbers modulo n_clusters keeps the clusters balanced over any number of strips.
+            stream = self.stream(1, number)
+            labels = stream.permutation(np.arange(first, end, dtype=np.int64) % self.n_clusters)
+            yield (
+                stream,
+                labels,
+                slice(low - first, high - first),
+                slice(low - start, high - start),
+            )
+
+
+@dataclass(frozen=True)
+class Mixture(Strips):
+    """Equal spherical Gaussian clusters, and features of noise behind the informative ones."""
+
+    n_informative: int
+    cluster_std: float
+
+    def centers(self) -> FloatArray:
+        return self.stream(0).random((self.n_clusters, self.n_informative))
+
+    def draw(
+        self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
+    ) -> FloatArray:
+        strip = stream.standard_normal((len(labels), self.n_features))
+        strip[:, : self.n_informative] *= self.cluster_std
+        strip[:, : self.n_informative] += centers[labels]
+        return strip
+
+
+@dataclass(frozen=True)
+class Rings(Strips):
+    """Equal Gaussian blobs on circles."""
+
+    radii: tuple[float, ...]
+    cluster_std: float
+
+    def centers(self) -> FloatArray:
+        per_ring = self.n_clusters // len(self.radii)
+        angles = np.tile(2.0 * np.pi * np.arange(per_ring) / per_ring, len(self.radii))
+        directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        return np.repeat(self.radii, per_ring)[:, None] * directions
+
+    def draw(
+        self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
+    ) -> FloatArray:
+        noise = stream.standard_normal((len(labels), self.n_features))
+        return centers[labels] + self.cluster_std * noise
+
+
+@dataclass(frozen=True)
+class VonMisesFisher(Strips):
+    """Equally concentrated clusters on the unit sphere."""
+
+    concentration: float
+
+    def centers(self) -> FloatArray:
+        normal = self.stream(0).standard_normal((self.n_clusters, self.n_features))
+        return normal / np.linalg.norm(normal, axis=1, keepdims=True)
+
+    def draw(
+        self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
+    ) -> FloatArray:
+        pole = np.zeros(self.n_features)
+        pole[0] = 1.0
+        strip = vonmises_fisher(pole, self.concentration).rvs(len(labels), random_state=stream)
+        # The distribution is symmetric about its mean direction, so the reflection that takes
+        # the pole to a mean direction serves as well as a rotation: one draw for all clusters.
+        normals = centers - pole
+        squares = np.einsum("jl,jl->j", normals, normals)
+        share = 2.0 * np.einsum("il,il->i", strip, normals[labels])
+        share /= np.where(squares > 0, squares, 1.0)[labels]
+        return strip - share[:, None] * normals[labels]
+
+
+def as_dask_arrays(simulation: Strips, chunks: Chunks) -> tuple[da.Array, da.Array]:
+    """Rows and labels of a simulation as dask arrays."""
+    rows = _row_chunks(chunks, simulation)
+    X = da.map_blocks(
+        _block_of_rows,
+        simulation=simulation,
+        chunks=(rows, (simulation.n_features,)),
+        dtype=np.float64,
+        meta=np.empty((0, 0)),
+    )
+    y = da.map_blocks(
+        _block_of_labels,
+        simulation=simulation,
+        chunks=(rows,),
+        dtype=np.int64,
+        meta=np.empty(0, dtype=np.int64),
+    )
+    return X, y
+
+
+def _block_of_rows(simulation: Strips, block_info: dict) -> FloatArray:
+    return simulation.rows(*block_info[None]["array-location"][0])
+
+
+def _block_of_labels(simulation: Strips, block_info: dict) -> NDArray[np.int64]:
+    return simulation.labels(*block_info[None]["array-location"][0])
+
+
+def check_sizes(n_samples: int, n_clusters: int, name: str = "n_clusters") -> None:
+    """Refuse numbers of rows and clusters that make no data.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If either is not a positive integer, or there are more clusters than rows.
+    """
+    check_scalar(n_samples, "n_samples", Integral, min_val=1)
+    check_scalar(n_clusters, name, Integral, min_val=1)
+    if n_clusters > n_samples:
+        raise ValueError(f"{name} must be at most n_samples={n_samples}; got {n_clusters}.")
+
+
+def checked_real(value: float, name: str, least: float) -> float:
+    """A number that is finite and not too small.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is another.
+    """
+    check_scalar(value, name, Real, min_val=least)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite; got {value}.")
+    return float(value)
+
+
+def entropy_of(random_state: RandomState) -> int:
+    """Seed of all streams, drawn afresh unless it is given."""
+    if random_state is None:
+        return int.from_bytes(np.random.default_rng().bytes(16), "little")
+    if isinstance(random_state, np.random.RandomState | np.random.Generator):
+        return int.from_bytes(random_state.bytes(16), "little")
+    check_scalar(random_state, "random_state", Integral, min_val=0)
+    return int(random_state)
+
+
+def _row_chunks(chunks: Chunks, simulation: Strips) -> tuple[int, ...]:
+    """Rows of each block."""
+    n_samples = simulation.n_samples
+    if isinstance(chunks, tuple | list):
+        if not all(isinstance(rows, int | np.integer) and rows >= 1 for rows in chunks):
+            raise ValueError(f"chunks must be numbers of rows, at least 1 each; got {chunks}.")
+        if sum(chunks) != n_samples:
+            raise ValueError(
+                f"chunks must sum to n_samples={n_samples}; they sum to {sum(chunks)}."
+            )
+        return tuple(int(rows) for rows in chunks)
+    if isinstance(chunks, int | np.integer) and chunks >= 1:
+        size = int(chunks)
+    elif isinstance(chunks, str) and chunks == "auto":
+        # Whole strips, so that none is generated for two blocks.
+        strips = _BLOCK_BYTES // (8 * simulation.n_features * simulation.strip_rows)
+        size = max(1, strips) * simulation.strip_rows
+    else:
+        raise ValueError(
+            'chunks must be "auto", rows per block (at least 1) or a tuple of the rows of each '
+            f"block; got {chunks!r}."
+        )
+    whole, rest = divmod(n_samples, size)
+    return (size,) * whole + ((rest,) if rest else ())

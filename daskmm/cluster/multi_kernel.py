@@ -1,0 +1,166 @@
+"""Multi-kernel power k-means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.metrics import pairwise_distances
+from sklearn.utils._param_validation import Interval
+
+from daskmm.cluster._kernel_base import KernelClusterer
+from daskmm.mm import IterationRecord
+from daskmm.numerics.kernels import KERNELS, Kernel
+from daskmm.survey import Survey
+
+# Bandwidths of the papers' seven Gaussian kernels, as shares of the largest distance.
+_SHARES = (0.01, 0.05, 0.1, 1.0, 10.0, 50.0, 100.0)
+# Rows among which the largest distance is looked for.
+_DISTANCE_ROWS = 2000
+
+
+class MultiKernelPowerKMeans(KernelClusterer):
+    """Multi-kernel power k-means: learns which kernels show the clusters while it anneals.
+
+    Minimises (1/n) Σ_i M_s(y_i1, …, y_ik) + λ Σ_l α_l log α_l, with y_ij = Σ_l α_l d²_ijl and
+    d_ijl the distance of row i to mean j in the feature space of kernel l; α sums to 1. The
+    printed update of α uses a norm that is not squared, with which the objective can rise; this
+    one takes S_l = Σ_ij φ_ij d²_ijl and cannot.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    kernels : list of kernel specifications, optional
+        Each the name of a kernel, a callable on two blocks of rows, or a dict such as
+        ``{"kernel": "rbf", "bandwidth": 2.0}`` or ``{"kernel": "polynomial", "degree": 2,
+        "coef0": 0}``. By default twelve: Gaussian with .01, .05, .1, 1, 10, 50 and 100 times the
+        largest distance (among a sample of rows) as bandwidth, four polynomial (degree 2 and 4,
+        coef0 0 and 1), and the cosine.
+    normalize : bool, default=True
+        Divide each kernel by √(k(x,x) k(y,y)), so that their distances are comparable.
+    lam : float, default=0.04
+        λ > 0, per unit of sample weight: small values choose few kernels.
+    gram, init, n_init, s0, eta, anneal_every, polish, max_iter, tol, random_state, standardize
+        As in `KernelPowerKMeans`.
+    verbose, callbacks
+        As in `KernelPowerKMeans`.
+
+    Attributes
+    ----------
+    kernel_weights_ : ndarray of shape (n_kernels,)
+        α; they sum to 1.
+    kernels_ : list of daskmm.numerics.kernels.Kernel
+    labels_, memberships_, inertia_, objective_history_, history_, n_iter_, n_passes_, s_, gram_
+        As in `KernelPowerKMeans`.
+
+    References
+    ----------
+    Paul, Chakraborty, Das & Xu, "Kernel k-Means, By All Means: Algorithms and Strong
+    Consistency", 2020.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **KernelClusterer._parameter_constraints,
+        "kernels": [list, tuple, None],
+        "normalize": ["boolean"],
+        "lam": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        kernels: Sequence[str | dict[str, Any] | Callable[..., Any]] | None = None,
+        normalize: bool = True,
+        lam: float = 0.04,
+        gram: str | Path = "auto",
+        init: str | ArrayLike = "k-means++",
+        n_init: int | str = "auto",
+        s0: float | str = "auto",
+        eta: float = 1.05,
+        anneal_every: int = 1,
+        polish: bool = True,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        standardize: bool = False,
+        verbose: int = 0,
+        callbacks: list[Callable[[IterationRecord], object]] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.kernels = kernels
+        self.normalize = normalize
+        self.lam = lam
+        self.gram = gram
+        self.init = init
+        self.n_init = n_init
+        self.s0 = s0
+        self.eta = eta
+        self.anneal_every = anneal_every
+        self.polish = polish
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.standardize = standardize
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    def _kernels(self, survey: Survey) -> list[Kernel]:
+        specifications = self._twelve(survey) if self.kernels is None else list(self.kernels)
+        if not specifications:
+            raise ValueError("kernels must not be empty.")
+        return [
+            kernel_from(specification, bool(self.normalize)) for specification in specifications
+        ]
+
+    def _twelve(self, survey: Survey) -> list[Any]:
+        rows = survey.sample.rows[:_DISTANCE_ROWS]
+        largest = float(pairwise_distances(rows).max()) or 1.0
+        return [
+            *({"kernel": "rbf", "bandwidth": share * largest} for share in _SHARES),
+            *(
+                {"kernel": "polynomial", "degree": degree, "coef0": coef0}
+                for coef0 in (0, 1)
+                for degree in (2, 4)
+            ),
+            "cosine",
+        ]
+
+    def _penalty(self) -> float:
+        return float(self.lam)
+
+
+def kernel_from(specification: Any, normalize: bool) -> Kernel:
+    """Kernel of a specification.
+
+    Parameters
+    ----------
+    specification : str, callable or dict
+    normalize : bool
+
+    Raises
+    ------
+    ValueError
+        If it is none, or names an unknown kernel or parameter.
+    """
+    if callable(specification):
+        return Kernel("callable", function=specification, unit_diagonal=normalize)
+    if isinstance(specification, str):
+        specification = {"kernel": specification}
+    if not isinstance(specification, dict) or specification.get("kernel") not in KERNELS:
+        raise ValueError(
+            f"kernels must name {', '.join(KERNELS)}, or be callable; got {specification!r}."
+        )
+    given = {**specification}
+    name = given.pop("kernel")
+    unknown = set(given) - {"bandwidth", "degree", "coef0"}
+    if unknown:
+        raise ValueError(f"kernels: unknown parameter(s) {sorted(unknown)} in {specification!r}.")
+    if not all(np.isfinite(value) for value in given.values()) or given.get("bandwidth", 1) <= 0:
+        raise ValueError(f"kernels: parameters of {specification!r} must be finite, bandwidth > 0.")
+    values: dict[str, Any] = {key: float(value) for key, value in given.items()}
+    return Kernel(name, unit_diagonal=normalize, **values)
