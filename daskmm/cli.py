@@ -1,4 +1,4 @@
-"""The command line: ``daskmm demo | fit | predict | inspect | plan``."""
+"""The command line: ``daskmm demo | fit | predict | inspect | plan | gram``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+import dask
+
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, gram_cli
 from daskmm.cluster._base import CenterClusterer
 from daskmm.io import open_data
 from daskmm.options import UserError, build_parser
@@ -42,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit code: 0 fine, 1 unexpected, 2 the user's error, 130 interrupted.
+        Exit code: 0 fine, 1 unexpected (or a Gram store found unsound), 2 the user's error, 130
+        interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -50,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         arguments = build_parser().parse_args(argv)
-        _COMMANDS[arguments.command](arguments)
+        return _COMMANDS[arguments.command](arguments) or 0
     except SystemExit as stop:  # --help and --version
         return int(stop.code or 0)
     except BrokenPipeError:
@@ -66,7 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception:
         traceback.print_exc()
         return 1
-    return 0
 
 
 def _demo(arguments: argparse.Namespace) -> None:
@@ -150,12 +152,20 @@ def _plan(arguments: argparse.Namespace) -> None:
     _report(arguments, found, lambda: describe_plan(arguments.input, model, plan))
 
 
-_COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+def _gram(arguments: argparse.Namespace) -> int:
+    with _noted_warnings():
+        answer = gram_cli.COMMANDS[arguments.action](arguments)
+    _report(arguments, answer.found, lambda: answer.text)
+    return answer.exit_code
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "demo": _demo,
     "fit": _fit,
     "predict": _predict,
     "inspect": _inspect,
     "plan": _plan,
+    "gram": _gram,
 }
 
 
@@ -199,10 +209,12 @@ def _scheduler(address: str | None) -> Iterator[None]:
             "--scheduler needs the extra 'distributed': pip install 'daskmm[distributed]'."
         ) from error
     try:
-        client = Client(address, timeout=_SCHEDULER_TIMEOUT, set_as_default=True)
+        # Not the default: one that fails to connect would stay so, and later computes would wait
+        # for it.
+        client = Client(address, timeout=_SCHEDULER_TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:
         raise UserError(
             f"no scheduler answers at {address} within {_SCHEDULER_TIMEOUT} s: {error}"
         ) from error
-    with client:
+    with client, dask.config.set(scheduler=client):
         yield

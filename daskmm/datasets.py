@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from numbers import Integral, Real
+from collections.abc import Sequence
+from numbers import Integral
 
 import dask.array as da
-import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_scalar
 
-__all__ = ["make_ewp_simulation1", "make_ewp_simulation2", "make_power_kmeans_blobs"]
+from daskmm._strips import (
+    Chunks,
+    Mixture,
+    RandomState,
+    Rings,
+    VonMisesFisher,
+    as_dask_arrays,
+    check_sizes,
+    checked_real,
+    entropy_of,
+)
 
-# Rows that share a random stream, and how many numbers these may be at most. A block assembles
-# the strips that it overlaps, so the rows do not depend on the chunks. Changing either number
-# changes the data of every seed.
-_STRIP_ROWS = 1000
-_STRIP_ELEMENTS = 1 << 20
-# Bytes of a block of X for chunks="auto".
-_BLOCK_BYTES = 16_000_000
-
-RandomState = int | np.integer | np.random.RandomState | np.random.Generator | None
-Chunks = str | int | Sequence[int]
+__all__ = [
+    "make_ewp_simulation1",
+    "make_ewp_simulation2",
+    "make_power_kmeans_blobs",
+    "make_rings",
+    "make_vmf",
+]
 
 
 def make_ewp_simulation1(
@@ -205,70 +208,112 @@ def make_power_kmeans_blobs(
     return _make_mixture(n_samples, n_clusters, n_features, 0, cluster_std, random_state, chunks)
 
 
-@dataclass(frozen=True)
-class _Mixture:
-    """Equal spherical Gaussian clusters, and features of noise; any row without the others."""
+def make_rings(
+    n_samples: int = 1000,
+    *,
+    radii: Sequence[float] = (2.0, 5.0),
+    blobs_per_ring: int = 5,
+    cluster_std: float = 0.35,
+    random_state: RandomState = None,
+    chunks: Chunks = "auto",
+) -> tuple[da.Array, da.Array]:
+    """Make Gaussian blobs at equal angles on circles around the origin.
 
-    n_samples: int
-    n_clusters: int
-    n_informative: int
-    n_noise: int
-    cluster_std: float
-    entropy: int
+    The first blob of each circle lies on the positive first axis, the others follow
+    counter-clockwise.
 
-    @property
-    def n_features(self) -> int:
-        return self.n_informative + self.n_noise
+    Parameters
+    ----------
+    n_samples : int, default=1000
+        At least the number of blobs.
+    radii : sequence of float, default=(2.0, 5.0)
+        Of the circles, not negative.
+    blobs_per_ring : int, default=5
+    cluster_std : float, default=0.35
+        Standard deviation of a blob in each feature.
+    random_state : int, RandomState, Generator or None, default=None
+        As in :func:`make_ewp_simulation1`.
+    chunks : "auto", int or sequence of int, default="auto"
+        As in :func:`make_ewp_simulation1`.
 
-    @property
-    def strip_rows(self) -> int:
-        """Rows per random stream."""
-        return max(1, min(_STRIP_ROWS, _STRIP_ELEMENTS // self.n_features))
+    Returns
+    -------
+    X : dask array of shape (n_samples, 2), float64
+        In blocks of whole rows.
+    y : dask array of shape (n_samples,), int64
+        Blob of each row, those of the first circle first: ``y // blobs_per_ring`` is the circle.
+        Sizes of blobs differ by at most 1.
 
-    def centers(self) -> NDArray[np.float64]:
-        return self._stream(0).random((self.n_clusters, self.n_informative))
+    Raises
+    ------
+    ValueError, TypeError
+        As in :func:`make_ewp_simulation1`.
+    """
+    check_scalar(blobs_per_ring, "blobs_per_ring", Integral, min_val=1)
+    circles = tuple(checked_real(radius, "radii", least=0.0) for radius in radii)
+    if not circles:
+        raise ValueError("radii must name at least one circle.")
+    check_sizes(n_samples, len(circles) * int(blobs_per_ring), "the number of blobs")
+    return as_dask_arrays(
+        Rings(
+            int(n_samples),
+            len(circles) * int(blobs_per_ring),
+            2,
+            entropy_of(random_state),
+            circles,
+            checked_real(cluster_std, "cluster_std", least=0.0),
+        ),
+        chunks,
+    )
 
-    def rows(self, start: int, stop: int) -> NDArray[np.float64]:
-        """Rows of X from `start` to before `stop`."""
-        centers = self.centers()
-        X = np.empty((stop - start, self.n_features))
-        for stream, labels, inside, place in self._strips(start, stop):
-            # The whole strip, though only a part may be wanted: streams cannot be entered midway.
-            strip = stream.standard_normal((len(labels), self.n_features))[inside]
-            strip[:, : self.n_informative] *= self.cluster_std
-            strip[:, : self.n_informative] += centers[labels[inside]]
-            X[place] = strip
-        return X
 
-    def labels(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Labels of the rows from `start` to before `stop`."""
-        y = np.empty(stop - start, dtype=np.int64)
-        for _, labels, inside, place in self._strips(start, stop):
-            y[place] = labels[inside]
-        return y
+def make_vmf(
+    n_samples: int = 1000,
+    n_clusters: int = 10,
+    n_features: int = 3,
+    *,
+    concentration: float = 50.0,
+    random_state: RandomState = None,
+    chunks: Chunks = "auto",
+) -> tuple[da.Array, da.Array]:
+    """Make von Mises–Fisher clusters on the unit sphere.
 
-    def _strips(
-        self, start: int, stop: int
-    ) -> Iterator[tuple[np.random.Generator, NDArray[np.int64], slice, slice]]:
-        """Strips that overlap some rows: stream, all labels, overlap in the strip and the rows."""
-        size = self.strip_rows
-        for number in range(start // size, -(-stop // size)):
-            first, end = number * size, min((number + 1) * size, self.n_samples)
-            low, high = max(first, start), min(end, stop)
-            # Labels come first from the stream, so that y costs no drawing of X. Shuffling row
-            # numbers modulo n_clusters keeps the clusters balanced over any number of strips.
-            stream = self._stream(1, number)
-            labels = stream.permutation(np.arange(first, end, dtype=np.int64) % self.n_clusters)
-            yield (
-                stream,
-                labels,
-                slice(low - first, high - first),
-                slice(low - start, high - start),
-            )
+    Mean directions are uniform on the sphere; all clusters are equally concentrated.
 
-    def _stream(self, *key: int) -> np.random.Generator:
-        seeds = np.random.SeedSequence(self.entropy, spawn_key=key)
-        return np.random.Generator(np.random.Philox(seeds))
+    Parameters
+    ----------
+    n_samples : int, default=1000
+    n_clusters : int, default=10
+        At most `n_samples`.
+    n_features : int, default=3
+        At least 2. The time of a strip of rows grows with its square.
+    concentration : float, default=50.0
+        κ > 0. The angle between a row and its mean direction is about
+        √((n_features − 1) / κ) where that is small.
+    random_state : int, RandomState, Generator or None, default=None
+        As in :func:`make_ewp_simulation1`.
+    chunks : "auto", int or sequence of int, default="auto"
+        As in :func:`make_ewp_simulation1`.
+
+    Returns
+    -------
+    X : dask array of shape (n_samples, n_features), float64
+        Unit vectors, in blocks of whole rows.
+    y : dask array of shape (n_samples,), int64
+        Cluster of each row; sizes of clusters differ by at most 1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As in :func:`make_ewp_simulation1`.
+    """
+    check_sizes(n_samples, n_clusters)
+    check_scalar(n_features, "n_features", Integral, min_val=2)
+    kappa = checked_real(concentration, "concentration", least=0.0)
+    if kappa == 0:
+        raise ValueError("concentration must be positive; got 0.")
+    sizes = int(n_samples), int(n_clusters), int(n_features)
+    return as_dask_arrays(VonMisesFisher(*sizes, entropy_of(random_state), kappa), chunks)
 
 
 def _make_mixture(
@@ -281,74 +326,10 @@ def _make_mixture(
     chunks: Chunks,
 ) -> tuple[da.Array, da.Array]:
     """Rows and labels of a mixture as dask arrays."""
-    check_scalar(n_samples, "n_samples", Integral, min_val=1)
-    check_scalar(n_clusters, "n_clusters", Integral, min_val=1)
-    if n_clusters > n_samples:
-        raise ValueError(f"n_clusters must be at most n_samples={n_samples}; got {n_clusters}.")
+    check_sizes(n_samples, n_clusters)
     check_scalar(n_informative, "n_informative", Integral, min_val=1)
     check_scalar(n_noise, "n_noise", Integral, min_val=0)
-    check_scalar(cluster_std, "cluster_std", Real, min_val=0)
-    if not math.isfinite(cluster_std):
-        raise ValueError(f"cluster_std must be finite; got {cluster_std}.")
-    sizes = int(n_samples), int(n_clusters), int(n_informative), int(n_noise)
-    mixture = _Mixture(*sizes, float(cluster_std), _entropy(random_state))
-    rows = _row_chunks(chunks, mixture)
-    X = da.map_blocks(
-        _block_of_rows,
-        mixture=mixture,
-        chunks=(rows, (mixture.n_features,)),
-        dtype=np.float64,
-        meta=np.empty((0, 0)),
-    )
-    y = da.map_blocks(
-        _block_of_labels,
-        mixture=mixture,
-        chunks=(rows,),
-        dtype=np.int64,
-        meta=np.empty(0, dtype=np.int64),
-    )
-    return X, y
-
-
-def _block_of_rows(mixture: _Mixture, block_info: dict) -> NDArray[np.float64]:
-    return mixture.rows(*block_info[None]["array-location"][0])
-
-
-def _block_of_labels(mixture: _Mixture, block_info: dict) -> NDArray[np.int64]:
-    return mixture.labels(*block_info[None]["array-location"][0])
-
-
-def _entropy(random_state: RandomState) -> int:
-    """Seed of all streams, drawn afresh unless it is given."""
-    if random_state is None:
-        return int.from_bytes(np.random.default_rng().bytes(16), "little")
-    if isinstance(random_state, np.random.RandomState | np.random.Generator):
-        return int.from_bytes(random_state.bytes(16), "little")
-    check_scalar(random_state, "random_state", Integral, min_val=0)
-    return int(random_state)
-
-
-def _row_chunks(chunks: Chunks, mixture: _Mixture) -> tuple[int, ...]:
-    """Rows of each block."""
-    n_samples = mixture.n_samples
-    if isinstance(chunks, tuple | list):
-        if not all(isinstance(rows, int | np.integer) and rows >= 1 for rows in chunks):
-            raise ValueError(f"chunks must be numbers of rows, at least 1 each; got {chunks}.")
-        if sum(chunks) != n_samples:
-            raise ValueError(
-                f"chunks must sum to n_samples={n_samples}; they sum to {sum(chunks)}."
-            )
-        return tuple(int(rows) for rows in chunks)
-    if isinstance(chunks, int | np.integer) and chunks >= 1:
-        size = int(chunks)
-    elif isinstance(chunks, str) and chunks == "auto":
-        # Whole strips, so that none is generated for two blocks.
-        strips = _BLOCK_BYTES // (8 * mixture.n_features * mixture.strip_rows)
-        size = max(1, strips) * mixture.strip_rows
-    else:
-        raise ValueError(
-            'chunks must be "auto", rows per block (at least 1) or a tuple of the rows of each '
-            f"block; got {chunks!r}."
-        )
-    whole, rest = divmod(n_samples, size)
-    return (size,) * whole + ((rest,) if rest else ())
+    std = checked_real(cluster_std, "cluster_std", least=0.0)
+    sizes = int(n_samples), int(n_clusters), int(n_informative) + int(n_noise)
+    mixture = Mixture(*sizes, entropy_of(random_state), int(n_informative), std)
+    return as_dask_arrays(mixture, chunks)

@@ -26,6 +26,8 @@ from daskmm.numerics.kernels import Kernel
 from daskmm.passes import run_on_threads, tree_reduce
 
 __all__ = [
+    "CHANGED",
+    "DIAGONAL",
     "TILE_ROWS",
     "GramStore",
     "GramStoreError",
@@ -39,7 +41,9 @@ FloatArray = NDArray[np.float64]
 
 # Rows of a tile: 16 MB of float32.
 TILE_ROWS = 2048
+# In the place of a tile, and of what is wrong with one.
 DIAGONAL = "diagonal"
+CHANGED = "the data have changed"
 
 
 def describe_rows(rows: FloatArray, kernel: Kernel, dtype: str, tile_rows: int) -> Manifest:
@@ -109,9 +113,12 @@ def build(
 def fill(
     store: GramStore, rows: FloatArray, kernel: Kernel, tiles: Sequence[Tile], lazy: bool
 ) -> None:
-    """Compute and write given tiles."""
+    """Compute and write given tiles, in the place of what is there of them."""
     if not tiles:
         return
+    for tile in tiles:
+        # zarr reads a chunk at the edge before it writes it; a damaged one cannot be read.
+        store.tile_path(tile).unlink(missing_ok=True)
     jobs = [(tile,) for tile in tiles]
     tree_reduce(_make_tile, jobs, (store.path, rows, kernel), lazy, "gram-tile")
 
@@ -183,7 +190,7 @@ def verify(path: str | Path, rows: FloatArray | None = None) -> dict[str, str]:
         changed = changed_tile_rows(store.manifest, rows)
         for a, b in store.tiles:
             if a in changed or b in changed:
-                faults[tile_name((a, b))] = "the data have changed"
+                faults[tile_name((a, b))] = CHANGED
     return faults
 
 
@@ -253,8 +260,6 @@ def repair(path: str | Path, rows: FloatArray, kernel: Kernel) -> list[str]:
     for stray in (store.path / "tiles").glob("c/*/*.partial"):
         stray.unlink(missing_ok=True)  # of a process that was killed while it wrote
     bad = list(_tile_faults(store))
-    for tile in bad:
-        store.tile_path(tile).unlink(missing_ok=True)
     fill(store, rows, kernel, bad, lazy=False)
     mended = [tile_name(tile) for tile in bad]
     if _diagonal_fault(store):

@@ -25,6 +25,7 @@ Tile = tuple[int, int]
 
 FORMAT = "daskmm-gram"
 VERSION = 1
+_CHECKSUM_BYTES = 4
 
 
 class GramStoreError(ValueError):
@@ -161,8 +162,13 @@ class GramStore:
         return [(a, b) for a in range(side) for b in range(a, side)]
 
     def missing(self) -> list[Tile]:
-        """Tiles that have not been written."""
-        return [tile for tile in self.tiles if not self.tile_path(tile).exists()]
+        """Tiles that have not been written, or not to their end.
+
+        zarr before 3.1.3 wrote in place, so that a process that was killed left part of a tile.
+        """
+        side = min(self.manifest.tile_rows, self.manifest.n_rows)
+        whole = side**2 * np.dtype(self.manifest.dtype).itemsize + _CHECKSUM_BYTES
+        return [tile for tile in self.tiles if self._size(tile) != whole]
 
     def tile_path(self, tile: Tile) -> Path:
         """File of a tile."""
@@ -171,8 +177,13 @@ class GramStore:
     @property
     def bytes_on_disk(self) -> int:
         """Bytes of the tiles that are there."""
-        found = [self.tile_path(tile) for tile in self.tiles]
-        return sum(path.stat().st_size for path in found if path.exists())
+        return sum(self._size(tile) for tile in self.tiles)
+
+    def _size(self, tile: Tile) -> int:
+        try:
+            return self.tile_path(tile).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def read(self, tile: Tile) -> NDArray:
         """Values of one tile, of the rows that exist.
@@ -267,23 +278,24 @@ def create_store(
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         group = zarr.create_group(fresh)
-        codecs: dict[str, Any] = {"serializer": BytesCodec(), "compressors": [Crc32cCodec()]}
+        # What was never written reads as NaN, never as zeros.
+        options: dict[str, Any] = {
+            "serializer": BytesCodec(),
+            "compressors": [Crc32cCodec()],
+            "fill_value": np.nan,
+        }
         n = manifest.n_rows
         side = min(manifest.tile_rows, n)
         group.create_array(
-            "tiles",
-            shape=(n, n),
-            chunks=(side, side),
-            dtype=manifest.dtype,
-            fill_value=np.nan,
-            **codecs,
+            "tiles", shape=(n, n), chunks=(side, side), dtype=manifest.dtype, **options
         )
-        group.create_array("diagonal", shape=(n,), chunks=(n,), dtype="float64", **codecs)[...] = (
-            diagonal
-        )
+        kept = group.create_array("diagonal", shape=(n,), chunks=(n,), dtype="float64", **options)
+        kept[...] = diagonal
         described = {**asdict(manifest), "fingerprints": list(manifest.fingerprints)}
-        attributes = {"format": FORMAT, "version": VERSION, "manifest": described}
-        group.attrs.update(attributes if origin is None else {**attributes, "origin": origin})
+        attributes: dict[str, Any] = {"format": FORMAT, "version": VERSION, "manifest": described}
+        if origin is not None:
+            attributes["origin"] = origin
+        group.attrs.update(attributes)
         fresh.rename(path)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

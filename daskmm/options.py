@@ -6,6 +6,7 @@ import argparse
 from typing import Any, NoReturn
 
 import daskmm
+from daskmm.numerics.kernels import KERNELS
 
 MODELS = ("power", "entropy", "kmeans")
 
@@ -25,7 +26,8 @@ a first session:
   daskmm inspect run                              what was found?
   daskmm predict run more.zarr --out more-labels.zarr
 
-exit codes: 0 fine, 1 unexpected failure, 2 something you can mend (one line says what)."""
+exit codes: 0 fine, 1 unexpected failure (or gram verify found a fault), 2 something
+you can mend (one line says what)."""
 
 _COMMANDS = {
     "demo": (
@@ -94,6 +96,57 @@ example:
     ),
 }
 
+_GRAM = (
+    "keep the matrix of a kernel on disk",
+    """\
+Make and check Gram stores: the kernel value of every pair of rows, in checksummed
+tiles of which only the upper triangle is written. Kernel fits that are repeated
+(other numbers of clusters, other seeds) can then share one.""",
+    """\
+example:
+  daskmm gram build points.zarr --kernel rbf --out gram
+  daskmm gram verify gram --data points.zarr
+  daskmm gram repair gram points.zarr""",
+)
+
+_GRAM_COMMANDS = {
+    "build": (
+        "make a store, or go on with one that was begun",
+        """\
+Write the kernel value of every pair of rows of INPUT. The rows are brought into
+memory, the matrix is not: n rows take n²/2 values on disk. Killed or out of space,
+the same command goes on where it stopped: only missing tiles are written.""",
+        """\
+example:
+  daskmm gram build points.zarr --kernel rbf --standardize --out gram""",
+    ),
+    "verify": (
+        "read every tile, and say what is wrong with which",
+        """\
+Read every tile and test its checksum; with --data, compare the data with those
+that the store was made from. Exit code 1 when something is wrong.""",
+        """\
+example:
+  daskmm gram verify gram --data points.zarr || daskmm gram repair gram points.zarr""",
+    ),
+    "repair": (
+        "make missing and damaged tiles anew",
+        """\
+Make missing and damaged tiles anew from INPUT, which must be the data that the
+store was made from; kernel and scaling are those of the store.""",
+        """\
+example:
+  daskmm gram repair gram points.zarr""",
+    ),
+    "info": (
+        "say what a store holds",
+        "Say what a store holds: kernel, rows, tiles, and how many are missing.",
+        """\
+example:
+  daskmm gram info gram --json""",
+    ),
+}
+
 
 class UserError(Exception):
     """Something that the user can mend: one line, no traceback, exit code 2."""
@@ -135,6 +188,7 @@ def build_parser() -> argparse.ArgumentParser:
     predict.add_argument("input", metavar="INPUT", help=_INPUT)
     predict.add_argument("--out", required=True, metavar="LABELS", help="zarr array to make")
     _add_model(plan)
+    _add_gram(commands)
     for command in (fit, predict):
         _add_scheduler(command)
     for command in (demo, fit, predict):
@@ -144,8 +198,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_command(commands: Any, name: str) -> argparse.ArgumentParser:
-    summary, description, example = _COMMANDS[name]
+def _add_command(
+    commands: Any, name: str, texts: dict[str, tuple[str, str, str]] = _COMMANDS
+) -> argparse.ArgumentParser:
+    summary, description, example = texts[name]
     command: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=description, epilog=example
     )
@@ -159,12 +215,7 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         "-k", "--n-clusters", type=int, required=True, metavar="K", help="number of clusters"
     )
     command.add_argument("--model", choices=MODELS, default="power", help="(default: %(default)s)")
-    command.add_argument(
-        "--columns",
-        type=lambda names: names.split(","),
-        metavar="A,B,...",
-        help="columns of a csv or parquet file to use (default: all)",
-    )
+    _add_columns(command)
     parameters = command.add_argument_group(
         "parameters of the model", argument_default=argparse.SUPPRESS
     )
@@ -198,6 +249,53 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="divide each feature by its standard deviation (yes for entropy, no otherwise)",
     )
+
+
+def _add_columns(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--columns",
+        type=lambda names: names.split(","),
+        metavar="A,B,...",
+        help="columns of a csv or parquet file to use (default: all)",
+    )
+
+
+def _add_gram(commands: Any) -> None:
+    """The command ``gram``; its own command's name is in ``action``."""
+    summary, description, example = _GRAM
+    gram = commands.add_parser("gram", help=summary, description=description, epilog=example)
+    actions = gram.add_subparsers(title="commands", dest="action", metavar="COMMAND", required=True)
+    build, verify, repair, info = (
+        _add_command(actions, name, _GRAM_COMMANDS) for name in _GRAM_COMMANDS
+    )
+    build.add_argument("input", metavar="INPUT", help=_INPUT)
+    build.add_argument("--out", required=True, metavar="STORE", help="Gram store to make")
+    _add_kernel(build)
+    for command in (verify, repair, info):
+        command.add_argument("store", metavar="STORE", help="store that 'daskmm gram build' made")
+    verify.add_argument("--data", metavar="INPUT", help="data to compare with the store's")
+    repair.add_argument("input", metavar="INPUT", help="the data that the store was made from")
+
+
+def _add_kernel(build: argparse.ArgumentParser) -> None:
+    add = build.add_argument
+    add("--kernel", choices=KERNELS, default="rbf", help="(default: %(default)s)")
+    add(
+        "--bandwidth",
+        type=float,
+        metavar="H",
+        help="rbf: exp(-d²/(2H²)), laplacian: exp(-d₁/H), angular: exp(-angle/(2H²)) "
+        "(default: root mean squared distance of two rows)",
+    )
+    add("--degree", type=float, default=3.0, metavar="D", help="polynomial: (xᵀy + C)^D (3)")
+    add("--coef0", type=float, default=1.0, metavar="C", help="polynomial (1)")
+    add("--dtype", choices=("float32", "float64"), default="float32", help="of the tiles (float32)")
+    add(
+        "--standardize",
+        action="store_true",
+        help="divide each feature by its standard deviation first",
+    )
+    _add_columns(build)
 
 
 def _auto_or(number: type) -> Any:

@@ -8,14 +8,18 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import zarr
 from sklearn.base import BaseEstimator
 from zarr.codecs import BytesCodec, Crc32cCodec
 
+from daskmm.mm import IterationRecord
+from daskmm.numerics.kernels import Kernel
+
 FORMAT = "daskmm-model"
 VERSION = 1
+# Records that a model may hold.
+_RECORDS: dict[str, type] = {"IterationRecord": IterationRecord, "Kernel": Kernel}
 
 
 def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
@@ -109,11 +113,7 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
     parameters.pop("callbacks", None)
     if not isinstance(parameters.get("random_state"), int | np.integer | None):
         parameters["random_state"] = None
-    fitted = {
-        key: value
-        for key, value in vars(estimator).items()
-        if _is_fitted_name(key) and not dask.is_dask_collection(value)
-    }
+    fitted = {key: value for key, value in estimator.__getstate__().items() if _is_fitted_name(key)}
     group.attrs.update(
         {
             "format": FORMAT,
@@ -143,19 +143,30 @@ def _encode(group: zarr.Group, key: str, value: Any) -> Any:
         return {"array": key}
     if isinstance(value, np.ndarray):
         return {"strings": [str(item) for item in value]}
-    if isinstance(value, list) and value and dataclasses.is_dataclass(value[0]):
-        return {"history": [_encode(group, key, dataclasses.asdict(item)) for item in value]}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
+        return {"record": type(value).__name__, "fields": _encode_all(group, key, fields)}
     if isinstance(value, dict):
-        return {k: _encode(group, k, v) for k, v in value.items()}
+        return {"dict": _encode_all(group, key, value)}
     if isinstance(value, list | tuple):
-        return _encode(group, key, np.asarray(value))
+        if value and all(isinstance(item, int | float | list | tuple) for item in value):
+            return _encode(group, key, np.asarray(value))
+        return {"list": [_encode(group, f"{key}-{i}", item) for i, item in enumerate(value)]}
     if isinstance(value, float | np.floating):
         # Exact, and valid JSON for infinities too.
         return {"float": float(value).hex()}
+    if callable(value):
+        raise ValueError(
+            f"{key} is a function, which a file cannot hold; the model cannot be saved."
+        )
     if not isinstance(value, str) and hasattr(value, "__array__"):
         value = np.asarray(value)
         return value.item() if value.ndim == 0 else _encode(group, key, value)
-    return value
+    return str(value) if isinstance(value, Path) else value
+
+
+def _encode_all(group: zarr.Group, key: str, values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _encode(group, f"{key}-{name}", value) for name, value in values.items()}
 
 
 def _decode(group: zarr.Group, values: dict[str, Any]) -> dict[str, Any]:
@@ -172,16 +183,18 @@ def _array(group: zarr.Group, key: str) -> zarr.Array:
 
 
 def _decode_one(group: zarr.Group, value: Any) -> Any:
-    from daskmm.mm import IterationRecord
-
     if not isinstance(value, dict):
         return value
     if "array" in value:
         return np.asarray(_array(group, value["array"])[...])
     if "strings" in value:
         return np.asarray(value["strings"], dtype=object)
-    if "history" in value:
-        return [IterationRecord(**_decode(group, record)) for record in value["history"]]
+    if "list" in value:
+        return [_decode_one(group, item) for item in value["list"]]
+    if "dict" in value:
+        return _decode(group, value["dict"])
+    if "record" in value:
+        return _RECORDS[value["record"]](**_decode(group, value["fields"]))
     return float.fromhex(value["float"])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from dask.system import CPU_COUNT
 
 from daskmm.blocks import Layout
+from daskmm.gram import TILE_ROWS
 from daskmm.mm import Schedule
 from daskmm.numerics.rows import TILE_BYTES
 from daskmm.passes import SPLIT_EVERY
@@ -24,6 +25,8 @@ SEEDING_PASSES = ROUNDS + 1
 # about this many iterations.
 _TYPICAL_LAST_POWER = -100.0
 _TYPICAL_HARD_STEPS = 12
+# Exact sweeps that follow an annealing on Nyström features.
+_TYPICAL_EXACT_SWEEPS = 4
 # Blocks' worth of memory per thread: chunks being decoded, the block they make, one that waits
 # for its visit, and, mostly, what the allocator has not given back (measured over long fits).
 _BLOCK_COPIES = 8
@@ -51,6 +54,9 @@ class Plan:
         Of a worker process (or this one, for local schedulers), interpreter included, with as
         many threads as this machine has cores.
     tasks_per_pass : int
+    gram_bytes : int or None
+        Of the Gram matrix as it is kept (upper triangle, float32, if on disk); None where there
+        is none to keep.
     """
 
     n_rows: int | None
@@ -63,6 +69,7 @@ class Plan:
     max_passes: int
     peak_bytes_per_worker: int | None
     tasks_per_pass: int
+    gram_bytes: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Attributes as plain numbers, ready for JSON."""
@@ -70,6 +77,9 @@ class Plan:
 
     def __str__(self) -> str:
         rows = "an unknown number of" if self.n_rows is None else f"{self.n_rows:,}"
+        gram = (
+            [] if self.gram_bytes is None else [f"Gram matrix: {readable_bytes(self.gram_bytes)}"]
+        )
         return "\n".join(
             [
                 f"{rows} rows × {self.n_features:,} features in {self.n_blocks:,} block(s)",
@@ -79,6 +89,7 @@ class Plan:
                 f" (largest block {readable_bytes(self.largest_block_bytes)})",
                 f"peak memory per worker: {readable_bytes(self.peak_bytes_per_worker)}",
                 f"tasks per pass: {self.tasks_per_pass:,}",
+                *gram,
             ]
         )
 
@@ -93,7 +104,7 @@ def plan(
     layout : Layout
     n_clusters, n_starts : int
     schedule : Schedule
-        The longest one that the estimator may choose.
+        The one to be expected.
     seeding_passes : int
         Passes that seeding makes of its own.
 
@@ -117,6 +128,52 @@ def plan(
         max_passes=around + schedule.max_iter,
         peak_bytes_per_worker=_peak_bytes(layout, largest, n_clusters, n_starts),
         tasks_per_pass=_tasks(layout.n_blocks, layout.lazy),
+    )
+
+
+def gram_plan(
+    layout: Layout, n_clusters: int, n_starts: int, n_kernels: int, max_iter: int, kept: str
+) -> Plan:
+    """Cost of a fit that sweeps over Gram matrices.
+
+    Parameters
+    ----------
+    layout : Layout
+    n_clusters, n_starts, n_kernels, max_iter : int
+    kept : {"memory", "recomputed", "stored"}
+        How the matrices are kept.
+
+    Returns
+    -------
+    Plan
+        Its passes are sweeps over the matrices, with the first pass over the rows.
+    """
+    n = layout.n_rows or 0
+    side = -(-n // TILE_ROWS)
+    tile = 4 * min(n, TILE_ROWS) ** 2
+    gram = {"memory": 8 * n**2, "recomputed": 0, "stored": 4 * n * (n + TILE_ROWS) // 2}[kept]
+    threads = min(CPU_COUNT, max(side, 1))
+    # Rows; memberships, products and φ of every start, and a share of the products per thread.
+    states = 8 * n * (layout.n_features + n_clusters * n_starts * (6 * n_kernels + 2 * threads))
+    features = 8 * n * n_kernels * min(n, 10 * n_clusters)
+    # A tile in float64, and what the kernel function needs beside it.
+    working = threads * 8 * tile
+    return Plan(
+        n_rows=layout.n_rows,
+        n_features=layout.n_features,
+        n_blocks=side * (side + 1) // 2,
+        n_starts=n_starts,
+        bytes_per_pass=n_kernels * gram,
+        largest_block_bytes=tile,
+        passes=min(_TYPICAL_EXACT_SWEEPS, max_iter) + 2,
+        max_passes=max_iter + 2 + (layout.n_rows is None),
+        peak_bytes_per_worker=INTERPRETER_BYTES
+        + states
+        + features
+        + working
+        + (n_kernels * gram if kept == "memory" else 0),
+        tasks_per_pass=_tasks(side, lazy=False),
+        gram_bytes=n_kernels * gram if kept != "recomputed" else None,
     )
 
 

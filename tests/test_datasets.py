@@ -8,13 +8,27 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ive
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import StandardScaler
 
-from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2, make_power_kmeans_blobs
+from daskmm.datasets import (
+    make_ewp_simulation1,
+    make_ewp_simulation2,
+    make_power_kmeans_blobs,
+    make_rings,
+    make_vmf,
+)
 
-MAKERS = [make_ewp_simulation1, make_ewp_simulation2, make_power_kmeans_blobs]
+
+def make_ring(n_samples=1000, n_clusters=10, **parameters):
+    """One circle, with the number of clusters where the others have it."""
+    return make_rings(n_samples, radii=(1.0,), blobs_per_ring=n_clusters, **parameters)
+
+
+GAUSSIAN = [make_ewp_simulation1, make_ewp_simulation2, make_power_kmeans_blobs]
+MAKERS = [*GAUSSIAN, make_ring, make_vmf]
 
 
 def rows_and_labels(make, *args, **kwargs) -> tuple[np.ndarray, np.ndarray]:
@@ -27,6 +41,8 @@ def rows_and_labels(make, *args, **kwargs) -> tuple[np.ndarray, np.ndarray]:
         (make_ewp_simulation1, (1000, 40), 100),
         (make_ewp_simulation2, (2000, 100), 20),
         (make_power_kmeans_blobs, (2500, 2), 50),
+        (make_rings, (1000, 2), 10),
+        (make_vmf, (1000, 3), 10),
     ],
 )
 def test_defaults(make, shape, n_clusters):
@@ -172,6 +188,97 @@ def test_rows_of_a_cluster_share_a_center_across_strips():
         assert len(np.unique(X[y == j], axis=0)) == 1
 
 
+def test_rings_are_ten_blobs_on_two_circles():
+    X, y = rows_and_labels(make_rings, 20_000, random_state=0, chunks=1700)
+    means = np.stack([X[y == j].mean(axis=0) for j in range(10)])
+    np.testing.assert_allclose(np.hypot(*means.T), np.repeat([2.0, 5.0], 5), atol=0.03)
+    turns = np.arctan2(means[:, 1], means[:, 0]) / (2 * np.pi) % 1
+    # A fifth of a turn apart on both circles; an angle of 0 may come out just below 1.
+    apart = (turns - np.tile(np.arange(5) / 5, 2) + 0.5) % 1 - 0.5
+    np.testing.assert_allclose(apart, 0, atol=0.005)
+    residuals = X - means[y]
+    np.testing.assert_allclose(residuals.std(axis=0), 0.35, rtol=0.02)
+    assert abs(np.corrcoef(residuals.T)[0, 1]) < 0.03
+
+
+def test_rings_of_other_numbers():
+    X, y = rows_and_labels(
+        make_rings, 300, radii=[0, 1, 3], blobs_per_ring=4, cluster_std=0, random_state=0
+    )
+    np.testing.assert_allclose(np.hypot(*X.T), np.array([0, 1, 3])[y // 4], atol=1e-12)
+    assert len(np.unique(np.round(X[y >= 4], 9), axis=0)) == 8
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"radii": ()}, "at least one circle"),
+        ({"radii": (1.0, -1.0)}, "radii"),
+        ({"radii": (1.0, np.inf)}, "radii must be finite"),
+        ({"blobs_per_ring": 0}, "blobs_per_ring"),
+        ({"cluster_std": -1}, "cluster_std"),
+        ({"n_samples": 9}, "the number of blobs must be at most n_samples=9; got 10"),
+        ({"n_samples": 0}, "n_samples"),
+        ({"chunks": (500, 499)}, "chunks must sum"),
+    ],
+)
+def test_refused_rings(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        make_rings(**parameters)
+
+
+@pytest.mark.parametrize("n_features", [2, 3, 6])
+@pytest.mark.parametrize("concentration", [0.5, 20.0])
+def test_vmf_clusters_have_the_distribution(n_features, concentration):
+    n_clusters = 4
+    X, y = rows_and_labels(
+        make_vmf, 40_000, n_clusters, n_features, concentration=concentration, random_state=1
+    )
+    np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1, rtol=1e-12)
+    # Mean resultant length I_{p/2}(κ) / I_{p/2−1}(κ).
+    half = n_features / 2
+    expected = ive(half, concentration) / ive(half - 1, concentration)
+    for j in range(n_clusters):
+        mean = X[y == j].mean(axis=0)
+        length = np.linalg.norm(mean)
+        assert length == pytest.approx(expected, abs=0.02)
+        # Symmetric about the mean direction: equal variance in all directions across it.
+        across = X[y == j] - np.outer(X[y == j] @ mean, mean) / length**2
+        spread = np.linalg.eigvalsh(np.cov(across.T))[1:]
+        np.testing.assert_allclose(
+            spread, (across**2).sum() / len(across) / (n_features - 1), rtol=0.06
+        )
+
+
+def test_mean_directions_are_uniform_on_the_sphere():
+    X, y = rows_and_labels(make_vmf, 3000, 3000, 4, concentration=1e9, random_state=0)
+    np.testing.assert_allclose(X.mean(axis=0), 0, atol=0.04)
+    np.testing.assert_allclose(X.T @ X / 3000, np.eye(4) / 4, atol=0.02)
+    assert len(np.unique(y)) == 3000
+
+
+def test_rows_of_a_vmf_cluster_share_a_direction_across_strips():
+    X, y = rows_and_labels(make_vmf, 5000, 3, concentration=1e12, random_state=4, chunks=777)
+    for j in range(3):
+        assert np.ptp(X[y == j], axis=0).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"concentration": 0}, "concentration must be positive"),
+        ({"concentration": -1.0}, "concentration"),
+        ({"concentration": np.inf}, "concentration must be finite"),
+        ({"n_features": 1}, "n_features"),
+        ({"n_clusters": 0}, "n_clusters"),
+        ({"n_samples": 5}, "n_clusters must be at most n_samples=5"),
+    ],
+)
+def test_refused_vmf(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        make_vmf(**parameters)
+
+
 @pytest.mark.parametrize(
     ("make", "sizes", "standardize", "low", "high"),
     [
@@ -192,7 +299,7 @@ def test_noise_hides_the_clusters_from_k_means(make, sizes, standardize, low, hi
     assert normalized_mutual_info_score(y, labels) > 0.95
 
 
-@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("make", GAUSSIAN)
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

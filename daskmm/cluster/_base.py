@@ -57,8 +57,8 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         """How the power falls on these data."""
 
     @abstractmethod
-    def _longest_schedule(self, n_features: int) -> Schedule:
-        """Schedule of the worst case, for plans made before any data are read."""
+    def _expected_schedule(self, n_features: int) -> Schedule:
+        """Schedule on rows without any direction, for plans made before data are read."""
 
     def _update(self, survey: Survey) -> Update:
         """Update and penalty; power k-means' unless overridden."""
@@ -244,7 +244,7 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
             layout,
             self.n_clusters,
             self._n_starts(layout.lazy),
-            self._longest_schedule(layout.n_features),
+            self._expected_schedule(layout.n_features),
             seeding_passes=planning.SEEDING_PASSES if _is(self.init, "k-means||") else 0,
         )
 

@@ -17,8 +17,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm import planning
 from daskmm.assignment import map_rows
-from daskmm.blocks import is_lazy
+from daskmm.blocks import is_lazy, layout_of
 from daskmm.cluster._annealing import Annealing
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
@@ -30,7 +31,8 @@ from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import TILE_BYTES, Coordinates, tiles
 from daskmm.nystrom import factor_of, kernel_plus_plus
 from daskmm.passes import Position, checked_weights, one_blas_thread
-from daskmm.survey import Survey, check_finite, first_pass
+from daskmm.planning import Plan
+from daskmm.survey import Survey, check_finite, check_row_count, first_pass
 from daskmm.sweeps import (
     MEMORY_BYTES,
     RECOMPUTE_FEATURES,
@@ -178,12 +180,12 @@ class KernelClusterer(Annealing, MMClusterer):
             return Path(self.gram), f"stored in {self.gram}"
         if self.gram == "recompute":
             return None, "recomputed in every sweep, as asked"
-        dense = 8 * n_rows**2 * len(self.kernels_)
+        dense = 8 * n_rows**2 * self._n_kernels()
         if dense <= MEMORY_BYTES:
             return None, f"memory: {dense / 1e6:.0f} MB are few"
         if n_features <= RECOMPUTE_FEATURES:
             return None, f"recomputed: with {n_features} features cheaper than reading tiles"
-        stored = 2 * n_rows**2 * len(self.kernels_)
+        stored = 2 * n_rows**2 * self._n_kernels()
         free = free_bytes(scratch)
         if free < 2 * stored:
             return None, f"recomputed: a store would take {stored / 1e9:.1f} of {free / 1e9:.1f} GB"
@@ -264,6 +266,33 @@ class KernelClusterer(Annealing, MMClusterer):
         if set(np.unique(labels)) != set(range(self.n_clusters)):
             raise ValueError(f"init must have all labels from 0 to {self.n_clusters - 1}.")
         return labels
+
+    def plan(self, X: Any) -> Plan:
+        """What a fit to `X` will cost: sweeps, memory, and disk for a Gram store. Reads no data.
+
+        Parameters
+        ----------
+        X : as in `fit`
+
+        Returns
+        -------
+        Plan
+        """
+        self._validate_params()
+        table = read_table(type(self)(**self.get_params()), X, reset=True)
+        layout = layout_of(table)
+        n_rows = layout.n_rows or 0
+        if layout.n_rows is not None:
+            check_row_count(n_rows, self.n_clusters)
+        with tempfile.TemporaryDirectory() as scratch:
+            _, choice = self._gram_choice(n_rows, layout.n_features, Path(scratch))
+        kept = choice.replace(":", " ").split()[0]
+        return planning.gram_plan(
+            layout, self.n_clusters, self._n_starts(), self._n_kernels(), self.max_iter, kept
+        )
+
+    def _n_kernels(self) -> int:
+        return 1
 
     def _store_means(self, outcome: Outcome[KernelState]) -> None:
         scored = outcome.scored

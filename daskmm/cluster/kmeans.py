@@ -102,7 +102,7 @@ class KMeans(CenterClusterer):
         self.callbacks = callbacks
 
     def _schedule(self, survey: Survey) -> Schedule:
-        return self._longest_schedule(len(survey.variance))
+        return self._expected_schedule(len(survey.variance))
 
-    def _longest_schedule(self, n_features: int) -> Schedule:
+    def _expected_schedule(self, n_features: int) -> Schedule:
         return Schedule(-np.inf, max_iter=self.max_iter, tol=self.tol)

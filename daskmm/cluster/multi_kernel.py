@@ -130,6 +130,9 @@ class MultiKernelPowerKMeans(KernelClusterer):
             "cosine",
         ]
 
+    def _n_kernels(self) -> int:
+        return 12 if self.kernels is None else len(self.kernels)
+
     def _penalty(self) -> float:
         return float(self.lam)
 

@@ -24,8 +24,8 @@ class AnnealedClusterer(Annealing, CenterClusterer):
     def _schedule(self, survey: Survey) -> Schedule:
         return self._schedule_past(survey.critical_power)
 
-    def _longest_schedule(self, n_features: int) -> Schedule:
-        # Rows without any direction have the lowest critical power.
+    def _expected_schedule(self, n_features: int) -> Schedule:
+        # The critical power of rows without any direction.
         return self._schedule_past(1.0 - n_features / 2.0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class Kernel:
     degree, coef0 : float
         "polynomial" is (xᵀy + coef0)^degree.
     unit_diagonal : bool
-        Divide by √(k(x,x) k(y,y)).
+        Divide by √(k(x,x) k(y,y)); a row with k(x,x) = 0 is 0 with all.
     function : callable, optional
         For "callable": takes two blocks, returns the matrix of kernel values.
     """
@@ -49,17 +49,25 @@ class Kernel:
         """Kernel values of the rows of `x` (n × p) against those of `y` (m × p), n × m."""
         values = self._raw(x, y)
         if self.unit_diagonal and self._raw_diagonal_varies:
-            values = values / np.sqrt(self._raw_diagonal(x))[:, None]
-            values /= np.sqrt(self._raw_diagonal(y))
+            values = values / self._norms(x)[:, None]
+            values /= self._norms(y)
         return values
 
     def diagonal(self, x: FloatArray) -> FloatArray:
         """k(x_i, x_i) of each row."""
-        return np.ones(len(x)) if self.unit_diagonal else self._raw_diagonal(x)
+        raw = self._raw_diagonal(x)
+        # What is not positive cannot be scaled to 1: callers refuse it, or take 0 as it is.
+        return np.where(raw > 0, 1.0, raw) if self.unit_diagonal else raw
+
+    def _norms(self, x: FloatArray) -> FloatArray:
+        """√k(x_i, x_i), and 1 for rows whose image has no length."""
+        raw = self._raw_diagonal(x)
+        return np.sqrt(np.where(raw > 0, raw, 1.0))
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, ready for JSON; a callable by its qualified name."""
-        described = asdict(self)
+        # Not by asdict, which would copy what a callable holds.
+        described = dict(vars(self))
         function = described.pop("function")
         if function is not None:
             described["function"] = getattr(function, "__qualname__", type(function).__name__)
@@ -67,7 +75,7 @@ class Kernel:
 
     @property
     def _raw_diagonal_varies(self) -> bool:
-        return self.name in ("polynomial", "linear", "callable")
+        return self.name in ("polynomial", "linear", "angular", "callable")
 
     def _raw(self, x: FloatArray, y: FloatArray) -> FloatArray:
         if self.function is not None:
@@ -89,8 +97,7 @@ class Kernel:
         cosines = pairwise.cosine_similarity(x, y)
         if self.name == "cosine":
             return cosines
-        angles = np.arccos(np.clip(cosines, -1.0, 1.0))
-        return np.exp(-angles / (2.0 * self.bandwidth**2))
+        return self._of_angles(np.arccos(np.clip(cosines, -1.0, 1.0)))
 
     def _raw_diagonal(self, x: FloatArray) -> FloatArray:
         if self.name == "polynomial":
@@ -99,7 +106,12 @@ class Kernel:
             return np.einsum("il,il->i", x, x)
         if self.function is not None:
             return np.array([self._raw(row[None], row[None])[0, 0] for row in x])
-        if self.name == "cosine":
+        if self.name in ("cosine", "angular"):
             # A row at the origin has cosine 0 with every row, itself included.
-            return (np.einsum("il,il->i", x, x) > 0).astype(np.float64)
+            cosines = np.asarray(x.any(axis=1), dtype=np.float64)
+            return cosines if self.name == "cosine" else self._of_angles(np.arccos(cosines))
         return np.ones(len(x))
+
+    def _of_angles(self, angles: FloatArray) -> FloatArray:
+        values: FloatArray = np.exp(-angles / (2.0 * self.bandwidth**2))
+        return values
