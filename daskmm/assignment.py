@@ -43,9 +43,14 @@ def blockwise(
     """
     k, p = state.centers.shape
     for tile in tiles(len(rows), tile_rows(p, k)):
-        with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
-            z = coordinates.to_model(rows[tile])
-            squared = z * z
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
+                z = coordinates.to_model(rows[tile])
+                squared = z * z
+        except ValueError:
+            # Kernel functions refuse what is not finite too, but do not know where it stands.
+            check_finite(rows[tile].astype(np.float64), position, tile.start)
+            raise
         if not np.isfinite(squared.sum(axis=1)).all():
             check_finite(rows[tile].astype(np.float64), position, tile.start)
             raise ValueError(

@@ -14,8 +14,15 @@ from typing import Any
 
 import dask
 
-from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, gram_cli
-from daskmm.cluster._base import CenterClusterer
+from daskmm import (
+    EntropyPowerKMeans,
+    KernelPowerKMeans,
+    KMeans,
+    MultiKernelPowerKMeans,
+    PowerKMeans,
+    gram_cli,
+)
+from daskmm.cluster._clusterer import MMClusterer
 from daskmm.io import open_data
 from daskmm.options import UserError, build_parser
 from daskmm.output import check_absent, write_labels
@@ -24,10 +31,12 @@ from daskmm.progress import ProgressLine
 from daskmm.report import describe_fit, describe_plan, describe_prediction, describe_run
 from daskmm.runs import open_for, open_run, strict_json, write_run
 
-_CLASSES: dict[str, type[CenterClusterer]] = {
+_CLASSES: dict[str, type[MMClusterer]] = {
     "power": PowerKMeans,
     "entropy": EntropyPowerKMeans,
     "kmeans": KMeans,
+    "kernel": KernelPowerKMeans,
+    "multi-kernel": MultiKernelPowerKMeans,
 }
 # Seconds in which a scheduler has to answer.
 _SCHEDULER_TIMEOUT = 10
@@ -101,7 +110,7 @@ def _fit(arguments: argparse.Namespace) -> None:
     _report(arguments, {"run": str(out), **summary}, lambda: describe_fit(out, summary))
 
 
-def _model(arguments: argparse.Namespace) -> CenterClusterer:
+def _model(arguments: argparse.Namespace) -> MMClusterer:
     """The estimator that the arguments describe."""
     model = _CLASSES[arguments.model]()
     known = model.get_params()
@@ -114,7 +123,7 @@ def _model(arguments: argparse.Namespace) -> CenterClusterer:
     return model.set_params(**{"random_state": 0, **given})
 
 
-def _fit_with_progress(model: CenterClusterer, data: Any, quiet: bool) -> None:
+def _fit_with_progress(model: MMClusterer, data: Any, quiet: bool) -> None:
     if quiet:
         model.fit(data)
         return

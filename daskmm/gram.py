@@ -22,7 +22,7 @@ from daskmm.gram_store import (
     row_cuts,
     tile_name,
 )
-from daskmm.numerics.kernels import Kernel
+from daskmm.numerics.kernels import Kernel, finite_block
 from daskmm.passes import run_on_threads, tree_reduce
 
 __all__ = [
@@ -139,14 +139,7 @@ def kernel_tile(kernel: Kernel, x: FloatArray, y: FloatArray, tile: Tile) -> Flo
     ValueError
         If one is not finite.
     """
-    values = kernel.block(x, y)
-    if not np.isfinite(values).all():
-        row, column = (int(index) for index in np.argwhere(~np.isfinite(values))[0])
-        raise ValueError(
-            f"kernel {kernel.name!r} returned {values[row, column]} in tile {tile_name(tile)}, "
-            f"entry ({row}, {column})."
-        )
-    return values
+    return finite_block(kernel, x, y, f" in tile {tile_name(tile)}")
 
 
 def checked_diagonal(kernel: Kernel, rows: FloatArray) -> FloatArray:

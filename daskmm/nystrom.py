@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
-from daskmm.numerics.kernels import Kernel
+from daskmm.numerics.kernels import Kernel, finite_block
 from daskmm.numerics.rows import Coordinates
 from daskmm.sweeps import GramSource
 
@@ -49,7 +49,7 @@ class NystromCoordinates:
 
     def features(self, rows: FloatArray) -> FloatArray:
         """Features of rows in the kernel's units."""
-        z = self.kernel.block(rows, self.landmarks) @ self.whitening
+        z = finite_block(self.kernel, rows, self.landmarks) @ self.whitening
         z -= self.mean
         return z
 
@@ -93,7 +93,7 @@ def nystrom_coordinates(
         )
     rng = np.random.RandomState(seed)
     landmarks, _ = kmeans_plusplus(sample, n_landmarks, sample_weight=weights, random_state=rng)
-    whitening = whitening_of(kernel.block(landmarks, landmarks))
+    whitening = whitening_of(finite_block(kernel, landmarks, landmarks))
     raw = NystromCoordinates(rows, kernel, landmarks, whitening, np.zeros(whitening.shape[1]))
     mean = np.average(raw.features(sample), axis=0, weights=weights)
     return NystromCoordinates(rows, kernel, landmarks, whitening, mean)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import daskmm
 from daskmm.numerics.kernels import KERNELS
 
-MODELS = ("power", "entropy", "kmeans")
+MODELS = ("power", "entropy", "kmeans", "kernel", "multi-kernel")
 
 _INPUT = "zarr, .npy, .npz, .csv or .parquet; store.zarr::name for one array of a group"
 
@@ -64,7 +64,11 @@ which model?
   power     k-means that does not depend on a lucky start: it anneals from a
             smooth objective to that of k-means
   entropy   the same, and weighs the features: use it when many do not matter
-  kmeans    Lloyd's algorithm: the fewest passes, the most luck""",
+  kmeans    Lloyd's algorithm: the fewest passes, the most luck
+  kernel    clusters that no straight line separates; exact up to some 100,000
+            rows, with --n-landmarks for any number
+  multi-kernel
+            the same, and weighs twelve kernels""",
     ),
     "predict": (
         "assign rows to the clusters of a run",
@@ -224,7 +228,26 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         "--lam",
         type=_auto_or(float),
         metavar="X",
-        help="entropy: penalty per sample; small ones select few features (auto)",
+        help="entropy, multi-kernel: penalty per sample; small ones select few features or "
+        "kernels (auto; .04)",
+    )
+    add("--kernel", choices=KERNELS, help="kernel: (rbf)")
+    add(
+        "--bandwidth",
+        type=_auto_or(float),
+        metavar="H",
+        help="kernel: of rbf, laplacian and angular (auto: root mean squared distance)",
+    )
+    add(
+        "--gram",
+        metavar="WHERE",
+        help="kernel, multi-kernel: auto, recompute, or a path for the n x n matrix (auto)",
+    )
+    add(
+        "--n-landmarks",
+        type=_auto_or(int),
+        metavar="N",
+        help="kernel: work on N Nystroem features instead of the exact matrix; for many rows",
     )
     add(
         "--s0",

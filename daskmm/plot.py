@@ -171,7 +171,7 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
 
     Parameters
     ----------
-    model : fitted estimator with ``cluster_centers_``
+    model : fitted estimator
     sample : array-like of shape (n_rows, n_features)
         A few thousand rows, in the input's units.
     labels : array-like of shape (n_rows,), optional
@@ -218,7 +218,13 @@ def _plane(
     coordinates = Coordinates(model.mean_, model.scale_)
     weights = np.sqrt(getattr(model, "feature_weights_", np.ones(model.n_features_in_)))
     points = coordinates.to_model(rows) * weights
-    centers = coordinates.to_model(model.cluster_centers_) * weights
+    if hasattr(model, "cluster_centers_"):
+        centers = coordinates.to_model(model.cluster_centers_) * weights
+    else:  # means of a feature space have no place among the rows; those of the sample have
+        present = np.bincount(clusters, minlength=model.n_clusters)[:, None]
+        sums = np.zeros((model.n_clusters, points.shape[1]))
+        np.add.at(sums, clusters, points)
+        centers = sums / np.maximum(present, 1)
     if points.shape[1] == 1:
         # A single feature; the second axis tells clusters apart by their number.
         level = np.linspace(-1, 1, len(centers))[:, None] * max(float(np.ptp(points)), 1e-12) / 4

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from daskmm import plot
 from daskmm.blocks import as_dask_array
 from daskmm.io import has_columns, open_data
+from daskmm.numerics.rows import Coordinates
 from daskmm.output import BLOCKS_TOGETHER, LabelWriter, label_writer, written_whole
 from daskmm.passes import one_blas_thread
 from daskmm.persistence import load
@@ -97,6 +98,8 @@ def write_run(
 
 def _label(model: Any, X: Any, writer: LabelWriter) -> tuple[NDArray, NDArray[np.int32]]:
     """Write all labels, and return a uniform sample of rows with theirs, by the same reading."""
+    if isinstance(model.labels_, np.ndarray):
+        return _label_in_memory(model, writer)
     table = as_dask_array(X)
     counts = np.asarray(model.labels_.chunks[0], dtype=np.int64)
     starts = np.cumsum(counts) - counts
@@ -119,6 +122,16 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> tuple[NDArray, NDArray[np
             writer.append(labels)
             sampled.append((rows, labels_of_rows))
     return np.concatenate([s[0] for s in sampled]), np.concatenate([s[1] for s in sampled])
+
+
+def _label_in_memory(model: Any, writer: LabelWriter) -> tuple[NDArray, NDArray[np.int32]]:
+    """The same for a model that holds its rows: an exact kernel's."""
+    writer.append(model.labels_)
+    n_rows = len(model.labels_)
+    rng = np.random.default_rng(0)
+    chosen = np.sort(rng.choice(n_rows, min(n_rows, _SAMPLE_ROWS), replace=False, shuffle=False))
+    rows = Coordinates(model.mean_, model.scale_).to_input(model.X_fit_[chosen])
+    return rows, model.labels_[chosen]
 
 
 @dask.delayed(pure=False)
@@ -175,6 +188,9 @@ def summarize(
         summary["lam"] = model.lam_
         summary["feature_weights"] = model.feature_weights_
         summary["features_found"] = [names[index] for index in features_found(model)]
+    for name in ("gram", "kernel_weights"):
+        if hasattr(model, f"{name}_"):
+            summary[name] = getattr(model, f"{name}_")
     summary["history"] = [asdict(record) for record in model.history_]
     return _plain(summary)
 

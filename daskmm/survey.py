@@ -104,11 +104,7 @@ def first_pass(passes: Passes, n_clusters: int, standardize: bool, seed: int) ->
     chosen = _sample_indices(n_rows, layout.n_features, n_clusters, seed)
     finding: _Finding = passes.reduce(_first_look, chosen)
     moments = finding.moments
-    if moments.n_positive < n_clusters:
-        raise ValueError(
-            f"sample_weight is zero for all but {moments.n_positive} row(s), fewer than "
-            f"n_clusters={n_clusters}."
-        )
+    check_positive_weights(moments.n_positive, n_clusters)
     mean, variance = _mean_and_variance(moments)
     scale = np.sqrt(variance) if standardize else np.ones_like(variance)
     scale[scale == 0] = 1.0
@@ -144,6 +140,20 @@ def check_row_count(n_rows: int, n_clusters: int) -> None:
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required: X.")
     if n_rows < n_clusters:
         raise ValueError(f"n_samples={n_rows} should be >= n_clusters={n_clusters}.")
+
+
+def check_positive_weights(n_positive: int, n_clusters: int) -> None:
+    """Refuse fewer rows of positive weight than clusters.
+
+    Raises
+    ------
+    ValueError
+    """
+    if n_positive < n_clusters:
+        raise ValueError(
+            f"sample_weight is zero for all but {n_positive} row(s), fewer than "
+            f"n_clusters={n_clusters}."
+        )
 
 
 def sample_size(n_rows: int, n_features: int, n_clusters: int) -> int:

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import dask.array as da
 import numpy as np
-from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from daskmm.gram import TILE_ROWS, kernel_tile
 from daskmm.gram_store import GramStore, Tile, opened, row_cuts
-from daskmm.numerics.kernels import Kernel
+from daskmm.numerics.kernels import Kernel, finite_block
+from daskmm.numerics.rows import tiles
 from daskmm.passes import tree_reduce
 
 FloatArray = NDArray[np.float64]
@@ -22,6 +22,8 @@ FloatArray = NDArray[np.float64]
 MEMORY_BYTES = 512 << 20
 # Wider tables make recomputing a tile dearer than reading it.
 RECOMPUTE_FEATURES = 50
+# Rows of a tile that are widened to float64 at once.
+_SLAB_ROWS = 256
 
 
 class GramSource(Protocol):
@@ -100,13 +102,13 @@ class _Rows:
 
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
         """K among some rows."""
-        return self.kernel.block(self.rows[rows], self.rows[rows])
+        return finite_block(self.kernel, self.rows[rows], self.rows[rows])
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
         """K between all rows and some, a tile row at a time."""
         chosen = self.rows[rows]
         cuts = row_cuts(len(self.rows), TILE_ROWS)
-        return np.concatenate([self.kernel.block(self.rows[cut], chosen) for cut in cuts])
+        return np.concatenate([finite_block(self.kernel, self.rows[cut], chosen) for cut in cuts])
 
 
 class StoredGram(_Rows):
@@ -123,9 +125,8 @@ class StoredGram(_Rows):
         """K @ right, tile rows in parallel."""
         self.n_sweeps += 1
         strips = [(a,) for a in range(self.store.n_tile_rows)]
-        narrow = right.astype(self.store.manifest.dtype)
         total: FloatArray = tree_reduce(
-            _stored_strip, strips, (self.store.path, narrow), self.lazy, "gram-sweep"
+            _stored_strip, strips, (self.store.path, right), self.lazy, "gram-sweep"
         )
         return total
 
@@ -172,9 +173,13 @@ def _add_tile(
 ) -> None:
     """K_ab W_b for the rows of a, and K_abᵀ W_a for those of b."""
     a, b = tile
-    total[cuts[a]] += values @ right[cuts[b]]
-    if a != b:
-        total[cuts[b]] += values.T @ right[cuts[a]]
+    for slab in tiles(len(values), _SLAB_ROWS):
+        # Widened a slab at a time: sums in float64 whatever the tiles are kept in.
+        wide = values[slab].astype(np.float64, copy=False)
+        rows = slice(cuts[a].start + slab.start, cuts[a].start + slab.stop)
+        total[rows] += wide @ right[cuts[b]]
+        if a != b:
+            total[cuts[b]] += wide.T @ right[rows]
 
 
 def precomputed(matrix: Any, n_rows: int | None = None) -> DenseGram:
@@ -212,8 +217,3 @@ def free_bytes(path: Path) -> int:
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
-
-
-def threads() -> int:
-    """Threads that sweep together."""
-    return int(CPU_COUNT)

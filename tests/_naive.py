@@ -147,3 +147,51 @@ def _centers_step(rows, centers, s, sample_weight, feature_weights):
                 new[j, f] = math.fsum(v[i] * phi[i, j] * rows[i][f] for i in range(n)) / total
     objective = math.fsum(v[i] * values[i] for i in range(n)) / math.fsum(v)
     return new, objective, phi
+
+
+def kernel_distances(gram, memberships):
+    """K_ii − 2 Σ_l W_lj K_il + Σ_lm W_lj W_mj K_lm of every row i and mean j."""
+    diagonal = np.array([gram[i][i] for i in range(len(gram))])
+    cross = np.einsum("lj,il->ij", memberships, gram)
+    norms = np.einsum("lj,mj,lm->j", memberships, memberships, gram)
+    return np.maximum(diagonal[:, None] - 2.0 * cross + norms, 0.0)
+
+
+def kernel_fit(grams, memberships, s0, eta, steps, sample_weight=None, lam=1.0):
+    """(Multi-)kernel power k-means from given memberships, for exactly `steps` steps.
+
+    Returns what the estimators call by the same names. `lam` is per unit of sample weight, and
+    the kernel weights are those of S_l = Σ φ d²_l with the new means.
+    """
+    n, k = memberships.shape
+    v = np.ones(n) if sample_weight is None else sample_weight
+    total = math.fsum(v)
+    W, s = np.array(memberships), s0
+    alpha = [1.0 / len(grams)] * len(grams)
+    history = []
+    for _ in range(steps):
+        y = sum(a * kernel_distances(gram, W) for a, gram in zip(alpha, grams, strict=True))
+        phi, values = power_means(y, s)
+        penalty = lam * math.fsum(a * math.log(a) for a in alpha if a > 0)
+        history.append(math.fsum(v * values) / total + penalty)
+        for j in range(k):
+            mass = v * phi[:, j]
+            if math.fsum(mass) > 0:
+                W[:, j] = mass / math.fsum(mass)
+        dispersions = [
+            math.fsum((v[:, None] * phi * kernel_distances(gram, W)).ravel()) / total
+            for gram in grams
+        ]
+        least = min(dispersions)
+        shares = [math.exp(-(dispersion - least) / lam) for dispersion in dispersions]
+        alpha = [share / math.fsum(shares) for share in shares]
+        s *= eta
+    y = sum(a * kernel_distances(gram, W) for a, gram in zip(alpha, grams, strict=True))
+    return {
+        "objective_history_": np.array(history),
+        "memberships_": W,
+        "kernel_weights_": np.array(alpha),
+        "kernel_norms_": np.array([np.einsum("lj,mj,lm->j", W, W, gram) for gram in grams]),
+        "inertia_": math.fsum(v * y.min(axis=1)),
+        "labels_": y.argmin(axis=1),
+    }

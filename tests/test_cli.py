@@ -375,3 +375,21 @@ def test_demo_needs_room(tmp_path, capsys):
 
 def test_peak_memory_is_of_this_process():
     assert 50e6 < runs.peak_memory_bytes() < 50e9
+
+
+@pytest.mark.parametrize("model", ["kernel", "multi-kernel", "landmarks"])
+def test_kernel_models(tmp_path, store, npy, capsys, model):
+    run = tmp_path / "run"
+    extra = ["--model", "kernel", "--n-landmarks", 20] if model == "landmarks" else []
+    options = extra or ["--model", model]
+    if model == "kernel":
+        options += ["--gram", tmp_path / "gram", "--bandwidth", 3.0]
+    assert fit(store, run, "--quiet", *map(str, options)) == 0
+    assert (run / "projection.png").stat().st_size > 10_000
+    labels = zarr.open_array(run / "labels.zarr")[:]
+    assert len(np.unique(labels)) == runs.open_run(run).model.n_clusters
+    predict = ["predict", str(run), npy, "--out", str(tmp_path / "labels"), "--quiet"]
+    if model == "landmarks":
+        assert main(predict) == 0
+    else:  # such a model has left its rows behind
+        assert "without its training rows" in refused(capsys, *predict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import tempfile
 import time
@@ -22,26 +23,21 @@ from daskmm.assignment import map_rows
 from daskmm.blocks import is_lazy, layout_of
 from daskmm.cluster._annealing import Annealing
 from daskmm.cluster._clusterer import MMClusterer
+from daskmm.cluster._gram_keeping import GramKeeping
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
-from daskmm.gram import build, checked_diagonal
+from daskmm.kernel_assignment import distances_to_means
 from daskmm.kernel_problem import KernelProblem, KernelState
 from daskmm.mm import Outcome, Schedule, minimize
 from daskmm.numerics.feature_space import critical_power_of_gram, one_hot
 from daskmm.numerics.kernels import Kernel
-from daskmm.numerics.rows import TILE_BYTES, Coordinates, tiles
+from daskmm.numerics.rows import Coordinates
 from daskmm.nystrom import factor_of, kernel_plus_plus
 from daskmm.passes import Position, checked_weights, one_blas_thread
 from daskmm.planning import Plan
-from daskmm.survey import Survey, check_finite, check_row_count, first_pass
+from daskmm.survey import Survey, check_positive_weights, check_row_count, first_pass
 from daskmm.sweeps import (
-    MEMORY_BYTES,
-    RECOMPUTE_FEATURES,
-    DenseGram,
     FactoredGram,
     GramSource,
-    RecomputedGram,
-    StoredGram,
-    free_bytes,
     precomputed,
 )
 
@@ -55,7 +51,7 @@ LANDMARKS_PER_CLUSTER = 10
 _CRITICAL_ROWS = 1000
 
 
-class KernelClusterer(Annealing, MMClusterer):
+class KernelClusterer(GramKeeping, Annealing, MMClusterer):
     """Base of kernel and multi-kernel power k-means.
 
     A subclass says which kernels there are, and what the penalty of their weights is.
@@ -136,15 +132,18 @@ class KernelClusterer(Annealing, MMClusterer):
             table = read_table(self, X, reset=True)
             gram = precomputed(table)
             self.gram_ = "precomputed"
-            self._check_clusters(len(gram.diagonal))
-            return [gram], _plain_weights(sample_weight, len(gram.diagonal))
+            weights = _plain_weights(sample_weight, len(gram.diagonal))
+            check_row_count(len(weights), self.n_clusters)
+            check_positive_weights(int(np.count_nonzero(weights)), self.n_clusters)
+            return [gram], weights
         table, raw_weights = read_weighted(self, X, sample_weight, reset=True)
         passes = weighted_passes(table, raw_weights)
         seed = int(rng.randint(np.iinfo(np.int32).max))
         survey = first_pass(passes, self.n_clusters, bool(self.standardize), seed)
         self.n_passes_ = passes.n_passes
-        self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
-        self.X_fit_ = survey.coordinates.to_model(np.asarray(table))
+        coordinates = self._stored_coordinates(survey.coordinates)
+        self.mean_, self.scale_ = coordinates.mean, coordinates.scale
+        self.X_fit_ = coordinates.to_model(np.asarray(table))
         self.kernels_ = self._kernels(survey)
         weights = _plain_weights(raw_weights, len(self.X_fit_))
         lazy = is_lazy(X)
@@ -152,44 +151,6 @@ class KernelClusterer(Annealing, MMClusterer):
             self._gram_source(kernel, index, scratch, lazy)
             for index, kernel in enumerate(self.kernels_)
         ], weights
-
-    def _check_clusters(self, n_rows: int) -> None:
-        if n_rows < self.n_clusters:
-            raise ValueError(f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}.")
-
-    def _gram_source(self, kernel: Kernel, index: int, scratch: Path, lazy: bool) -> GramSource:
-        """Where a kernel's matrix is kept; `gram_` says why."""
-        rows = self.X_fit_
-        diagonal = checked_diagonal(kernel, rows)
-        kept, self.gram_ = self._gram_choice(len(rows), rows.shape[1], scratch)
-        logger.info("gram: %s", self.gram_)
-        if kept is None and self.gram_.startswith("memory"):
-            matrix = kernel.block(rows, rows)
-            if not np.isfinite(matrix).all():
-                raise ValueError(f"kernel {kernel.name!r} returned NaN or infinity.")
-            return DenseGram(matrix)
-        if kept is None:
-            return RecomputedGram(rows, kernel, diagonal, lazy)
-        several = len(self.kernels_) > 1
-        path = kept / f"kernel-{index}" if several else kept
-        return StoredGram(build(path, rows, kernel, lazy=lazy), rows, kernel, lazy)
-
-    def _gram_choice(self, n_rows: int, n_features: int, scratch: Path) -> tuple[Path | None, str]:
-        """Store to use, if any, and the choice in words."""
-        if isinstance(self.gram, Path) or self.gram not in ("auto", "recompute"):
-            return Path(self.gram), f"stored in {self.gram}"
-        if self.gram == "recompute":
-            return None, "recomputed in every sweep, as asked"
-        dense = 8 * n_rows**2 * self._n_kernels()
-        if dense <= MEMORY_BYTES:
-            return None, f"memory: {dense / 1e6:.0f} MB are few"
-        if n_features <= RECOMPUTE_FEATURES:
-            return None, f"recomputed: with {n_features} features cheaper than reading tiles"
-        stored = 2 * n_rows**2 * self._n_kernels()
-        free = free_bytes(scratch)
-        if free < 2 * stored:
-            return None, f"recomputed: a store would take {stored / 1e9:.1f} of {free / 1e9:.1f} GB"
-        return scratch / "gram", f"stored for this fit: {stored / 1e9:.1f} GB on disk"
 
     def _minimize(
         self,
@@ -239,7 +200,7 @@ class KernelClusterer(Annealing, MMClusterer):
     ) -> list[FloatArray]:
         """Memberships to start from: single rows, or the means of a label vector."""
         if not isinstance(self.init, str):
-            return [one_hot(self._checked_labels(len(weights)), self.n_clusters)]
+            return [self._label_means(weights)]
         features = np.concatenate(factors, axis=1)
         starts = []
         for seed in seeds:
@@ -255,6 +216,15 @@ class KernelClusterer(Annealing, MMClusterer):
             start[rows, np.arange(self.n_clusters)] = 1.0
             starts.append(start)
         return starts
+
+    def _label_means(self, weights: FloatArray) -> FloatArray:
+        """Memberships of the weighted means of a label vector."""
+        weighted = one_hot(self._checked_labels(len(weights)), self.n_clusters) * weights[:, None]
+        total = weighted.sum(axis=0)
+        if not (total > 0).all():
+            label = int(np.flatnonzero(total == 0)[0])
+            raise ValueError(f"init: all rows of label {label} have sample_weight zero.")
+        return weighted / total
 
     def _checked_labels(self, n_rows: int) -> NDArray[np.int64]:
         labels = np.asarray(self.init)
@@ -290,9 +260,6 @@ class KernelClusterer(Annealing, MMClusterer):
         return planning.gram_plan(
             layout, self.n_clusters, self._n_starts(), self._n_kernels(), self.max_iter, kept
         )
-
-    def _n_kernels(self) -> int:
-        return 1
 
     def _store_means(self, outcome: Outcome[KernelState]) -> None:
         scored = outcome.scored
@@ -354,10 +321,17 @@ class KernelClusterer(Annealing, MMClusterer):
         -------
         float
         """
-        smallest = np.asarray(self._distances(X).min(axis=1))
+        smallest = np.asarray(self._distances(X)).min(axis=1)
         if self._precomputed():
             smallest = smallest + np.diag(np.asarray(X))
         return -float(_plain_weights(sample_weight, len(smallest)) @ np.maximum(smallest, 0.0))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy in memory keeps the training rows, unlike one that is pickled."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update({k: copy.deepcopy(v, memo) for k, v in vars(self).items()})
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the training rows."""
@@ -381,33 +355,3 @@ def _plain_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     if sample_weight is None:
         return np.ones(n_rows)
     return checked_weights(np.asarray(sample_weight), n_rows, Position(0, 0))
-
-
-def distances_to_means(
-    rows: NDArray,
-    position: Position,
-    coordinates: Coordinates | None,
-    kernels: list[Kernel],
-    X_fit: FloatArray | None,
-    weights: FloatArray,
-    memberships: FloatArray,
-    norms: FloatArray,
-) -> FloatArray:
-    """Σ_l α_l (k_l(x, x) − 2 k_l(x, X) W + ‖θ_j‖²_l) of each row of a block.
-
-    Without coordinates, `rows` are kernel values already, and k(x, x) is left out.
-    """
-    n_fit, n_clusters = memberships.shape
-    out = np.empty((len(rows), n_clusters))
-    for tile in tiles(len(rows), max(1, TILE_BYTES // (8 * n_fit))):
-        z = np.asarray(rows[tile], dtype=np.float64)
-        check_finite(z, position, tile.start)
-        if coordinates is None or X_fit is None:
-            out[tile] = norms[0] - 2.0 * z @ memberships
-            continue
-        z = coordinates.to_model(z)
-        out[tile] = 0.0
-        for kernel, weight, norm in zip(kernels, weights, norms, strict=True):
-            product = kernel.block(z, X_fit) @ memberships
-            out[tile] += weight * (kernel.diagonal(z)[:, None] - 2.0 * product + norm)
-    return out

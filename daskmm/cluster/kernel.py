@@ -100,7 +100,7 @@ callable
         ],
         "kernel": [StrOptions({*KERNELS, "precomputed"}), callable],
         "bandwidth": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "degree": [Interval(Real, 0, None, closed="neither")],
+        "degree": [Interval(Real, 1, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
     }
 

@@ -163,7 +163,17 @@ def kernel_from(specification: Any, normalize: bool) -> Kernel:
     unknown = set(given) - {"bandwidth", "degree", "coef0"}
     if unknown:
         raise ValueError(f"kernels: unknown parameter(s) {sorted(unknown)} in {specification!r}.")
-    if not all(np.isfinite(value) for value in given.values()) or given.get("bandwidth", 1) <= 0:
-        raise ValueError(f"kernels: parameters of {specification!r} must be finite, bandwidth > 0.")
-    values: dict[str, Any] = {key: float(value) for key, value in given.items()}
+    try:
+        values: dict[str, Any] = {key: float(value) for key, value in given.items()}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"kernels: parameters of {specification!r} must be numbers.") from error
+    if (
+        not np.isfinite(list(values.values())).all()
+        or values.get("bandwidth", 1.0) <= 0
+        or values.get("degree", 1.0) < 1
+    ):
+        raise ValueError(
+            f"kernels: parameters of {specification!r} must be finite, with bandwidth > 0 and "
+            "degree >= 1."
+        )
     return Kernel(name, unit_diagonal=normalize, **values)

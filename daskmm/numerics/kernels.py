@@ -14,6 +14,9 @@ FloatArray = NDArray[np.float64]
 KernelFunction = Callable[[FloatArray, FloatArray], FloatArray]
 
 KERNELS = ("rbf", "laplacian", "polynomial", "linear", "cosine", "angular")
+# Cosines this near 1 are 1, and rows shorter than this are scikit-learn's zeros.
+_EQUAL_DIRECTIONS = 1e-15
+_NO_LENGTH = 10 * np.finfo(np.float64).eps
 # Kernels whose `bandwidth` matters.
 SCALED = frozenset({"rbf", "laplacian", "angular"})
 
@@ -97,6 +100,8 @@ class Kernel:
         cosines = pairwise.cosine_similarity(x, y)
         if self.name == "cosine":
             return cosines
+        # acos is steep at 1: a cosine one rounding below it is that of equal directions.
+        cosines[cosines > 1.0 - _EQUAL_DIRECTIONS] = 1.0
         return self._of_angles(np.arccos(np.clip(cosines, -1.0, 1.0)))
 
     def _raw_diagonal(self, x: FloatArray) -> FloatArray:
@@ -108,10 +113,36 @@ class Kernel:
             return np.array([self._raw(row[None], row[None])[0, 0] for row in x])
         if self.name in ("cosine", "angular"):
             # A row at the origin has cosine 0 with every row, itself included.
-            cosines = np.asarray(x.any(axis=1), dtype=np.float64)
+            lengths = np.sqrt(np.einsum("il,il->i", x, x))
+            cosines = (lengths >= _NO_LENGTH).astype(np.float64)
             return cosines if self.name == "cosine" else self._of_angles(np.arccos(cosines))
         return np.ones(len(x))
 
     def _of_angles(self, angles: FloatArray) -> FloatArray:
         values: FloatArray = np.exp(-angles / (2.0 * self.bandwidth**2))
         return values
+
+
+def finite_block(kernel: Kernel, x: FloatArray, y: FloatArray, where: str = "") -> FloatArray:
+    """`Kernel.block`, refused where it is not finite.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    x, y : ndarray of shape (n, n_features) and (m, n_features)
+    where : str
+        For the message: which part of the matrix it is.
+
+    Raises
+    ------
+    ValueError
+        Naming the kernel and the first such entry.
+    """
+    values = kernel.block(x, y)
+    if not np.isfinite(values).all():
+        row, column = (int(index) for index in np.argwhere(~np.isfinite(values))[0])
+        raise ValueError(
+            f"kernel {kernel.name!r} returned {values[row, column]}{where}, "
+            f"entry ({row}, {column})."
+        )
+    return values
