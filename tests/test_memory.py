@@ -9,15 +9,15 @@ import pytest
 import zarr
 
 SCRIPT = """
-import json, resource, sys
+import json, sys
 import zarr
 import daskmm
+from daskmm.runs import peak_memory_bytes
 store = zarr.open_array(sys.argv[1], mode="r")
 model = getattr(daskmm, sys.argv[2])(20, random_state=0, max_iter=12, tol=0)
 projected = model.plan(store).peak_bytes_per_worker
 model.fit(store)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([projected, peak * (1 if sys.platform == "darwin" else 1024)]))
+print(json.dumps([projected, peak_memory_bytes()]))
 """
 
 
