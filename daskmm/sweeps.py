@@ -20,10 +20,8 @@ FloatArray = NDArray[np.float64]
 
 # Below this many bytes (as float64) the whole matrix is kept in memory.
 MEMORY_BYTES = 512 << 20
-# Wider tables make recomputing a tile dearer than reading it.
-RECOMPUTE_FEATURES = 50
 # Rows of a tile that are widened to float64 at once.
-_SLAB_ROWS = 256
+_SLAB_ROWS = 128
 
 
 class GramSource(Protocol):

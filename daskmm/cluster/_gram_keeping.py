@@ -14,7 +14,6 @@ from daskmm.numerics.kernels import Kernel, finite_block
 from daskmm.numerics.rows import Coordinates
 from daskmm.sweeps import (
     MEMORY_BYTES,
-    RECOMPUTE_FEATURES,
     DenseGram,
     GramSource,
     RecomputedGram,
@@ -67,7 +66,7 @@ class GramKeeping:
         """Where a kernel's matrix is kept; `gram_` says why."""
         rows = self.X_fit_
         diagonal = checked_diagonal(kernel, rows)
-        kept, self.gram_ = self._gram_choice(len(rows), rows.shape[1], scratch)
+        kept, self.gram_ = self._gram_choice(len(rows), scratch)
         logger.info("gram: %s", self.gram_)
         if kept is None and self.gram_.startswith("memory"):
             return DenseGram(finite_block(kernel, rows, rows))
@@ -93,7 +92,7 @@ class GramKeeping:
         dtype, tile_rows = begun.dtype, begun.tile_rows
         return build(path, self.X_fit_, kernel, dtype=dtype, tile_rows=tile_rows, lazy=lazy)
 
-    def _gram_choice(self, n_rows: int, n_features: int, scratch: Path) -> tuple[Path | None, str]:
+    def _gram_choice(self, n_rows: int, scratch: Path) -> tuple[Path | None, str]:
         """Store to use, if any, and the choice in words."""
         if isinstance(self.gram, Path) or self.gram not in ("auto", "recompute"):
             return Path(self.gram), f"stored in {self.gram}"
@@ -102,8 +101,6 @@ class GramKeeping:
         dense = 8 * n_rows**2 * self._n_kernels()
         if dense <= MEMORY_BYTES:
             return None, f"memory: {dense / 1e6:.0f} MB are few"
-        if n_features <= RECOMPUTE_FEATURES:
-            return None, f"recomputed: with {n_features} features cheaper than reading tiles"
         stored = 2 * n_rows**2 * self._n_kernels()
         free = free_bytes(scratch)
         if free < 2 * stored:

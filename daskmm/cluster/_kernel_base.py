@@ -255,7 +255,7 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         if layout.n_rows is not None:
             check_row_count(n_rows, self.n_clusters)
         with tempfile.TemporaryDirectory() as scratch:
-            _, choice = self._gram_choice(n_rows, layout.n_features, Path(scratch))
+            _, choice = self._gram_choice(n_rows, Path(scratch))
         kept = choice.replace(":", " ").split()[0]
         return planning.gram_plan(
             layout, self.n_clusters, self._n_starts(), self._n_kernels(), self.max_iter, kept

@@ -53,8 +53,9 @@ callable
         Of the polynomial kernel.
     gram : "auto", "recompute", or a path
         Where the n × n matrix is kept. A path names a Gram store, made or completed there.
-        "auto" keeps it in memory when small, recomputes tiles in every sweep when rows have few
-        features, and else stores it for the time of the fit; `gram_` says which and why.
+        "auto" keeps it in memory when small, else stores it for the time of the fit, and
+        recomputes tiles in every sweep only where the disk has no room; `gram_` says which and
+        why.
     n_landmarks : int, "auto" or None
         With a number, all is done on that many Nyström features (landmarks by k-means++ on a
         sample), out of core and without any n × n matrix: the road to millions of rows. "auto"
