@@ -296,11 +296,10 @@ def _cut(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...]:
 
 def needs_row_counts(blocks: RowBlocks, sample_weight: Any) -> bool:
     """Whether the rows have to be counted before such weights can be cut like them."""
-    if blocks.layout.rows is not None:
+    if blocks.layout.rows is not None or is_series(sample_weight):
         return False
-    return not (isinstance(sample_weight, da.Array) or is_series(sample_weight)) or (
-        isinstance(sample_weight, da.Array) and not np.isnan(sample_weight.shape[0])
-    )
+    # Weights whose chunks are unknown too are matched block by block.
+    return not (isinstance(sample_weight, da.Array) and np.isnan(sample_weight.shape[0]))
 
 
 def with_weights(blocks: RowBlocks, sample_weight: Any) -> RowBlocks:

@@ -180,7 +180,7 @@ def _add_tile(
             total[cuts[b]] += wide.T @ right[rows]
 
 
-def precomputed(matrix: Any, n_rows: int | None = None) -> DenseGram:
+def precomputed(matrix: Any) -> DenseGram:
     """A kernel matrix that the user has (numpy, dask or zarr).
 
     Raises

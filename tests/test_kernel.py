@@ -992,3 +992,11 @@ def test_sweeps_run_on_a_distributed_cluster(tmp_path, monkeypatch):
             there = KernelPowerKMeans(gram=gram, **options).fit(lazy)
             np.testing.assert_array_equal(there.labels_, here.labels_)
             np.testing.assert_allclose(there.inertia_, here.inertia_, rtol=1e-6)
+
+
+def test_a_plan_with_landmarks_counts_passes_over_the_rows():
+    data = da.zeros((10_000, 4), chunks=(1000, 4))
+    plan = KernelPowerKMeans(3, n_landmarks="auto").plan(data)
+    assert plan.gram_bytes is None
+    assert (plan.n_blocks, plan.bytes_per_pass) == (10, data.nbytes)
+    assert KernelPowerKMeans(3).plan(data).gram_bytes > 0

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.assignment import cost, distances_of, labels_of, map_rows, training_labels
-from daskmm.blocks import float_dtype, layout_of
+from daskmm.blocks import float_dtype
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
 from daskmm.mm import Callback, Outcome, Schedule, minimize
@@ -27,7 +27,7 @@ from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
 from daskmm.seeding import starting_centers
 from daskmm.stats import CenterState
-from daskmm.survey import Survey, check_row_count, first_pass
+from daskmm.survey import Survey, first_pass
 from daskmm.updates import CentersProblem, PowerUpdate, Update
 
 # Starts advanced together where the data are in memory; one where each iteration reads a disk.
@@ -235,11 +235,7 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         -------
         Plan
         """
-        self._validate_params()
-        table = read_table(type(self)(**self.get_params()), X, reset=True)
-        layout = layout_of(table)
-        if layout.n_rows is not None:
-            check_row_count(layout.n_rows, self.n_clusters)
+        layout = self._planned_layout(X)
         return planning.plan(
             layout,
             self.n_clusters,

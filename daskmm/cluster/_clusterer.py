@@ -17,7 +17,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import persistence
+from daskmm.blocks import Layout, layout_of
+from daskmm.cluster._input import read_table
 from daskmm.mm import IterationRecord, Outcome
+from daskmm.survey import check_row_count
 
 logger = logging.getLogger("daskmm")
 
@@ -53,6 +56,14 @@ class MMClusterer(ClusterMixin, BaseEstimator):
     n_passes_: int
     s_: float
     n_features_in_: int
+
+    def _planned_layout(self, X: Any) -> Layout:
+        """Row blocks of a table that might be fitted; neither data are read nor `self` changed."""
+        self._validate_params()
+        layout = layout_of(read_table(type(self)(**self.get_params()), X, reset=True))
+        if layout.n_rows is not None:
+            check_row_count(layout.n_rows, self.n_clusters)
+        return layout
 
     def _all_callbacks(self) -> list[Any]:
         """The user's callbacks, and one that logs at INFO level when `verbose` is set."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import tempfile
 import time
 from abc import abstractmethod
@@ -20,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.assignment import map_rows
-from daskmm.blocks import is_lazy, layout_of
+from daskmm.blocks import is_lazy
 from daskmm.cluster._annealing import Annealing
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._gram_keeping import GramKeeping
@@ -41,7 +40,6 @@ from daskmm.sweeps import (
     precomputed,
 )
 
-logger = logging.getLogger("daskmm")
 FloatArray = NDArray[np.float64]
 
 # Starts that are annealed on Nyström features, and landmarks per cluster for it.
@@ -248,14 +246,9 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         -------
         Plan
         """
-        self._validate_params()
-        table = read_table(type(self)(**self.get_params()), X, reset=True)
-        layout = layout_of(table)
-        n_rows = layout.n_rows or 0
-        if layout.n_rows is not None:
-            check_row_count(n_rows, self.n_clusters)
+        layout = self._planned_layout(X)
         with tempfile.TemporaryDirectory() as scratch:
-            _, choice = self._gram_choice(n_rows, Path(scratch))
+            _, choice = self._gram_choice(layout.n_rows or 0, Path(scratch))
         kept = choice.replace(":", " ").split()[0]
         return planning.gram_plan(
             layout, self.n_clusters, self._n_starts(), self._n_kernels(), self.max_iter, kept

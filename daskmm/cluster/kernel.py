@@ -15,7 +15,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils._tags import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm import planning
 from daskmm.assignment import map_rows, squared_distances_of, training_labels
+from daskmm.cluster._annealing import HARMONIC
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
 from daskmm.cluster._kernel_base import LANDMARKS_PER_CLUSTER, KernelClusterer
 from daskmm.mm import IterationRecord, Outcome, minimize
@@ -24,6 +26,7 @@ from daskmm.numerics.kernels import KERNELS, Kernel
 from daskmm.numerics.rows import Coordinates
 from daskmm.nystrom import NystromCoordinates, nystrom_coordinates
 from daskmm.passes import Passes, one_blas_thread
+from daskmm.planning import Plan
 from daskmm.stats import CenterState
 from daskmm.survey import Survey, first_pass
 from daskmm.updates import CentersProblem, PowerUpdate
@@ -221,6 +224,25 @@ callable
         self.landmark_centers_ = outcome.run.state.centers
         self.history_ = outcome.run.history
         return outcome
+
+    def plan(self, X: Any) -> Plan:
+        """What a fit to `X` will cost. Reads no data.
+
+        Parameters
+        ----------
+        X : as in `fit`
+
+        Returns
+        -------
+        Plan
+            Of sweeps over the Gram matrix, or, with `n_landmarks`, of passes over the rows.
+        """
+        if self.n_landmarks is None:
+            return super().plan(X)
+        layout = self._planned_layout(X)
+        # Kernels give rows a direction: their critical power is near k-harmonic means'.
+        schedule = self._schedule_past(HARMONIC)
+        return planning.plan(layout, self.n_clusters, self._n_starts(), schedule, seeding_passes=0)
 
     def _landmark_state(self) -> tuple[NystromCoordinates, CenterState]:
         """What assignment among the features needs."""
