@@ -16,6 +16,9 @@ FloatArray = NDArray[np.float64]
 
 # Eigenvalues of the landmarks' Gram matrix below this share of the largest are rounding.
 _RANK = 1e-10
+# Rows among which landmarks are looked for: this many, or this many per landmark.
+_CANDIDATES = 4000
+_CANDIDATES_PER_ROW = 4
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ def kernel_plus_plus(
 ) -> NDArray[np.int64]:
     """Rows drawn by k-means++ in feature space (Arthur & Vassilvitskii 2007, without trials).
 
+    Of a large table a uniform sample of a few thousand rows is looked at.
+
     Parameters
     ----------
     gram : GramSource
@@ -121,19 +126,23 @@ def kernel_plus_plus(
     eligible = np.flatnonzero(weights > 0)
     if n_rows >= len(eligible):
         return eligible
-    chosen = [int(rng.choice(len(weights), p=weights / weights.sum()))]
-    nearest = np.full(len(weights), np.inf)
+    wanted = max(_CANDIDATES, _CANDIDATES_PER_ROW * n_rows)
+    if wanted < len(eligible):
+        eligible = np.sort(rng.choice(eligible, wanted, replace=False))
+    among, v = gram.submatrix(eligible), weights[eligible]
+    norms = np.diag(among)
+    chosen = [int(rng.choice(len(v), p=v / v.sum()))]
+    nearest = np.full(len(v), np.inf)
     while len(chosen) < n_rows:
         last = chosen[-1]
-        column = gram.columns(np.array([last]))[:, 0]
-        distances = gram.diagonal - 2.0 * column + gram.diagonal[last]
+        distances = norms - 2.0 * among[:, last] + norms[last]
         nearest = np.minimum(nearest, np.maximum(distances, 0.0))
         nearest[chosen] = 0.0
-        mass = nearest * weights
+        mass = nearest * v
         if mass.sum() == 0.0:  # all others coincide with a chosen row
             break
-        chosen.append(int(rng.choice(len(weights), p=mass / mass.sum())))
-    return np.array(chosen)
+        chosen.append(int(rng.choice(len(v), p=mass / mass.sum())))
+    return eligible[chosen]
 
 
 def factor_of(gram: GramSource, landmarks: NDArray[np.int64]) -> FloatArray:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.gram import TILE_ROWS, kernel_tile
+from daskmm.gram_pairs import Pair, RowSums, pair_jobs, row_groups
 from daskmm.gram_store import GramStore, Tile, opened, row_cuts
 from daskmm.numerics.kernels import Kernel, finite_block
-from daskmm.numerics.rows import tiles
 from daskmm.passes import tree_reduce
 
 FloatArray = NDArray[np.float64]
 
 # Below this many bytes (as float64) the whole matrix is kept in memory.
 MEMORY_BYTES = 512 << 20
-# Rows of a tile that are widened to float64 at once.
-_SLAB_ROWS = 128
 
 
 class GramSource(Protocol):
@@ -115,18 +112,18 @@ class StoredGram(_Rows):
     def __init__(self, store: GramStore, rows: FloatArray, kernel: Kernel, lazy: bool) -> None:
         super().__init__(rows, kernel)
         self.store = store
+        self.groups = row_groups(row_cuts(store.manifest.n_rows, store.manifest.tile_rows))
         self.diagonal = store.diagonal
         self.lazy = lazy
         self.n_sweeps = 0
 
     def product(self, right: FloatArray) -> FloatArray:
-        """K @ right, tile rows in parallel."""
+        """K @ right, pairs of row groups in parallel."""
         self.n_sweeps += 1
-        strips = [(a,) for a in range(self.store.n_tile_rows)]
-        total: FloatArray = tree_reduce(
-            _stored_strip, strips, (self.store.path, right), self.lazy, "gram-sweep"
-        )
-        return total
+        jobs = pair_jobs(self.groups, (right,), self.lazy)
+        shared = (self.store.path,)
+        sums: RowSums = tree_reduce(_stored_pair, jobs, shared, self.lazy, "gram-sweep")
+        return sums.joined()
 
 
 class RecomputedGram(_Rows):
@@ -134,79 +131,38 @@ class RecomputedGram(_Rows):
 
     def __init__(self, rows: FloatArray, kernel: Kernel, diagonal: FloatArray, lazy: bool) -> None:
         super().__init__(rows, kernel)
+        self.groups = row_groups(row_cuts(len(rows), TILE_ROWS))
         self.diagonal = diagonal
         self.lazy = lazy
         self.n_sweeps = 0
 
     def product(self, right: FloatArray) -> FloatArray:
-        """K @ right, tile rows in parallel."""
+        """K @ right, pairs of row groups in parallel."""
         self.n_sweeps += 1
-        strips = [(a,) for a in range(len(row_cuts(len(self.rows), TILE_ROWS)))]
-        shared = (self.rows, self.kernel, right)
-        total: FloatArray = tree_reduce(_recomputed_strip, strips, shared, self.lazy, "gram-sweep")
-        return total
+        jobs = pair_jobs(self.groups, (right, self.rows), self.lazy)
+        sums: RowSums = tree_reduce(_recomputed_pair, jobs, (self.kernel,), self.lazy, "gram-sweep")
+        return sums.joined()
 
 
-def _stored_strip(a: int, path: Path, right: NDArray) -> FloatArray:
-    """Share of K @ right that the tiles of one tile row bring, on both of their sides."""
+def _stored_pair(
+    pair: Pair, first: tuple[FloatArray], second: tuple[FloatArray], path: Path
+) -> RowSums:
     store = opened(path)
-    cuts = row_cuts(store.manifest.n_rows, store.manifest.tile_rows)
-    total = np.zeros(right.shape)
-    for b in range(a, len(cuts)):
-        _add_tile(total, store.read((a, b)), right, cuts, (a, b))
-    return total
+    return pair.product(lambda tile, rows, columns: store.read(tile), first[0], second[0])
 
 
-def _recomputed_strip(a: int, rows: FloatArray, kernel: Kernel, right: FloatArray) -> FloatArray:
-    cuts = row_cuts(len(rows), TILE_ROWS)
-    total = np.zeros(right.shape)
-    for b in range(a, len(cuts)):
-        values = kernel_tile(kernel, rows[cuts[a]], rows[cuts[b]], (a, b))
-        _add_tile(total, values, right, cuts, (a, b))
-    return total
+def _recomputed_pair(
+    pair: Pair,
+    first: tuple[FloatArray, FloatArray],
+    second: tuple[FloatArray, FloatArray],
+    kernel: Kernel,
+) -> RowSums:
+    (right_x, x), (right_y, y) = first, second
 
+    def values(tile: Tile, rows: slice, columns: slice) -> FloatArray:
+        return kernel_tile(kernel, x[rows], y[columns], tile)
 
-def _add_tile(
-    total: FloatArray, values: NDArray, right: NDArray, cuts: list[slice], tile: Tile
-) -> None:
-    """K_ab W_b for the rows of a, and K_abᵀ W_a for those of b."""
-    a, b = tile
-    for slab in tiles(len(values), _SLAB_ROWS):
-        # Widened a slab at a time: sums in float64 whatever the tiles are kept in.
-        wide = values[slab].astype(np.float64, copy=False)
-        rows = slice(cuts[a].start + slab.start, cuts[a].start + slab.stop)
-        total[rows] += wide @ right[cuts[b]]
-        if a != b:
-            total[cuts[b]] += wide.T @ right[rows]
-
-
-def precomputed(matrix: Any) -> DenseGram:
-    """A kernel matrix that the user has (numpy, dask or zarr).
-
-    Raises
-    ------
-    ValueError
-        If it is not square, not symmetric, not finite, or has a negative diagonal.
-    """
-    if isinstance(matrix, da.Array):
-        matrix = matrix.compute()
-    K = np.asarray(matrix, dtype=np.float64)
-    if K.ndim != 2 or K.shape[0] != K.shape[1]:
-        raise ValueError(f"A precomputed Gram matrix must be square, got shape {K.shape}.")
-    if not np.isfinite(K).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(K))[0])
-        raise ValueError(f"The Gram matrix contains NaN or infinity at ({row}, {column}).")
-    if (np.diag(K) < 0).any():
-        row = int(np.flatnonzero(np.diag(K) < 0)[0])
-        raise ValueError(f"The Gram matrix has a negative diagonal entry, {K[row, row]}, at {row}.")
-    apart = np.abs(K - K.T)
-    if apart.max(initial=0.0) > 1e-6 * np.abs(K).max(initial=0.0):
-        row, column = (int(i) for i in np.unravel_index(apart.argmax(), K.shape))
-        raise ValueError(
-            f"The Gram matrix is not symmetric: entries ({row}, {column}) and ({column}, {row}) "
-            f"differ by {apart[row, column]:.3g}."
-        )
-    return DenseGram(K)
+    return pair.product(values, right_x, right_y)
 
 
 def free_bytes(path: Path) -> int:

@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 import zarr
 
+import daskmm.precomputed
 from daskmm import gram, sweeps
 from daskmm.gram import build, checked_diagonal, repair, verify
 from daskmm.gram_store import GramStore, GramStoreError, tile_name
 from daskmm.numerics.kernels import KERNELS, Kernel
-from daskmm.sweeps import RecomputedGram, StoredGram, precomputed
+from daskmm.precomputed import BlockedGram, precomputed
+from daskmm.sweeps import RecomputedGram, StoredGram
 
 N, P, TILE = 130, 4, 32
 SIDE = 5  # tiles along a side: four of 32 rows and one of 2
@@ -588,6 +590,32 @@ def test_precomputed_from_numpy_dask_and_zarr(tmp_path, rows):
         np.testing.assert_allclose(source.product(memberships()), K @ memberships(), atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    "chunks", [(40, 40), (1000, 30), (30, -1), ((50, 0, 77), 127), ((1, 126), (126, 1))]
+)
+def test_precomputed_that_stays_in_its_blocks(monkeypatch, rows, chunks):
+    monkeypatch.setattr(daskmm.precomputed, "MEMORY_BYTES", 0)
+    rows = rows[:127]
+    K = RBF.block(rows, rows)
+    right = memberships()[:127]
+    source = precomputed(da.from_array(K, chunks=chunks))
+    assert isinstance(source, BlockedGram)
+    np.testing.assert_array_equal(source.diagonal, np.diag(K))
+    np.testing.assert_allclose(source.product(right), K @ right, rtol=1e-13, atol=1e-15)
+    chosen = np.array([5, 3, 99])
+    np.testing.assert_array_equal(source.columns(chosen), K[:, chosen])
+    np.testing.assert_array_equal(source.submatrix(chosen), K[np.ix_(chosen, chosen)])
+
+
+def test_precomputed_zarr_that_stays_in_its_blocks(monkeypatch, tmp_path, rows):
+    monkeypatch.setattr(daskmm.precomputed, "MEMORY_BYTES", 0)
+    K = RBF.block(rows, rows).astype("f4")
+    stored = zarr.create_array(tmp_path / "k.zarr", data=K, chunks=(32, 32))
+    source = precomputed(stored)
+    expected = K.astype("f8") @ memberships()
+    np.testing.assert_allclose(source.product(memberships()), expected, rtol=1e-13)
+
+
 def spoiled(kind):
     K = np.eye(6)
     if kind == "asymmetric":
@@ -603,7 +631,7 @@ def spoiled(kind):
     return K
 
 
-@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("kept", ["memory", "gathered", "blocks"])
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -615,7 +643,9 @@ def spoiled(kind):
         ("vector", r"must be square, got shape \(6,\)"),
     ],
 )
-def test_precomputed_that_is_no_gram_matrix(kind, message, lazy):
+def test_precomputed_that_is_no_gram_matrix(monkeypatch, kind, message, kept):
+    if kept == "blocks":
+        monkeypatch.setattr(daskmm.precomputed, "MEMORY_BYTES", 0)
     K = spoiled(kind)
     with pytest.raises(ValueError, match=message):
-        precomputed(da.from_array(K) if lazy else K)
+        precomputed(K if kept == "memory" else da.from_array(K, chunks=4))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import kmeans_plusplus
@@ -19,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.assignment import map_rows
-from daskmm.blocks import is_lazy
+from daskmm.blocks import as_dask_array, is_lazy
 from daskmm.cluster._annealing import Annealing
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._gram_keeping import GramKeeping
@@ -33,12 +34,9 @@ from daskmm.numerics.rows import Coordinates
 from daskmm.nystrom import factor_of, kernel_plus_plus
 from daskmm.passes import Position, checked_weights, one_blas_thread
 from daskmm.planning import Plan
+from daskmm.precomputed import precomputed
 from daskmm.survey import Survey, check_positive_weights, check_row_count, first_pass
-from daskmm.sweeps import (
-    FactoredGram,
-    GramSource,
-    precomputed,
-)
+from daskmm.sweeps import FactoredGram, GramSource
 
 FloatArray = NDArray[np.float64]
 
@@ -128,7 +126,8 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         if self._precomputed():
             self.n_passes_ = 1
             table = read_table(self, X, reset=True)
-            gram = precomputed(table)
+            # In the user's own blocks, which `table` joins to whole rows.
+            gram = precomputed(X if is_lazy(X) else table)
             self.gram_ = "precomputed"
             weights = _plain_weights(sample_weight, len(gram.diagonal))
             check_row_count(len(weights), self.n_clusters)
@@ -316,7 +315,7 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         """
         smallest = np.asarray(self._distances(X)).min(axis=1)
         if self._precomputed():
-            smallest = smallest + np.diag(np.asarray(X))
+            smallest = smallest + _diagonal_of(X)
         return -float(_plain_weights(sample_weight, len(smallest)) @ np.maximum(smallest, 0.0))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -341,6 +340,13 @@ def _critical_power(grams: Sequence[GramSource], weights: FloatArray, seed: int)
         eligible = np.sort(chosen)
     together = np.mean([gram.submatrix(eligible) for gram in grams], axis=0)
     return critical_power_of_gram(together, weights[eligible])
+
+
+def _diagonal_of(matrix: Any) -> FloatArray:
+    """Diagonal of a square table, which is not brought into memory for it."""
+    if is_lazy(matrix):
+        return np.asarray(da.diagonal(as_dask_array(matrix)).compute(), dtype=np.float64)
+    return np.diag(np.asarray(matrix, dtype=np.float64))
 
 
 def _plain_weights(sample_weight: Any, n_rows: int) -> FloatArray:
