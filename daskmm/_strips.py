@@ -120,6 +120,17 @@ class Mixture(Strips):
 
 
 @dataclass(frozen=True)
+class DiagonalMixture(Mixture):
+    """The same mixture with its centres at equal steps on the diagonal, the first at the origin."""
+
+    separation: float
+
+    def centers(self) -> FloatArray:
+        steps = self.separation * np.arange(self.n_clusters, dtype=np.float64)
+        return np.repeat(steps[:, None], self.n_informative, axis=1)
+
+
+@dataclass(frozen=True)
 class Rings(Strips):
     """Equal Gaussian blobs on circles."""
 
@@ -182,6 +193,31 @@ def as_dask_arrays(simulation: Strips, chunks: Chunks) -> tuple[da.Array, da.Arr
         meta=np.empty(0, dtype=np.int64),
     )
     return X, y
+
+
+def make_mixture(
+    n_samples: int,
+    n_clusters: int,
+    n_informative: int,
+    n_noise: int,
+    cluster_std: float,
+    random_state: RandomState,
+    chunks: Chunks,
+) -> tuple[da.Array, da.Array]:
+    """Rows and labels of a mixture as dask arrays.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a parameter is out of its range or of another type.
+    """
+    check_sizes(n_samples, n_clusters)
+    check_scalar(n_informative, "n_informative", Integral, min_val=1)
+    check_scalar(n_noise, "n_noise", Integral, min_val=0)
+    std = checked_real(cluster_std, "cluster_std", least=0.0)
+    sizes = int(n_samples), int(n_clusters), int(n_informative) + int(n_noise)
+    mixture = Mixture(*sizes, entropy_of(random_state), int(n_informative), std)
+    return as_dask_arrays(mixture, chunks)
 
 
 def _block_of_rows(simulation: Strips, block_info: dict) -> FloatArray:

@@ -10,7 +10,6 @@ from sklearn.utils import check_scalar
 
 from daskmm._strips import (
     Chunks,
-    Mixture,
     RandomState,
     Rings,
     VonMisesFisher,
@@ -18,7 +17,9 @@ from daskmm._strips import (
     check_sizes,
     checked_real,
     entropy_of,
+    make_mixture,
 )
+from daskmm._wbms_simulations import make_wbms_simulation1, make_wbms_simulation2, make_wbms_toy
 
 __all__ = [
     "make_ewp_simulation1",
@@ -26,6 +27,9 @@ __all__ = [
     "make_power_kmeans_blobs",
     "make_rings",
     "make_vmf",
+    "make_wbms_simulation1",
+    "make_wbms_simulation2",
+    "make_wbms_toy",
 ]
 
 
@@ -94,7 +98,7 @@ def make_ewp_simulation1(
     ----------
     Chakraborty, Paul, Das and Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020.
     """
-    return _make_mixture(
+    return make_mixture(
         n_samples, n_clusters, n_informative, n_noise, cluster_std, random_state, chunks
     )
 
@@ -153,7 +157,7 @@ def make_ewp_simulation2(
     ----------
     Chakraborty, Paul, Das and Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020.
     """
-    return _make_mixture(
+    return make_mixture(
         n_samples, n_clusters, n_informative, n_noise, cluster_std, random_state, chunks
     )
 
@@ -205,7 +209,7 @@ def make_power_kmeans_blobs(
     Xu and Lange, "Power k-Means Clustering", ICML 2019.
     """
     check_scalar(n_features, "n_features", Integral, min_val=1)
-    return _make_mixture(n_samples, n_clusters, n_features, 0, cluster_std, random_state, chunks)
+    return make_mixture(n_samples, n_clusters, n_features, 0, cluster_std, random_state, chunks)
 
 
 def make_rings(
@@ -314,22 +318,3 @@ def make_vmf(
         raise ValueError("concentration must be positive; got 0.")
     sizes = int(n_samples), int(n_clusters), int(n_features)
     return as_dask_arrays(VonMisesFisher(*sizes, entropy_of(random_state), kappa), chunks)
-
-
-def _make_mixture(
-    n_samples: int,
-    n_clusters: int,
-    n_informative: int,
-    n_noise: int,
-    cluster_std: float,
-    random_state: RandomState,
-    chunks: Chunks,
-) -> tuple[da.Array, da.Array]:
-    """Rows and labels of a mixture as dask arrays."""
-    check_sizes(n_samples, n_clusters)
-    check_scalar(n_informative, "n_informative", Integral, min_val=1)
-    check_scalar(n_noise, "n_noise", Integral, min_val=0)
-    std = checked_real(cluster_std, "cluster_std", least=0.0)
-    sizes = int(n_samples), int(n_clusters), int(n_informative) + int(n_noise)
-    mixture = Mixture(*sizes, entropy_of(random_state), int(n_informative), std)
-    return as_dask_arrays(mixture, chunks)

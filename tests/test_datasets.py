@@ -19,6 +19,9 @@ from daskmm.datasets import (
     make_power_kmeans_blobs,
     make_rings,
     make_vmf,
+    make_wbms_simulation1,
+    make_wbms_simulation2,
+    make_wbms_toy,
 )
 
 
@@ -27,8 +30,19 @@ def make_ring(n_samples=1000, n_clusters=10, **parameters):
     return make_rings(n_samples, radii=(1.0,), blobs_per_ring=n_clusters, **parameters)
 
 
-GAUSSIAN = [make_ewp_simulation1, make_ewp_simulation2, make_power_kmeans_blobs]
-MAKERS = [*GAUSSIAN, make_ring, make_vmf]
+def make_toy(n_samples=200, n_clusters=2, **parameters):
+    """The toy, whose clusters are always two, with their number where the others have it."""
+    return make_wbms_toy(n_samples, **parameters)
+
+
+GAUSSIAN = [
+    make_ewp_simulation1,
+    make_ewp_simulation2,
+    make_power_kmeans_blobs,
+    make_wbms_simulation1,
+    make_wbms_simulation2,
+]
+MAKERS = [*GAUSSIAN, make_ring, make_vmf, make_toy]
 
 
 def rows_and_labels(make, *args, **kwargs) -> tuple[np.ndarray, np.ndarray]:
@@ -43,6 +57,9 @@ def rows_and_labels(make, *args, **kwargs) -> tuple[np.ndarray, np.ndarray]:
         (make_power_kmeans_blobs, (2500, 2), 50),
         (make_rings, (1000, 2), 10),
         (make_vmf, (1000, 3), 10),
+        (make_wbms_simulation1, (500, 20), 10),
+        (make_wbms_simulation2, (500, 100), 10),
+        (make_wbms_toy, (200, 32), 2),
     ],
 )
 def test_defaults(make, shape, n_clusters):
@@ -336,3 +353,47 @@ def test_refused_numbers_of_features():
 def test_refused_types(parameters):
     with pytest.raises(TypeError, match=next(iter(parameters))):
         make_power_kmeans_blobs(**parameters)
+
+
+def test_toy_is_two_clusters_in_a_plane_before_noise():
+    X, y = rows_and_labels(make_wbms_toy, 20_000, 4, separation=3.0, random_state=0, chunks=1700)
+    means = np.stack([X[y == j].mean(axis=0) for j in range(2)])
+    np.testing.assert_allclose(means[0], 0, atol=0.05)
+    np.testing.assert_allclose(means[1], [3, 3, 0, 0, 0, 0], atol=0.05)
+    residuals = X - means[y]
+    np.testing.assert_allclose(residuals.std(axis=0), 1, rtol=0.03)
+    assert np.abs(np.corrcoef(residuals.T) - np.eye(6)).max() < 0.04
+
+
+def test_standardised_toy_is_the_published_one():
+    """Centres at ±2.5 / √(1 + 2.5²), as in the authors' example of 5 between them."""
+    X, y = rows_and_labels(make_wbms_toy, 20_000, random_state=0)
+    means = cluster_means(StandardScaler().fit_transform(X), y)[:, :2]
+    np.testing.assert_allclose(np.abs(means), 2.5 / np.sqrt(1 + 2.5**2), atol=0.02)
+
+
+def cluster_means(X, labels):
+    return np.stack([X[labels == label].mean(axis=0) for label in np.unique(labels)])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_samples": 1}, "the number of clusters must be at most n_samples=1; got 2"),
+        ({"n_noise": -1}, "n_noise"),
+        ({"separation": -1.0}, "separation"),
+        ({"separation": np.nan}, "separation must be finite"),
+        ({"chunks": (100, 50)}, "chunks must sum to n_samples=200.*150"),
+    ],
+)
+def test_refused_toys(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        make_wbms_toy(**parameters)
+
+
+@pytest.mark.parametrize("make", [make_wbms_simulation1, make_wbms_simulation2])
+def test_wbms_simulations_have_ten_informative_features(make):
+    X, y = rows_and_labels(make, 4000, random_state=0)
+    residuals = X - cluster_means(X, y)[y]
+    np.testing.assert_allclose(residuals[:, :10].std(axis=0), 0.015, rtol=0.06)
+    np.testing.assert_allclose(residuals[:, 10:].std(axis=0), 1, rtol=0.06)
