@@ -6,6 +6,7 @@ from daskmm.cluster import (
     KMeans,
     MultiKernelPowerKMeans,
     PowerKMeans,
+    WeightedBlurringMeanShift,
 )
 from daskmm.persistence import load
 
@@ -17,5 +18,6 @@ __all__ = [
     "KernelPowerKMeans",
     "MultiKernelPowerKMeans",
     "PowerKMeans",
+    "WeightedBlurringMeanShift",
     "load",
 ]

@@ -20,6 +20,7 @@ from daskmm import (
     KMeans,
     MultiKernelPowerKMeans,
     PowerKMeans,
+    WeightedBlurringMeanShift,
     gram_cli,
 )
 from daskmm.cluster._clusterer import MMClusterer
@@ -29,7 +30,7 @@ from daskmm.output import check_absent, write_labels
 from daskmm.plot import require_matplotlib
 from daskmm.progress import ProgressLine
 from daskmm.report import describe_fit, describe_plan, describe_prediction, describe_run
-from daskmm.runs import open_for, open_run, strict_json, write_run
+from daskmm.runs import n_clusters_of, open_for, open_run, strict_json, write_run
 
 _CLASSES: dict[str, type[MMClusterer]] = {
     "power": PowerKMeans,
@@ -37,6 +38,7 @@ _CLASSES: dict[str, type[MMClusterer]] = {
     "kmeans": KMeans,
     "kernel": KernelPowerKMeans,
     "multi-kernel": MultiKernelPowerKMeans,
+    "mean-shift": WeightedBlurringMeanShift,
 }
 # Seconds in which a scheduler has to answer.
 _SCHEDULER_TIMEOUT = 10
@@ -118,7 +120,13 @@ def _model(arguments: argparse.Namespace) -> MMClusterer:
     given = {name: value for name, value in vars(arguments).items() if name in everything}
     foreign = sorted(set(given) - set(known))
     if foreign:
-        raise UserError(f"--{foreign[0]} has no meaning for --model {arguments.model}.")
+        option = foreign[0].replace("_", "-")
+        raise UserError(f"--{option} has no meaning for --model {arguments.model}.")
+    if "n_clusters" in known and "n_clusters" not in given:
+        raise UserError(
+            "the following arguments are required: -k/--n-clusters, for every --model but "
+            f"mean-shift (see daskmm {arguments.command} --help)"
+        )
     # A fit that can be repeated, unless another seed is asked for.
     return model.set_params(**{"random_state": 0, **given})
 
@@ -143,7 +151,7 @@ def _predict(arguments: argparse.Namespace) -> None:
     found = {
         "labels": str(out),
         "n_rows": sum(sizes),
-        "cluster_sizes": [*sizes, *[0] * (run.model.n_clusters - len(sizes))],
+        "cluster_sizes": [*sizes, *[0] * (n_clusters_of(run.model) - len(sizes))],
     }
     _report(arguments, found, lambda: describe_prediction(found))
 

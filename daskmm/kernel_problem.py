@@ -63,6 +63,8 @@ class KernelProblem:
         s_crit of a sample.
     lam : float
         Entropy penalty of the kernel weights; does not matter for one kernel.
+    exact : bool
+        Whether these are the kernels themselves, not features of low rank.
     """
 
     def __init__(
@@ -71,11 +73,13 @@ class KernelProblem:
         sample_weight: FloatArray,
         critical_power: float,
         lam: float = 1.0,
+        exact: bool = True,
     ) -> None:
         self.grams = grams
         self.sample_weight = sample_weight
         self.weight = float(sample_weight.sum())
         self.lam = lam
+        self.exact = exact
         # The feature space has no small dimension to bound it; twice the first one is measured
         # to be enough.
         self.splitting_power = 2.0 * critical_power

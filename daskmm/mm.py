@@ -87,6 +87,8 @@ class Problem(Protocol[S]):
     splitting_power: float
     # Mean distance that is nothing but rounding.
     rounding: float
+    # Whether steps are taken over all rows, in the model's own distance.
+    exact: bool
 
     @property
     def n_passes(self) -> int:
@@ -123,6 +125,9 @@ class IterationRecord:
         Since the fit began.
     coincident_centers : int
         Centres of that state that lie on another one.
+    exact : bool
+        Whether the step was taken over all rows and in the model's own distance; False for the
+        annealing on a sample, or on low-rank features.
     """
 
     iteration: int
@@ -134,9 +139,11 @@ class IterationRecord:
     n_passes: int
     seconds: float
     coincident_centers: int
+    exact: bool
 
 
 Callback = Callable[[IterationRecord], object]
+Race = Callable[[Sequence[float]], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -159,6 +166,8 @@ class Schedule:
         Relative change that counts as none.
     critical_power : float
         s_crit; the objective stands still above it, which is no convergence.
+    calm : int
+        Iterations in a row without a change worth the name that end a stage.
     """
 
     s0: float
@@ -168,6 +177,7 @@ class Schedule:
     max_iter: int = 300
     tol: float = 1e-4
     critical_power: float = 0.5
+    calm: int = CALM_ITERATIONS
 
     def power(self, iteration: int) -> float:
         """The power of annealing iteration `iteration`, counted from 0."""
@@ -190,6 +200,8 @@ class Run(Generic[S]):
         Iterations in a row without a change worth the name.
     last : float
         The value whose change is watched, in the last iteration.
+    scored : Step or None
+        The hard step at the final state, where it has been taken.
     """
 
     state: S
@@ -198,6 +210,7 @@ class Run(Generic[S]):
     converged: bool = False
     calm: int = 0
     last: float = np.inf
+    scored: Step[S] | None = None
 
 
 @dataclass(frozen=True)
@@ -206,28 +219,30 @@ class Outcome(Generic[S]):
 
     Attributes
     ----------
-    run : Run
-    inertia : float
-        Σ_i min_j d_ij at the final state.
-    cluster_weights : ndarray of shape (n_clusters,)
-        Sample weight of the rows nearest to each centre.
-    coincident_centers : int
-        Final centres that lie on another one.
-    scored : State
-        What follows the final state by the hard step that scored it.
-    n_iter : int
-        Iterations over the data.
     runs : list of Run
         All starts, in order.
+    best : int
+        Index of the best one.
+    inertia : float
+        Σ_i min_j d_ij at its final state.
+    scored : Step
+        The hard step there.
     """
 
-    run: Run[S]
-    inertia: float
-    cluster_weights: FloatArray
-    coincident_centers: int
-    scored: S
-    n_iter: int
     runs: list[Run[S]]
+    best: int
+    inertia: float
+    scored: Step[S]
+
+    @property
+    def run(self) -> Run[S]:
+        """The best start."""
+        return self.runs[self.best]
+
+    @property
+    def n_iter(self) -> int:
+        """Iterations over the data."""
+        return max(len(run.history) for run in self.runs)
 
 
 def minimize(
@@ -236,6 +251,7 @@ def minimize(
     schedule: Schedule,
     callbacks: Sequence[Callback] = (),
     began: float | None = None,
+    race: Race | None = None,
 ) -> Outcome[S]:
     """Advance all starts together, one reading of the data per iteration; return the best.
 
@@ -249,17 +265,44 @@ def minimize(
         Each called once per iteration with the record of the leading start.
     began : float, optional
         ``time.perf_counter()`` at the beginning of the fit.
+    race : callable, optional
+        Given the costs of all starts after each iteration, the indices of those that are worth
+        another one. Of hard steps only: the others end where they are, their cost known.
 
     Returns
     -------
     Outcome
+    """
+    runs = iterate(problem, starts, schedule, callbacks, began, race)
+    return _score(problem, runs)
+
+
+def iterate(
+    problem: Problem[S],
+    starts: Sequence[Any],
+    schedule: Schedule,
+    callbacks: Sequence[Callback] = (),
+    began: float | None = None,
+    race: Race | None = None,
+) -> list[Run[S]]:
+    """What `minimize` does, without the choice among the starts.
+
+    Parameters
+    ----------
+    problem, starts, schedule, callbacks, began, race
+        As in `minimize`.
+
+    Returns
+    -------
+    list of Run
     """
     began = time.perf_counter() if began is None else began
     stage = "hard" if schedule.s0 == -np.inf else "anneal"
     runs = [Run(problem.start(start, schedule.s0), stage) for start in starts]
     n_iter = 0
     while n_iter < schedule.max_iter and (active := [r for r in runs if r.stage != "done"]):
-        steps = problem.steps([run.state for run in active])
+        states = [run.state for run in active]
+        steps = problem.steps(states)
         n_iter += 1
         seconds = time.perf_counter() - began
         for run, step in zip(active, steps, strict=True):
@@ -271,7 +314,18 @@ def minimize(
         logger.debug("%s", leader)
         for callback in callbacks:
             callback(leader)
-    return _score(problem, runs, n_iter)
+        if race is not None:
+            _end_losers(runs, list(zip(active, states, steps, strict=True)), race)
+    return runs
+
+
+def _end_losers(runs: list[Run[S]], taken: list[tuple[Run[S], S, Step[S]]], race: Race) -> None:
+    """End the starts that a race has lost, where they stood: that cost is known."""
+    worth = set(race([run.last for run in runs]))
+    losers = {id(run) for index, run in enumerate(runs) if index not in worth}
+    for run, before, step in taken:
+        if id(run) in losers and run.stage != "done":
+            run.stage, run.state, run.scored = "done", before, step
 
 
 def _record(run: Run[S], step: Step[S], problem: Problem[S], seconds: float) -> IterationRecord:
@@ -285,6 +339,7 @@ def _record(run: Run[S], step: Step[S], problem: Problem[S], seconds: float) -> 
         n_passes=problem.n_passes,
         seconds=seconds,
         coincident_centers=step.coincident_centers,
+        exact=problem.exact,
     )
 
 
@@ -298,9 +353,11 @@ def advance(run: Run[S], step: Step[S], schedule: Schedule, problem: Problem[S])
     run.calm = run.calm + 1 if change <= negligible else 0
     power = step.state.s
     if run.stage == "hard":
-        if run.calm >= CALM_ITERATIONS or not step.moved:
-            run.stage, run.converged = "done", True
-    elif run.calm >= CALM_ITERATIONS and _annealed(step, schedule, problem.splitting_power):
+        if run.calm >= schedule.calm or not step.moved:
+            # It ends where it stood: the cost of that state is known without another pass.
+            run.stage, run.converged, run.scored = "done", True, step
+            return
+    elif run.calm >= schedule.calm and _annealed(step, schedule, problem.splitting_power):
         run.calm = 0
         run.converged = not schedule.polish
         run.stage = "hard" if schedule.polish else "done"
@@ -331,23 +388,16 @@ def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool
     return step.state.s <= threshold and step.hardness >= HARDNESS
 
 
-def _score(problem: Problem[S], runs: list[Run[S]], n_iter: int) -> Outcome[S]:
-    """Hard cost of every start's final state, in one pass; the cheapest wins."""
-    steps = problem.steps([_at_power(run.state, -np.inf) for run in runs])
-    best = first_best(
-        [step.inertia + step.penalty for step in steps],
-        max(step.inertia + abs(step.penalty) for step in steps),
-    )
-    step = steps[best]
-    return Outcome(
-        runs[best],
-        step.inertia * problem.weight,
-        step.cluster_weights,
-        step.coincident_centers,
-        step.state,
-        n_iter,
-        runs,
-    )
+def _score(problem: Problem[S], runs: list[Run[S]]) -> Outcome[S]:
+    """Hard cost of the final states, in one pass where it is not known; the cheapest wins."""
+    if unscored := [run for run in runs if run.scored is None]:
+        steps = problem.steps([_at_power(run.state, -np.inf) for run in unscored])
+        for run, step in zip(unscored, steps, strict=True):
+            run.scored = step
+    scored = [run.scored for run in runs if run.scored is not None]
+    scale = max(step.inertia + abs(step.penalty) for step in scored)
+    best = first_best([step.inertia + step.penalty for step in scored], scale)
+    return Outcome(runs, best, scored[best].inertia * problem.weight, scored[best])
 
 
 def first_best(values: Sequence[float], scale: float) -> int:

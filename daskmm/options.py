@@ -6,9 +6,10 @@ import argparse
 from typing import Any, NoReturn
 
 import daskmm
+from daskmm.blurring import CONVENTIONS
 from daskmm.numerics.kernels import KERNELS
 
-MODELS = ("power", "entropy", "kmeans", "kernel", "multi-kernel")
+MODELS = ("power", "entropy", "kmeans", "kernel", "multi-kernel", "mean-shift")
 
 _INPUT = "zarr, .npy, .npz, .csv or .parquet; store.zarr::name for one array of a group"
 
@@ -68,7 +69,10 @@ which model?
   kernel    clusters that no straight line separates; exact up to some 100,000
             rows, with --n-landmarks for any number
   multi-kernel
-            the same, and weighs twelve kernels""",
+            the same, and weighs twelve kernels
+  mean-shift
+            finds the number of clusters, and weighs the features; the time grows
+            with the square of the number of rows""",
     ),
     "predict": (
         "assign rows to the clusters of a run",
@@ -216,7 +220,12 @@ def _add_command(
 def _add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("input", metavar="INPUT", help=_INPUT)
     command.add_argument(
-        "-k", "--n-clusters", type=int, required=True, metavar="K", help="number of clusters"
+        "-k",
+        "--n-clusters",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="K",
+        help="number of clusters; mean-shift finds it",
     )
     command.add_argument("--model", choices=MODELS, default="power", help="(default: %(default)s)")
     _add_columns(command)
@@ -228,15 +237,16 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         "--lam",
         type=_auto_or(float),
         metavar="X",
-        help="entropy, multi-kernel: penalty per sample; small ones select few features or "
-        "kernels (auto; .04)",
+        help="entropy, multi-kernel, mean-shift: penalty per sample; small ones select few "
+        "features or kernels (auto; .04; auto: .1)",
     )
     add("--kernel", choices=KERNELS, help="kernel: (rbf)")
     add(
         "--bandwidth",
         type=_auto_or(float),
         metavar="H",
-        help="kernel: of rbf, laplacian and angular (auto: root mean squared distance)",
+        help="kernel: of rbf, laplacian and angular (auto: root mean squared distance); "
+        "mean-shift: h in exp(-d²/h) (auto: chosen on a sample)",
     )
     add(
         "--gram",
@@ -264,13 +274,19 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="starts, which share every pass; the best one is kept (auto: 1)",
     )
+    add(
+        "--convention",
+        choices=CONVENTIONS,
+        help="mean-shift: when a row counts for itself (auto)",
+    )
     add("--max-iter", type=int, metavar="N", help="iterations at most (300)")
     add("--tol", type=float, metavar="X", help="relative change that counts as none (1e-4)")
     add("--seed", type=int, dest="random_state", metavar="N", help="of the random draws (0)")
     add(
         "--standardize",
         action=argparse.BooleanOptionalAction,
-        help="divide each feature by its standard deviation (yes for entropy, no otherwise)",
+        help="divide each feature by its standard deviation (yes for entropy and mean-shift, no "
+        "otherwise)",
     )
 
 

@@ -13,13 +13,18 @@ import zarr
 from sklearn.base import BaseEstimator
 from zarr.codecs import BytesCodec, Crc32cCodec
 
+from daskmm.blurring import BlurringRecord
 from daskmm.mm import IterationRecord
 from daskmm.numerics.kernels import Kernel
 
 FORMAT = "daskmm-model"
 VERSION = 1
 # Records that a model may hold.
-_RECORDS: dict[str, type] = {"IterationRecord": IterationRecord, "Kernel": Kernel}
+_RECORDS: dict[str, type] = {
+    "BlurringRecord": BlurringRecord,
+    "IterationRecord": IterationRecord,
+    "Kernel": Kernel,
+}
 
 
 def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:

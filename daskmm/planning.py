@@ -11,11 +11,12 @@ from dask.system import CPU_COUNT
 from daskmm.blocks import Layout
 from daskmm.gram import TILE_ROWS
 from daskmm.mm import Schedule
+from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES
 from daskmm.passes import SPLIT_EVERY
 from daskmm.seeding import ROUNDS
 from daskmm.stats import FARTHEST
-from daskmm.survey import sample_size
+from daskmm.survey import SampleSizes, sample_sizes
 
 # Interpreter with dask, scikit-learn and zarr imported, bytes (measured: 200 to 215 MB).
 INTERPRETER_BYTES = 220 << 20
@@ -25,8 +26,15 @@ SEEDING_PASSES = ROUNDS + 1
 # about this many iterations.
 _TYPICAL_LAST_POWER = -100.0
 _TYPICAL_HARD_STEPS = 12
+# Readings of the table after an annealing on a sample.
+_TYPICAL_READS = 5
 # Exact sweeps that follow an annealing on Nyström features.
 _TYPICAL_EXACT_SWEEPS = 4
+# Iterations of mean shift: those that learn the weights, and those until rows have come together.
+_TYPICAL_BLURRING = 30
+# Arrays as large as all positions that one iteration holds, besides two sums per thread: rows,
+# positions and their sums before and after, what tiles and merging need (measured: 12 to 16).
+_POSITION_COPIES = 20
 # Blocks' worth of memory per thread: chunks being decoded, the block they make, one that waits
 # for its visit, and, mostly, what the allocator has not given back (measured over long fits).
 _BLOCK_COPIES = 8
@@ -95,7 +103,14 @@ class Plan:
 
 
 def plan(
-    layout: Layout, n_clusters: int, n_starts: int, schedule: Schedule, seeding_passes: int
+    layout: Layout,
+    n_clusters: int,
+    n_starts: int,
+    schedule: Schedule,
+    seeding_passes: int,
+    *,
+    sampled: bool,
+    wanted: int | None = None,
 ) -> Plan:
     """Cost of a fit to a table.
 
@@ -107,6 +122,10 @@ def plan(
         The one to be expected.
     seeding_passes : int
         Passes that seeding makes of its own.
+    sampled : bool
+        Whether starts are annealed on a sample, and the table is read to polish only.
+    wanted : int, optional
+        Rows of the sample, where they are given.
 
     Returns
     -------
@@ -115,7 +134,11 @@ def plan(
     n_rows = layout.n_rows
     counting = 1 if n_rows is None else 0
     labelling = 0 if layout.lazy else 1
-    around = counting + 1 + seeding_passes + 1 + labelling
+    around = counting + 1 + seeding_passes + labelling
+    typical = _TYPICAL_READS if sampled else _typical_iterations(schedule)
+    sizes = None
+    if n_rows is not None:
+        sizes = sample_sizes(n_rows, layout.n_features, n_clusters, wanted, sampled)
     largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
     return Plan(
         n_rows=n_rows,
@@ -124,9 +147,10 @@ def plan(
         n_starts=n_starts,
         bytes_per_pass=None if n_rows is None else n_rows * layout.bytes_per_row,
         largest_block_bytes=largest,
-        passes=around + min(_typical_iterations(schedule), schedule.max_iter),
-        max_passes=around + schedule.max_iter,
-        peak_bytes_per_worker=_peak_bytes(layout, largest, n_clusters, n_starts),
+        passes=around + min(typical, schedule.max_iter),
+        # One more scores what has not come to rest.
+        max_passes=around + schedule.max_iter + 1,
+        peak_bytes_per_worker=_peak_bytes(layout, largest, n_clusters, n_starts, sizes),
         tasks_per_pass=_tasks(layout.n_blocks, layout.lazy),
     )
 
@@ -177,6 +201,45 @@ def gram_plan(
     )
 
 
+def blurring_plan(layout: Layout, max_iter: int, memory_bytes: int) -> Plan:
+    """Cost of a fit that sweeps over all pairs of rows.
+
+    Parameters
+    ----------
+    layout : Layout
+    max_iter : int
+    memory_bytes : int
+        Positions that take more are kept on disk.
+
+    Returns
+    -------
+    Plan
+        Its passes are sweeps over the data (two) and over all pairs; the first of these meet all
+        rows, later ones what has not come together yet.
+    """
+    n = layout.n_rows
+    counting = 1 if n is None else 0
+    largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
+    peak = None
+    if n is not None and largest is not None:
+        threads = min(CPU_COUNT, max(1, -(-n // TILE)))
+        positions = min(8 * n * layout.n_features, memory_bytes)
+        loaded = threads * largest * _BLOCK_COPIES if layout.lazy else n * layout.bytes_per_row
+        peak = INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)
+    return Plan(
+        n_rows=n,
+        n_features=layout.n_features,
+        n_blocks=layout.n_blocks,
+        n_starts=1,
+        bytes_per_pass=None if n is None else n * layout.bytes_per_row,
+        largest_block_bytes=largest,
+        passes=counting + 2 + min(_TYPICAL_BLURRING, max_iter),
+        max_passes=counting + 2 + max_iter,
+        peak_bytes_per_worker=peak,
+        tasks_per_pass=_tasks(layout.n_blocks, layout.lazy),
+    )
+
+
 def _typical_iterations(schedule: Schedule) -> int:
     if schedule.s0 == -math.inf or schedule.eta == 1.0:
         return _TYPICAL_HARD_STEPS
@@ -186,9 +249,15 @@ def _typical_iterations(schedule: Schedule) -> int:
     return math.ceil(steps) * schedule.anneal_every + _TYPICAL_HARD_STEPS * schedule.polish
 
 
-def _peak_bytes(layout: Layout, largest: int | None, n_clusters: int, n_starts: int) -> int | None:
-    """Interpreter, blocks and tiles of every thread, records being merged, and the sample."""
-    if largest is None or layout.n_rows is None:
+def _peak_bytes(
+    layout: Layout,
+    largest: int | None,
+    n_clusters: int,
+    n_starts: int,
+    sizes: SampleSizes | None,
+) -> int | None:
+    """Interpreter, blocks and tiles of every thread, records being merged, and the samples."""
+    if largest is None or layout.n_rows is None or sizes is None:
         return None
     threads = min(CPU_COUNT, layout.n_blocks)
     loaded = (
@@ -196,9 +265,9 @@ def _peak_bytes(layout: Layout, largest: int | None, n_clusters: int, n_starts: 
     )
     record = 8 * n_starts * layout.n_features * (n_clusters + FARTHEST + 1)
     waiting = min(layout.n_blocks, SPLIT_EVERY * SPLIT_EVERY) * record
-    sample = sample_size(layout.n_rows, layout.n_features, n_clusters)
-    # The sample is held as it was read, widened, and once more while seeding.
-    sampled = sample * layout.n_features * 8 * 3
+    # The sample is held as it was read, widened, and once more while seeding; the reserve as it
+    # was read, and once more while it is put together.
+    sampled = layout.n_features * (8 * 3 * sizes.sample + 2 * 8 * sizes.reserve)
     return INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sampled)
 
 

@@ -14,7 +14,9 @@ from daskmm.numerics.rows import Coordinates
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["annealing_trace", "feature_weights", "projection"]
+    from daskmm.selection import BandwidthPath
+
+__all__ = ["annealing_trace", "bandwidth_path", "feature_weights", "projection"]
 
 # Bars, and numbered clusters, beyond which a picture cannot be read.
 _MOST_BARS = 60
@@ -207,6 +209,70 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_title(
         f"{type(model).__name__}: {len(points):,} rows, {len(centers)} clusters", fontsize=11
+    )
+    return figure
+
+
+def bandwidth_path(path: BandwidthPath) -> Figure:
+    """Clusters, their worth and the features' weights over a grid of bandwidths.
+
+    Parameters
+    ----------
+    path : BandwidthPath
+        Of :func:`daskmm.selection.bandwidth_path`. The plateau around its choice is shaded.
+        Beyond 60 features only those are drawn that weigh most at the chosen bandwidth.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    figure = _new_figure(figsize=(7.2, 7.6))
+    axes = figure.subplots(3, sharex=True)
+    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4}
+    axes[0].plot(path.bandwidths, path.n_clusters, color=_BLUE, **marks)
+    axes[0].set_yscale("log")
+    axes[0].set_ylabel("clusters (log scale)")
+    axes[1].plot(path.bandwidths, path.gain, color=_BLUE, **marks)
+    axes[1].axhline(0.0, color=_GREY, linewidth=1)
+    # Partitions far too fine lose much; where the choice is made must remain readable.
+    top = max(float(path.gain.max()), 0.1)
+    axes[1].set_ylim(max(float(path.gain.min()), -top) - 0.1 * top, 1.1 * top)
+    axes[1].set_ylabel("gain (nats per row)", color=_BLUE)
+    beside = axes[1].twinx()
+    between = np.sqrt(path.bandwidths[:-1] * path.bandwidths[1:])
+    beside.plot(between, path.agreement, color=_RED, linewidth=1, linestyle="--")
+    beside.set_ylim(-0.05, 1.05)
+    beside.set_ylabel("agreement of neighbours", color=_RED)
+    beside.spines["top"].set_visible(False)
+    heaviest = np.argsort(-path.feature_weights[path.chosen], kind="stable")[:_MOST_BARS]
+    weights = path.feature_weights[:, np.sort(heaviest)]
+    axes[2].plot(path.bandwidths, weights, linewidth=1, alpha=0.8)
+    rest = path.feature_weights.shape[1] - len(heaviest)
+    axes[2].set_ylabel(
+        f"feature weights\n({rest:,} small ones not drawn)" if rest else "feature weights"
+    )
+    axes[2].set_xscale("log")
+    axes[2].set_xlabel("bandwidth (log scale)")
+    first, last = path.plateau
+    for axis in axes:
+        axis.axvspan(path.bandwidths[first], path.bandwidths[last], color=_GREY, alpha=0.25)
+        axis.axvline(path.bandwidth, color="black", linewidth=1, linestyle=":")
+        axis.grid(alpha=0.25)
+        axis.spines["top"].set_visible(False)
+    for axis in axes[[0, 2]]:
+        axis.spines["right"].set_visible(False)
+    for level in (axes[0].yaxis.set_major_formatter, axes[0].yaxis.set_minor_formatter):
+        level(_log_formatter())
+    found = int(path.n_clusters[path.chosen])
+    axes[0].set_title(
+        f"bandwidth {path.bandwidth:.3g}: {found} cluster{'s' * (found != 1)} "
+        f"of {path.n_rows:,} rows",
+        fontsize=11,
     )
     return figure
 

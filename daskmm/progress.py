@@ -9,8 +9,11 @@ import time
 from types import TracebackType
 from typing import Self, TextIO
 
+from daskmm.blurring import BlurringRecord
 from daskmm.mm import IterationRecord
 from daskmm.planning import readable_bytes
+
+Record = IterationRecord | BlurringRecord
 
 # Seconds between lines where a line cannot be refreshed in place, and between refreshes.
 _LINE_INTERVAL = 5.0
@@ -53,8 +56,8 @@ class ProgressLine:
         default = _REFRESH_INTERVAL if self.in_place else _LINE_INTERVAL
         self.interval = default if interval is None else interval
         self._shown_at = -math.inf
-        self._first: IterationRecord | None = None
-        self._last: IterationRecord | None = None
+        self._first: Record | None = None
+        self._last: Record | None = None
 
     def __enter__(self) -> Self:
         self._show(f"{self.name}: first look at the data")
@@ -72,7 +75,7 @@ class ProgressLine:
             self.stream.write("\n")
             self.stream.flush()
 
-    def __call__(self, record: IterationRecord) -> None:
+    def __call__(self, record: Record) -> None:
         """Report an iteration, unless the last report is too recent."""
         if self._first is None:
             self._first = record
@@ -80,15 +83,14 @@ class ProgressLine:
         if time.monotonic() - self._shown_at >= self.interval:
             self._show(self.describe(record))
 
-    def describe(self, record: IterationRecord) -> str:
-        """The line for a record: iteration, power, objective, passes, speed and time left.
+    def describe(self, record: Record) -> str:
+        """The line for a record: iteration, how far it has come, passes, speed and time left.
 
         Time left is an upper bound: all iterations that are allowed, at the pace so far.
         """
         parts = [
             f"{self.name}: iteration {record.iteration}/{self.max_iter}",
-            f"s {_power(record.s)}",
-            f"objective {record.objective:.6g}",
+            *_progress_of(record),
             f"{record.n_passes} passes",
         ]
         if self.bytes_per_pass is not None and record.seconds > 0:
@@ -98,7 +100,7 @@ class ProgressLine:
         parts.append(f"at most {readable_seconds(left)} left")
         return " · ".join(parts)
 
-    def _pace(self, record: IterationRecord) -> float:
+    def _pace(self, record: Record) -> float:
         """Seconds per iteration; the first one, which also surveyed the data, counts alone."""
         first = self._first
         if first is None or record.iteration <= first.iteration:
@@ -114,6 +116,13 @@ class ProgressLine:
         else:
             self.stream.write(f"{text}\n")
         self.stream.flush()
+
+
+def _progress_of(record: Record) -> list[str]:
+    """How far an iteration has come, in the terms of its algorithm."""
+    if isinstance(record, BlurringRecord):
+        return [record.stage, f"{record.n_representatives:,} distinct points"]
+    return [f"s {_power(record.s)}", f"objective {record.objective:.6g}"]
 
 
 def _power(s: float) -> str:

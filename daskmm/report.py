@@ -41,8 +41,7 @@ def describe_run(path: Path, summary: dict[str, Any]) -> str:
         f"made {summary['created']} by daskmm {summary['daskmm']}",
         f"parameters: {parameters}",
         _found(summary),
-        f"inertia: {summary['inertia']:.6g}; objective: {summary['objective']:.6g}",
-        _annealing(summary["history"]),
+        *_course(summary),
         f"peak memory of the process: {readable_bytes(summary['peak_memory_bytes'])}",
         *(f"warning: {note}" for note in summary["warnings"]),
     ]
@@ -72,7 +71,9 @@ def describe_plan(source: str, model: Any, plan: Plan) -> str:
     model : estimator
     plan : Plan
     """
-    title = f"{type(model).__name__} with {model.n_clusters} clusters of {source}"
+    known = getattr(model, "n_clusters", None)
+    clusters = "an unknown number of" if known is None else known
+    title = f"{type(model).__name__} with {clusters} clusters of {source}"
     return f"{title}\n{plan}"
 
 
@@ -103,6 +104,23 @@ def _listed(items: list[str], separator: str = ", ") -> str:
     shown = separator.join(items[:_MOST_ITEMS])
     more = len(items) - _MOST_ITEMS
     return f"{shown} … and {more:,} more" if more > 0 else shown or "none"
+
+
+def _course(summary: dict[str, Any]) -> list[str]:
+    """How the iterations went."""
+    history = summary["history"]
+    if "bandwidth" in summary:
+        learned = sum(record["stage"] == "learn" for record in history)
+        points = [f"{record['n_representatives']:,}" for record in history[learned:]]
+        return [
+            f"bandwidth: {summary['bandwidth']:.6g}; lam: {summary['lam']:.6g}",
+            f"{learned} iterations learned the weights; distinct points in those that followed: "
+            f"{_listed(points, ' · ')}",
+        ]
+    return [
+        f"inertia: {summary['inertia']:.6g}; objective: {summary['objective']:.6g}",
+        _annealing(history),
+    ]
 
 
 def _annealing(history: list[dict[str, Any]]) -> str:

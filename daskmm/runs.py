@@ -141,7 +141,9 @@ def _pick(labels: Any, rows: Any, local: NDArray[np.int64]) -> tuple[NDArray, ND
 
 def _draw(folder: Path, model: Any, rows: NDArray, labels: NDArray) -> list[str]:
     """Pictures of the model, and their names."""
-    figures = {"objective.png": plot.annealing_trace(model)}
+    figures = {}
+    if hasattr(model, "objective_history_"):
+        figures["objective.png"] = plot.annealing_trace(model)
     if hasattr(model, "feature_weights_"):
         figures["feature_weights.png"] = plot.feature_weights(model)
     figures["projection.png"] = plot.projection(model, rows, labels)
@@ -157,7 +159,8 @@ def summarize(
 
     Powers of −∞ are None, as they are in the history's Lloyd steps.
     """
-    sizes = np.zeros(model.n_clusters, dtype=np.int64)
+    n_clusters = n_clusters_of(model)
+    sizes = np.zeros(n_clusters, dtype=np.int64)
     sizes[: len(cluster_sizes)] = cluster_sizes
     names = plot.feature_names(model)
     last = model.history_[-1]
@@ -172,27 +175,33 @@ def summarize(
         "n_rows": int(sizes.sum()),
         "n_features": model.n_features_in_,
         "feature_names": names if hasattr(model, "feature_names_in_") else None,
-        "n_clusters": model.n_clusters,
+        "n_clusters": n_clusters,
         "cluster_sizes": sizes,
-        "inertia": model.inertia_,
-        "objective": last.objective,
         "n_iter": model.n_iter_,
         "n_passes": model.n_passes_,
-        "s": model.s_,
-        "coincident_centers": last.coincident_centers,
         "seconds": last.seconds,
         "peak_memory_bytes": peak_memory_bytes(),
         "warnings": notes,
     }
+    if hasattr(model, "inertia_"):
+        summary["inertia"] = model.inertia_
+        summary["objective"] = last.objective
+        summary["s"] = model.s_
+        summary["coincident_centers"] = last.coincident_centers
     if hasattr(model, "feature_weights_"):
         summary["lam"] = model.lam_
         summary["feature_weights"] = model.feature_weights_
         summary["features_found"] = [names[index] for index in features_found(model)]
-    for name in ("gram", "kernel_weights"):
+    for name in ("bandwidth", "gram", "kernel_weights"):
         if hasattr(model, f"{name}_"):
             summary[name] = getattr(model, f"{name}_")
     summary["history"] = [asdict(record) for record in model.history_]
     return _plain(summary)
+
+
+def n_clusters_of(model: Any) -> int:
+    """Number of clusters of a fitted model, given or found."""
+    return int(model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_clusters)
 
 
 def features_found(model: Any) -> NDArray[np.int64]:

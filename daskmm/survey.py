@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,14 @@ from daskmm.stats import Moments, Sample
 
 FloatArray = NDArray[np.float64]
 
-# Rows drawn for seeding and for the critical power: this many, or this many per cluster,
-# within a byte budget that wide tables must not exceed.
+# Rows drawn for seeding, annealing and the critical power: this many, or this many per cluster,
+# within a byte budget (as float64) that wide tables must not exceed.
 SAMPLE_ROWS = 10_000
 SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
+# A table of more than twice these bytes (as float64) lends as many to a reserve, on which hard
+# steps are taken before it is read again.
+RESERVE_BYTES = 16 << 20
 _LEAST_ROWS_PER_CLUSTER = 10
 
 
@@ -41,6 +44,9 @@ class Survey:
         left out.
     critical_power : float
         s_crit of the sample.
+    reserve : Sample or None
+        A larger sample, of which `sample` is a part, in the input's units and dtype; None where
+        it would be no small part of the rows.
     """
 
     n_rows: int
@@ -49,6 +55,7 @@ class Survey:
     variance: FloatArray
     sample: Sample
     critical_power: float
+    reserve: Sample | None = None
 
     @property
     def varying(self) -> NDArray[np.bool_]:
@@ -72,7 +79,15 @@ class _Finding:
         return type(self)(self.moments + other.moments, self.sample + other.sample)
 
 
-def first_pass(passes: Passes, n_clusters: int, standardize: bool, seed: int) -> Survey:
+def first_pass(
+    passes: Passes,
+    n_clusters: int,
+    standardize: bool,
+    seed: int,
+    *,
+    wanted: int | None = None,
+    with_reserve: bool = False,
+) -> Survey:
     """Visit every block once: finiteness, moments and a sample for seeding.
 
     Row counts that are unknown are counted first, because the sample is drawn by global row
@@ -85,6 +100,10 @@ def first_pass(passes: Passes, n_clusters: int, standardize: bool, seed: int) ->
     standardize : bool
         Whether the model's coordinates divide by the population standard deviation.
     seed : int
+    wanted : int, optional
+        Rows of the sample; `sample_size` says how many by default.
+    with_reserve : bool
+        Whether to draw a larger sample too, where the table is large.
 
     Returns
     -------
@@ -101,7 +120,9 @@ def first_pass(passes: Passes, n_clusters: int, standardize: bool, seed: int) ->
     n_rows = layout.n_rows
     assert n_rows is not None
     check_row_count(n_rows, n_clusters)
-    chosen = _sample_indices(n_rows, layout.n_features, n_clusters, seed)
+    rng = np.random.default_rng(seed)
+    size, reserved = sample_sizes(n_rows, layout.n_features, n_clusters, wanted, with_reserve)
+    chosen = _sample_indices(n_rows, reserved or size, rng)
     finding: _Finding = passes.reduce(_first_look, chosen)
     moments = finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
@@ -109,15 +130,15 @@ def first_pass(passes: Passes, n_clusters: int, standardize: bool, seed: int) ->
     scale = np.sqrt(variance) if standardize else np.ones_like(variance)
     scale[scale == 0] = 1.0
     coordinates = Coordinates(mean, scale)
-    weighted = finding.sample.weights > 0
-    sample = Sample(
-        coordinates.to_model(finding.sample.rows[weighted]), finding.sample.weights[weighted]
-    )
+    drawn = finding.sample
+    part = _sample_indices(len(drawn.rows), size, rng) if reserved else np.arange(size)
+    sample = _weighted(Sample(drawn.rows[part], drawn.weights[part]))
     if len(sample.rows) < n_clusters:
         raise ValueError(
-            f"sample_weight is zero for so many rows that a uniform sample of {len(chosen)} has "
+            f"sample_weight is zero for so many rows that a uniform sample of {size} has "
             f"{len(sample.rows)} left, fewer than n_clusters={n_clusters}. Drop those rows first."
         )
+    sample = Sample(coordinates.to_model(sample.rows), sample.weights)
     return Survey(
         n_rows,
         moments.weight,
@@ -125,7 +146,14 @@ def first_pass(passes: Passes, n_clusters: int, standardize: bool, seed: int) ->
         variance / scale**2,
         sample,
         critical_power(sample.rows, sample.weights),
+        _weighted(drawn) if reserved else None,
     )
+
+
+def _weighted(sample: Sample) -> Sample:
+    """Rows of a sample that have a weight."""
+    weighted = sample.weights > 0
+    return sample if weighted.all() else Sample(sample.rows[weighted], sample.weights[weighted])
 
 
 def check_row_count(n_rows: int, n_clusters: int) -> None:
@@ -163,11 +191,25 @@ def sample_size(n_rows: int, n_features: int, n_clusters: int) -> int:
     return min(n_rows, wanted, affordable)
 
 
-def _sample_indices(n_rows: int, n_features: int, n_clusters: int, seed: int) -> NDArray[np.int64]:
-    size = sample_size(n_rows, n_features, n_clusters)
+class SampleSizes(NamedTuple):
+    """Rows that the first pass draws: to anneal on, and (0 where there is none) in reserve."""
+
+    sample: int
+    reserve: int
+
+
+def sample_sizes(
+    n_rows: int, n_features: int, n_clusters: int, wanted: int | None, with_reserve: bool
+) -> SampleSizes:
+    """What `first_pass` draws; its parameters."""
+    size = min(n_rows, wanted or sample_size(n_rows, n_features, n_clusters))
+    reserve = max(RESERVE_BYTES // (8 * n_features), 2 * size)
+    return SampleSizes(size, reserve if with_reserve and n_rows > 2 * reserve else 0)
+
+
+def _sample_indices(n_rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
     if size == n_rows:
         return np.arange(n_rows)
-    rng = np.random.default_rng(seed)
     return np.sort(rng.choice(n_rows, size, replace=False, shuffle=False))
 
 

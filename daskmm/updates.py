@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ ROUNDING = 1e-26
 class Update(Protocol):
     """What differs between the centre-based algorithms."""
 
+    # Whether hard steps alone, from the same start, may win over an annealing by their cost.
+    hedged: ClassVar[bool]
+
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """State at given centres and power."""
 
@@ -43,6 +46,8 @@ class PowerUpdate:
 
     Lloyd's algorithm is the same with hard φ.
     """
+
+    hedged: ClassVar[bool] = True
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """State at given centres."""
@@ -73,6 +78,9 @@ class EntropyUpdate:
 
     lam: float
     varying: NDArray[np.bool_]
+
+    # The weights are learned while it anneals; those of hard steps can be cheap and wrong.
+    hedged: ClassVar[bool] = False
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """State at given centres, with equal weights."""
@@ -152,6 +160,8 @@ class CentersProblem:
     update : Update
     spread : float
         Mean squared distance of the rows from their mean.
+    exact : bool
+        Whether these are all rows, not a sample.
     """
 
     def __init__(
@@ -161,12 +171,14 @@ class CentersProblem:
         weight: float,
         update: Update,
         spread: float,
+        exact: bool = True,
     ) -> None:
         self.passes = passes
         self.coordinates = coordinates
         self.weight = weight
         self.update = update
         self.rounding = ROUNDING * spread
+        self.exact = exact
         self.splitting_power = 0.0
 
     @property
@@ -174,8 +186,10 @@ class CentersProblem:
         """Sweeps over the data so far."""
         return self.passes.n_passes
 
-    def start(self, start: FloatArray, s: float) -> CenterState:
-        """State at given centres (in the model's coordinates) and power."""
+    def start(self, start: FloatArray | CenterState, s: float) -> CenterState:
+        """State at given centres (in the model's coordinates), or where another problem ended."""
+        if isinstance(start, CenterState):
+            return replace(start, s=s)
         # The lowest critical power that rows of p features can have.
         self.splitting_power = 1.0 - start.shape[1] / 2.0
         return self.update.start(start, s)

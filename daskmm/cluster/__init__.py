@@ -3,6 +3,7 @@
 from daskmm.cluster.entropy import EntropyPowerKMeans
 from daskmm.cluster.kernel import KernelPowerKMeans
 from daskmm.cluster.kmeans import KMeans
+from daskmm.cluster.mean_shift import WeightedBlurringMeanShift
 from daskmm.cluster.multi_kernel import MultiKernelPowerKMeans
 from daskmm.cluster.power import PowerKMeans
 
@@ -12,4 +13,5 @@ __all__ = [
     "KernelPowerKMeans",
     "MultiKernelPowerKMeans",
     "PowerKMeans",
+    "WeightedBlurringMeanShift",
 ]

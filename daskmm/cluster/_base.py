@@ -18,23 +18,25 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.assignment import cost, distances_of, labels_of, map_rows, training_labels
-from daskmm.blocks import float_dtype
+from daskmm.blocks import Layout, float_dtype
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
+from daskmm.cluster._sampling import Sampling
 from daskmm.mm import Callback, Outcome, Schedule, minimize
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
+from daskmm.sampling import Rehearsal
 from daskmm.seeding import starting_centers
 from daskmm.stats import CenterState
-from daskmm.survey import Survey, first_pass
+from daskmm.survey import Survey
 from daskmm.updates import CentersProblem, PowerUpdate, Update
 
-# Starts advanced together where the data are in memory; one where each iteration reads a disk.
+# Starts where annealing happens in memory; one where each iteration reads a disk.
 STARTS_IN_MEMORY = 8
 
 
-class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
+class CenterClusterer(Sampling, ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
     """Base of the estimators whose clusters are centres.
 
     A subclass says what its schedule is and, where it is not power k-means', its update.
@@ -42,6 +44,7 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MMClusterer._parameter_constraints,
+        **Sampling._sampling_constraints,
         "init": [StrOptions({"k-means++", "k-means||", "random"}), "array-like"],
         "empty_cluster": [StrOptions({"farthest"})],
     }
@@ -110,34 +113,31 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
     ) -> tuple[Survey, Outcome[CenterState]]:
         """First pass, seeding and the MM iterations."""
         rng = check_random_state(self.random_state)
-        n_starts = self._n_starts(passes.blocks.layout.lazy)
-        seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + n_starts)
-        survey = first_pass(passes, self.n_clusters, bool(self.standardize), int(seed))
+        passes.count_rows()
+        layout = passes.blocks.layout
+        seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + self._n_starts(layout))
+        survey = self._survey(passes, int(seed))
         if isinstance(init, str):
             starts = starting_centers(init, passes, survey, self.n_clusters, np.asarray(seeds))
         else:
             starts = [survey.coordinates.to_model(init)]
-        problem = CentersProblem(
-            passes,
-            survey.coordinates,
-            survey.weight,
-            self._update(survey),
-            float(survey.variance.sum()),
-        )
-        outcome = minimize(
-            problem,
-            starts,
-            self._schedule(survey),
-            callbacks,
-            began,
-        )
+        update, schedule = self._update(survey), self._schedule(survey)
+        spread = float(survey.variance.sum())
+        problem = CentersProblem(passes, survey.coordinates, survey.weight, update, spread)
+        if self._samples(layout):
+            sample, reserve = survey.sample, survey.reserve
+            rehearsal = Rehearsal(sample, reserve, survey.coordinates, update, spread, schedule)
+            outcome, before = rehearsal.minimize(problem, starts, callbacks, began)
+        else:
+            outcome, before = minimize(problem, starts, schedule, callbacks, began), []
+        self._store_history(outcome, before)
         return survey, outcome
 
-    def _n_starts(self, lazy: bool) -> int:
+    def _n_starts(self, layout: Layout) -> int:
         if not isinstance(self.init, str):
             return 1
         if self.n_init == "auto":
-            return 1 if lazy else STARTS_IN_MEMORY
+            return 1 if layout.lazy and not self._samples(layout) else STARTS_IN_MEMORY
         return int(self.n_init)
 
     def _checked_init(self) -> str | NDArray[np.float64]:
@@ -163,7 +163,6 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         self.mean_ = survey.coordinates.mean
         self.scale_ = survey.coordinates.scale
         self.cluster_centers_ = survey.coordinates.to_input(state.centers)
-        self._store_history(outcome)
         self._n_features_out = len(self.cluster_centers_)
 
     def _fitted_state(self) -> tuple[Coordinates, CenterState]:
@@ -239,9 +238,11 @@ class CenterClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClust
         return planning.plan(
             layout,
             self.n_clusters,
-            self._n_starts(layout.lazy),
+            self._n_starts(layout),
             self._expected_schedule(layout.n_features),
-            seeding_passes=planning.SEEDING_PASSES if _is(self.init, "k-means||") else 0,
+            planning.SEEDING_PASSES if _is(self.init, "k-means||") else 0,
+            sampled=self._samples(layout),
+            wanted=self._sample_rows(),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -78,27 +79,38 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
         return [lambda record: logger.info("%s", record), *callbacks]
 
-    def _store_history(self, outcome: Outcome[Any]) -> None:
-        """Attributes that every outcome gives."""
+    def _store_history(
+        self, outcome: Outcome[Any], before: Sequence[Sequence[IterationRecord]] = ()
+    ) -> None:
+        """Attributes that every outcome gives.
+
+        Parameters
+        ----------
+        outcome : Outcome
+        before : sequence of list of IterationRecord
+            What each start had gone through elsewhere, on a sample or on low-rank features.
+        """
         self.inertia_ = outcome.inertia
-        self.history_ = outcome.run.history
-        self.objective_history_ = np.array([record.objective for record in self.history_])
+        history = outcome.run.history
+        self.history_ = [*before[outcome.best], *history] if before else history
+        self.objective_history_ = np.array([record.objective for record in history])
         self.n_iter_ = outcome.n_iter
         self.s_ = outcome.run.state.s
 
     def _warn(self, outcome: Outcome[Any]) -> None:
         """Say what the user should know of the end of a fit."""
-        occupied = int(np.count_nonzero(outcome.cluster_weights))
+        occupied = int(np.count_nonzero(outcome.scored.cluster_weights))
         if occupied < self.n_clusters:
             _warn_convergence(
                 f"Number of distinct clusters ({occupied}) found smaller than n_clusters "
                 f"({self.n_clusters}): the data may have too few distinct rows."
             )
-        if outcome.coincident_centers:
+        coincident = outcome.scored.coincident_centers
+        if coincident:
             _warn_convergence(
-                f"{outcome.coincident_centers} of {self.n_clusters} centres coincide with another "
-                "one. Annealing that begins too hot ends so: try s0='auto' or a lower s0, more "
-                "max_iter, or polish=True."
+                f"{coincident} of {self.n_clusters} centres coincide with another one. Annealing "
+                "that begins too hot ends so: try s0='auto' or a lower s0, more max_iter, or "
+                "polish=True."
             )
         if not outcome.run.converged and self.tol > 0:
             _warn_convergence(

@@ -27,7 +27,7 @@ from daskmm.cluster._gram_keeping import GramKeeping
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
 from daskmm.kernel_assignment import distances_to_means
 from daskmm.kernel_problem import KernelProblem, KernelState
-from daskmm.mm import Outcome, Schedule, minimize
+from daskmm.mm import IterationRecord, Outcome, Schedule, iterate, minimize
 from daskmm.numerics.feature_space import critical_power_of_gram, one_hot
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
@@ -110,10 +110,8 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         with one_blas_thread(), tempfile.TemporaryDirectory() as scratch:
             grams, weights = self._open(X, sample_weight, rng, Path(scratch))
             passes_before = self.n_passes_
-            outcome = self._minimize(grams, weights, rng, callbacks, began)
-        history = self.history_
-        self._store_history(outcome)
-        self.history_ = history
+            outcome, before = self._minimize(grams, weights, rng, callbacks, began)
+        self._store_history(outcome, before)
         self._store_means(outcome)
         self.n_passes_ = passes_before + max(gram.n_sweeps for gram in grams)
         self._warn(outcome)
@@ -156,8 +154,15 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         rng: np.random.RandomState,
         callbacks: list[Any],
         began: float,
-    ) -> Outcome[KernelState]:
-        """Anneal cheaply and polish exactly, or anneal exactly from one start."""
+    ) -> tuple[Outcome[KernelState], list[list[IterationRecord]]]:
+        """Anneal cheaply and polish exactly, or anneal exactly from one start.
+
+        Returns
+        -------
+        outcome : Outcome
+        before : list of list of IterationRecord
+            The cheap annealing of each start that was polished.
+        """
         seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + self._n_starts())
         schedule = self._schedule_past(_critical_power(grams, weights, int(seed)))
         critical = schedule.critical_power
@@ -165,18 +170,13 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         factors = self._factors(grams, weights, int(seed))
         starts = self._starts(factors, weights, seeds)
         if len(starts) == 1 or not self.polish:
-            outcome = minimize(exact, starts, schedule, callbacks, began)
-            self.history_ = outcome.run.history
-            return outcome
-        cheap = KernelProblem(
-            [FactoredGram(factor) for factor in factors], weights, critical, self._penalty()
-        )
-        annealed = minimize(cheap, starts, schedule, (), began)
+            return minimize(exact, starts, schedule, callbacks, began), []
+        low_rank = [FactoredGram(factor) for factor in factors]
+        cheap = KernelProblem(low_rank, weights, critical, self._penalty(), exact=False)
+        annealed = iterate(cheap, starts, schedule, (), began)
         hard = Schedule(-np.inf, max_iter=self.max_iter, tol=self.tol)
-        outcome = minimize(exact, [run.state for run in annealed.runs], hard, callbacks, began)
-        winner = next(i for i, run in enumerate(outcome.runs) if run is outcome.run)
-        self.history_ = [*annealed.runs[winner].history, *outcome.run.history]
-        return outcome
+        outcome = minimize(exact, [run.state for run in annealed], hard, callbacks, began)
+        return outcome, [run.history for run in annealed]
 
     def _n_starts(self) -> int:
         if not isinstance(self.init, str):
@@ -254,7 +254,7 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         )
 
     def _store_means(self, outcome: Outcome[KernelState]) -> None:
-        scored = outcome.scored
+        scored = outcome.scored.state
         assert scored.labels is not None
         assert scored.norms is not None
         self.labels_ = scored.labels

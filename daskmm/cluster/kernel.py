@@ -20,6 +20,7 @@ from daskmm.assignment import map_rows, squared_distances_of, training_labels
 from daskmm.cluster._annealing import HARMONIC
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
 from daskmm.cluster._kernel_base import LANDMARKS_PER_CLUSTER, KernelClusterer
+from daskmm.cluster._sampling import Sampling
 from daskmm.mm import IterationRecord, Outcome, minimize
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.kernels import KERNELS, Kernel
@@ -27,12 +28,13 @@ from daskmm.numerics.rows import Coordinates
 from daskmm.nystrom import NystromCoordinates, nystrom_coordinates
 from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
-from daskmm.stats import CenterState
-from daskmm.survey import Survey, first_pass
+from daskmm.sampling import Rehearsal
+from daskmm.stats import CenterState, Sample
+from daskmm.survey import Survey
 from daskmm.updates import CentersProblem, PowerUpdate
 
 
-class KernelPowerKMeans(KernelClusterer):
+class KernelPowerKMeans(Sampling, KernelClusterer):
     """Kernel power k-means: power k-means in the feature space of a kernel.
 
     By default four starts are annealed on Nyström features (about ten per cluster) and finished
@@ -63,6 +65,9 @@ callable
         With a number, all is done on that many Nyström features (landmarks by k-means++ on a
         sample), out of core and without any n × n matrix: the road to millions of rows. "auto"
         is 10·n_clusters. None is exact.
+    sample_size : int, "auto" or None
+        Rows to anneal on with `n_landmarks`, as in `PowerKMeans`. Without it every row is
+        annealed, on Nyström features of its own.
     init : {"k-means++", "random"} or array of int of shape (n_samples,)
         Greedy k-means++ in feature space, single rows, or labels to begin with.
     n_init : int or "auto"
@@ -97,6 +102,7 @@ callable
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelClusterer._parameter_constraints,
+        **Sampling._sampling_constraints,
         "n_landmarks": [
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
@@ -123,6 +129,7 @@ callable
         coef0: float = 1.0,
         gram: str | Path = "auto",
         n_landmarks: int | str | None = None,
+        sample_size: int | str | None = "auto",
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
         s0: float | str = "auto",
@@ -143,6 +150,7 @@ callable
         self.coef0 = coef0
         self.gram = gram
         self.n_landmarks = n_landmarks
+        self.sample_size = sample_size
         self.init = init
         self.n_init = n_init
         self.s0 = s0
@@ -190,7 +198,6 @@ callable
         passes = weighted_passes(table, weights)
         with one_blas_thread():
             outcome = self._minimize_on_landmarks(passes, callbacks, began)
-        self._store_history(outcome)
         self.labels_ = training_labels(table, passes, *self._landmark_state())
         self.n_passes_ = passes.n_passes
         self._warn(outcome)
@@ -201,29 +208,44 @@ callable
     ) -> Outcome[CenterState]:
         """Power k-means among Nyström features, which each pass makes anew from the rows."""
         rng = check_random_state(self.random_state)
+        passes.count_rows()
+        layout = passes.blocks.layout
         seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + self._n_starts())
-        survey = first_pass(passes, self.n_clusters, bool(self.standardize), int(seed))
+        survey = self._survey(passes, int(seed))
+        self.kernels_ = self._kernels(survey)
+        self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
+        coordinates = self._landmark_coordinates(survey, int(seed))
+        weights = survey.sample.weights
+        features = coordinates.features(survey.sample.rows)
+        spread = float(np.average(np.square(features).sum(axis=1), weights=weights))
+        schedule = self._schedule_past(critical_power(features, weights))
+        problem = CentersProblem(passes, coordinates, survey.weight, PowerUpdate(), spread)
+        starts = [start.T @ features for start in self._starts([features], weights, seeds)]
+        if self._samples(layout):
+            sample = Sample(features, weights)
+            rehearsal = Rehearsal(
+                sample, survey.reserve, coordinates, PowerUpdate(), spread, schedule
+            )
+            outcome, before = rehearsal.minimize(problem, starts, callbacks, began)
+        else:
+            outcome, before = minimize(problem, starts, schedule, callbacks, began), []
+        self._store_history(outcome, before)
+        self.landmark_centers_ = outcome.run.state.centers
+        return outcome
+
+    def _landmark_coordinates(self, survey: Survey, seed: int) -> NystromCoordinates:
+        """Features from landmarks among the rows of the sample."""
         rows, weights = survey.sample.rows, survey.sample.weights
         wanted = self.n_landmarks
         if wanted is None or isinstance(wanted, str):
             wanted = min(LANDMARKS_PER_CLUSTER * self.n_clusters, len(rows))
-        self.kernels_ = self._kernels(survey)
-        self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
         coordinates = nystrom_coordinates(
-            rows, weights, survey.coordinates, self.kernels_[0], wanted, int(seed)
+            rows, weights, survey.coordinates, self.kernels_[0], wanted, seed
         )
-        features = coordinates.features(rows)
-        spread = np.average(np.square(features).sum(axis=1), weights=weights)
-        problem = CentersProblem(passes, coordinates, survey.weight, PowerUpdate(), float(spread))
-        starts = self._starts([features], weights, seeds)
-        schedule = self._schedule_past(critical_power(features, weights))
-        outcome = minimize(problem, [s.T @ features for s in starts], schedule, callbacks, began)
         self.landmarks_ = coordinates.landmarks
         self.whitening_ = coordinates.whitening
         self.landmark_mean_ = coordinates.mean
-        self.landmark_centers_ = outcome.run.state.centers
-        self.history_ = outcome.run.history
-        return outcome
+        return coordinates
 
     def plan(self, X: Any) -> Plan:
         """What a fit to `X` will cost. Reads no data.
@@ -242,7 +264,15 @@ callable
         layout = self._planned_layout(X)
         # Kernels give rows a direction: their critical power is near k-harmonic means'.
         schedule = self._schedule_past(HARMONIC)
-        return planning.plan(layout, self.n_clusters, self._n_starts(), schedule, seeding_passes=0)
+        return planning.plan(
+            layout,
+            self.n_clusters,
+            self._n_starts(),
+            schedule,
+            seeding_passes=0,
+            sampled=self._samples(layout),
+            wanted=self._sample_rows(),
+        )
 
     def _landmark_state(self) -> tuple[NystromCoordinates, CenterState]:
         """What assignment among the features needs."""

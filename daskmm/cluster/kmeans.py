@@ -23,8 +23,13 @@ class KMeans(CenterClusterer):
         Greedy k-means++ on a sample drawn in the first pass; scalable k-means++ by six passes of
         its own; rows of that sample; or centres in the input's units.
     n_init : int or "auto"
-        Starts, advanced together by the same reading of the data; "auto" is 8 for data in
-        memory and 1 for data that are streamed. An `init` array is one start.
+        Starts; "auto" is 8, but 1 where every iteration reads streamed data. An `init` array is
+        one start.
+    sample_size : int, "auto" or None
+        Rows to anneal the starts on, in memory and side by side. The best of them take hard
+        steps on a larger sample and then, together, over all rows, until the cost has come to
+        rest: a handful of readings. "auto" is 10,000 rows or 50 per cluster, in tables of more
+        than twice as many; smaller ones are annealed whole. None anneals over all rows.
     max_iter : int, default=300
         Iterations over the data.
     tol : float, default=1e-4
@@ -38,7 +43,7 @@ class KMeans(CenterClusterer):
     verbose : int, default=0
         Log each iteration (logger "daskmm", level INFO).
     callbacks : list of callable, optional
-        Called once per iteration with a read-only `daskmm.mm.IterationRecord`.
+        Called once per iteration over all rows with a read-only `daskmm.mm.IterationRecord`.
 
     Attributes
     ----------
@@ -51,6 +56,7 @@ class KMeans(CenterClusterer):
     objective_history_ : ndarray of shape (iterations,)
         Objective per unit of sample weight at the state with which each iteration began.
     history_ : list of IterationRecord
+        One per iteration, those on samples (``exact=False``) included.
     n_iter_ : int
         Iterations over the data.
     n_passes_ : int
@@ -82,6 +88,7 @@ class KMeans(CenterClusterer):
         *,
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
+        sample_size: int | str | None = "auto",
         max_iter: int = 300,
         tol: float = 1e-4,
         random_state: Any = None,
@@ -93,6 +100,7 @@ class KMeans(CenterClusterer):
         self.n_clusters = n_clusters
         self.init = init
         self.n_init = n_init
+        self.sample_size = sample_size
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state

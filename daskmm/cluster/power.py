@@ -44,8 +44,14 @@ class PowerKMeans(AnnealedClusterer):
         Greedy k-means++ on a sample drawn in the first pass; scalable k-means++ by six passes of
         its own; rows of that sample; or centres in the input's units.
     n_init : int or "auto"
-        Starts, advanced together by the same reading of the data; "auto" is 8 for data in
-        memory and 1 for data that are streamed. An `init` array is one start.
+        Starts; "auto" is 8, but 1 where every iteration reads streamed data. An `init` array is
+        one start.
+    sample_size : int, "auto" or None
+        Rows to anneal the starts on, in memory and side by side. The best of them take hard
+        steps on a larger sample and then, together, over all rows, until the cost has come to
+        rest: a handful of readings. "auto" is 10,000 rows or 50 per cluster, in tables of more
+        than twice as many; smaller ones are annealed whole. None anneals over all rows, as does
+        ``polish=False``.
     s0 : float or "auto"
         First power, negative. "auto" is just past the power above which all centres fall onto
         the mean: min(−1, 1.25·s_crit), s_crit = 1 − 1/(2 λ_max(E[uuᵀ])) with u the directions of
@@ -71,7 +77,7 @@ class PowerKMeans(AnnealedClusterer):
     verbose : int, default=0
         Log each iteration (logger "daskmm", level INFO).
     callbacks : list of callable, optional
-        Called once per iteration with a read-only `daskmm.mm.IterationRecord`.
+        Called once per iteration over all rows with a read-only `daskmm.mm.IterationRecord`.
 
     Attributes
     ----------
@@ -85,6 +91,7 @@ class PowerKMeans(AnnealedClusterer):
         Objective f_s per unit of sample weight at the state with which each iteration began, at
         its s.
     history_ : list of IterationRecord
+        One per iteration, those on samples (``exact=False``) included.
     n_iter_ : int
         Iterations over the data.
     n_passes_ : int
@@ -109,6 +116,7 @@ class PowerKMeans(AnnealedClusterer):
         *,
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
+        sample_size: int | str | None = "auto",
         s0: float | str = "auto",
         eta: float = 1.05,
         anneal_every: int = 1,
@@ -124,6 +132,7 @@ class PowerKMeans(AnnealedClusterer):
         self.n_clusters = n_clusters
         self.init = init
         self.n_init = n_init
+        self.sample_size = sample_size
         self.s0 = s0
         self.eta = eta
         self.anneal_every = anneal_every

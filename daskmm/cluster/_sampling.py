@@ -1,0 +1,62 @@
+"""The parameter that says how many rows to anneal on."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, ClassVar
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from daskmm.blocks import Layout
+from daskmm.passes import Passes
+from daskmm.survey import Survey, first_pass, sample_size
+
+# "auto" anneals on a sample where the table has more than this many times its rows.
+_LARGE = 2
+
+
+class Sampling:
+    """Mixin of the estimators that anneal on a sample of a large table."""
+
+    _sampling_constraints: ClassVar[dict[str, list[Any]]] = {
+        "sample_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    n_clusters: int
+    standardize: bool
+    sample_size: int | str | None
+
+    def _sample_rows(self) -> int | None:
+        """Rows that were asked for; None for the usual number."""
+        if self.sample_size is None or isinstance(self.sample_size, str):
+            return None
+        if self.sample_size < self.n_clusters:
+            raise ValueError(
+                f"sample_size={self.sample_size} should be >= n_clusters={self.n_clusters}."
+            )
+        return int(self.sample_size)
+
+    def _samples(self, layout: Layout) -> bool:
+        """Whether to anneal on a sample, and read the table to polish only.
+
+        A table of unknown length passes for a small one: plans promise no more than they know.
+        """
+        # Without a polish there would be nothing to do over all rows.
+        if self.sample_size is None or not getattr(self, "polish", True) or layout.n_rows is None:
+            return False
+        wanted = self._sample_rows()
+        if wanted is not None:
+            return layout.n_rows > wanted
+        usual = sample_size(layout.n_rows, layout.n_features, self.n_clusters)
+        return layout.n_rows > _LARGE * usual
+
+    def _survey(self, passes: Passes, seed: int) -> Survey:
+        """First pass, with the samples that are wanted; rows have been counted."""
+        return first_pass(
+            passes,
+            self.n_clusters,
+            bool(self.standardize),
+            seed,
+            wanted=self._sample_rows(),
+            with_reserve=self._samples(passes.blocks.layout),
+        )

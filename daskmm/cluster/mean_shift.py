@@ -1,0 +1,358 @@
+"""Weighted blurring mean shift."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm import planning
+from daskmm.assignment import distances_of, labels_of, map_rows
+from daskmm.blocks import float_dtype, layout_of
+from daskmm.blurring import (
+    CONVENTIONS,
+    Blurred,
+    Blurring,
+    BlurringRecord,
+    blur,
+    max_iterations,
+)
+from daskmm.blurring_rows import MEMORY_BYTES, gather
+from daskmm.cluster._clusterer import MMClusterer
+from daskmm.cluster._input import read_table, read_weighted, weighted_passes
+from daskmm.numerics.rows import Coordinates
+from daskmm.passes import Passes, Position, one_blas_thread
+from daskmm.planning import Plan
+from daskmm.selection import DEFAULT_LAM, choose_bandwidth
+from daskmm.stats import CenterState
+from daskmm.survey import Survey, check_row_count, first_pass
+
+
+class WeightedBlurringMeanShift(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
+    """Weighted blurring mean shift: finds the number of clusters, and weighs the features.
+
+    Every row moves to the mean of its neighbours, y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with
+    K_ij = exp(−Σ_l w_l (y_il − y_jl)² / h) and sample weights v; features along which the rows
+    move far lose weight, w_l ∝ exp(−D_l / λ) with D_l = (1/n) Σ_i v_i (x_il − y_il)². Rows that
+    come together form a cluster. An iteration costs n² kernel values, and less as rows that have
+    come together become one representative.
+
+    Blurring mean shift without feature weights is ``WeightedBlurringMeanShift(lam=np.inf)``.
+
+    Parameters
+    ----------
+    bandwidth : float or "auto"
+        h > 0, in units of the squared weighted distance, whose mean over pairs of rows is about 2
+        on standardised data. "auto" chooses it on the sample of the first pass.
+    lam : float or "auto"
+        Entropy penalty λ > 0 per unit of sample weight, so that results do not depend on n; the
+        smaller, the fewer features keep weight. ``np.inf`` keeps all weights equal. "auto" is .1
+        times the mean variance of the features, which is 1 on standardised data (.05 to .3 are
+        useful there).
+    convention : {"auto", "paper", "reference"}
+        When a row counts for itself. "paper": always, as Algorithm 1 is printed; a small h then
+        moves nothing. "reference": never, as in the authors' program: 20 iterations, a new start
+        from the data with the feature weights learned, and 30 more; pairs of rows far from all
+        others change places for ever. "auto": not in the 20 iterations that learn the weights,
+        nor in the first one from the data anew; then always. Weights go on being learned.
+    merge_tol : float
+        Rows that have come within this distance (in the model's coordinates) become one; 0 merges
+        none.
+    component_tol : float
+        Rows that end within this distance of one another, or of a chain of others, form a
+        cluster.
+    max_iter : int
+        Iterations at most, those that learn the weights included (20, or half of `max_iter`);
+        "reference" takes 50. Distant representatives attract each other for ever, so a fit ends
+        when for five iterations none have merged, and none gets more than 1e-4 of its kernel sum
+        from others; not because they move little.
+    random_state : int, RandomState or None
+        Of the sample on which the bandwidth is chosen.
+    standardize : bool, default=True
+        Divide each feature by its population standard deviation.
+    count_components : bool, default=False
+        Whether `history_` tells the number of clusters at every iteration.
+    verbose : int, default=0
+        Log each iteration (logger "daskmm", level INFO).
+    callbacks : list of callable, optional
+        Called once per iteration with a read-only `daskmm.blurring.BlurringRecord`.
+
+    Attributes
+    ----------
+    labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
+        The heaviest cluster is 0. Rows of sample weight 0 take no part, and have the label that
+        `predict` gives them. Dropped when a model of lazy data is pickled or saved.
+    n_clusters_ : int
+    cluster_centers_ : ndarray of shape (n_clusters_, n_features), float64
+        The modes, where the rows have come together, in the input's units.
+    feature_weights_ : ndarray of shape (n_features,)
+        They sum to 1; constant features have none.
+    history_ : list of BlurringRecord
+    n_iter_ : int
+    n_passes_ : int
+        Sweeps over the data (two, and one that counts rows where that is needed) and over all
+        pairs of representatives (one per iteration).
+    bandwidth_, lam_ : float
+        As used.
+    mean_, scale_ : ndarray of shape (n_features,)
+        Distances are measured between (x − mean_) / scale_.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        For DataFrames.
+
+    Notes
+    -----
+    `labels_` follow the rows to where they come together, `predict` looks for the nearest mode;
+    the two may differ on elongated clusters.
+
+    With integer sample weights the fit is that of as many copies of each row. Where weights are
+    not integers and a row does not count for itself, min(v, 1) of it does not.
+
+    References
+    ----------
+    Chakraborty, Paul & Das, "Automated Clustering of High-dimensional Data with a Feature
+    Weighted Mean Shift Algorithm", AAAI 2021, Algorithm 1.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "bandwidth": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "lam": [StrOptions({"auto"}), Interval(Real, 0, np.inf, closed="right")],
+        "convention": [StrOptions(set(CONVENTIONS))],
+        "merge_tol": [Interval(Real, 0, None, closed="left")],
+        "component_tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "standardize": ["boolean"],
+        "count_components": ["boolean"],
+        "verbose": ["verbose"],
+        "callbacks": [list, tuple, None],
+    }
+
+    n_clusters_: int
+    cluster_centers_: NDArray[np.float64]
+    feature_weights_: NDArray[np.float64]
+    bandwidth_: float
+    lam_: float
+    mean_: NDArray[np.float64]
+    scale_: NDArray[np.float64]
+    history_: list[BlurringRecord]  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        bandwidth: float | str = "auto",
+        lam: float | str = "auto",
+        *,
+        convention: str = "auto",
+        merge_tol: float = 1e-6,
+        component_tol: float = 1e-5,
+        max_iter: int = 300,
+        random_state: Any = None,
+        standardize: bool = True,
+        count_components: bool = False,
+        verbose: int = 0,
+        callbacks: list[Callable[[BlurringRecord], object]] | None = None,
+    ) -> None:
+        self.bandwidth = bandwidth
+        self.lam = lam
+        self.convention = convention
+        self.merge_tol = merge_tol
+        self.component_tol = component_tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.standardize = standardize
+        self.count_components = count_components
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Cluster the rows of `X`.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Read twice, and kept while they are clustered: in memory, or on disk (the temporary
+            folder) where they take more than 256 MB. Data in memory are clustered by threads of
+            this process, dask and zarr data through the active dask scheduler.
+        y : ignored
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Weights, not negative; chunked in any way. An integer weight counts like as many
+            copies of the row.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data cannot be used; where values are at fault, with the block
+            and row at which they stand.
+        """
+        began = time.perf_counter()
+        self._validate_params()
+        table, weights = read_weighted(self, X, sample_weight, reset=True)
+        callbacks = self._all_callbacks()
+        passes = weighted_passes(table, weights)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        with one_blas_thread(), tempfile.TemporaryDirectory() as scratch:
+            survey = first_pass(passes, 1, bool(self.standardize), seed)
+            settings = self._settings(survey, seed, passes.blocks.layout.lazy)
+            gathered = gather(passes, survey, settings.merge_tol, Path(scratch))
+            blurred = blur(gathered.rows, settings, callbacks, passes.n_passes, began)
+        self._store(blurred, survey, settings)
+        self._store_labels(blurred, gathered.kept, passes)
+        self._warn_of(blurred, gathered.rows.start.n)
+        return self
+
+    def _settings(self, survey: Survey, seed: int, lazy: bool) -> Blurring:
+        """Parameters with what "auto" stands for."""
+        lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
+        if self.bandwidth == "auto":
+            sample = survey.sample
+            bandwidth = choose_bandwidth(sample.rows, sample.weights, lam, self.convention, seed)
+        else:
+            bandwidth = float(self.bandwidth)
+        return Blurring(
+            bandwidth,
+            lam,
+            self.convention,
+            self.max_iter,
+            float(self.merge_tol),
+            float(self.component_tol),
+            bool(self.count_components),
+            lazy,
+        )
+
+    def _store(self, blurred: Blurred, survey: Survey, settings: Blurring) -> None:
+        self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
+        self.bandwidth_, self.lam_ = settings.bandwidth, settings.lam
+        self.cluster_centers_ = survey.coordinates.to_input(blurred.modes)
+        self.feature_weights_ = blurred.feature_weights
+        self.n_clusters_ = self._n_features_out = len(blurred.modes)
+        self.history_ = blurred.history
+        self.n_iter_ = len(blurred.history)
+
+    def _store_labels(self, blurred: Blurred, kept: NDArray[np.bool_], passes: Passes) -> None:
+        """Labels of all rows; those without weight are looked up."""
+        labels = np.empty(len(kept), dtype=np.int32)
+        labels[kept] = blurred.labels
+        self.n_passes_ = self.history_[-1].n_passes
+        if not kept.all():
+            found = passes.reduce(_labels_without_weight, *self._fitted_state())
+            labels[~kept] = np.concatenate(found)
+            self.n_passes_ += 1
+        layout = passes.blocks.layout
+        self.labels_ = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
+
+    def _warn_of(self, blurred: Blurred, n_distinct: int) -> None:
+        """Say what the user should know of the end of a fit."""
+        k, h = self.n_clusters_, self.bandwidth_
+        counts = [r.n_representatives for r in self.history_ if r.stage == "blur"]
+        # Where rows do not count for themselves at first, each moves to its nearest one before
+        # all stand still.
+        stuck = blurred.converged and counts[0] == counts[-1] and 10 * k > n_distinct
+        if k > 1 and (k == n_distinct or stuck):
+            what = "each is one of its own" if k == n_distinct else "none merged after one step"
+            _warn_convergence(
+                f"Nothing came together: {k} clusters of {n_distinct} distinct rows, {what}. "
+                f"bandwidth={h:.3g} is too small; try ten times as much."
+            )
+        elif k == 1 < n_distinct:
+            _warn_convergence(
+                f"All rows came together in one cluster. bandwidth={h:.3g} may be too large; try a "
+                "tenth of it, or a smaller lam."
+            )
+        if not blurred.converged:
+            last = self.history_[-1]
+            _warn_convergence(
+                f"Not converged in max_iter={self.max_iter} iterations: representatives still get "
+                f"up to {last.attraction:.1g} of their kernel sums from others, and more of them "
+                "may come together. Raise max_iter, or try another bandwidth."
+            )
+
+    def _fitted_state(self) -> tuple[Coordinates, CenterState]:
+        """What assignment needs, from public attributes alone."""
+        check_is_fitted(self, "cluster_centers_")
+        coordinates = Coordinates(self.mean_, self.scale_)
+        modes = coordinates.to_model(self.cluster_centers_)
+        return coordinates, CenterState(modes, -np.inf, self.feature_weights_)
+
+    def predict(self, X: Any) -> Any:
+        """Index of the nearest mode, under the learned feature weights.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray or dask Array of int32, of shape (n_samples,)
+            Lazy for dask and zarr input.
+        """
+        state = self._fitted_state()
+        return map_rows(labels_of, read_table(self, X, reset=False), *state)
+
+    def transform(self, X: Any) -> Any:
+        """Unsquared distances to the modes, under the learned feature weights.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray or dask Array of shape (n_samples, n_clusters_)
+            float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
+            for dask and zarr input.
+        """
+        state = self._fitted_state()
+        table = read_table(self, X, reset=False)
+        dtype = float_dtype(table.dtype)
+        return map_rows(distances_of, table, *state, columns=self.n_clusters_, dtype=dtype)
+
+    def plan(self, X: Any) -> Plan:
+        """What a fit to `X` will cost. Reads no data.
+
+        Parameters
+        ----------
+        X : as in `fit`
+
+        Returns
+        -------
+        Plan
+        """
+        self._validate_params()
+        layout = layout_of(read_table(type(self)(**self.get_params()), X, reset=True))
+        if layout.n_rows is not None:
+            check_row_count(layout.n_rows, 1)
+        iterations = max_iterations(self.convention, self.max_iter)
+        return planning.blurring_plan(layout, iterations, MEMORY_BYTES)
+
+
+def _labels_without_weight(
+    rows: NDArray,
+    weights: NDArray[np.float64],
+    position: Position,
+    coordinates: Coordinates,
+    state: CenterState,
+) -> list[NDArray[np.int32]]:
+    """Nearest modes of the rows of weight 0 of a block."""
+    return [labels_of(rows[weights == 0], position, coordinates, state)]
+
+
+def _warn_convergence(message: str) -> None:
+    # From here: _warn_of, fit, the caller.
+    warnings.warn(message, ConvergenceWarning, stacklevel=4)

@@ -1,0 +1,85 @@
+"""Connected components of points closer than a tolerance, without an n × n matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.rows import tiles
+
+FloatArray = NDArray[np.float64]
+Edges = NDArray[np.intp]
+
+_TILE = 256
+
+
+def projection(n_features: int) -> FloatArray:
+    """A unit vector in no particular direction.
+
+    Points that lie close together do so along it as well.
+    """
+    direction = np.random.default_rng(0).normal(size=n_features)
+    return np.asarray(direction / np.linalg.norm(direction))
+
+
+def close_edges(a: FloatArray, b: FloatArray, tol: float) -> Edges:
+    """Edges that connect what the graph of points not farther apart than `tol` connects.
+
+    Only tiles of points that are near along one direction are looked at, and of each tile only
+    as many edges are kept as connect its components.
+
+    Parameters
+    ----------
+    a, b : ndarray of shape (n_a, n_features) and (n_b, n_features)
+    tol : float
+
+    Returns
+    -------
+    ndarray of int of shape (n_edges, 2)
+        Indices into `a` and `b`.
+    """
+    direction = projection(a.shape[1])
+    along_a, along_b = a @ direction, b @ direction
+    order_a, order_b = np.argsort(along_a, kind="stable"), np.argsort(along_b, kind="stable")
+    # Rounding of the projections must not lose a pair.
+    reach = tol + 1e-12 * (np.abs(along_a).max(initial=0.0) + np.abs(along_b).max(initial=0.0))
+    edges = [np.empty((0, 2), dtype=np.intp)]
+    for rows in tiles(len(a), _TILE):
+        i = order_a[rows]
+        first = np.searchsorted(along_b[order_b], along_a[i[0]] - reach)
+        last = np.searchsorted(along_b[order_b], along_a[i[-1]] + reach, side="right")
+        for others in tiles(int(last - first), _TILE):
+            j = order_b[first:last][others]
+            near = squared_distances(a[i], b[j]) <= tol**2
+            edges.append(_spanning(near, i, j))
+    return np.concatenate(edges)
+
+
+def _spanning(near: NDArray[np.bool_], i: NDArray[np.intp], j: NDArray[np.intp]) -> Edges:
+    """Few edges that connect what all those of a tile connect."""
+    row, column = np.nonzero(near)
+    if len(row) <= len(i) + len(j):
+        return np.column_stack([i[row], j[column]])
+    # One edge for each point, to the first partner of its component.
+    n = len(i) + len(j)
+    graph = coo_array((np.ones(len(row), dtype=np.int8), (row, column + len(i))), (n, n))
+    _, component = connected_components(graph, directed=False)
+    partner = np.full(component.max() + 1, -1)
+    partner[component[column[::-1] + len(i)]] = column[::-1]
+    to_first = partner[component[row]]
+    rows = np.unique(np.column_stack([row, to_first]), axis=0)
+    anchor = np.full(component.max() + 1, -1)
+    anchor[component[row[::-1]]] = row[::-1]
+    columns = np.unique(np.column_stack([anchor[component[column + len(i)]], column]), axis=0)
+    kept = np.concatenate([rows, columns])
+    return np.column_stack([i[kept[:, 0]], j[kept[:, 1]]])
+
+
+def components_of(n: int, edges: Edges) -> tuple[int, NDArray[np.int32]]:
+    """Number of connected components, and that of each of `n` points."""
+    graph = coo_array((np.ones(len(edges), dtype=np.int8), (edges[:, 0], edges[:, 1])), (n, n))
+    count, labels = connected_components(graph, directed=False)
+    return int(count), labels

@@ -1,0 +1,239 @@
+"""Weighted blurring mean shift on blocks of representatives: one pair of blocks at a time.
+
+A representative stands for rows that have come together: a position, and the sum of the sample
+weights of its rows, its multiplicity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.rows import tiles
+
+FloatArray = NDArray[np.float64]
+
+# Representatives per side of a tile. Its kernel values stay in a core's cache from the exponents
+# to the products.
+TILE = 192
+# A kernel sum below this has lost terms to underflow, and is made anew with a shift.
+LEAST_SUM = 1e-280
+# Exponents by one matrix product carry a rounding of about the largest ‖y‖²_w / h times 1e-16;
+# above this, distances are taken from differences where they cancel.
+_LARGEST_EXPONENT = 1e6
+
+
+@dataclass(frozen=True)
+class Points:
+    """Representatives, prepared for tiles.
+
+    Attributes
+    ----------
+    left, right : ndarray of shape (n, n_features + 2)
+        left_i · right_j is the exponent −‖y_i − y_j‖²_w / h.
+    masses : ndarray of shape (n, n_features + 1)
+        Multiplicity times position, and multiplicity: what a kernel value multiplies.
+    exact : bool
+        Whether the product of `left` and `right` is exact enough.
+    """
+
+    left: FloatArray
+    right: FloatArray
+    masses: FloatArray
+    exact: bool
+
+    @classmethod
+    def of(
+        cls,
+        positions: FloatArray,
+        multiplicity: FloatArray,
+        feature_weights: FloatArray,
+        bandwidth: float,
+    ) -> Points:
+        """Prepare representatives.
+
+        Parameters
+        ----------
+        positions : ndarray of shape (n, n_features)
+            In the model's coordinates, centred near the origin.
+        multiplicity : ndarray of shape (n,)
+        feature_weights : ndarray of shape (n_features,)
+            w, not negative.
+        bandwidth : float
+            h > 0.
+        """
+        n, p = positions.shape
+        left, right = np.empty((n, p + 2)), np.empty((n, p + 2))
+        np.multiply(positions, np.sqrt(feature_weights / bandwidth), out=left[:, :p])
+        norms = np.einsum("il,il->i", left[:, :p], left[:, :p])
+        np.multiply(left[:, :p], 2.0, out=right[:, :p])
+        left[:, p], left[:, p + 1] = -norms, 1.0
+        right[:, p], right[:, p + 1] = 1.0, -norms
+        masses = np.empty((n, p + 1))
+        np.multiply(positions, multiplicity[:, None], out=masses[:, :p])
+        masses[:, p] = multiplicity
+        return cls(left, right, masses, bool(norms.max(initial=0.0) <= _LARGEST_EXPONENT))
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def __getitem__(self, rows: slice | NDArray) -> Points:
+        return Points(self.left[rows], self.right[rows], self.masses[rows], self.exact)
+
+    def exponents(self, other: Points) -> FloatArray:
+        """−‖y_i − y_j‖²_w / h between these and others, (len(self), len(other))."""
+        if self.exact and other.exact:
+            return self.left @ other.right.T
+        mine, others = self.left[:, :-2], other.left[:, :-2]
+        return -squared_distances(np.ascontiguousarray(mine), np.ascontiguousarray(others))
+
+
+def add_pair(a: Points, b: Points, sums_a: FloatArray, sums_b: FloatArray) -> None:
+    """Kernel sums that two tiles of different representatives give each other.
+
+    Each kernel value is made once, unshifted, and serves both sides.
+
+    Parameters
+    ----------
+    a, b : Points
+    sums_a, sums_b : ndarray of shape (len(a), n_features + 1) and (len(b), n_features + 1)
+        Σ_j K_ij c_j y_j, and in the last column Σ_j K_ij c_j; added to.
+    """
+    kernel = a.exponents(b)
+    np.exp(kernel, out=kernel)
+    sums_a += kernel @ b.masses
+    sums_b += kernel.T @ a.masses
+
+
+def add_own(a: Points, own_share: FloatArray | float, sums: FloatArray) -> None:
+    """Kernel sums that the representatives of one tile give each other and themselves.
+
+    Parameters
+    ----------
+    a : Points
+    own_share : ndarray of shape (len(a),), or float
+        Share of its own multiplicity that counts for a representative: 1 with the self term;
+        without it, what is left when a row does not count for itself.
+    sums : ndarray of shape (len(a), n_features + 1)
+        As in `add_pair`.
+    """
+    kernel = a.exponents(a)
+    np.exp(kernel, out=kernel)
+    np.fill_diagonal(kernel, own_share)
+    sums += kernel @ a.masses
+
+
+def add_block_pair(a: Points, b: Points, sums_a: FloatArray, sums_b: FloatArray) -> None:
+    """`add_pair` of blocks of any length, tile by tile."""
+    for rows in tiles(len(a), TILE):
+        for others in tiles(len(b), TILE):
+            add_pair(a[rows], b[others], sums_a[rows], sums_b[others])
+
+
+def add_block_own(a: Points, own_share: FloatArray, sums: FloatArray) -> None:
+    """`add_own` of a block of any length, tile by tile."""
+    for rows in tiles(len(a), TILE):
+        add_own(a[rows], own_share[rows], sums[rows])
+        later = slice(rows.stop, len(a))
+        add_block_pair(a[rows], a[later], sums[rows], sums[later])
+
+
+@dataclass(frozen=True)
+class ShiftedSums:
+    """Kernel sums of some representatives, each divided by exp(its largest exponent).
+
+    Attributes
+    ----------
+    largest : ndarray of shape (n,)
+        Largest exponent so far; −∞ where nothing has been met.
+    sums : ndarray of shape (n, n_features + 1)
+        As in `add_pair`, divided.
+    """
+
+    largest: FloatArray
+    sums: FloatArray
+
+    @classmethod
+    def empty(cls, n: int, n_features: int) -> ShiftedSums:
+        """Sums over nothing."""
+        return cls(np.full(n, -np.inf), np.zeros((n, n_features + 1)))
+
+    @classmethod
+    def of(cls, rows: Points, others: Points, own: NDArray[np.intp]) -> ShiftedSums:
+        """Sums over some others.
+
+        Parameters
+        ----------
+        rows, others : Points
+        own : ndarray of int of shape (len(rows),)
+            Where each of the rows stands among the others, −1 if it does not; it does not count
+            for itself.
+        """
+        total = cls.empty(len(rows), rows.masses.shape[1] - 1)
+        for tile in tiles(len(others), TILE):
+            exponents = rows.exponents(others[tile])
+            here = np.flatnonzero((own >= tile.start) & (own < tile.stop))
+            exponents[here, own[here] - tile.start] = -np.inf
+            largest = exponents.max(axis=1)
+            exponents -= _finite(largest)[:, None]
+            np.exp(exponents, out=exponents)
+            total = total + cls(largest, exponents @ others.masses[tile])
+        return total
+
+    def __add__(self, other: ShiftedSums) -> ShiftedSums:
+        largest = np.maximum(self.largest, other.largest)
+        mine = np.exp(self.largest - _finite(largest))[:, None]
+        others = np.exp(other.largest - _finite(largest))[:, None]
+        return ShiftedSums(largest, self.sums * mine + other.sums * others)
+
+
+def _finite(largest: FloatArray) -> FloatArray:
+    """What to subtract: −∞ minus itself is no number."""
+    return np.where(np.isneginf(largest), 0.0, largest)
+
+
+def merging_groups(positions: FloatArray, tol: float, seed: int) -> NDArray[np.intp] | None:
+    """Groups of points of which no two are farther apart than a tolerance.
+
+    Points in one cell of a grid whose diagonal is the tolerance. The grid lies anew for each
+    seed, so that points that stay together do not stay parted by a wall; the groups do not
+    depend on the order of the points.
+
+    Parameters
+    ----------
+    positions : ndarray of shape (n, n_features)
+    tol : float
+        Distance; 0 merges nothing.
+    seed : int
+
+    Returns
+    -------
+    ndarray of int of shape (n,), or None
+        Group of each point, from 0; None where all would stay alone.
+    """
+    n, p = positions.shape
+    if tol == 0.0 or n == 0:
+        return None
+    rng = np.random.default_rng(seed)
+    cell = tol / np.sqrt(p)
+    places = np.floor(positions / cell + rng.random(p))
+    if np.abs(places).max() >= 2.0**62:  # numbers that are coarser than any cell
+        return None
+    cells = places.astype(np.int64)
+    factors = rng.integers(np.iinfo(np.int64).max, size=p) | 1
+    _, first, groups = np.unique(cells @ factors, return_index=True, return_inverse=True)
+    # Different cells share one of 2⁶⁴ sums about never; then nothing is merged this time.
+    if len(first) == n or (cells != cells[first[groups]]).any():
+        return None
+    return groups
+
+
+def group_sums(values: FloatArray, groups: NDArray[np.intp]) -> FloatArray:
+    """Sums of the rows (or entries) of `values` in each group."""
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    sums: FloatArray = np.add.reduceat(values[order], starts, axis=0)
+    return sums

@@ -1,0 +1,220 @@
+"""Annealing on samples in memory, so that a table is read to polish only.
+
+A fit costs passes × bytes. An annealing decides on a sample as well as on all rows, so several
+starts are annealed on one; those that might end best take hard steps on a larger one; and the
+table itself is read for what is left to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.blocks import Layout, RowBlocks, row_blocks, with_weights
+from daskmm.mm import (
+    Callback,
+    IterationRecord,
+    Outcome,
+    Run,
+    Schedule,
+    first_best,
+    iterate,
+    minimize,
+)
+from daskmm.numerics.rows import Rows
+from daskmm.passes import Passes, tree_reduce
+from daskmm.stats import CenterState, Sample
+from daskmm.updates import CentersProblem, Update
+
+FloatArray = NDArray[np.float64]
+
+# Starts that go on: at most this many, of a cost within this share of the best one's (on samples
+# of different sizes), and that differs from the others' by more than the last share.
+POLISHED = 3
+_WORTH_POLISHING = 5e-3
+_WORTH_READING = 1e-3
+_SAME_OPTIMUM = 1e-6
+# Iterations in a row of a relative change below `tol` that end the steps over the table. One is
+# enough: nothing is left to be decided there.
+_CALM_READS = 1
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A start that has been annealed on samples, and how.
+
+    Attributes
+    ----------
+    state : CenterState
+    history : list of IterationRecord
+    """
+
+    state: CenterState
+    history: list[IterationRecord]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """All that is done on samples.
+
+    Attributes
+    ----------
+    sample : Sample
+        Rows in the model's coordinates, to anneal on.
+    reserve : Sample or None
+        More rows, in the input's units, to take hard steps on.
+    coordinates : Rows
+    update : Update
+    spread : float
+        Mean squared distance of the rows from their mean.
+    schedule : Schedule
+    """
+
+    sample: Sample
+    reserve: Sample | None
+    coordinates: Rows
+    update: Update
+    spread: float
+    schedule: Schedule
+
+    @property
+    def _hard_schedule(self) -> Schedule:
+        return Schedule(-np.inf, max_iter=self.schedule.max_iter, tol=self.schedule.tol)
+
+    def minimize(
+        self,
+        table: CentersProblem,
+        starts: Sequence[FloatArray],
+        callbacks: Sequence[Callback],
+        began: float,
+    ) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
+        """Anneal on samples, and polish on the table.
+
+        Parameters
+        ----------
+        table : CentersProblem
+        starts : sequence of ndarray of shape (n_clusters, n_features)
+            In the model's coordinates.
+        callbacks : sequence of callable
+            Called once per iteration over the table.
+        began : float
+            ``time.perf_counter()`` at the beginning of the fit.
+
+        Returns
+        -------
+        outcome : Outcome
+        before : list of list of IterationRecord
+            What each start of the outcome went through on samples.
+        """
+        lazy = table.passes.blocks.layout.lazy
+        rehearsed = self.run(starts, lazy, began, table.n_passes)
+        states = [start.state for start in rehearsed]
+        schedule = replace(self._hard_schedule, calm=_CALM_READS)
+        outcome = minimize(table, states, schedule, callbacks, began, worth_polishing)
+        return outcome, [start.history for start in rehearsed]
+
+    def run(
+        self, starts: Sequence[FloatArray], lazy: bool, began: float, n_passes: int
+    ) -> list[Rehearsed]:
+        """Anneal every start, and return those that are worth reading the table for.
+
+        Every start is also taken by hard steps alone, where `update` allows it: annealing from
+        far above the critical power can lose small clusters that a good start had.
+
+        Parameters
+        ----------
+        starts : sequence of ndarray of shape (n_clusters, n_features)
+            In the model's coordinates.
+        lazy : bool
+            Whether starts are annealed by the active dask scheduler, or by threads here; one
+            task each.
+        began : float
+            ``time.perf_counter()`` at the beginning of the fit.
+        n_passes : int
+            Sweeps over the table so far.
+        """
+        seconds = time.perf_counter() - began
+        jobs = [(start, self.schedule) for start in starts]
+        if self.update.hedged and self.schedule.s0 > -np.inf:
+            jobs += [(start, self._hard_schedule) for start in starts]
+        runs: list[Run[CenterState]] = tree_reduce(_rehearse, jobs, (self,), lazy, "anneal")
+        rehearsed = [
+            Rehearsed(run.state, [_dated(record, seconds, n_passes) for record in run.history])
+            for run in runs
+        ]
+        return rehearsed if self.reserve is None else self._on_reserve(rehearsed, began, n_passes)
+
+    def problem(self) -> CentersProblem:
+        """The sample as a table of one block: one thread works on it."""
+        rows, weights = self.sample.rows, self.sample.weights
+        layout = Layout((len(rows),), 1, rows.shape[1], rows.dtype, lazy=False)
+        passes = Passes(RowBlocks(rows, layout, (rows,), (weights,)))
+        total = float(weights.sum())
+        return CentersProblem(passes, _AsTheyAre(), total, self.update, self.spread, exact=False)
+
+    def _on_reserve(
+        self, rehearsed: list[Rehearsed], began: float, n_passes: int
+    ) -> list[Rehearsed]:
+        assert self.reserve is not None
+        seconds = time.perf_counter() - began
+        blocks = with_weights(row_blocks(self.reserve.rows), self.reserve.weights)
+        total = float(self.reserve.weights.sum())
+        problem = CentersProblem(
+            Passes(blocks), self.coordinates, total, self.update, self.spread, exact=False
+        )
+        states = [start.state for start in rehearsed]
+        runs = iterate(problem, states, self._hard_schedule, race=worth_polishing)
+        return [
+            Rehearsed(
+                runs[i].state,
+                [
+                    *rehearsed[i].history,
+                    *(_dated(record, seconds, n_passes) for record in runs[i].history),
+                ],
+            )
+            for i in sorted(worth_polishing([run.last for run in runs], _WORTH_READING))
+        ]
+
+
+@dataclass(frozen=True)
+class _AsTheyAre:
+    """Rows that are in the model's coordinates already."""
+
+    def to_model(self, rows: NDArray) -> FloatArray:
+        """A copy of the rows."""
+        return np.array(rows, dtype=np.float64)
+
+
+def _rehearse(
+    start: FloatArray, schedule: Schedule, rehearsal: Rehearsal
+) -> list[Run[CenterState]]:
+    """Task of one start."""
+    return iterate(rehearsal.problem(), [start], schedule)
+
+
+def _dated(record: IterationRecord, seconds: float, n_passes: int) -> IterationRecord:
+    """A record of a task, by the clock and the passes of the fit."""
+    return replace(record, seconds=record.seconds + seconds, n_passes=n_passes)
+
+
+def worth_polishing(costs: Sequence[float], margin: float = _WORTH_POLISHING) -> list[int]:
+    """Indices of the starts that might end best, the best first.
+
+    Parameters
+    ----------
+    costs : sequence of float
+        Hard costs on a sample.
+    margin : float
+        Share of the best cost by which others may be worse.
+    """
+    scale = abs(min(costs))
+    chosen = [first_best(costs, scale)]
+    for index in np.argsort(costs, kind="stable"):
+        apart = min(abs(costs[index] - costs[other]) for other in chosen)
+        if apart > _SAME_OPTIMUM * scale and costs[index] <= costs[chosen[0]] + margin * scale:
+            chosen.append(int(index))
+    return chosen[:POLISHED]

@@ -1,0 +1,209 @@
+"""Speed of weighted blurring mean shift: passes, merging, whole fits, time against n.
+
+Run: python tests/benchmarks/mean_shift.py [picture.png]
+
+Prints Markdown tables. Ratios are medians of runs in turns, in one process.
+"""
+
+import os
+
+# Before numpy: a pass has its own threads.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import itertools
+import multiprocessing
+import statistics
+import sys
+import time
+import warnings
+
+import numpy as np
+
+from daskmm import WeightedBlurringMeanShift
+from daskmm.blurring import Blurring, blur_rows
+from daskmm.datasets import make_wbms_simulation1, make_wbms_toy
+from daskmm.neighborhood import _balanced_strips, _sums_of_strips
+from daskmm.numerics.mean_shift import TILE, Points
+from daskmm.numerics.rows import tiles
+from daskmm.runs import peak_memory_bytes
+
+REPEATS = 5
+BANDWIDTH, LAM = 0.02, 0.1
+
+
+def standardized(X):
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+def simulation(n, p, seed=0, n_clusters=20):
+    X, y = make_wbms_simulation1(n, n_clusters, 5, p - 5, random_state=seed)
+    return standardized(X.compute()), y.compute()
+
+
+def whole_pass(points):
+    own = np.ones(len(points))
+    for strips in _balanced_strips(len(points)):
+        _sums_of_strips(strips, points, own)
+
+
+def own_products(points):
+    """The products of a pass by themselves: exponents once, kernel times masses on both sides."""
+    total = np.zeros(points.masses.shape)
+    for a in tiles(len(points), TILE):
+        for b in tiles(len(points), TILE):
+            if b.start < a.start:
+                continue
+            exponents = points.left[a] @ points.right[b].T
+            total[a] += exponents @ points.masses[b]
+            if a != b:
+                total[b] += exponents.T @ points.masses[a]
+
+
+def two_products(points):
+    """YYᵀ and KY, tile by tile, without symmetry."""
+    rows, masses = points.left[:, :-2].copy(), points.masses[:, :-1].copy()
+    total = np.zeros(masses.shape)
+    for a in tiles(len(rows), TILE):
+        for b in tiles(len(rows), TILE):
+            total[a] += (rows[a] @ rows[b].T) @ masses[b]
+
+
+def passes(n=20_000, p=20):
+    X, _ = simulation(n, p)
+    points = Points.of(X, np.ones(n), np.full(p, 1 / p), BANDWIDTH)
+    jobs = {"pass": whole_pass, "its own products": own_products, "YYᵀ and KY": two_products}
+    seconds = {name: [] for name in jobs}
+    for _ in range(REPEATS):
+        for name, job in jobs.items():
+            began = time.perf_counter()
+            job(points)
+            seconds[name].append(time.perf_counter() - began)
+    print(f"\n### One full pass, n = {n:,}, p = {p}, tiles of {TILE}, one thread\n")
+    print("| | seconds | pass / this |\n|---|---|---|")
+    for name, values in seconds.items():
+        ratio = statistics.median(a / b for a, b in zip(seconds["pass"], values, strict=True))
+        print(f"| {name} | {statistics.median(values):.2f} | {ratio:.2f} |")
+
+
+def merging(n=3000):
+    toy, _ = make_wbms_toy(n, random_state=0)
+    settings = {
+        "toy, h = .1": (standardized(toy.compute()), 0.1),
+        "simulation 1, 10 clusters, h = .02": (simulation(n, 20, n_clusters=10)[0], 0.02),
+        "simulation 1, 20 clusters, h = .05": (simulation(n, 20)[0], 0.05),
+    }
+    print(f"\n### Merging, n = {n:,}, 50 iterations (convention 'reference')\n")
+    print(
+        "| data | off, s | on, s | faster | labels differ | largest ΔY |\n|---|---|---|---|---|---|"
+    )
+    for name, (X, h) in settings.items():
+        seconds, found = {0.0: [], 1e-6: []}, {}
+        for _ in range(3):
+            for tol in seconds:
+                began = time.perf_counter()
+                found[tol] = blur_rows(X, np.ones(n), Blurring(h, LAM, "reference", merge_tol=tol))
+                seconds[tol].append(time.perf_counter() - began)
+        off, on = found[0.0], found[1e-6]
+        moved = [f.final.representatives.positions[f.final.members] for f in (off, on)]
+        times = [statistics.median(seconds[tol]) for tol in (0.0, 1e-6)]
+        differ = int((off.labels != on.labels).sum())
+        print(
+            f"| {name} | {times[0]:.2f} | {times[1]:.2f} | {times[0] / times[1]:.1f}× | {differ} "
+            f"| {np.abs(moved[0] - moved[1]).max():.1e} |"
+        )
+
+
+def fit_in_passes(n=20_000, p=20):
+    noisy, _ = simulation(n, p)
+    clean, _ = make_wbms_simulation1(n, 20, p, 0, random_state=0)
+    print(f"\n### Stages of 20 iterations, n = {n:,}, p = {p}\n")
+    print("| data, stage | time / full pass | pairs / full pass | distinct points |")
+    print("|---|---|---|---|")
+    for name, X, convention, max_iter in (
+        ("5 of 20 features informative, h = .02", noisy, "auto", 40),
+        ("all features informative, h = .02", standardized(clean.compute()), "auto", 40),
+        ("all features informative, h = .02", standardized(clean.compute()), "paper", 20),
+    ):
+        found = blur_rows(X, np.ones(n), Blurring(BANDWIDTH, LAM, convention, max_iter))
+        times = [0.0, *(record.seconds for record in found.history)]
+        seconds = np.diff(times)
+        full = statistics.median(seconds[:3])
+        for stage in ("learn", "blur"):
+            chosen = [i for i, record in enumerate(found.history) if record.stage == stage]
+            if not chosen:
+                continue
+            counts = [n, *(found.history[i].n_representatives for i in chosen)]
+            work = sum((count / n) ** 2 for count in counts[:-1])
+            print(
+                f"| {name}, {convention}: {stage} | {seconds[chosen].sum() / full:.2f} "
+                f"| {work:.2f} | {runs_of(counts[1:])} |"
+            )
+
+
+def runs_of(counts):
+    """Counts in words, e.g. "500 ×3, 20"."""
+    groups = [(count, len(list(group))) for count, group in itertools.groupby(counts)]
+    return ", ".join(f"{count}" + f" ×{length}" * (length > 1) for count, length in groups)
+
+
+def large_fit(n, p, results):
+    warnings.simplefilter("ignore")
+    X, y = simulation(n, p)
+    began = time.perf_counter()
+    model = WeightedBlurringMeanShift(BANDWIDTH).fit(X)
+    seconds = time.perf_counter() - began
+    counts = [record.n_representatives for record in model.history_]
+    # Every true cluster in one found, and the other way round.
+    pairs = len(np.unique(np.column_stack([y, model.labels_]), axis=0))
+    results.put((seconds, peak_memory_bytes(), model.n_clusters_, pairs, counts))
+
+
+def large(n=100_000, p=10):
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    process = context.Process(target=large_fit, args=(n, p, results))
+    process.start()
+    seconds, memory, n_clusters, pairs, counts = results.get()
+    process.join()
+    print(f"\n### A whole fit, n = {n:,}, p = {p}, two stages\n")
+    print(f"{seconds:.0f} s on {os.cpu_count()} cores, peak memory {memory / 1e9:.2f} GB, ")
+    print(f"{n_clusters} clusters (20 in truth, {pairs} pairs of a true and a found one), ")
+    print(f"distinct points by iteration: {runs_of(counts)}")
+
+
+def against_n(picture, p=20):
+    print("\n### Whole fits against n\n")
+    print("| n | seconds | iterations | clusters |\n|---|---|---|---|")
+    sizes, times = (5_000, 10_000, 20_000, 40_000), []
+    for n in sizes:
+        X, _ = simulation(n, p)
+        began = time.perf_counter()
+        model = WeightedBlurringMeanShift(BANDWIDTH).fit(X)
+        times.append(time.perf_counter() - began)
+        print(f"| {n:,} | {times[-1]:.1f} | {model.n_iter_} | {model.n_clusters_} |", flush=True)
+    slope = np.polyfit(np.log(sizes), np.log(times), 1)[0]
+    print(f"\nTime grows as n^{slope:.2f}.")
+    if picture is None:
+        return
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5, 4), layout="constrained", dpi=120)
+    axis = figure.subplots()
+    axis.loglog(sizes, times, marker="o", label="whole fit, two stages")
+    square = [times[-1] * (n / sizes[-1]) ** 2 for n in sizes]
+    axis.loglog(sizes, square, linestyle="--", color="grey", label="n²")
+    axis.set_xlabel("rows")
+    axis.set_ylabel("seconds")
+    axis.set_title(f"Weighted blurring mean shift, p = {p}, h = {BANDWIDTH}", fontsize=11)
+    axis.legend()
+    axis.grid(alpha=0.25, which="both")
+    figure.savefig(picture)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    passes()
+    merging()
+    fit_in_passes()
+    against_n(sys.argv[1] if len(sys.argv) > 1 else None)
+    large()

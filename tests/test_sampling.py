@@ -1,0 +1,168 @@
+"""Annealing on a sample, and a handful of readings of the table."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from _support import ESTIMATORS, CountingSource, blobs, computed, fit_recording
+from sklearn.cluster import KMeans as ScikitKMeans
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans
+from daskmm.datasets import make_ewp_simulation2
+from daskmm.sampling import POLISHED, worth_polishing
+
+N, K = 3000, 6
+X, TRUTH = blobs(N, 5, K, seed=3)
+each_estimator = pytest.mark.parametrize("cls", ESTIMATORS)
+
+
+def sampled(cls, **parameters):
+    return cls(**{"n_clusters": K, "sample_size": 300, "random_state": 0} | parameters)
+
+
+def lazy(rows=X, chunks=700):
+    return da.from_array(rows, chunks=(chunks, -1))
+
+
+@pytest.fixture(params=["no reserve", "reserve"])
+def reserve(request, monkeypatch):
+    if request.param == "reserve":
+        monkeypatch.setattr("daskmm.survey.RESERVE_BYTES", 1000 * 8 * X.shape[1])
+
+
+@each_estimator
+def test_few_readings(cls, reserve):
+    source = CountingSource(X)
+    model = sampled(cls).fit(source.as_dask((700, -1)))
+    assert set(source.reads.values()) == {model.n_passes_}
+    assert model.n_passes_ <= 7
+    assert model.n_passes_ == model.n_iter_ + 1
+    assert adjusted_rand_score(TRUTH, computed(model.labels_)) > 0.99
+    assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-12)
+
+
+def test_few_readings_with_landmarks(reserve):
+    source = CountingSource(X)
+    model = sampled(KernelPowerKMeans, n_landmarks="auto").fit(source.as_dask((700, -1)))
+    assert set(source.reads.values()) == {model.n_passes_}
+    assert model.n_passes_ <= 7
+    assert adjusted_rand_score(TRUTH, computed(model.labels_)) > 0.99
+    whole = sampled(KernelPowerKMeans, n_landmarks="auto", sample_size=None).fit(X)
+    assert all(record.exact for record in whole.history_)
+    assert model.inertia_ <= whole.inertia_ * 1.01
+
+
+@each_estimator
+def test_the_history_tells_samples_from_the_table(cls, reserve):
+    model = sampled(cls).fit(X)
+    exact = [record for record in model.history_ if record.exact]
+    before = model.history_[: len(model.history_) - len(exact)]
+    assert before
+    assert not any(record.exact for record in before)
+    assert len(exact) <= model.n_iter_
+    assert model.objective_history_.tolist() == [record.objective for record in exact]
+    assert [record.n_passes for record in before] == [1] * len(before)
+    seconds = [record.seconds for record in model.history_]
+    assert seconds == sorted(seconds)
+    assert np.isfinite([record.objective for record in model.history_]).all()
+
+
+@each_estimator
+def test_callbacks_hear_of_the_table_only(cls):
+    records = []
+    model = sampled(cls, callbacks=[records.append]).fit(X)
+    assert len(records) == model.n_iter_
+    assert all(record.exact for record in records)
+
+
+@each_estimator
+@pytest.mark.parametrize("chunks", [N, 999, 64])
+def test_chunks_change_nothing(cls, chunks, reserve):
+    model = sampled(cls).fit(X)
+    other = sampled(cls).fit(lazy(chunks=chunks))
+    np.testing.assert_allclose(other.cluster_centers_, model.cluster_centers_, rtol=1e-9)
+    assert other.inertia_ == pytest.approx(model.inertia_, rel=1e-9)
+    np.testing.assert_array_equal(computed(other.labels_), model.labels_)
+
+
+@each_estimator
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
+def test_schedulers_change_nothing(cls, scheduler):
+    settings = {"n_init": 2} if cls is KMeans else {"n_init": 2, "eta": 1.3}
+    model = sampled(cls, **settings).fit(X)
+    with dask.config.set(scheduler=scheduler):
+        other = sampled(cls, **settings).fit(lazy(chunks=1000))
+    np.testing.assert_allclose(other.cluster_centers_, model.cluster_centers_, rtol=1e-9)
+
+
+@each_estimator
+def test_the_scale_of_weights_changes_nothing(cls, reserve):
+    weights = np.random.default_rng(0).integers(0, 4, N)
+    one = sampled(cls).fit(X, sample_weight=weights)
+    other = sampled(cls).fit(X, sample_weight=64.0 * weights)
+    np.testing.assert_allclose(other.cluster_centers_, one.cluster_centers_, rtol=1e-9)
+    assert other.inertia_ == pytest.approx(64.0 * one.inertia_, rel=1e-9)
+
+
+@each_estimator
+def test_everything_is_annealed_when_asked(cls):
+    model = sampled(cls, sample_size=None).fit(X)
+    assert all(record.exact for record in model.history_)
+    usual = sampled(cls, sample_size="auto").fit(X)
+    np.testing.assert_array_equal(usual.cluster_centers_, model.cluster_centers_)
+    if cls is not KMeans:
+        printed = sampled(cls, polish=False, tol=0.0, max_iter=5).fit(X)
+        assert len(printed.objective_history_) == printed.n_iter_ == 5
+
+
+@pytest.mark.parametrize("cls", [KMeans, PowerKMeans, EntropyPowerKMeans, KernelPowerKMeans])
+@pytest.mark.parametrize("size", [0, -5, 2.5, "all", K - 1])
+def test_a_sample_size_that_is_none(cls, size):
+    extra = {"n_landmarks": "auto"} if cls is KernelPowerKMeans else {}
+    with pytest.raises(ValueError, match="sample_size"):
+        sampled(cls, sample_size=size, **extra).fit(X)
+
+
+def test_the_usual_sample_of_a_large_table():
+    rows, _ = blobs(30_000, 4, 20, seed=1)
+    model = PowerKMeans(20, random_state=0).fit(lazy(rows, 7000))
+    assert not model.history_[0].exact
+    assert model.n_passes_ <= 7
+    peer = ScikitKMeans(20, n_init=8, random_state=0).fit(rows)
+    assert model.inertia_ <= 1.002 * peer.inertia_
+
+
+def test_features_are_found_on_a_sample():
+    rows, truth = make_ewp_simulation2(n_samples=12_000, n_clusters=20, random_state=0)
+    model = EntropyPowerKMeans(20, sample_size=2000, random_state=0).fit(rows)
+    assert model.n_passes_ <= 10
+    assert normalized_mutual_info_score(truth.compute(), model.labels_.compute()) > 0.9
+    assert set(np.argsort(model.feature_weights_)[-5:]) == set(range(5))
+
+
+def test_overlapping_clusters_come_to_rest_near_the_best():
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(12, 3))
+    rows = centers[rng.integers(12, size=20_000)] + rng.normal(size=(20_000, 3))
+    model = PowerKMeans(12, sample_size=1000, random_state=0)
+    fit_recording(model, lazy(rows, 3000))
+    peer = ScikitKMeans(12, n_init=8, random_state=0).fit(rows)
+    assert model.inertia_ <= 1.01 * peer.inertia_
+
+
+@pytest.mark.parametrize(
+    ("costs", "worth"),
+    [
+        ([3.0], [0]),
+        ([3.0, 1.0, 2.0], [1]),
+        ([1.0, 1.0, 1.0 + 1e-9], [0]),
+        ([1.004, 1.0, 1.002, 1.1], [1, 2, 0]),
+        ([1.001, 1.002, 1.003, 1.0], [3, 0, 1]),
+        ([-1.0, -0.999, -0.5], [0, 1]),
+        ([0.0, 0.0], [0]),
+    ],
+)
+def test_starts_worth_polishing(costs, worth):
+    assert worth_polishing(costs) == worth
+    assert len(worth) <= POLISHED

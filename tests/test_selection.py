@@ -1,0 +1,385 @@
+"""The bandwidth chosen without labels: its criterion, the path, what it finds and refuses."""
+
+import math
+import warnings
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from _support import CountingSource, counting_zarr, raise_if_computes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+
+from daskmm import plot
+from daskmm.blurring import Blurring, blur_rows
+from daskmm.datasets import make_wbms_simulation1, make_wbms_toy
+from daskmm.selection import (
+    GRID,
+    bandwidth_path,
+    choose_bandwidth,
+    independent_features,
+    information_gain,
+    preferred,
+)
+
+
+def numbers(make, *args, **parameters):
+    X, y = make(*args, **parameters)
+    return X.compute(scheduler="synchronous"), y.compute(scheduler="synchronous")
+
+
+def standardised(X):
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+def assert_same_path(a, b, rtol=1e-9):
+    np.testing.assert_allclose(a.bandwidths, b.bandwidths, rtol=1e-12)
+    np.testing.assert_array_equal(a.n_clusters, b.n_clusters)
+    for name in ("gain", "agreement", "feature_weights"):
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=rtol, atol=1e-9)
+    assert (a.chosen, a.n_rows) == (b.chosen, b.n_rows)
+
+
+@pytest.fixture(scope="module")
+def toy():
+    return numbers(make_wbms_toy, n_noise=6, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def toy_path(toy):
+    return bandwidth_path(toy[0], random_state=0)
+
+
+# The criterion.
+
+
+def naive_gain(rows, weights, labels, n_independent):
+    """By its formula, one row and one feature at a time."""
+    n, p = len(rows), len(rows[0])
+    whole = sum(weights)
+    clusters = sorted(set(labels))
+    told = []
+    for l in range(p):  # noqa: E741
+        mean = sum(weights[i] * rows[i][l] for i in range(n)) / whole
+        total = sum(weights[i] * (rows[i][l] - mean) ** 2 for i in range(n))
+        if len({rows[i][l] for i in range(n)}) == 1:
+            continue
+        between = 0.0
+        for j in clusters:
+            mine = [i for i in range(n) if labels[i] == j]
+            size = sum(weights[i] for i in mine)
+            center = sum(weights[i] * rows[i][l] for i in mine) / size
+            between += size * (center - mean) ** 2
+        explained = 0.5 * math.log(1 / max(1 - between / total, 1e-3))
+        told.append(explained - (len(clusters) - 1) * math.log(n) / (2 * n))
+    if not told:
+        return 0.0
+    shares = [sum(weights[i] for i in range(n) if labels[i] == j) / whole for j in clusters]
+    return n_independent * sum(told) / len(told) + sum(s * math.log(s) for s in shares)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_gain_follows_its_formula(n, p, k, seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(-2, 3, size=(n, p)) + rng.choice([0.0, 0.25], size=p)
+    weights = rng.uniform(0.5, 3, size=n)
+    labels = rng.integers(k, size=n).astype(np.int32)
+    got = information_gain(rows, weights, labels, 1.7)
+    expected = naive_gain(rows.tolist(), weights.tolist(), labels.tolist(), 1.7)
+    assert got == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_gain_does_not_depend_on_scale_place_or_names():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=60).astype(np.int32)
+    rows = rng.normal(size=(60, 4)) + 3 * labels[:, None]
+    ones = np.ones(60)
+    gain = information_gain(rows, ones, labels, 2.0)
+    assert gain > 0.5
+    assert information_gain(1e3 * rows - 40, ones, labels, 2.0) == pytest.approx(gain)
+    assert information_gain(rows, ones, 2 - labels, 2.0) == pytest.approx(gain)
+    assert information_gain(rows, 7 * ones, labels, 2.0) == pytest.approx(gain)
+    # A number of a cluster that has no rows is none.
+    assert information_gain(rows, ones, 2 * labels, 2.0) == pytest.approx(gain)
+    assert information_gain(rows, ones, np.zeros(60, np.int32), 2.0) == 0
+
+
+def test_noise_cut_into_clusters_loses():
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(400, 6))
+    halves = (rows[:, 0] > 0).astype(np.int32)
+    worth = independent_features(rows, np.ones(400))
+    assert information_gain(rows, np.ones(400), halves, worth) < 0
+
+
+def test_independent_features_are_counted_by_eigenvalues():
+    rng = np.random.default_rng(2)
+    for shape in ((50, 7), (20, 60)):
+        rows = rng.normal(size=shape) @ rng.normal(size=(shape[1], shape[1]))
+        values = np.linalg.eigvalsh(np.corrcoef(rows.T))
+        expected = values.sum() ** 2 / np.square(values).sum()
+        assert independent_features(rows, np.ones(shape[0])) == pytest.approx(expected)
+
+
+def test_a_feature_said_thrice_counts_once():
+    rng = np.random.default_rng(3)
+    feature = rng.normal(size=(100, 1))
+    ones = np.ones(100)
+    assert independent_features(feature @ [[1.0, -2.0, 5.0]], ones) == pytest.approx(1)
+    assert independent_features(np.hstack([feature, np.full((100, 2), 3.0)]), ones) == 1
+    assert independent_features(np.ones((100, 3)), ones) == 0
+    # Weights are multiplicities.
+    rows, copies = rng.normal(size=(40, 3)), rng.integers(1, 4, size=40)
+    assert independent_features(rows, copies.astype(float)) == pytest.approx(
+        independent_features(np.repeat(rows, copies, axis=0), np.ones(copies.sum()))
+    )
+
+
+@pytest.mark.parametrize(
+    ("n_clusters", "gain", "n_rows", "expected"),
+    [
+        # The middle of the run, not of all equal numbers; the later one of two.
+        ([9, 3, 3, 3, 3, 2, 3], [0, 1, 2, 1, 1, 1.5, 0], 100, 3),
+        ([9, 3, 3, 3, 2], [0, 1, 1, 1.1, 0.9], 100, 2),
+        # Too many clusters do not count, a tenth of the rows or their root.
+        ([11, 10, 2], [5, 3, 1], 100, 1),
+        ([6, 2, 2], [5, 1, 1], 25, 2),
+        ([101, 90, 2], [5, 3, 1], 1000, 1),
+        ([50, 40], [5, 6], 100, 1),
+        # One cluster, worth nothing, is better than clusters worth less.
+        ([9, 4, 1, 1, 1], [-2, -0.1, 0, 0, 0], 100, 3),
+    ],
+)
+def test_the_rule(n_clusters, gain, n_rows, expected):
+    assert preferred(np.array(n_clusters), np.array(gain, float), n_rows) == expected
+
+
+# The path.
+
+
+def test_path_of_the_toy(toy, toy_path):
+    X, y = toy
+    path = toy_path
+    m = len(GRID)
+    np.testing.assert_allclose(path.bandwidths, GRID)
+    assert path.n_clusters.shape == path.gain.shape == (m,)
+    assert path.agreement.shape == (m - 1,)
+    assert path.feature_weights.shape == (m, X.shape[1])
+    np.testing.assert_allclose(path.feature_weights.sum(axis=1), 1)
+    assert path.n_rows == len(X)
+    assert path.bandwidth == path.bandwidths[path.chosen]
+    first, last = path.plateau
+    assert first < path.chosen < last
+    assert set(path.n_clusters[first : last + 1]) == {2}
+    assert path.feature_weights[path.chosen, :2].sum() > 0.95
+    # Each entry is a fit of its own.
+    rows = standardised(X)
+    fits = [blur_rows(rows, np.ones(len(X)), Blurring(h, 0.1)) for h in path.bandwidths[-9:]]
+    assert [len(fit.modes) for fit in fits] == path.n_clusters[-9:].tolist()
+    assert adjusted_rand_score(y, fits[path.chosen - m + 9].labels) > 0.98
+    for i in range(8):
+        expected = adjusted_rand_score(fits[i].labels, fits[i + 1].labels)
+        assert path.agreement[m - 9 + i] == pytest.approx(expected)
+
+
+def test_choice_for_a_sample_is_that_of_the_path(toy, toy_path):
+    X, _ = toy
+    assert choose_bandwidth(standardised(X), np.ones(len(X)), 0.1) == pytest.approx(
+        toy_path.bandwidth
+    )
+
+
+def ragged_chunks(X):
+    return da.from_array(X, chunks=((3, 0, 120, len(X) - 123), (1, X.shape[1] - 1)))
+
+
+def zarr_array(X):
+    return counting_zarr(X, (70, 3))[0]
+
+
+@pytest.mark.parametrize("read", [ragged_chunks, zarr_array, pd.DataFrame])
+def test_any_input_has_the_same_path(toy, toy_path, read):
+    assert_same_path(bandwidth_path(read(toy[0]), random_state=0), toy_path)
+
+
+def test_a_sample_is_drawn_by_random_state_alone():
+    X, _ = numbers(make_wbms_simulation1, 3000, 5, random_state=0)
+    few = {"bandwidths": GRID[10::3], "sample_size": 150}
+    path = bandwidth_path(X, random_state=1, **few)
+    assert path.n_rows == 150
+    chunked = da.from_array(X, chunks=((1, 1499, 1500), -1))
+    assert_same_path(bandwidth_path(chunked, random_state=1, **few), path)
+    other = bandwidth_path(X, random_state=2, **few)
+    assert not np.allclose(other.feature_weights, path.feature_weights, rtol=1e-6)
+    # What the sample says holds for all rows.
+    fit = blur_rows(standardised(X), np.ones(len(X)), Blurring(path.bandwidth, 0.1))
+    assert len(fit.modes) == path.n_clusters[path.chosen] == 5
+
+
+def test_blocks_are_loaded_once(toy):
+    source = CountingSource(toy[0])
+    bandwidth_path(source.as_dask((50, -1)), bandwidths=[0.05, 0.1], random_state=0)
+    assert set(source.reads.values()) == {1}
+
+
+def test_units_do_not_matter(toy, toy_path):
+    X = toy[0]
+    in_metres = bandwidth_path(1e3 * X + 5, random_state=0)
+    assert_same_path(in_metres, toy_path, rtol=1e-6)
+    # Neither when features keep their scales: the grid and the penalty follow the variance.
+    grid = GRID[12::3]
+    small = bandwidth_path(X, standardize=False, bandwidths=grid, random_state=0)
+    large = bandwidth_path(10 * X, standardize=False, bandwidths=100 * grid, random_state=0)
+    np.testing.assert_array_equal(small.n_clusters, large.n_clusters)
+    # The tolerance of merging is a distance.
+    np.testing.assert_allclose(small.feature_weights, large.feature_weights, atol=1e-6)
+    whole = bandwidth_path(X, standardize=False, random_state=0)
+    np.testing.assert_allclose(whole.bandwidths, GRID * X.var(axis=0).mean())
+
+
+def test_weights_count_like_copies(toy):
+    X, _ = toy
+    copies = np.random.default_rng(0).integers(1, 3, size=len(X))
+    some = {"bandwidths": [0.1, 0.11, 0.3], "random_state": 0, "convention": "paper"}
+    weighted = bandwidth_path(X, sample_weight=copies, **some)
+    repeated = bandwidth_path(np.repeat(X, copies, axis=0), **some)
+    np.testing.assert_array_equal(weighted.n_clusters, repeated.n_clusters)
+    np.testing.assert_allclose(weighted.feature_weights, repeated.feature_weights, atol=1e-6)
+
+
+def test_grid_is_sorted(toy):
+    path = bandwidth_path(toy[0], bandwidths=[0.1, 0.05, 0.1], random_state=0)
+    np.testing.assert_array_equal(path.bandwidths, [0.05, 0.1])
+    assert path.agreement.shape == (1,)
+
+
+def test_equal_weights(toy):
+    path = bandwidth_path(toy[0][:, :2], bandwidths=[0.1, 0.2], lam=np.inf, random_state=0)
+    np.testing.assert_allclose(path.feature_weights, 0.5)
+
+
+# What it says when there is nothing to be found.
+
+
+@pytest.mark.parametrize("p", [3, 20])
+def test_noise_has_no_clusters(p):
+    X = np.random.default_rng(0).normal(size=(200, p))
+    with pytest.warns(UserWarning, match="worth more than one cluster.*bandwidth_path"):
+        path = bandwidth_path(X, random_state=0)
+    assert path.n_clusters[path.chosen] == 1
+    with pytest.warns(UserWarning, match="worth more than one cluster"):
+        assert choose_bandwidth(X, np.ones(200), 0.1) > 0
+
+
+@pytest.mark.parametrize("X", [np.ones((30, 3)), np.zeros((1, 2))])
+def test_nothing_to_tell_apart(X):
+    with pytest.warns(UserWarning, match="worth more than one cluster"):
+        path = bandwidth_path(X, random_state=0)
+    assert set(path.n_clusters) == {1}
+    assert set(path.gain) == {0.0}
+    assert path.bandwidth > 0
+
+
+def test_bandwidths_far_too_small():
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    with pytest.warns(UserWarning, match="all bandwidths give too many clusters for 100 rows"):
+        path = bandwidth_path(X, bandwidths=[1e-6, 1e-5], random_state=0)
+    assert path.chosen == 1
+
+
+def test_no_plateau(toy):
+    with pytest.warns(UserWarning, match="2 clusters are found at one bandwidth only"):
+        bandwidth_path(toy[0], bandwidths=[1e-3, 0.1, 50.0], random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"bandwidths": [0.1, 0.0]}, "bandwidths must be positive"),
+        ({"bandwidths": [-1.0]}, "bandwidths must be positive"),
+        ({"bandwidths": []}, "bandwidths must be positive"),
+        ({"bandwidths": [np.nan]}, "bandwidths must be positive"),
+        ({"bandwidths": 0.1}, "bandwidths must be positive"),
+        ({"lam": 0.0}, "lam must be positive"),
+        ({"lam": np.nan}, "lam must be positive"),
+        ({"convention": "mine"}, "convention must be one of"),
+        ({"sample_size": 0}, "sample_size"),
+    ],
+)
+def test_refused_values(toy, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        bandwidth_path(toy[0], **parameters)
+
+
+def test_parameters_are_refused_before_the_data_are_read(toy):
+    with raise_if_computes(), pytest.raises(ValueError, match="lam must be positive"):
+        bandwidth_path(ragged_chunks(toy[0]), lam=-1.0)
+
+
+def test_refused_data():
+    X = np.ones((10, 2))
+    X[3, 1] = np.nan
+    with pytest.raises(ValueError, match="row 3"):
+        bandwidth_path(X)
+    with pytest.raises(TypeError, match="lam"):
+        bandwidth_path(np.ones((10, 2)), lam="little")
+
+
+# What it finds.
+
+
+def judged(make, relevant, *args, random_state):
+    """ARI, number of clusters, and weight of the relevant features of a default model."""
+    X, y = numbers(make, *args, random_state=random_state)
+    rows, ones = standardised(X), np.ones(len(X))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        h = choose_bandwidth(rows, ones, 0.1)
+    fit = blur_rows(rows, ones, Blurring(h, 0.1))
+    score = adjusted_rand_score(y, fit.labels)
+    return score, len(fit.modes), fit.feature_weights[:relevant].sum()
+
+
+SIMULATED = {
+    "toy": (make_wbms_toy, 2, 2),
+    "5 clusters": (make_wbms_simulation1, 10, 5, 250, 5),
+    "10 clusters": (make_wbms_simulation1, 10, 10, 500, 10),
+    "5 of 20 features": (make_wbms_simulation1, 5, 10, 200, 10, 5, 15),
+}
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_clusters_and_features_are_found(name):
+    make, relevant, k, *args = SIMULATED[name]
+    score, found, weight = judged(make, relevant, *args, random_state=0)
+    assert score > 0.95
+    assert found == k
+    assert weight > 0.95
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SIMULATED)
+def test_five_draws(name):
+    make, relevant, k, *args = SIMULATED[name]
+    results = [judged(make, relevant, *args, random_state=seed) for seed in range(100, 105)]
+    scores, found, weights = map(np.array, zip(*results, strict=True))
+    assert scores.mean() >= (0.98 if name == "toy" else 0.95)
+    assert (found == k).sum() >= 4
+    assert weights.min() >= 0.95
+
+
+@pytest.mark.parametrize("n_noise", [3, 80])
+def test_picture(tmp_path, n_noise):
+    X, _ = numbers(make_wbms_simulation1, 100, 5, 10, n_noise, random_state=0)
+    path = bandwidth_path(X, bandwidths=GRID[8::3], random_state=0)
+    figure = plot.bandwidth_path(path)
+    figure.savefig(tmp_path / "path.png")
+    axes = figure.axes
+    np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), path.n_clusters)
+    np.testing.assert_array_equal(axes[1].lines[0].get_ydata(), path.gain)
+    assert len(axes[2].lines) == min(10 + n_noise, 60) + 1
+    assert ("not drawn" in axes[2].get_ylabel()) == (n_noise > 50)
+    assert f"{path.bandwidth:.3g}: {path.n_clusters[path.chosen]} clusters" in axes[0].get_title()
