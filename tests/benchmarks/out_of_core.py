@@ -1,0 +1,147 @@
+"""A fit to a zarr store larger than the memory it may use, beside merely reading the store.
+
+Run: python tests/benchmarks/out_of_core.py [--gigabytes G] [--rate MB/s] [--model NAME]
+
+The store is float32 with 50 features and 20 overlapping clusters. Reported: reads of every chunk
+(counted at the store), peak memory, seconds, and their ratio to the sum over the passes of the
+larger of a plain read and the two matrix products of a pass, measured in the same run. With
+--rate the store delivers no faster than that, and the ratio is to as many plain reads.
+"""
+
+import argparse
+import pathlib
+import re
+import tempfile
+import threading
+import time
+from collections import Counter
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+from zarr.storage import LocalStore, WrapperStore
+
+from daskmm import EntropyPowerKMeans, PowerKMeans
+from daskmm.passes import one_blas_thread
+
+N_FEATURES, N_CLUSTERS = 50, 20
+CHUNK_ROWS = 80_000
+MODELS = {"power": PowerKMeans, "entropy": EntropyPowerKMeans}
+
+
+class Metered(WrapperStore):
+    """A store that counts the reads of each chunk, and may be slow."""
+
+    def __init__(self, store, rate=None):
+        super().__init__(store)
+        self.reads = Counter()
+        self.rate = rate
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+
+    async def get(self, key, prototype, byte_range=None):
+        value = await super().get(key, prototype, byte_range)
+        if "c/" in key and value is not None:
+            with self._lock:
+                self.reads[key] += 1
+            if self.rate:
+                await self._wait(len(value) / self.rate)
+        return value
+
+    async def _wait(self, seconds):
+        import asyncio
+
+        with self._lock:
+            now = time.perf_counter()
+            self._free_at = max(now, self._free_at) + seconds
+            pause = self._free_at - now
+        await asyncio.sleep(pause)
+
+
+def write(path, n_rows):
+    """A store of Gaussian clusters, written chunk by chunk."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(N_CLUSTERS, N_FEATURES)).astype(np.float32)
+    array = zarr.create_array(
+        path,
+        shape=(n_rows, N_FEATURES),
+        chunks=(CHUNK_ROWS, N_FEATURES),
+        dtype="float32",
+        compressors=None,
+    )
+    for start in range(0, n_rows, CHUNK_ROWS):
+        rows = min(CHUNK_ROWS, n_rows - start)
+        labels = rng.integers(N_CLUSTERS, size=rows)
+        noise = rng.standard_normal((rows, N_FEATURES), dtype=np.float32)
+        array[start : start + rows] = centers[labels] + noise
+
+
+def read_all(store):
+    """Seconds of a plain read of every chunk, on dask's threads."""
+    array = da.from_array(zarr.open_array(store, mode="r+"), chunks=(CHUNK_ROWS, N_FEATURES))
+    began = time.perf_counter()
+    array.map_blocks(lambda block: np.zeros((1, 1)), dtype=float).compute()
+    return time.perf_counter() - began
+
+
+def multiply_all(n_rows):
+    """Seconds of a pass's two matrix products, on as many threads."""
+    rows = np.random.default_rng(0).standard_normal((CHUNK_ROWS, N_FEATURES), dtype=np.float32)
+    centers = rows[:N_CLUSTERS].copy()
+
+    def products():
+        phi = rows @ centers.T
+        return phi.T @ rows
+
+    jobs = [dask.delayed(products)() for _ in range(-(-n_rows // CHUNK_ROWS))]
+    with one_blas_thread():
+        began = time.perf_counter()
+        dask.compute(*jobs)
+        return time.perf_counter() - began
+
+
+def peak_bytes():
+    """The kernel's own high-water mark of this process."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--rate", type=float, help="MB per second that the store delivers")
+    parser.add_argument("--model", choices=MODELS, default="power")
+    arguments = parser.parse_args()
+    n_rows = int(arguments.gigabytes * 1e9 / (4 * N_FEATURES))
+    cls = MODELS[arguments.model]
+    # Compiled code is ready before anything is timed.
+    cls(2, random_state=0).fit(np.random.default_rng(0).normal(size=(500, 3)).astype("float32"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/rows.zarr"
+        write(path, n_rows)
+        store = Metered(LocalStore(path), arguments.rate and arguments.rate * 1e6)
+        plain = min(read_all(store) for _ in range(2))
+        products = multiply_all(n_rows)
+        store.reads.clear()
+        X = zarr.open_array(store, mode="r+")
+        model = cls(N_CLUSTERS, random_state=0)
+        projected = model.plan(X).peak_bytes_per_worker
+        began = time.perf_counter()
+        model.fit(X)
+        seconds = time.perf_counter() - began
+        reads = set(store.reads.values())
+        print(f"{n_rows:,} rows, {arguments.gigabytes} GB: {arguments.model}")
+        print(f"reads of each chunk {reads}, passes {model.n_passes_}")
+        print(f"peak memory {peak_bytes() / 1e6:.0f} MB, projected {projected / 1e6:.0f} MB")
+        print(f"plain read {plain:.2f} s, products of a pass {products:.2f} s, fit {seconds:.1f} s")
+        print(f"fit / Σ max(read, products): {seconds / (max(reads) * max(plain, products)):.2f}")
+        print(f"fit / 7 plain reads: {seconds / (7 * plain):.2f}")
+        print(f"inertia per row {model.inertia_ / n_rows:.6f}")
+        for record in model.history_:
+            if record.exact:
+                print(f"  {record.seconds:.1f} s: {record.inertia / n_rows:.6f}")
+
+
+if __name__ == "__main__":
+    main()
