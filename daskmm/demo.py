@@ -120,7 +120,7 @@ def run_demo(
     with dask.config.set(num_workers=threads):
         data_bytes = _generate(out, n_samples, random_state)
         say(f"   {readable_bytes(data_bytes)} in {out / 'data.zarr'}\n")
-        shared: dict[str, Any] = {"n_init": 1, "standardize": True, "random_state": random_state}
+        shared: dict[str, Any] = {"standardize": True, "random_state": random_state}
         tasks: list[tuple[str, str, CenterClusterer]] = [
             ("lloyd", "k-means (Lloyd's algorithm)", KMeans(N_CLUSTERS, **shared)),
             ("entropy", "Entropy weighted power k-means", EntropyPowerKMeans(N_CLUSTERS, **shared)),

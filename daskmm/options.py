@@ -272,7 +272,14 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         "--n-init",
         type=_auto_or(int),
         metavar="N",
-        help="starts, which share every pass; the best one is kept (auto: 1)",
+        help="starts; the best one is kept (auto: 8; 4 for kernel models)",
+    )
+    add(
+        "--sample-size",
+        type=_auto_or(int),
+        metavar="N",
+        help="kmeans, power, entropy, or kernel with landmarks: rows to anneal on before the data "
+        "are read to polish (auto: 10,000 or 50 per cluster)",
     )
     add(
         "--convention",

@@ -10,8 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm.mm import Schedule
 
-# s0="auto": the first power is this multiple of the critical one, and at most −1.
-CRITICAL_MULTIPLE = 1.25
+# s0="auto": the first power is at most −1.
 HARMONIC = -1.0
 # φ can be as large as k^(−1/s); beyond this (nats) its sums overflow.
 _LARGEST_LOG = 600.0
@@ -27,6 +26,10 @@ class Annealing:
         "polish": ["boolean"],
     }
 
+    # s0="auto" is this multiple of the critical power: just past it, where weights of features or
+    # kernels are learned while all rows still belong to all clusters.
+    _critical_multiple: ClassVar[float] = 1.25
+
     n_clusters: int
     s0: float | str
     eta: float
@@ -39,7 +42,7 @@ class Annealing:
         """Schedule for data of a given critical power."""
         s0 = self.s0
         if isinstance(s0, str):
-            s0 = min(HARMONIC, CRITICAL_MULTIPLE * critical_power)
+            s0 = min(HARMONIC, self._critical_multiple * critical_power)
         elif math.log(self.n_clusters) > -s0 * _LARGEST_LOG:
             raise ValueError(
                 f"s0={s0} is too close to 0 for n_clusters={self.n_clusters}: k^(-1/s) overflows."

@@ -50,7 +50,9 @@ class EntropyPowerKMeans(AnnealedClusterer):
         than twice as many; smaller ones are annealed whole. None anneals over all rows, as does
         ``polish=False``.
     s0 : float or "auto"
-        First power, negative; "auto" as in `PowerKMeans`.
+        First power, negative; "auto" is min(−1, 1.25·s_crit), just past the power above which
+        all centres fall onto the mean (see `PowerKMeans`): weights are learned while rows belong
+        to all clusters.
     eta : float, default=1.05
         Factor by which the power grows in size; 1 keeps it.
     anneal_every : int, default=1

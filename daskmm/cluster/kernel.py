@@ -73,7 +73,7 @@ callable
     n_init : int or "auto"
         Starts; "auto" is 4.
     s0, eta, anneal_every, polish, max_iter, tol, random_state, standardize, verbose, callbacks
-        As in `PowerKMeans`; "auto" s0 takes the critical power in feature space.
+        As in `PowerKMeans`; "auto" s0 is min(−1, 1.25·s_crit), with s_crit in feature space.
 
     Attributes
     ----------
