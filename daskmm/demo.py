@@ -25,7 +25,7 @@ from daskmm.planning import readable_bytes
 from daskmm.progress import ProgressLine, readable_seconds
 from daskmm.runs import features_found, peak_memory_bytes, write_run
 
-N_SAMPLES = 2_000_000
+N_SAMPLES = 4_000_000
 N_CLUSTERS = 20
 N_INFORMATIVE = 5
 N_NOISE = 45

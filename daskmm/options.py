@@ -34,7 +34,7 @@ _COMMANDS = {
     "demo": (
         "make data on disk, cluster them two ways, compare with the truth",
         """\
-Make a data set of 800 MB on disk, cluster it out of core by Lloyd's k-means and
+Make a data set of 1.6 GB on disk, cluster it out of core by Lloyd's k-means and
 by entropy weighted power k-means, and compare both with the truth. Takes one to
 three minutes and leaves data, models, labels and pictures in a folder.""",
         """\
