@@ -73,6 +73,12 @@ class RowBlocks:
     parts: tuple[Any, ...]
     weights: tuple[Any, ...] | None = None
 
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """Rows and weights of each block; None for weights that are not there."""
+        weights = self.weights or (None,) * len(self.parts)
+        return list(zip(self.parts, weights, strict=True))
+
 
 def is_lazy(X: Any) -> bool:
     """Whether `X` is a dask collection or a zarr array, whose results are lazy."""

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import functools
 import operator
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import dask
 import numpy as np
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from daskmm.blocks import RowBlocks, needs_row_counts, with_weights
+from daskmm.holding import Persist, held
+from daskmm.job_graph import SPLIT_EVERY, JobGraph
+from daskmm.job_groups import merge
 
-# Records merged by one task.
-SPLIT_EVERY = 16
+__all__ = [
+    "SPLIT_EVERY",
+    "Passes",
+    "Position",
+    "checked_weights",
+    "merge",
+    "one_blas_thread",
+    "positions",
+    "run_on_threads",
+    "tree_reduce",
+]
 
 
 class Position(NamedTuple):
@@ -61,12 +71,13 @@ class Passes:
     def __init__(self, blocks: RowBlocks) -> None:
         self.blocks = blocks
         self.n_passes = 0
+        self._graph_of: tuple[RowBlocks, JobGraph] | None = None
 
     def reduce(self, kernel: Callable[..., Any], *shared: Any) -> Any:
         """Sum of ``kernel(rows, weights, position, *shared)`` over all blocks.
 
         Blocks in memory are visited by threads of this process. Lazy ones go to the active dask
-        scheduler in one compute, with `shared` sent once.
+        scheduler in one compute, a few tasks that load the blocks one by one.
 
         Parameters
         ----------
@@ -81,8 +92,11 @@ class Passes:
             Merged in block order: the same blocks give the same bits.
         """
         self.n_passes += 1
-        jobs = [(kernel, *arguments) for arguments in self._arguments()]
-        return tree_reduce(_visit_block, jobs, shared, self.blocks.layout.lazy, kernel.__name__)
+        visit = functools.partial(_visit_block, kernel)
+        if not self.blocks.layout.lazy:
+            return _reduce_here(visit, self._arguments(), shared)
+        with one_blas_thread():
+            return self._graph().reduce(visit, shared, _task_name(kernel.__name__))
 
     def count_rows(self) -> None:
         """Learn the rows of each block, where they are unknown, by a pass of its own."""
@@ -110,11 +124,41 @@ class Passes:
             self.count_rows()
         self.blocks = with_weights(self.blocks, sample_weight)
 
-    def _arguments(self) -> Iterator[tuple[Any, Any, Position]]:
+    @contextmanager
+    def persisted(self, persist: Persist) -> Iterator[None]:
+        """Keep the blocks, and their weights, in memory for a while.
+
+        Within, sweeps visit the blocks that are kept: on a cluster by its workers, else by this
+        process. What is kept is let go at the end, and blocks are streamed again. To be entered
+        once the rows have their weights.
+
+        Parameters
+        ----------
+        persist : bool or "auto"
+            "auto" keeps them when they take less than a third of the memory there is. Rows that
+            are unknown are counted for that, by a pass of its own.
+        """
+        if persist == "auto" and self.blocks.layout.lazy:
+            self.count_rows()
+        streamed = self.blocks
+        with one_blas_thread():
+            self.blocks = held(streamed, persist)
+        try:
+            yield
+        finally:
+            layout = self.blocks.layout
+            self.blocks, self._graph_of = replace(streamed, layout=layout), None
+
+    def _graph(self) -> JobGraph:
+        """Graph of the blocks as they are now."""
+        if self._graph_of is None or self._graph_of[0] is not self.blocks:
+            self._graph_of = self.blocks, JobGraph(self._arguments(), self.blocks.table)
+        return self._graph_of[1]
+
+    def _arguments(self) -> list[tuple[Any, Any, Position]]:
         blocks = self.blocks
-        weights = blocks.weights or (None,) * len(blocks.parts)
         places = positions(blocks.layout.rows, len(blocks.parts))
-        return zip(blocks.parts, weights, places, strict=True)
+        return [(*own, place) for own, place in zip(blocks.pairs, places, strict=True)]
 
 
 def tree_reduce(
@@ -132,39 +176,29 @@ def tree_reduce(
     arguments : sequence of tuple
         Of each job; may hold Delayed where `lazy`.
     shared : tuple
-        Arguments of all jobs; sent once.
+        Arguments of all jobs.
     lazy : bool
         Whether to run on the active dask scheduler, in one compute, or on threads here.
     name : str
         Of the tasks, as dask's dashboard shows them.
     """
+    if not lazy:
+        return _reduce_here(kernel, arguments, shared)
     with one_blas_thread():
-        if lazy:
-            return _reduce_lazy(kernel, arguments, shared, f"daskmm-{name.strip('_')}")
-        jobs = [functools.partial(kernel, *own, *shared) for own in arguments]
+        return JobGraph(arguments).reduce(kernel, shared, _task_name(name))
+
+
+def _reduce_here(
+    kernel: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...]
+) -> Any:
+    jobs = [functools.partial(kernel, *own, *shared) for own in arguments]
+    with one_blas_thread():
         # One after the other as they come, so that few records are alive at once.
         return merge(run_on_threads(jobs))
 
 
-def _reduce_lazy(
-    kernel: Callable[..., Any],
-    arguments: Sequence[tuple[Any, ...]],
-    shared: tuple[Any, ...],
-    name: str,
-) -> Any:
-    state = dask.delayed(shared, name=f"{name}-state-{_unique()}", traverse=False)
-    task, combine = dask.delayed(_visit, pure=False), dask.delayed(merge, pure=False)
-    records = [task(kernel, state, *own, dask_key_name=f"{name}-{_unique()}") for own in arguments]
-    while len(records) > 1:
-        records = [
-            combine(group, dask_key_name=f"{name}-merge-{_unique()}") for group in _groups(records)
-        ]
-    return records[0].compute()
-
-
-def merge(records: Iterable[Any]) -> Any:
-    """Sum of records, first to last."""
-    return functools.reduce(operator.add, records)
+def _task_name(name: str) -> str:
+    return name.strip("_").replace("_", "-")
 
 
 def run_on_threads(jobs: Sequence[Callable[[], Any]]) -> Iterator[Any]:
@@ -186,10 +220,6 @@ def one_blas_thread() -> Iterator[None]:
     """Keep BLAS to one thread while blocks run on threads; the two would compete for cores."""
     with _threadpools().limit(limits=1, user_api="blas"):
         yield
-
-
-def _visit(kernel: Callable[..., Any], shared: tuple[Any, ...], *own: Any) -> Any:
-    return kernel(*own, *shared)
 
 
 def _visit_block(
@@ -237,12 +267,3 @@ def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np
 
 def _block_length(rows: Any, weights: Any, position: Position) -> list[int]:
     return [len(rows)]
-
-
-def _groups(records: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(records), SPLIT_EVERY):
-        yield records[start : start + SPLIT_EVERY]
-
-
-def _unique() -> str:
-    return uuid.uuid4().hex

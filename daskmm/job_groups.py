@@ -1,0 +1,271 @@
+"""What one task of a pass does: its jobs one after the other, the data of the next read ahead."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import itertools
+import operator
+import pickle
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from dask._task_spec import GraphNode, TaskRef
+from dask.typing import Key
+
+# Data that took longer than this to load are loaded by a thread of their own, one job ahead.
+SLOW_SECONDS = 1e-3
+
+Arguments = tuple[Any, ...]
+# Arguments of a job, and the number of its group.
+Numbered = tuple[int, Arguments]
+
+
+class Job(NamedTuple):
+    """A call of a kernel.
+
+    Attributes
+    ----------
+    arguments : tuple
+        A TaskRef stands for what the node of that key makes.
+    steps : tuple of (GraphNode, keys)
+        Nodes to be run for it, in order; each with the values that nobody needs afterwards.
+    spent : tuple of keys
+        Values that nobody needs once the arguments have been taken.
+    """
+
+    arguments: Arguments
+    steps: tuple[tuple[GraphNode, tuple[Key, ...]], ...]
+    spent: tuple[Key, ...]
+
+
+class JobGroup(NamedTuple):
+    """Jobs of one task, in order, and the keys of what other tasks make for them."""
+
+    jobs: tuple[Job, ...]
+    inputs: tuple[Key, ...]
+
+
+def references(own: Arguments) -> list[Key]:
+    """Keys that stand among the arguments of a job."""
+    return [item.key for item in own if isinstance(item, TaskRef)]
+
+
+def closure(keys: Iterable[Key], nodes: Mapping[Key, GraphNode]) -> dict[Key, GraphNode]:
+    """Nodes of these keys, and of all that they need."""
+    found: dict[Key, GraphNode] = {}
+    left = list(keys)
+    while left:
+        key = left.pop()
+        if key in nodes and key not in found:
+            found[key] = nodes[key]
+            left.extend(nodes[key].dependencies)
+    return found
+
+
+def grouped(
+    arguments: Sequence[Arguments],
+    nodes: Mapping[Key, GraphNode],
+    inside: Callable[[Key], bool],
+) -> JobGroup:
+    """A group of jobs.
+
+    Parameters
+    ----------
+    arguments : sequence of tuple
+        Of each job; a TaskRef stands for what a node makes.
+    nodes : mapping
+    inside : callable
+        Whether a node is to be run by the group; others are inputs.
+    """
+    inputs: dict[Key, None] = {}
+    met: set[Key] = set()
+    orders: list[list[Key]] = []
+    for own in arguments:
+        order: list[Key] = []
+        left = [(key, False) for key in references(own)]
+        while left:
+            key, needs_are_met = left.pop()
+            if needs_are_met:
+                order.append(key)
+            elif key not in met:
+                met.add(key)
+                if inside(key):
+                    left.append((key, True))
+                    left.extend((need, False) for need in nodes[key].dependencies)
+                else:
+                    inputs[key] = None
+        orders.append(order)
+    spent = _spent(arguments, orders, nodes)
+    jobs = [
+        Job(own, tuple((nodes[key], next(spent)) for key in order), next(spent))
+        for own, order in zip(arguments, orders, strict=True)
+    ]
+    return JobGroup(tuple(jobs), tuple(inputs))
+
+
+def _spent(
+    arguments: Sequence[Arguments], orders: Sequence[list[Key]], nodes: Mapping[Key, GraphNode]
+) -> Iterator[tuple[Key, ...]]:
+    """Values used for the last time, for each node that is run and each job that is called."""
+    uses: list[Iterable[Key]] = []
+    for own, order in zip(arguments, orders, strict=True):
+        uses += [nodes[key].dependencies for key in order]
+        uses.append(references(own))
+    last = {key: moment for moment, keys in enumerate(uses) for key in keys}
+    return iter(
+        [tuple({key for key in keys if last[key] == moment}) for moment, keys in enumerate(uses)]
+    )
+
+
+class GroupQueue:
+    """Groups without inputs, for tasks of one process that take them in turns.
+
+    A task then reads ahead from group to group, and one that is slow takes fewer.
+    """
+
+    def __init__(self, groups: Sequence[JobGroup]) -> None:
+        self._n_groups = len(groups)
+        self._groups = enumerate(groups)
+        self._lock = threading.Lock()
+        self._open = True
+
+    def __len__(self) -> int:
+        return self._n_groups
+
+    def __iter__(self) -> Iterator[tuple[int, JobGroup]]:
+        while True:
+            with self._lock:
+                taken = next(self._groups, None) if self._open else None
+            if taken is None:
+                return
+            yield taken
+
+    def close(self) -> None:
+        """Give out no more groups."""
+        self._open = False
+
+
+def run_queue(queue: GroupQueue, kernel: Callable[..., Any], shared: Arguments) -> dict[int, Any]:
+    """Sums of the groups that this task took, by number."""
+    try:
+        return _run(queue, kernel, shared, {})
+    except BaseException:
+        queue.close()  # lest other tasks go on in the background
+        raise
+
+
+def run_group(group: JobGroup, kernel: Callable[..., Any], shared: Arguments, *inputs: Any) -> Any:
+    """Sum of ``kernel(*own, *shared)`` over the jobs of a group."""
+    return _run([(0, group)], kernel, shared, dict(zip(group.inputs, inputs, strict=True)))[0]
+
+
+def run_pickled(group: bytes, call: bytes, *inputs: Any) -> Any:
+    """`run_group` of a pickled group and a pickled (kernel, shared)."""
+    return run_group(pickle.loads(group), *pickle.loads(call), *inputs)
+
+
+def _run(
+    groups: Iterable[tuple[int, JobGroup]],
+    kernel: Callable[..., Any],
+    shared: Arguments,
+    inputs: dict[Key, Any],
+) -> dict[int, Any]:
+    """Sums over groups, by number.
+
+    At most two jobs' data are alive at once: those in use, and those read ahead.
+    """
+    jobs = ((number, job) for number, group in groups for job in group.jobs)
+    # Closed at once when a kernel fails, lest the reader wait for the error to be forgotten.
+    with contextlib.closing(_loaded(jobs, _Loader(inputs))) as loaded:
+        records = itertools.groupby(_records(loaded, kernel, shared), operator.itemgetter(0))
+        return {number: merge_pairwise(record for _, record in own) for number, own in records}
+
+
+def _records(
+    loaded: Iterator[Numbered], kernel: Callable[..., Any], shared: Arguments
+) -> Iterator[tuple[int, Any]]:
+    for number, own in loaded:
+        record = kernel(*own, *shared)
+        del own  # not alive while the next are loaded
+        yield number, record
+        del record
+
+
+class _Loader:
+    """Runs the nodes that a job needs; values live until the last job of the group used them."""
+
+    def __init__(self, inputs: dict[Key, Any]) -> None:
+        self.values = inputs
+
+    def __call__(self, number: int, job: Job) -> Numbered:
+        values = self.values
+        for node, spent in job.steps:
+            values[node.key] = node({key: values[key] for key in node.dependencies})
+            for key in spent:
+                del values[key]
+        arguments = tuple(
+            values[item.key] if isinstance(item, TaskRef) else item for item in job.arguments
+        )
+        for key in job.spent:
+            del values[key]
+        return number, arguments
+
+
+def _loaded(
+    jobs: Iterator[tuple[int, Job]], load: Callable[[int, Job], Numbered]
+) -> Generator[Numbered, None, None]:
+    """Arguments of each job; from the first that takes its time on, those of the next ahead."""
+    for number, job in jobs:
+        began = time.perf_counter()
+        own = [load(number, job)]
+        if time.perf_counter() - began > SLOW_SECONDS:
+            yield from _read_ahead(own, jobs, load)
+            return
+        # Popped: what a pass is done with must not stay alive while the next is loaded.
+        yield own.pop()
+
+
+def _read_ahead(
+    own: list[Numbered],
+    jobs: Iterator[tuple[int, Job]],
+    load: Callable[[int, Job], Numbered],
+) -> Generator[Numbered, None, None]:
+    # Loading functions may ask on which worker they run, or for other variables of the context.
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1, "daskmm-read-ahead") as reader:
+        for number, job in jobs:
+            ahead = reader.submit(context.run, load, number, job)
+            yield own.pop()
+            own.append(ahead.result())
+            del ahead
+        yield own.pop()
+
+
+def merge(records: Iterable[Any]) -> Any:
+    """Sum of records, first to last."""
+    return functools.reduce(operator.add, records)
+
+
+def merge_pairwise(records: Iterable[Any]) -> Any:
+    """Sum of records by halves: ((0 + 1) + (2 + 3)) + ...
+
+    Merging aligned runs of 2^j records first, in any number of tasks, gives the same bits. About
+    log2 of the number of records are alive at once.
+    """
+    waiting: list[tuple[int, Any]] = []
+    for record in records:
+        level = 0
+        while waiting and waiting[-1][0] == level:
+            record = waiting.pop()[1] + record
+            level += 1
+        waiting.append((level, record))
+        del record
+    total = waiting.pop()[1]
+    while waiting:
+        total = waiting.pop()[1] + total
+    return total

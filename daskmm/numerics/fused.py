@@ -1,0 +1,205 @@
+"""Sums of a block at once: distances, their power means, and what is weighted by them.
+
+The compiled loops of `daskmm.numerics.fused_kernel`, where numba can be imported. What they
+compute is defined by `daskmm.numerics.distances` and `daskmm.numerics.power_means`.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.numerics.distances import CANCELLATION
+from daskmm.numerics.power_means import FLUSHED
+from daskmm.numerics.rows import TILE_BYTES, Coordinates, tiles
+
+FloatArray = NDArray[np.float64]
+
+# Distances of a tile of rows, bytes: they are to stay in a core's cache.
+_DISTANCE_BYTES = 1 << 20
+# Its rows themselves.
+_ROW_BYTES = 1 << 20
+_LEAST_ROWS, _MOST_ROWS = 128, 384
+# OpenBLAS multiplies matrices without copying them first where rows × features × clusters are
+# fewer than this.
+_SMALL_PRODUCT = 1_000_000
+# Single precision is for coordinates within this range of 1; it holds their squares with room.
+_SINGLE_RANGE = 1e9
+# Fewer rows are not worth its rounding, which many rows average out.
+_SINGLE_ROWS = 4096
+
+
+class _Limits(NamedTuple):
+    """Where a floating type needs help; see `daskmm.numerics.fused_kernel.soft_sums`."""
+
+    cancelled: float
+    lowest: float
+    low: float
+    high: float
+
+
+_LIMITS = {
+    np.dtype(np.float64): _Limits(CANCELLATION, float(np.log2(FLUSHED)), 1e-290, 1e300),
+    np.dtype(np.float32): _Limits(1e-3, -126.0, 1e-30, 1e30),
+}
+
+
+class BlockSums(NamedTuple):
+    """Sums of one candidate over a block, as those of `daskmm.stats.CenterSums`.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n_clusters,)
+    sums : ndarray of shape (n_clusters, n_features)
+    squares : ndarray of shape (n_features,) or None
+    objective, inertia, hardness : float
+    farthest_distances : ndarray of shape (n,)
+        Of the worst-served rows, descending, ties in row order; hard steps only.
+    farthest_rows : ndarray of int of shape (n,)
+        Their positions in the block.
+    """
+
+    weights: FloatArray
+    sums: FloatArray
+    squares: FloatArray | None
+    objective: float
+    inertia: float
+    hardness: float
+    farthest_distances: FloatArray
+    farthest_rows: NDArray[np.int64]
+
+
+@functools.cache
+def _kernel() -> ModuleType | None:
+    # Importing numba takes longer than all the rest: only when there is something to compute.
+    try:
+        from daskmm.numerics import fused_kernel
+    except ImportError:
+        return None
+    return fused_kernel
+
+
+def available() -> bool:
+    """Whether the compiled loops can be used."""
+    return _kernel() is not None
+
+
+def block_sums(
+    rows: NDArray,
+    weights: FloatArray | None,
+    coordinates: Coordinates | None,
+    centers: FloatArray,
+    s: float,
+    feature_weights: FloatArray | None,
+    n_farthest: int,
+) -> BlockSums:
+    """Sums of one candidate over a block of rows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Of any numeric dtype, in any order. Where many rows have no more than single precision,
+        their distances and weights are computed in it, near ties between nearest centres being
+        decided in double precision; sums over the rows are double.
+    weights : ndarray of shape (n_rows,) or None
+        Sample weights.
+    coordinates : Coordinates or None
+        The model's; None where the rows are in them already.
+    centers : ndarray of shape (n_clusters, n_features)
+        In the model's coordinates.
+    s : float
+        The power; −∞ for a hard step.
+    feature_weights : ndarray of shape (n_features,) or None
+    n_farthest : int
+        Worst-served rows to list in a hard step.
+
+    Returns
+    -------
+    BlockSums
+    """
+    kernel = _kernel()
+    assert kernel is not None
+    k, p = centers.shape
+    mean = _plain(np.zeros(p) if coordinates is None else coordinates.mean)
+    scale = _plain(np.ones(p) if coordinates is None else coordinates.scale)
+    w = _plain(np.ones(p) if feature_weights is None else feature_weights)
+    dtype = _working_dtype(rows, scale, centers, s)
+    # Of a product of p factors.
+    rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
+    # Double precision has computed again what is not exact enough.
+    tie = rounding if dtype == np.float32 else dtype.type(0)
+    limits = tuple(dtype.type(limit) for limit in _LIMITS[dtype])
+    tile = _tile_rows(k, p, dtype.itemsize)
+    n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
+    squares = np.zeros(0 if feature_weights is None else p)
+    hard = s == -np.inf
+    n_listed = n_farthest if hard else 0
+    far, far_rows = np.zeros(n_listed), np.zeros(n_listed, np.int64)
+    # Weights may be out of single precision's range, but not their ratios that count.
+    unit = 1.0
+    if dtype == np.float32 and not hard and weights is not None:
+        unit = float(weights.max()) or 1.0
+    state = (mean, scale, _plain(centers), w)
+    found = (n_j, sums, squares, totals)
+    for part in _parts(rows, dtype):
+        v = _plain(np.empty(0) if weights is None else weights[part] / unit)
+        x = _plain(rows[part], dtype)
+        # A single centre has all of each row, whatever the power.
+        if hard or k == 1:
+            far_rows -= part.start
+            kernel.hard_sums(x, v, *state, rounding, limits[0], tile, *found, far, far_rows)
+            far_rows += part.start
+        else:
+            kernel.soft_sums(x, v, *state, float(s), limits, tie, tile, *found)
+    for added in found:
+        added *= unit
+    listed = far > 0
+    return BlockSums(
+        n_j,
+        sums,
+        None if feature_weights is None else squares,
+        float(totals[0]),
+        float(totals[1]),
+        float(totals[2]),
+        far[listed],
+        far_rows[listed],
+    )
+
+
+def _plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:
+    """The array form for which the loops are compiled: C order, read-only, native."""
+    plain = np.ascontiguousarray(values, dtype=dtype or np.float64).view()
+    plain.flags.writeable = False
+    return plain
+
+
+def _parts(rows: NDArray, dtype: np.dtype) -> list[slice]:
+    """All rows at once, or few at a time where they have to be copied."""
+    if rows.dtype == dtype and rows.flags.c_contiguous:
+        return [slice(0, len(rows))]
+    step = max(16, TILE_BYTES // (dtype.itemsize * rows.shape[1]))
+    return list(tiles(len(rows), step))
+
+
+def _working_dtype(rows: NDArray, scale: FloatArray, centers: FloatArray, s: float) -> np.dtype:
+    """Single precision where the rows have no more of it, and where it is enough."""
+    single = np.result_type(rows.dtype, np.float32) == np.float32
+    for extent in (float(np.abs(centers).max()), float(scale.min()), float(scale.max())):
+        single &= 1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE
+    # The weights of a row sum to as much as k^(−1/s), which may be too large for it.
+    single &= len(rows) >= _SINGLE_ROWS and np.log2(len(centers)) < -30.0 * s
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def _tile_rows(n_clusters: int, n_features: int, itemsize: int) -> int:
+    """Rows per tile, enough of them for the products to be efficient."""
+    by_rows = max(16, _ROW_BYTES // (itemsize * n_features))
+    rows = max(_LEAST_ROWS, _DISTANCE_BYTES // (itemsize * n_clusters))
+    small = _SMALL_PRODUCT // (n_clusters * n_features)
+    if small >= _LEAST_ROWS:
+        rows = min(rows, small)
+    return min(rows, by_rows, _MOST_ROWS) // 16 * 16

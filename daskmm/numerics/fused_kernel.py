@@ -1,0 +1,285 @@
+"""The compiled loops behind `daskmm.numerics.fused`; importing this imports numba.
+
+Rows are walked in tiles so small that a tile's distances, kept as (centre, row), stay in the
+core's cache between the matrix product that makes them and the one that uses them up. The inner
+loops run along the rows of a tile, without branches, so that they are vectorised. Matrix
+products are those that scipy's BLAS offers to compiled code. Nothing here holds a lock, or
+memory that two calls share, so several threads may work on blocks at once.
+
+Everything is written for the rows' own floating type (single or double) and sums in double.
+The machine code is kept beside this file, and is made again when this file changes: after a change
+to `fused_tile` or `fast_math` alone, delete it.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding
+import numpy as np
+from numba import njit, types
+from numba.extending import get_cython_function_address, overload
+
+from daskmm.numerics.fused_tile import (
+    add_squares,
+    assign,
+    complete,
+    decide,
+    distance,
+    dot,
+    finish,
+    keep_farthest,
+    multiply,
+    prepare,
+    ratios,
+    redo,
+    redo_row,
+    repeated,
+    scatter,
+    settle,
+    settled,
+    squared_norms,
+    to_model,
+    to_model_in_type,
+    two_nearest,
+    weigh,
+    weighted_centers,
+)
+from daskmm.numerics.power_means import TIE
+
+for _name in ("dgemm", "sgemm"):
+    _address = get_cython_function_address("scipy.linalg.cython_blas", _name)
+    llvmlite.binding.add_symbol(f"daskmm_{_name}", _address)
+_CALL = types.void(*[types.voidptr] * 13)
+_dgemm = types.ExternalFunction("daskmm_dgemm", _CALL)
+_sgemm = types.ExternalFunction("daskmm_sgemm", _CALL)
+
+_NO_TRANSPOSE = np.frombuffer(b"N", dtype=np.uint8)
+_TRANSPOSE = np.frombuffer(b"T", dtype=np.uint8)
+
+
+def _entry(function: Callable) -> Callable:
+    """Compiled, the machine code being kept on disk where there is a place for it."""
+    options: dict[str, Any] = {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": {"contract", "nsz"},
+    }
+    try:
+        compiled: Callable = njit(cache=True, **options)(function)
+    except RuntimeError:
+        compiled = njit(**options)(function)
+    return compiled
+
+
+def _gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+    """BLAS' general matrix product, for compiled code."""
+    raise NotImplementedError
+
+
+@overload(_gemm)
+def _gemm_of(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+    product = _sgemm if c.dtype == types.float32 else _dgemm
+
+    def call(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+        product(
+            ta.ctypes,
+            tb.ctypes,
+            m.ctypes,
+            n.ctypes,
+            k.ctypes,
+            alpha.ctypes,
+            a.ctypes,
+            lda.ctypes,
+            b.ctypes,
+            ldb.ctypes,
+            beta.ctypes,
+            c.ctypes,
+            ldc.ctypes,
+        )
+
+    return call
+
+
+@_entry
+def soft_sums(
+    rows, weights, mean, scale, centers, w, s, limits, rounding, tile, n_j, sums, squares, totals
+):
+    """Add the sums of one candidate at a finite power.
+
+    Parameters
+    ----------
+    rows : array of shape (n_rows, n_features), single or double, C order
+    weights : array of shape (n_rows,), or empty where all are 1
+    mean, scale : arrays of shape (n_features,)
+    centers : array of shape (n_clusters, n_features)
+    w : array of shape (n_features,)
+    s : float
+    limits : tuple of the rows' type
+        Share of the norms below which a distance is cancelled; lowest exponent of a weight;
+        smallest distance and largest norm that are regular.
+    rounding : float of the rows' type
+        Error of a product, as a share of the norms.
+    tile : int
+        Rows at a time.
+    n_j, sums, squares, totals : arrays
+        Added to. `totals` are objective, inertia, hardness; `squares` may be empty.
+    """
+    (n, p), k = rows.shape, len(centers)
+    kind = rows.dtype
+    cancelled, lowest, low, high = limits
+    power, inverse_s, n_clusters = kind.type(s - 1.0), kind.type(1.0 / s), kind.type(k)
+    scaled = not np.all(scale == 1.0)
+    factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
+    weighted_centers(centers, w, factors, center_norms)
+    # Centres are looked at in pairs; the odd one's partner is at ∞.
+    z, d, part = (
+        np.empty((tile, p), kind),
+        np.zeros((k + k % 2, tile), kind),
+        np.empty((k, p), kind),
+    )
+    of_rows, of_rows_double = np.empty((7, tile), kind), np.empty((4, tile))
+    distances, w_ = np.empty(k), w.astype(kind)
+    means, scales = repeated(mean).astype(kind), repeated(scale).astype(kind)
+    rest = (repeated(mean) - means).astype(kind)
+    sizes = np.array([tile, tile, k, p], dtype=np.int32)
+    b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
+    zero, one = np.zeros(1, kind), np.ones(1, kind)
+    for start in range(0, n, tile):
+        b = min(tile, n - start)
+        sizes[0] = b
+        block, zb = rows[start : start + b], z[:b]
+        norms, m, inverse, tie = of_rows[0, :b], of_rows[1, :b], of_rows[2, :b], of_rows[3, :b]
+        total, tied, factor = of_rows[4, :b], of_rows[5, :b], of_rows[6, :b]
+        v, exact = of_rows_double[0, :b], of_rows_double[1, :b]
+        value, hardness = of_rows_double[2, :b], of_rows_double[3, :b]
+        if len(weights):
+            v[:] = weights[start : start + b]
+        else:
+            v[:] = 1.0
+        to_model_in_type(block.ravel(), means, rest, scales, scaled, z.ravel()[: b * p])
+        squared_norms(zb, w_, norms)
+        _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, z, p_, factors, p_, zero, d, ld_)
+        m[:] = np.inf
+        for j in range(0, k, 2):
+            near = complete(
+                d[j, :b], d[j + 1, :b], norms, center_norms[j], center_norms[j + 1], cancelled, m
+            )
+            if near > 0:
+                redo(block, mean, scale, centers, w, norms, center_norms, cancelled, low, j, d, m)
+        if prepare(m, norms, low, high, rounding, exact, inverse, tie) > 0:
+            for i in range(b):
+                if m[i] != 0.0 and not (m[i] >= low and norms[i] <= high):
+                    exact[i] = redo_row(block[i], mean, scale, centers, w, distances)
+                    m[i] = ratios(distances, exact[i], d[:k, i])
+                    inverse[i], tie[i] = 1.0 / m[i], TIE
+        total[:] = 0.0
+        tied[:] = 0.0
+        for j in range(0, k, 2):
+            weigh(d[j, :b], d[j + 1, :b], m, inverse, tie, power, lowest, total, tied)
+        finish(total, tied, exact, v, n_clusters, inverse_s, factor, value, hardness)
+        totals[0] += dot(v, value)
+        totals[1] += dot(v, exact)
+        totals[2] += dot(v, hardness)
+        for j in range(k):
+            n_j[j] += multiply(d[j, :b], factor)
+        if len(squares):
+            add_squares(zb, d, total, squares)
+        _gemm(_NO_TRANSPOSE, _NO_TRANSPOSE, p_, k_, b_, one, z, p_, d, ld_, zero, part, p_)
+        for j in range(k):
+            for f in range(p):
+                sums[j, f] += part[j, f]
+
+
+@_entry
+def hard_sums(
+    rows,
+    weights,
+    mean,
+    scale,
+    centers,
+    w,
+    rounding,
+    cancelled,
+    tile,
+    n_j,
+    sums,
+    squares,
+    totals,
+    far,
+    far_rows,
+):
+    """Add the sums of one candidate at s = −∞, and list the worst-served rows.
+
+    Matrix products find the nearest centres, up to their rounding; near ties are decided from
+    the differences in double precision.
+
+    Parameters
+    ----------
+    rows, weights, mean, scale, centers, w, tile, n_j, sums, squares, totals
+        As in `soft_sums`.
+    rounding, cancelled : float of the rows' type
+        Error of a product, and distances that are to be computed again, as a share of the norms.
+    far : array of shape (n_farthest,)
+        Distances of the worst-served rows so far, descending; 0 where there are none.
+    far_rows : int array of shape (n_farthest,)
+        Their positions.
+    """
+    (n, p), k = rows.shape, len(centers)
+    kind = rows.dtype
+    scaled = not np.all(scale == 1.0)
+    factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
+    weighted_centers(centers, w, factors, center_norms)
+    z, d = np.empty((tile, p), kind), np.zeros((k + k % 2, tile), kind)
+    exact, w_ = np.empty((tile, p)), w.astype(kind)
+    means, scales = repeated(mean), repeated(scale)
+    # Numbers of centres are kept in a type as wide as the distances.
+    of_rows, of_rows_double = np.empty((4, tile), kind), np.empty((2, tile))
+    sizes = np.array([tile, tile, k, p], dtype=np.int32)
+    b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
+    zero, one = np.zeros(1, kind), np.ones(1, kind)
+    inertia = weight = 0.0
+    for start in range(0, n, tile):
+        b = min(tile, n - start)
+        sizes[0] = b
+        block, norms, smallest = rows[start : start + b], of_rows[0, :b], of_rows[1, :b]
+        second, nearest = of_rows[2, :b], of_rows[3, :b]
+        v, served = of_rows_double[0, :b], of_rows_double[1, :b]
+        if len(weights):
+            v[:] = weights[start : start + b]
+        else:
+            v[:] = 1.0
+        to_model(block.ravel(), means, scales, scaled, exact.ravel()[: b * p])
+        assign(exact.ravel()[: b * p], z.ravel())
+        squared_norms(z[:b], w_, norms)
+        _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, z, p_, factors, p_, zero, d, ld_)
+        smallest[:] = np.inf
+        second[:] = np.inf
+        nearest[:] = 0
+        for j in range(0, k, 2):
+            norm, other_norm = center_norms[j], center_norms[j + 1]
+            two_nearest(
+                d[j, :b], d[j + 1, :b], norm, other_norm, kind.type(j), smallest, second, nearest
+            )
+        worst = kind.type((1.0 - 1e-5) * far[-1] if len(far) else np.inf)
+        if settle(smallest, second, norms, rounding, cancelled, worst, served) > 0:
+            for i in range(b):
+                if settled(smallest[i], second[i], norms[i], rounding, cancelled, worst):
+                    continue
+                span = norms[i] * 3 + 2 * (smallest[i] + norms[i])
+                if not second[i] - smallest[i] > rounding * span:
+                    limit = smallest[i] + rounding * span
+                    nearest[i] = decide(
+                        block[i], mean, scale, centers, w, d[:, i], center_norms, limit
+                    )
+                served[i] = distance(block[i], mean, scale, centers[int(nearest[i])], w)
+                if len(far) and v[i] > 0.0 and served[i] > far[-1]:
+                    keep_farthest(served[i], start + i, far, far_rows)
+        scatter(exact[:b], nearest, v, n_j, sums, squares)
+        inertia += dot(v, served)
+        weight += v.sum()
+    totals[0] += inertia
+    totals[1] += inertia
+    totals[2] += weight

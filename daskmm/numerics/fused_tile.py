@@ -1,0 +1,363 @@
+"""Loops over one tile of rows, parts of `daskmm.numerics.fused_kernel`.
+
+They run along the rows where they can, or along numbers that lie end to end, and without
+branches, so that they are vectorised; `distances` and `phi` are kept as (centre, row). All are
+written for the rows' own floating type, called "the type" here, and compiled where they are used.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numba import njit
+
+from daskmm.numerics.fast_math import exp2, log2_1p
+from daskmm.numerics.power_means import TIE
+
+# Products may be fused with sums. Sums may be reordered where that is said, which must not be
+# where a number is rounded by adding and subtracting a large one.
+_EXACT = {"contract", "nsz"}
+_REORDERED = {"contract", "nsz", "reassoc"}
+
+
+def _part(flags: set[str]) -> Callable:
+    return njit(nogil=True, error_model="numpy", fastmath=flags)
+
+
+@_part(_REORDERED)
+def distance(row, mean, scale, center, w):
+    """Σ_l w_l (z_l − θ_l)² from the differences."""
+    total = 0.0
+    for f in range(len(row)):
+        difference = (np.float64(row[f]) - mean[f]) / scale[f] - center[f]
+        total += w[f] * difference * difference
+    return total
+
+
+@_part(_EXACT)
+def to_model(rows, mean, scale, scaled, z):
+    """Numbers of some rows, end to end, in the model's coordinates; mean and scale repeat."""
+    length = len(mean)
+    for start in range(0, len(rows), length):
+        size = min(length, len(rows) - start)
+        x, out = rows[start : start + size], z[start : start + size]
+        if scaled:
+            for q in range(size):
+                out[q] = (np.float64(x[q]) - mean[q]) / scale[q]
+        else:
+            for q in range(size):
+                out[q] = np.float64(x[q]) - mean[q]
+
+
+@_part(_EXACT)
+def to_model_in_type(rows, mean, rest, scale, scaled, z):
+    """As `to_model` in the type of the rows; the mean is the sum of two numbers of it."""
+    length = len(mean)
+    for start in range(0, len(rows), length):
+        size = min(length, len(rows) - start)
+        x, out = rows[start : start + size], z[start : start + size]
+        if scaled:
+            for q in range(size):
+                out[q] = ((x[q] - mean[q]) - rest[q]) / scale[q]
+        else:
+            for q in range(size):
+                out[q] = (x[q] - mean[q]) - rest[q]
+
+
+@_part(_EXACT)
+def assign(values, out):
+    """Numbers in another type."""
+    for q in range(len(values)):
+        out[q] = values[q]
+
+
+@_part(_EXACT)
+def repeated(values):
+    """Values one after another until they fill some vectors."""
+    times = 1 + 255 // len(values)
+    out = np.empty(times * len(values))
+    for q in range(len(out)):
+        out[q] = values[q % len(values)]
+    return out
+
+
+@_part(_REORDERED)
+def squared_norms(z, w, norms):
+    """Σ_l w_l z_il² of every row."""
+    n, p = z.shape
+    together = n // 8 * 8 if p < 64 else 0
+    # Rows too short for vectors: eight sums side by side do not wait for one another.
+    for i in range(0, together, 8):
+        a = b = c = d = e = f = g = h = norms.dtype.type(0)
+        for q in range(p):
+            wq = w[q]
+            a += wq * z[i, q] * z[i, q]
+            b += wq * z[i + 1, q] * z[i + 1, q]
+            c += wq * z[i + 2, q] * z[i + 2, q]
+            d += wq * z[i + 3, q] * z[i + 3, q]
+            e += wq * z[i + 4, q] * z[i + 4, q]
+            f += wq * z[i + 5, q] * z[i + 5, q]
+            g += wq * z[i + 6, q] * z[i + 6, q]
+            h += wq * z[i + 7, q] * z[i + 7, q]
+        norms[i], norms[i + 1], norms[i + 2], norms[i + 3] = a, b, c, d
+        norms[i + 4], norms[i + 5], norms[i + 6], norms[i + 7] = e, f, g, h
+    for i in range(together, n):
+        row, norm = z[i], norms.dtype.type(0)
+        for q in range(p):
+            norm += w[q] * row[q] * row[q]
+        norms[i] = norm
+
+
+@_part(_REORDERED)
+def weighted_centers(centers, w, factors, norms):
+    """−2 w θ, the right factor of the products, and the norms Σ w θ²."""
+    for j in range(len(centers)):
+        norm = 0.0
+        for f in range(len(w)):
+            # The product sees the centre as its type holds it, and so must the norm.
+            factors[j, f] = centers[j, f]
+            norm += w[f] * np.float64(factors[j, f]) * np.float64(factors[j, f])
+            factors[j, f] = -2.0 * w[f] * centers[j, f]
+        norms[j] = norm
+
+
+@_part(_REORDERED)
+def complete(first, other, norms, norm, other_norm, cancelled, smallest):
+    """Distances to two centres from −2 zᵀθ, in place; returns how many are cancelled.
+
+    The smallest distance of each row is kept, cancelled ones apart. Centres come in pairs to
+    halve the traffic of what belongs to the rows.
+    """
+    count = first.dtype.type(0)
+    one, zero = first.dtype.type(1), first.dtype.type(0)
+    for i in range(len(norms)):
+        m, n = smallest[i], norms[i]
+        a = first[i] + (n + norm)
+        b = other[i] + (n + other_norm)
+        far_a, far_b = a >= cancelled * (n + norm), b >= cancelled * (n + other_norm)
+        first[i] = a
+        other[i] = b
+        count += zero if far_a & far_b else one
+        m = a if far_a & (a < m) else m
+        smallest[i] = b if far_b & (b < m) else m
+    return count
+
+
+@_part(_REORDERED)
+def two_nearest(first, other, norm, other_norm, j, smallest, second, nearest):
+    """Take two more centres into account, the j-th and the next one.
+
+    Kept are the two smallest of −2 zᵀθ + ‖θ‖² per row, and the number of the first of them.
+    """
+    one = first.dtype.type(1)
+    for i in range(len(first)):
+        a, b, m, n = first[i] + norm, other[i] + other_norm, smallest[i], second[i]
+        low = b if b < a else a
+        high = a if b < a else b
+        closest = j + one if b < a else j
+        loser = m if low < m else low
+        n = high if high < n else n
+        second[i] = loser if loser < n else n
+        nearest[i] = closest if low < m else nearest[i]
+        smallest[i] = low if low < m else m
+
+
+@_part(_EXACT)
+def weigh(first, other, smallest, inverse, tie, power, lowest, total, tied):
+    """r^(s−1) in place of the distances to two centres; adds up r^s.
+
+    With r = d/m = 1 + e. Below the exponent `lowest` there is nothing.
+    """
+    zero, one = first.dtype.type(0), first.dtype.type(1)
+    for i in range(len(smallest)):
+        m, factor = smallest[i], inverse[i]
+        e, f = (first[i] - m) * factor, (other[i] - m) * factor
+        # Also where all distances are 0, or all are ∞:
+        e, f = e if e > zero else zero, f if f > zero else zero
+        exponent, other_exponent = power * log2_1p(e), power * log2_1p(f)
+        phi, psi = exp2(exponent), exp2(other_exponent)
+        held, other_held = exponent > lowest, other_exponent > lowest
+        phi, psi = phi if held else zero, psi if other_held else zero
+        first[i] = phi
+        other[i] = psi
+        u, v = phi * (one + e), psi * (one + f)
+        u, v = u if held else zero, v if other_held else zero
+        total[i] += u + v
+        tied[i] += (u if e <= tie[i] else zero) + (v if f <= tie[i] else zero)
+
+
+@_part(_EXACT)
+def finish(total, tied, smallest, weights, n_clusters, inverse_s, factor, value, hardness):
+    """Per row v (mean u)^(1/s)/Σu, which turns r^(s−1) into v φ; M_s, and the hardness.
+
+    `n_clusters` and `inverse_s` are of the type.
+    """
+    zero, most = total.dtype.type(0), total.dtype.type(1023)
+    for i in range(len(total)):
+        u = total[i]
+        e = (n_clusters - u) / u
+        exponent = -inverse_s * log2_1p(e if e > zero else zero)
+        mean = exp2(exponent if exponent < most else most)
+        factor[i] = weights[i] * mean / u
+        value[i] = smallest[i] * mean
+        hardness[i] = tied[i] / u
+
+
+@_part(_REORDERED)
+def dot(a, b):
+    """Σ a b in double precision."""
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * b[i]
+    return total
+
+
+@_part(_REORDERED)
+def multiply(phi, factor):
+    """Weights of one centre times the rows' factors, in place; returns their sum."""
+    total = phi.dtype.type(0)
+    for i in range(len(factor)):
+        value = phi[i] * factor[i]
+        total += value
+        phi[i] = value
+    return total
+
+
+@_part(_EXACT)
+def add_squares(z, phi, mass, squares):
+    """Add Σ_ij v φ z² per feature."""
+    for i in range(len(mass)):
+        mass[i] = 0
+    for j in range(len(phi)):
+        for i in range(len(mass)):
+            mass[i] += phi[j, i]
+    for i in range(len(mass)):
+        row, share = z[i], np.float64(mass[i])
+        for q in range(len(squares)):
+            value = np.float64(row[q])
+            squares[q] += share * value * value
+
+
+@_part(_REORDERED)
+def prepare(smallest, norms, low, high, rounding, exact, inverse, tie):
+    """1/m and the tie of each row; returns how many rows are out of the regular range."""
+    count = norms.dtype.type(0)
+    one, zero, least = norms.dtype.type(1), norms.dtype.type(0), norms.dtype.type(TIE)
+    two, three = norms.dtype.type(2), norms.dtype.type(3)
+    for i in range(len(norms)):
+        m = smallest[i]
+        exact[i] = m
+        inverse[i] = one / m
+        # Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d.
+        doubt = rounding * (three * norms[i] + two * m) / m if m > zero else zero
+        tie[i] = least + doubt
+        regular = (m == zero) | ((m >= low) & (norms[i] <= high))
+        count += zero if regular else one
+    return count
+
+
+@_part(_EXACT)
+def redo(rows, mean, scale, centers, w, norms, center_norms, cancelled, low, j, d, smallest):
+    """Compute again the cancelled distances to two centres."""
+    for c in range(j, min(j + 2, len(centers))):
+        row = d[c]
+        for i in range(len(norms)):
+            if not row[i] >= cancelled * (norms[i] + center_norms[c]):
+                near = distance(rows[i], mean, scale, centers[c], w)
+                # A type too narrow for it must not make a zero of it.
+                row[i] = near if near == 0.0 else max(near, 1e-3 * low)
+                smallest[i] = min(smallest[i], row[i])
+
+
+@_part(_EXACT)
+def redo_row(row, mean, scale, centers, w, distances):
+    """Distances of one row from the differences; returns the smallest."""
+    smallest = np.inf
+    for j in range(len(centers)):
+        distances[j] = distance(row, mean, scale, centers[j], w)
+        smallest = min(smallest, distances[j])
+    return smallest
+
+
+@_part(_EXACT)
+def ratios(distances, smallest, out):
+    """Distances in units near the smallest one, which `out` can hold; returns that one."""
+    if smallest == 0.0 or smallest == np.inf:
+        for j in range(len(out)):
+            out[j] = smallest if distances[j] == smallest else np.inf
+        return smallest
+    exponent = math.frexp(smallest)[1]
+    for j in range(len(out)):
+        out[j] = math.ldexp(distances[j], -exponent)
+    return math.ldexp(smallest, -exponent)
+
+
+@_part(_EXACT)
+def scatter(z, nearest, weights, n_j, sums, squares):
+    """Add rows to the sums of their centres."""
+    for i in range(len(z)):
+        row, v, j = z[i], weights[i], int(nearest[i])
+        n_j[j] += v
+        center_sums = sums[j]
+        for q in range(len(row)):
+            center_sums[q] += v * row[q]
+    if len(squares):
+        for i in range(len(z)):
+            row, v = z[i], weights[i]
+            for q in range(len(squares)):
+                squares[q] += v * row[q] * row[q]
+
+
+@_part(_EXACT)
+def keep_farthest(distance, i, far_distances, far_rows):
+    """Insert a row into the list of the worst served, after equals."""
+    place = len(far_distances) - 1
+    while place > 0 and far_distances[place - 1] < distance:
+        far_distances[place] = far_distances[place - 1]
+        far_rows[place] = far_rows[place - 1]
+        place -= 1
+    far_distances[place] = distance
+    far_rows[place] = i
+
+
+@_part(_REORDERED)
+def settle(smallest, second, norms, rounding, cancelled, worst, served):
+    """Distances to the nearest centres; returns for how many rows `settled` is false."""
+    count = norms.dtype.type(0)
+    one, zero = norms.dtype.type(1), norms.dtype.type(0)
+    two, three = norms.dtype.type(2), norms.dtype.type(3)
+    for i in range(len(norms)):
+        d = smallest[i] + norms[i]
+        span = three * norms[i] + two * d
+        fine = (second[i] - smallest[i] > rounding * span) & (d >= cancelled * span) & (d <= worst)
+        served[i] = d
+        count += zero if fine else one
+    return count
+
+
+@_part(_EXACT)
+def settled(smallest, second, norm, rounding, cancelled, worst):
+    """Whether products tell the nearest centre, and a distance that is exact enough.
+
+    Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d. Distances above
+    `worst` may be listed, and are wanted exactly.
+    """
+    two, three = type(norm)(2), type(norm)(3)
+    d = smallest + norm
+    span = three * norm + two * d
+    return second - smallest > rounding * span and d >= cancelled * span and d <= worst
+
+
+@_part(_EXACT)
+def decide(row, mean, scale, centers, w, dots, center_norms, limit):
+    """The nearest among those centres whose distance by products is not above `limit`."""
+    least, nearest = np.inf, 0
+    for j in range(len(centers)):
+        if not (dots[j] + center_norms[j] > limit):
+            d = distance(row, mean, scale, centers[j], w)
+            if d < least:
+                least, nearest = d, j
+    return nearest

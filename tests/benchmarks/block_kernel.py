@@ -1,0 +1,109 @@
+"""Speed of the block kernel on one thread, beside what it is made of and what others do.
+
+Run: python tests/benchmarks/block_kernel.py [repeats]
+
+One MM step at a finite power and one hard step over rows in memory, against one iteration of
+scikit-learn's Lloyd in the same type and against the kernel's own two matrix products. Prints a
+Markdown table: medians of interleaved runs.
+"""
+
+import statistics
+import sys
+import time
+
+import numpy as np
+from numba import njit
+from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
+from threadpoolctl import threadpool_limits
+
+from daskmm.numerics import fused
+from daskmm.numerics.fused_kernel import _NO_TRANSPOSE, _TRANSPOSE, _gemm
+from daskmm.numerics.rows import Coordinates
+
+SHAPES = ((200_000, 20, 10), (200_000, 50, 100), (50_000, 100, 500), (500_000, 8, 8))
+POWER = -5.0
+
+
+def interleaved(jobs, repeats):
+    """Median seconds of each job, run in turns."""
+    seconds = {name: [] for name in jobs}
+    for _ in range(repeats):
+        for name, job in jobs.items():
+            began = time.perf_counter()
+            job()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def problem(n_rows, n_features, n_clusters, dtype):
+    """Overlapping clusters, and centres near them."""
+    rng = np.random.default_rng(0)
+    truth = 2.0 * rng.normal(size=(n_clusters, n_features))
+    rows = truth[rng.integers(n_clusters, size=n_rows)] + rng.normal(size=(n_rows, n_features))
+    centers = truth + 0.3 * rng.normal(size=truth.shape)
+    return rows.astype(dtype), centers
+
+
+def lloyd(rows, centers):
+    """One iteration as scikit-learn's KMeans makes it, its arrays made beforehand."""
+    k, dtype = len(centers), rows.dtype
+    weights, labels = np.ones(len(rows), dtype), np.zeros(len(rows), np.int32)
+    old, new = centers.astype(dtype), np.zeros(centers.shape, dtype)
+    sizes, shift = np.zeros(k, dtype), np.zeros(k, dtype)
+    return lambda: lloyd_iter_chunked_dense(rows, weights, old, new, sizes, labels, shift, 1)
+
+
+@njit(nogil=True)
+def _products(rows, centers, d, sums):
+    k, tile = d.shape
+    sizes = np.array([tile, k, centers.shape[1]], dtype=np.int32)
+    b, c, p = sizes, sizes[1:], sizes[2:]
+    zero, one = np.zeros(1, rows.dtype), np.ones(1, rows.dtype)
+    for start in range(0, len(rows) - tile + 1, tile):
+        z = rows[start:]
+        _gemm(_TRANSPOSE, _NO_TRANSPOSE, b, c, p, one, z, p, centers, p, zero, d, b)
+        _gemm(_NO_TRANSPOSE, _NO_TRANSPOSE, p, c, b, one, z, p, d, b, zero, sums, p)
+
+
+def products(rows, centers):
+    """The two matrix products of a step alone, in its tiles."""
+    k, p = centers.shape
+    tile = fused._tile_rows(k, p, rows.itemsize)
+    right, d, sums = (np.zeros(shape, rows.dtype) for shape in ((k, p), (k, tile), (k, p)))
+    right[:] = centers
+    return lambda: _products(rows, right, d, sums)
+
+
+def main(repeats):
+    print("| rows, features, clusters | dtype | Lloyd, ms | step / Lloyd | step / two products |")
+    print("|---|---|---|---|---|")
+    for dtype in (np.float32, np.float64):
+        for shape in SHAPES:
+            rows, centers = problem(*shape, dtype)
+            mean = rows.mean(axis=0, dtype=np.float64)
+            coordinates = Coordinates(mean, np.ones(shape[1]))
+
+            def step(s, rows=rows, coordinates=coordinates, centers=centers - mean):
+                fused.block_sums(rows, None, coordinates, centers, s, None, 16)
+
+            jobs = {
+                "lloyd": lloyd(rows, centers),
+                "soft": lambda step=step: step(POWER),
+                "hard": lambda step=step: step(-np.inf),
+                "products": products(rows, centers),
+            }
+            for job in jobs.values():
+                job()
+            t = interleaved(jobs, repeats)
+            print(
+                f"| {shape[0]:,}, {shape[1]}, {shape[2]} | {np.dtype(dtype)} "
+                f"| {1e3 * t['lloyd']:.1f} "
+                f"| soft {t['soft'] / t['lloyd']:.2f}, hard {t['hard'] / t['lloyd']:.2f} "
+                f"| {t['soft'] / t['products']:.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    with threadpool_limits(1):
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 7)

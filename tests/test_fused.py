@@ -1,0 +1,448 @@
+"""The compiled sums against loops over the definitions, and against the blocked numpy ones."""
+
+import math
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from _naive import exact_squared_distances, power_means, squared_distances
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+
+from daskmm import PowerKMeans
+from daskmm.numerics import fused
+from daskmm.numerics.fast_math import exp2, log2_1p
+from daskmm.numerics.kernels import Kernel
+from daskmm.numerics.rows import Coordinates
+from daskmm.nystrom import nystrom_coordinates
+from daskmm.stats import FARTHEST, CandidateSums, CenterState, CenterSums, candidate_sums
+
+POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12, -math.inf)
+each_power = pytest.mark.parametrize("s", POWERS)
+SETTINGS = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+PARTS = ("weights", "sums", "squares", "objective", "inertia", "hardness")
+
+
+# Logarithm and exponential
+
+
+@njit(error_model="numpy", fastmath={"contract", "nsz"})
+def each_log2_1p(values, out):
+    for i in range(len(values)):
+        out[i] = log2_1p(values[i])
+
+
+@njit(error_model="numpy", fastmath={"contract", "nsz"})
+def each_exp2(values, out):
+    for i in range(len(values)):
+        out[i] = exp2(values[i])
+
+
+def applied(function, values):
+    out = np.empty_like(values)
+    function(values, out)
+    return out
+
+
+def ulps(found, expected, dtype):
+    """Errors in units of the last place of what is expected, a long double."""
+    spacing = np.spacing(np.abs(expected).astype(dtype)).astype(np.longdouble)
+    return float(np.max(np.abs(found.astype(np.longdouble) - expected) / spacing))
+
+
+@pytest.mark.parametrize(("dtype", "top"), [(np.float64, 300.0), (np.float32, 37.0)])
+def test_logarithms_are_right_to_few_units_in_the_last_place(dtype, top):
+    rng = np.random.default_rng(0)
+    wide = 10.0 ** rng.uniform(-top, top, 50_000)
+    near = [rng.uniform(0.0, 3.0, 50_000), math.sqrt(2.0) - 1 + 1e-4 * rng.normal(size=1000)]
+    e = np.concatenate([wide, *near, 2.0 ** np.arange(-30, 30) - 1, 2.0 ** np.arange(-30, 30)])
+    e = e[e >= 0].astype(dtype)
+    expected = np.log1p(e.astype(np.longdouble)) / np.log(np.longdouble(2))
+    assert ulps(applied(each_log2_1p, e), expected, dtype) <= 5.0
+
+
+@pytest.mark.parametrize(("dtype", "lowest"), [(np.float64, -1022.0), (np.float32, -126.0)])
+def test_exponentials_are_right_to_few_units_in_the_last_place(dtype, lowest):
+    rng = np.random.default_rng(1)
+    spread = [rng.uniform(lowest, -lowest, 50_000), rng.uniform(-2.0, 2.0, 50_000)]
+    y = np.concatenate([*spread, np.arange(lowest, -lowest), np.arange(-50, 50) + 0.5])
+    y = y.astype(dtype)
+    expected = np.exp2(y.astype(np.longdouble))
+    assert ulps(applied(each_exp2, y), expected, dtype) <= 4.0
+
+
+@pytest.mark.parametrize(("dtype", "last"), [(np.float64, 1024.0), (np.float32, 128.0)])
+def test_ends_of_logarithm_and_exponential(dtype, last):
+    e = np.array([0.0, 1.0, np.inf], dtype)
+    np.testing.assert_array_equal(applied(each_log2_1p, e), [0.0, 1.0, last])
+    y = np.array([0.0, -1.0, 2.0 - last], dtype)
+    np.testing.assert_array_equal(applied(each_exp2, y), np.exp2(y))
+
+
+# Sums
+
+
+def naive_sums(rows, weights, state):
+    """The definitions, by loops; `rows` in the model's coordinates."""
+    exact = exact_squared_distances if len(rows) * len(state.centers) < 500 else squared_distances
+    d = exact(rows, state.centers, state.feature_weights)
+    v = np.ones(len(rows)) if weights is None else weights
+    phi, value = power_means(d, state.s)
+    (n, p), k = rows.shape, len(state.centers)
+    mass = [[v[i] * phi[i][j] for i in range(n)] for j in range(k)]
+    sums = [
+        [math.fsum(mass[j][i] * rows[i][f] for i in range(n)) for f in range(p)] for j in range(k)
+    ]
+    squares = [
+        math.fsum(mass[j][i] * rows[i][f] ** 2 for i in range(n) for j in range(k))
+        for f in range(p)
+    ]
+    served = [(-min(d[i]), i) for i in range(n) if v[i] > 0 and min(d[i]) > 0]
+    return {
+        "weights": np.array([math.fsum(m) for m in mass]),
+        "sums": np.array(sums),
+        "squares": np.array(squares) if state.feature_weights is not None else None,
+        "objective": math.fsum(v[i] * value[i] for i in range(n)),
+        "inertia": math.fsum(v[i] * min(d[i]) for i in range(n)),
+        "farthest": [i for _, i in sorted(served)[:FARTHEST]] if state.s == -math.inf else [],
+    }
+
+
+def assert_close_sums(found, expected, rtol, scale):
+    """Sums may cancel: they are compared with the weights times the extent of the rows."""
+    get = expected.get if isinstance(expected, dict) else lambda name: getattr(expected, name)
+    for name in PARTS[: 5 if isinstance(expected, dict) else 6]:
+        a, b = getattr(found, name), get(name)
+        if name == "squares" and b is None:
+            assert a is None
+            continue
+        largest = float(np.max(np.abs(b), initial=0.0))
+        atol = rtol * (scale * float(np.max(get("weights"))) if name == "sums" else largest)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=name)
+
+
+def identity(p):
+    return Coordinates(np.zeros(p), np.ones(p))
+
+
+def by_numpy(rows, weights, coordinates, state):
+    z = coordinates.to_model(rows)
+    return CenterSums.of(z, z * z, weights, state)
+
+
+def one(rows, weights, coordinates, state):
+    (sums,) = candidate_sums(rows, weights, coordinates, (state,)).candidates
+    return sums
+
+
+@st.composite
+def problems(draw, dtypes=(np.float64,), least=0):
+    """Rows with and without clusters, standardised or not, and centres near and far."""
+    n, p, k = draw(st.integers(least, 40)), draw(st.integers(1, 7)), draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    spread = draw(st.sampled_from([0.0, 3.0, 100.0]))
+    truth = spread * rng.normal(size=(k, p))
+    rows = truth[rng.integers(k, size=n)] + rng.normal(size=(n, p))
+    if draw(st.booleans()):
+        rows = np.round(rows)  # ties, duplicates, rows on centres
+    rows = rows.astype(draw(st.sampled_from(dtypes)))
+    centers = truth + draw(st.sampled_from([0.0, 0.3])) * rng.normal(size=(k, p))
+    if n and draw(st.booleans()):
+        centers[: min(n, k)] = rows[: min(n, k)]
+    if draw(st.booleans()):
+        centers[-1] = centers[0]
+    w = rng.dirichlet(np.ones(p)) if draw(st.booleans()) else None
+    if w is not None and p > 1 and draw(st.booleans()):
+        w[0] = 0.0
+    v = rng.integers(0, 4, n) * 0.7 if draw(st.booleans()) else None
+    coordinates = identity(p)
+    if draw(st.booleans()):
+        coordinates = Coordinates(rng.normal(size=p), rng.uniform(0.5, 2.0, p))
+        centers = coordinates.to_model(centers)
+    return rows, v, coordinates, CenterState(centers, draw(st.sampled_from(POWERS)), w)
+
+
+@SETTINGS
+@given(problems(least=1))
+def test_sums_are_the_definitions(problem):
+    rows, v, coordinates, state = problem
+    z = coordinates.to_model(rows)
+    found, expected = one(*problem), naive_sums(z, v, state)
+    # Distances are exact to about 1e-11, which large powers multiply.
+    rtol = 1e-12 * max(1.0, min(-state.s, 1e3))
+    if state.s == -math.inf or state.s > -1e3:
+        assert_close_sums(
+            found, expected, rtol if state.s > -1e3 else 1e-12, np.abs(z).max(initial=1)
+        )
+    np.testing.assert_array_equal(found.farthest.rows, z[expected["farthest"]])
+
+
+@SETTINGS
+@given(problems(dtypes=(np.float64, np.int64, np.int32)))
+def test_sums_are_those_of_numpy(problem):
+    rows, _, coordinates, state = problem
+    expected = by_numpy(*problem)
+    found = one(*problem)
+    scale = np.abs(coordinates.to_model(rows)).max(initial=1.0)
+    moderate = state.s > -1e3 or state.s in (-1e12, -math.inf)
+    assert_close_sums(found, expected, 1e-11 if moderate else 1e-7, scale)
+    np.testing.assert_array_equal(found.farthest.rows, expected.farthest.rows)
+    np.testing.assert_allclose(
+        found.farthest.distances, expected.farthest.distances, rtol=1e-11, atol=0
+    )
+
+
+@each_power
+@pytest.mark.parametrize("shape", [(700, 50, 100), (513, 8, 8), (1000, 1, 7), (129, 70, 3)])
+def test_sums_over_many_tiles_are_those_of_numpy(shape, s):
+    n, p, k = shape
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(n, p)) + 4.0 * rng.integers(0, 3, (n, 1))
+    v, w = rng.integers(0, 3, n) * 0.3, rng.dirichlet(np.ones(p))
+    coordinates = Coordinates(rows.mean(axis=0), rows.std(axis=0))
+    centers = coordinates.to_model(rows[:k]) + 0.2 * rng.normal(size=(k, p))
+    state = CenterState(centers, s, w)
+    found = one(rows, v, coordinates, state)
+    assert_close_sums(found, by_numpy(rows, v, coordinates, state), 1e-8 if s == -1e4 else 1e-10, 9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("s", [-0.5, -3.0, -50.0, -1e12])
+def test_single_precision_rows_are_summed_to_single_precision(s, weighted):
+    n, p, k = 6000, 12, 20
+    rng = np.random.default_rng(3)
+    rows = (3.0 * rng.normal(size=(k, p))[rng.integers(k, size=n)] + rng.normal(size=(n, p))) * 9
+    rows = (rows + 1e3).astype(np.float32)
+    v, w = (rng.integers(0, 3, n) * 0.3, rng.dirichlet(np.ones(p))) if weighted else (None, None)
+    coordinates = Coordinates(rows.mean(axis=0, dtype=float), rows.std(axis=0, dtype=float))
+    centers = coordinates.to_model(rows[:k] + rng.normal(size=(k, p)))
+    state = CenterState(centers, s, w)
+    found, expected = one(rows, v, coordinates, state), by_numpy(rows, v, coordinates, state)
+    assert_close_sums(found, expected, 2e-4, 3)
+    for name in ("objective", "inertia"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-6)
+    # It is not the double precision road that was tested.
+    assert found.objective != one(rows.astype(np.float64), v, coordinates, state).objective
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.uint16, np.bool_, ">f4"])
+def test_hard_steps_in_single_precision_are_exact(dtype):
+    n, p, k = 5000, 6, 40
+    rng = np.random.default_rng(4)
+    rows = np.clip(50.0 + 20.0 * rng.normal(size=(n, p)), 0.0, 100.0).astype(dtype)
+    coordinates = Coordinates(rows.mean(axis=0, dtype=float), np.full(p, 1.5))
+    z = coordinates.to_model(rows[:k])
+    z[1::2] = z[::2] + 1e-8 * rng.normal(size=(k // 2, p))  # near ties everywhere
+    state = CenterState(z, -math.inf, rng.dirichlet(np.ones(p)))
+    found, expected = one(rows, None, coordinates, state), by_numpy(rows, None, coordinates, state)
+    np.testing.assert_array_equal(found.weights, expected.weights)
+    assert_close_sums(found, expected, 1e-12, 30)
+    np.testing.assert_array_equal(found.farthest.rows, expected.farthest.rows)
+
+
+# Rows and centres at the limits
+
+
+def special(name):
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(40, 3))
+    centers = rows[:5].copy()  # rows on centres
+    if name == "coincident centres":
+        centers[3:] = centers[0]
+    if name == "all centres coincide":
+        centers[:] = 0.25
+    if name == "one row":
+        rows = rows[:1]
+    if name == "no rows":
+        rows = rows[:0]
+    if name == "constant rows":
+        rows[:] = rows[7]
+    if name == "rows at all centres":
+        centers[:], rows[:20] = rows[7], rows[7]
+    if name == "denormal distances":
+        rows, centers = rows * 1e-155, centers * 1e-155
+    if name == "tiny":
+        rows, centers = rows * 1e-150, centers * 1e-150
+    if name == "huge":
+        rows, centers = rows * 1e150, centers * 1e150
+    if name == "mixed":
+        rows *= 10.0 ** (50.0 * rng.integers(-3, 4, (40, 1)))
+        centers *= 10.0 ** (50.0 * rng.integers(-3, 4, (5, 1)))
+    if name == "far centre":
+        centers[2] = 1e120
+    if name == "near ties":
+        centers[1:] = centers[0] + 1e-9 * rng.normal(size=(4, 3))
+    return rows, centers
+
+
+SPECIAL = (
+    "rows on centres",
+    "coincident centres",
+    "all centres coincide",
+    "one row",
+    "no rows",
+    "constant rows",
+    "rows at all centres",
+    "denormal distances",
+    "tiny",
+    "huge",
+    "mixed",
+    "far centre",
+    "near ties",
+)
+
+
+@each_power
+@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.filterwarnings("error")
+def test_special_cases_are_those_of_numpy(name, s):
+    rows, centers = special(name)
+    state = CenterState(centers, s, None)
+    found = one(rows, None, identity(3), state)
+    z = rows.copy()
+    with np.errstate(under="ignore"):
+        expected = CenterSums.of(z, z * z, None, state)
+    scale = float(np.abs(rows).max(initial=0.0))
+    loose = name in ("near ties", "denormal distances") or s == -1e4
+    assert_close_sums(found, expected, 1e-6 if loose else 1e-11, scale)
+    assert np.isfinite(found.sums).all()
+    np.testing.assert_array_equal(found.weights == 0, expected.weights == 0)
+    np.testing.assert_array_equal(found.farthest.rows, expected.farthest.rows)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e25])
+@pytest.mark.parametrize("s", [-1.0, -math.inf])
+def test_single_precision_rows_of_any_scale(scale, s):
+    rng = np.random.default_rng(6)
+    rows = (scale * rng.normal(size=(5000, 3))).astype(np.float32)
+    rows[::7] *= np.float32(1e12)
+    rows[3::7] = 0.0
+    centers = rows[[0, 1, 2, 3, 5]].astype(np.float64)
+    state = CenterState(centers, s)
+    found, expected = one(rows, None, identity(3), state), by_numpy(rows, None, identity(3), state)
+    assert_close_sums(found, expected, 1e-4, float(np.abs(rows).max()))
+
+
+@pytest.mark.parametrize("factor", [1e-60, 1e60])
+@pytest.mark.parametrize("s", [-2.0, -math.inf])
+def test_single_precision_rows_with_weights_of_any_size(factor, s):
+    rng = np.random.default_rng(11)
+    rows = rng.normal(size=(5000, 3)).astype(np.float32)
+    v = rng.uniform(0.0, 2.0, 5000)
+    state = CenterState(rng.normal(size=(4, 3)), s, rng.dirichlet(np.ones(3)))
+    plain = one(rows, v, identity(3), state)
+    scaled = one(rows, factor * v, identity(3), state)
+    for name in PARTS:
+        a, b = getattr(scaled, name), factor * getattr(plain, name)
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * np.max(np.abs(b)), err_msg=name)
+
+
+# What must not matter
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("s", [-3.0, -math.inf])
+def test_memory_order_strides_and_writeability_change_no_bit(dtype, s):
+    rng = np.random.default_rng(7)
+    rows = rng.normal(size=(5000, 5)).astype(dtype)
+    v = rng.uniform(size=5000)
+    state = CenterState(rng.normal(size=(4, 5)), s, rng.dirichlet(np.ones(5)))
+    wide = np.zeros((10_000, 10), dtype)
+    wide[::2, ::2] = rows
+    wide_v = np.repeat(v, 2)[::2]
+    frozen = rows.copy()
+    frozen.flags.writeable = False
+    expected = one(rows, v, identity(5), state)
+    forms = [(np.asfortranarray(rows), v), (wide[::2, ::2], wide_v), (frozen, v)]
+    for form, weights in forms:
+        found = one(form, weights, identity(5), state)
+        assert_same_bits(found, expected)
+
+
+def assert_same_bits(found, expected):
+    for name in PARTS:
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+    np.testing.assert_array_equal(found.farthest.rows, expected.farthest.rows)
+
+
+def test_threads_do_not_disturb_one_another():
+    rng = np.random.default_rng(8)
+    states = (
+        CenterState(rng.normal(size=(9, 6)), -4.0),
+        CenterState(rng.normal(size=(9, 6)), -math.inf),
+    )
+    blocks = [rng.normal(size=(3000, 6)) for _ in range(8)]
+    expected = [candidate_sums(block, None, identity(6), states) for block in blocks]
+    found: list[CandidateSums | None] = [None] * len(blocks)
+
+    def work(first):
+        for _ in range(5):
+            for i in range(first, len(blocks), 4):
+                found[i] = candidate_sums(blocks[i], None, identity(6), states)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for a, b in zip(found, expected, strict=True):
+        for x, y in zip(a.candidates, b.candidates, strict=True):
+            assert_same_bits(x, y)
+
+
+@pytest.mark.parametrize("s", [-3.0, -math.inf])
+def test_rows_whose_features_come_from_a_kernel(s):
+    rng = np.random.default_rng(9)
+    rows = rng.normal(size=(300, 4))
+    coordinates = nystrom_coordinates(
+        rows[:50], np.ones(50), identity(4), Kernel("rbf", 2.0), n_landmarks=12, seed=0
+    )
+    state = CenterState(coordinates.to_model(rows[:5]) + 0.01, s)
+    expected = by_numpy(rows, None, coordinates, state)
+    found = one(rows, None, coordinates, state)
+    assert_close_sums(found, expected, 1e-9, 1.0)
+    np.testing.assert_allclose(found.farthest.rows, expected.farthest.rows, rtol=1e-9, atol=1e-12)
+
+
+# Without numba
+
+
+def test_without_numba_numpy_computes_the_same(monkeypatch):
+    rng = np.random.default_rng(10)
+    rows, v = rng.normal(size=(400, 3)), rng.uniform(size=400)
+    states = tuple(CenterState(rows[:4].copy(), s) for s in (-2.0, -math.inf))
+    compiled = candidate_sums(rows, v, identity(3), states)
+    monkeypatch.setattr(fused, "available", lambda: False)
+    plain = candidate_sums(rows, v, identity(3), states)
+    for a, b in zip(compiled.candidates, plain.candidates, strict=True):
+        assert_close_sums(a, b, 1e-11, 3.0)
+
+
+def test_the_package_works_where_numba_cannot_be_imported():
+    program = """
+import sys
+sys.modules["numba"] = None
+import numpy as np
+from daskmm import PowerKMeans
+from daskmm.numerics import fused
+X = np.random.default_rng(0).normal(size=(60, 2))
+assert len(PowerKMeans(n_clusters=3, random_state=0).fit(X).cluster_centers_) == 3
+assert not fused.available()
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
+
+
+def test_importing_the_package_does_not_import_numba():
+    program = "import sys, daskmm; assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_a_fit_uses_the_compiled_loops(monkeypatch):
+    calls = []
+    real = fused.block_sums
+    monkeypatch.setattr(fused, "block_sums", lambda *a: calls.append(1) or real(*a))
+    PowerKMeans(n_clusters=2, random_state=0).fit(np.arange(20.0).reshape(10, 2))
+    assert calls

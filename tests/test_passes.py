@@ -1,0 +1,628 @@
+"""Passes: jobs grouped into few tasks, blocks loaded once and let go, data kept in memory."""
+
+import contextvars
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from contextlib import contextmanager
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from _support import CountingSource, counting_computes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmm import holding, job_graph
+from daskmm.blocks import row_blocks
+from daskmm.job_graph import aligned_cuts
+from daskmm.job_groups import merge_pairwise
+from daskmm.passes import Passes, tree_reduce
+
+
+def total(rows, weights, position, *shared):
+    """A record whose bits tell the order of summation."""
+    values = rows if weights is None else rows * weights[:, None]
+    return values.sum(axis=0)
+
+
+def visited(rows, weights, position, *shared):
+    return [position.block]
+
+
+def rows_of(n, p=3):
+    return np.random.default_rng(0).normal(size=(n, p))
+
+
+@pytest.fixture(autouse=True)
+def _four_threads():
+    with dask.config.set(scheduler="threads", num_workers=4):
+        yield
+
+
+@contextmanager
+def recording_graphs():
+    """Graphs given to the scheduler, which runs them in this thread."""
+    graphs = []
+
+    def scheduler(dsk, keys, **kwargs):
+        graphs.append(dict(dsk))
+        return dask.get(dsk, keys, **kwargs)
+
+    with dask.config.set(scheduler=scheduler):
+        yield graphs
+
+
+# Grouping and merging
+
+
+@given(st.integers(1, 300), st.integers(0, 9))
+def test_merging_by_aligned_groups_gives_the_bits_of_merging_all(n, level):
+    values = np.random.default_rng(n).normal(size=n) * 10.0 ** np.arange(n)[::-1].clip(0, 12)
+    whole = merge_pairwise(values)
+    size = 2**level
+    parts = [merge_pairwise(values[start : start + size]) for start in range(0, n, size)]
+    assert merge_pairwise(parts) == whole
+    assert whole == pytest.approx(float(sum(map(float, values))), rel=1e-9, abs=1e-6)
+
+
+@given(st.integers(1, 50))
+def test_records_are_merged_in_order(n):
+    assert merge_pairwise([i] for i in range(n)) == list(range(n))
+
+
+def test_few_records_are_alive_at_once():
+    alive, most = 0, 0
+
+    class Record:
+        def __init__(self):
+            nonlocal alive, most
+            alive += 1
+            most = max(most, alive)
+
+        def __add__(self, other):
+            return Record()
+
+        def __del__(self):
+            nonlocal alive
+            alive -= 1
+
+    merge_pairwise(Record() for _ in range(1024))
+    assert most <= 14
+
+
+@given(st.integers(0, 5000), st.integers(0, 600))
+def test_cuts_cover_all_jobs_by_aligned_powers_of_two(n, least):
+    cuts = aligned_cuts(n, least)
+    assert [job for cut in cuts for job in cut] == list(range(n))
+    if n:
+        size = len(cuts[0])
+        assert size & (size - 1) == 0
+        assert all(len(cut) == size for cut in cuts[:-1])
+        assert min(n, least) <= len(cuts) <= max(2 * least, 2)
+
+
+HOLDERS = st.lists(st.lists(st.sampled_from("abc"), max_size=3), max_size=60)
+
+
+@given(HOLDERS, st.dictionaries(st.sampled_from("ab"), st.integers(1, 4), min_size=1))
+def test_every_job_goes_to_one_that_holds_its_data_if_there_is_one(holders, threads):
+    cuts = job_graph._cuts_by_holder(holders, threads)
+    assert sorted(job for cut in cuts for job in cut) == list(range(len(holders)))
+    assert all(list(cut) == sorted(cut) for cut in cuts)
+    for cut in cuts:
+        known = [set(holders[job]) & threads.keys() for job in cut]
+        assert not any(known) or set.intersection(*known)
+
+
+def test_copies_on_several_workers_share_the_work():
+    cuts = job_graph._cuts_by_holder([["a", "b"]] * 10, {"a": 1, "b": 1})
+    assert [len(cut) for cut in cuts] == [5, 5]
+
+
+@pytest.mark.parametrize("n_blocks", [1, 7, 256, 1000])
+def test_a_pass_is_few_tasks(n_blocks):
+    data = da.from_array(rows_of(n_blocks * 2), chunks=(2, -1)).map_blocks(np.abs)
+    with recording_graphs() as graphs:
+        record = Passes(row_blocks(data)).reduce(visited)
+    assert record == list(range(n_blocks))
+    assert len(graphs) == 1
+    # At most 16 groups per thread, and what merges them.
+    assert len(graphs[0]) <= min(n_blocks, 64) + 5
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_same_bits_whatever_the_scheduler_and_its_threads(weighted):
+    data = da.from_array(rows_of(1300), chunks=(13, -1)) * 3.0
+    results = []
+    for config in [
+        {"scheduler": "sync", "num_workers": 1},
+        {"scheduler": "threads", "num_workers": 1},
+        {"scheduler": "threads", "num_workers": 3},
+        {"scheduler": "threads", "num_workers": 64},
+    ]:
+        with dask.config.set(config):
+            passes = Passes(row_blocks(data))
+            passes.weigh(np.arange(1300.0) if weighted else None)
+            results += [passes.reduce(total), passes.reduce(total)]
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+    expected = (rows_of(1300) * 3 * (np.arange(1300.0)[:, None] if weighted else 1)).sum(axis=0)
+    np.testing.assert_allclose(results[0], expected, rtol=1e-9)
+
+
+def test_jobs_without_data_of_their_own():
+    assert tree_reduce(lambda i, s: [i * s], [(i,) for i in range(100)], (3,), True, "x") == [
+        3 * i for i in range(100)
+    ]
+
+
+# What blocks need is made once
+
+ROWS = rows_of(600, 4)
+SOURCES = {
+    "plain": lambda x: x,
+    "mapped": lambda x: (x + 1).map_blocks(np.negative),
+    "some columns": lambda x: x[:, 1:3],
+    "other chunks": lambda x: x.rechunk((17, -1)),
+    "larger chunks": lambda x: x.rechunk((95, -1)),
+    "minus its mean": lambda x: x - x.mean(axis=0),
+    "neighbours": lambda x: x.map_overlap(lambda b: b, depth={0: 1}, boundary="none"),
+    "the same twice": lambda x: da.concatenate([x, x]),
+    "in another order": lambda x: x[np.random.default_rng(1).permutation(600)],
+    "sum of two halves": lambda x: x[:300] + x[300:],
+    "one array": lambda x: x.rechunk(-1).rechunk((20, -1)),
+}
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+@pytest.mark.parametrize("form", SOURCES)
+def test_every_chunk_is_read_once_per_pass(form, scheduler):
+    source = CountingSource(ROWS)
+    data = SOURCES[form](source.as_dask((20, 4)))
+    expected = data.compute(scheduler="sync")
+    passes = Passes(row_blocks(data))
+    source.reads.clear()
+    with dask.config.set(scheduler=scheduler):
+        for sweep in (1, 2):
+            np.testing.assert_allclose(passes.reduce(total), expected.sum(axis=0), atol=1e-9)
+            assert set(source.reads.values()) == {sweep}
+            assert len(source.reads) == 30
+
+
+def test_weights_and_rows_of_one_source_read_it_once():
+    source = CountingSource(np.abs(ROWS))
+    data = source.as_dask((20, 4))
+    passes = Passes(row_blocks(data[:, :3]))
+    passes.weigh(data[:, 3].rechunk(33))
+    expected = np.abs(ROWS[:, 3]) @ np.abs(ROWS[:, :3])
+    np.testing.assert_allclose(passes.reduce(total), expected, rtol=1e-9)
+    assert set(source.reads.values()) == {1}
+
+
+def test_a_block_may_serve_two_jobs():
+    block = dask.delayed(np.ones)((2, 3))
+    jobs = [(block, i) for i in range(100)]
+    assert tree_reduce(lambda rows, i: rows.sum() * i, jobs, (), True, "x") == 6 * 99 * 50
+
+
+# Few blocks are alive at once
+
+
+class Watched:
+    """Makes blocks and counts how many of them are alive."""
+
+    def __init__(self, seconds=0.0):
+        self.seconds = seconds
+        self.lock = threading.Lock()
+        self.alive = self.most = self.made = 0
+
+    def __call__(self, block):
+        time.sleep(self.seconds)
+        array = np.full((3, 2), float(block))
+        with self.lock:
+            self.made += 1
+            self.alive += 1
+            self.most = max(self.most, self.alive)
+        weakref.finalize(array, self.gone)
+        return array
+
+    def gone(self):
+        with self.lock:
+            self.alive -= 1
+
+    def __dask_tokenize__(self):
+        return id(self)
+
+    def as_dask(self, n_blocks):
+        make = dask.delayed(self, pure=False)
+        blocks = [da.from_delayed(make(i), (3, 2), float) for i in range(n_blocks)]
+        return da.concatenate(blocks)
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+@pytest.mark.parametrize("seconds", [0.0, 0.003])
+def test_a_thread_has_one_block_and_the_next(scheduler, seconds):
+    source = Watched(seconds)
+    passes = Passes(row_blocks(source.as_dask(64)))
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        passes.reduce(total)
+    gc.collect()
+    assert source.alive == 0
+    threads = {"sync": 1, "threads": 2}[scheduler]
+    # One more where the interpreter has not yet dropped what a thread is done with.
+    assert source.most <= threads * (2 if seconds == 0 else 3)
+
+
+def test_what_blocks_are_made_from_does_not_outlive_them():
+    source = Watched()
+    data = source.as_dask(64).map_blocks(lambda b: b + 1).map_blocks(lambda b: b * 2)
+    with dask.config.set(scheduler="sync"):
+        Passes(row_blocks(data)).reduce(total)
+    assert source.most <= 2
+
+
+# Reading ahead
+
+
+class Meeting:
+    """A slow source and a kernel that each wait for what the other should do meanwhile."""
+
+    def __init__(self):
+        self.begun = Counter()
+        self.changed = threading.Condition()
+
+    def load(self, block):
+        with self.changed:
+            self.begun[block] += 1
+            self.changed.notify_all()
+        time.sleep(0.003)
+        return np.full((2, 2), float(block))
+
+    def kernel(self, rows, group):
+        block = int(rows[0, 0])
+        with self.changed:
+            follows = (block + 1) % group == 0 or self.changed.wait_for(
+                lambda: self.begun[block + 1] == 1, timeout=10
+            )
+            far = 0 if (block + 2) % group < 2 else self.begun[block + 2]
+        return [(block, follows, far)]
+
+
+def test_the_next_block_is_read_meanwhile_and_no_other():
+    meeting = Meeting()
+    jobs = [(dask.delayed(meeting.load, pure=False)(i),) for i in range(64)]
+    with dask.config.set(scheduler="sync", num_workers=1):
+        group = len(aligned_cuts(64, 8)[0])
+        seen = tree_reduce(meeting.kernel, jobs, (group,), True, "x")
+    assert group == 8
+    assert seen == [(block, True, 0) for block in range(64)]
+    assert set(meeting.begun.values()) == {1}
+
+
+PLACE = contextvars.ContextVar("PLACE", default="nowhere")
+
+
+def test_reading_ahead_sees_the_context_of_the_task():
+    seen = []
+
+    def load(block):
+        seen.append((PLACE.get(), threading.current_thread().name))
+        time.sleep(0.003)
+        return np.ones((1, 1))
+
+    jobs = [(dask.delayed(load, pure=False)(i),) for i in range(32)]
+    token = PLACE.set("here")
+    try:
+        with dask.config.set(scheduler="sync", num_workers=1):
+            tree_reduce(lambda rows: rows.sum(), jobs, (), True, "x")
+    finally:
+        PLACE.reset(token)
+    assert {place for place, _ in seen} == {"here"}
+    assert any("read-ahead" in name for _, name in seen)
+
+
+class OddError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.003])
+@pytest.mark.parametrize("block", [0, 1, 17, 63])
+@pytest.mark.parametrize("at", ["load", "kernel"])
+def test_errors_come_out_as_they_are(at, block, seconds):
+    def load(i):
+        time.sleep(seconds)
+        if at == "load" and i == block:
+            raise OddError(f"block {i}")
+        return np.full((2, 2), float(i))
+
+    def kernel(rows, weights, position):
+        if at == "kernel" and position.block == block:
+            raise OddError(f"block {position.block}")
+        return rows.sum()
+
+    blocks = [da.from_delayed(dask.delayed(load)(i), (2, 2), float) for i in range(64)]
+    passes = Passes(row_blocks(da.concatenate(blocks)))
+    with pytest.raises(OddError, match=f"^block {block}$") as _remembered:
+        passes.reduce(kernel)
+    # No reader is left behind, though the error and its frames are still remembered.
+    deadline = time.monotonic() + 20
+    while (left := _readers()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left
+
+
+def test_after_an_error_reading_ends():
+    source = Watched(0.002)
+    passes = Passes(row_blocks(source.as_dask(2000)))
+    with pytest.raises(OddError):
+        passes.reduce(failing)
+    deadline = time.monotonic() + 20
+    while _readers() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    # Each thread ends the group that it was at.
+    assert source.made < 2000
+
+
+def failing(rows, weights, position):
+    raise OddError
+
+
+def _readers():
+    return [thread for thread in threading.enumerate() if "read-ahead" in thread.name]
+
+
+# Data kept in memory
+
+
+def test_what_is_kept_is_loaded_once():
+    source = CountingSource(ROWS)
+    passes = Passes(row_blocks(source.as_dask((20, 4))))
+    streamed = passes.reduce(total)
+    source.reads.clear()
+    with counting_computes() as computes, passes.persisted(True):
+        assert set(source.reads.values()) == {1}
+        for _ in range(3):
+            np.testing.assert_array_equal(passes.reduce(total), streamed)
+        assert set(source.reads.values()) == {1}
+        assert len(computes) == 4
+    np.testing.assert_array_equal(passes.reduce(total), streamed)
+    assert set(source.reads.values()) == {2}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_kept_is_let_go(fails):
+    source = Watched()
+    passes = Passes(row_blocks(source.as_dask(20)))
+    try:
+        with passes.persisted(True):
+            passes.reduce(total)
+            gc.collect()
+            assert source.alive == 20
+            if fails:
+                raise OddError
+    except OddError:
+        assert fails
+    gc.collect()
+    assert source.alive == 0
+
+
+def test_weights_are_kept_with_their_rows():
+    source = CountingSource(np.abs(ROWS))
+    data = source.as_dask((20, 4))
+    passes = Passes(row_blocks(data[:, :3]))
+    passes.weigh(data[:, 3])
+    expected = passes.reduce(total)
+    source.reads.clear()
+    with passes.persisted(True):
+        np.testing.assert_array_equal(passes.reduce(total), expected)
+        np.testing.assert_array_equal(passes.reduce(total), expected)
+    assert set(source.reads.values()) == {1}
+
+
+def test_rows_that_are_counted_while_kept_stay_counted():
+    source = CountingSource(ROWS)
+    data = source.as_dask((20, 4))
+    data = data[data[:, 0] < np.inf]
+    passes = Passes(row_blocks(data))
+    source.reads.clear()
+    with passes.persisted(True):
+        passes.count_rows()
+    assert passes.blocks.layout.rows == (20,) * 30
+    assert set(source.reads.values()) == {1}
+
+
+@pytest.mark.parametrize(("factor", "reads"), [(2.9, 4), (3.1, 2)])
+def test_auto_keeps_what_takes_less_than_a_third_of_the_memory(monkeypatch, factor, reads):
+    monkeypatch.setattr(holding, "memory_bytes", lambda: factor * ROWS.nbytes)
+    source = CountingSource(ROWS)
+    passes = Passes(row_blocks(source.as_dask((20, 4))))
+    with passes.persisted("auto"):
+        for _ in range(3):
+            passes.reduce(total)
+    passes.reduce(total)
+    assert set(source.reads.values()) == {reads}
+
+
+def test_nothing_is_kept_unless_asked_and_nothing_twice():
+    source = CountingSource(ROWS)
+    passes = Passes(row_blocks(source.as_dask((20, 4))))
+    with passes.persisted(False):
+        passes.reduce(total)
+        passes.reduce(total)
+    assert set(source.reads.values()) == {2}
+    in_memory = Passes(row_blocks(ROWS))
+    before = in_memory.blocks
+    with in_memory.persisted("auto"):
+        assert in_memory.blocks is before
+
+
+def test_memory_for_data_is_what_is_left():
+    script = (
+        "import resource; from daskmm.holding import memory_bytes;"
+        "resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30)); print(memory_bytes())"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    limited = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert 0 < int(limited.stdout) <= 1 << 30
+    with dask.config.set(scheduler="processes"):
+        assert holding.memory_bytes() == 0
+    assert 0 < holding.memory_bytes() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+# On a cluster
+
+
+@contextmanager
+def cluster(n_workers=2, **settings):
+    distributed = pytest.importorskip("distributed")
+    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    with (
+        dask.config.set(scheduler=None, num_workers=None),
+        distributed.LocalCluster(n_workers=n_workers, **options | settings) as local,
+        distributed.Client(local) as client,
+    ):
+        yield client
+
+
+def worker_of(rows, weights, position):
+    time.sleep(0.01)
+    from distributed import get_worker
+
+    return Together({(get_worker().address, position.block)})
+
+
+def refuse(block):
+    raise OddError("no")
+
+
+class Together(set):
+    def __add__(self, other):
+        return Together(self | other)
+
+
+def holder(rows, weights, position):
+    return Together({(os.getpid(), position.block)})
+
+
+def large(rows, weights, position, big):
+    return rows.sum(axis=0) * big[-1]
+
+
+def mark(block, folder):
+    """Leaves a file for every time a block is loaded."""
+    (folder / f"{block[0, 0]:.0f}-{time.monotonic_ns()}").touch()
+    return block
+
+
+def slowly(rows, weights, position, folder):
+    (folder / f"{os.getpid()}").touch()
+    time.sleep(0.1)
+    return rows.sum(axis=0)
+
+
+def numbered_blocks(n_blocks, folder):
+    rows = np.repeat(np.arange(n_blocks, dtype=float), 3)[:, None] * np.ones(4)
+    return da.from_array(rows, chunks=(3, -1)).map_blocks(mark, folder, meta=np.empty((0, 0)))
+
+
+def loads(folder):
+    return Counter(path.name.split("-")[0] for path in folder.iterdir())
+
+
+def kill_one_of(client, pids):
+    pid = min(pids)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_on_a_cluster_of_processes(tmp_path):
+    data = numbered_blocks(64, tmp_path)
+    passes = Passes(row_blocks(data))
+    with dask.config.set(scheduler="sync"):
+        expected = passes.reduce(total)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with cluster() as client:
+        # Streamed: the same bits, whoever computes; read once per pass.
+        np.testing.assert_array_equal(passes.reduce(total), expected)
+        assert set(loads(tmp_path).values()) == {1}
+        np.testing.assert_array_equal(passes.reduce(total), expected)
+        assert set(loads(tmp_path).values()) == {2}
+        big = np.ones(1 << 17)
+        np.testing.assert_array_equal(passes.reduce(large, big), expected)
+
+        # Kept: read once, and visited where they are.
+        for path in tmp_path.iterdir():
+            path.unlink()
+        with passes.persisted(True):
+            for _ in range(3):
+                np.testing.assert_allclose(passes.reduce(total), expected, rtol=1e-9)
+            places = passes.reduce(holder)
+            assert len(places) == 64
+            assert set(loads(tmp_path).values()) == {1}
+            by_pid = Counter(pid for pid, _ in places)
+            address_of = {pid: address for address, pid in client.run(os.getpid).items()}
+            found = client.who_has(list(passes.blocks.parts))
+            held = {key[1]: workers for key, workers in found.items()}
+            assert all(address_of[pid] in held[block] for pid, block in places)
+
+            # A worker that is killed costs its blocks being read again, nothing else.
+            kill_one_of(client, by_pid)
+            for _ in range(2):
+                np.testing.assert_allclose(passes.reduce(total), expected, rtol=1e-9)
+            counts = loads(tmp_path)
+            lost = by_pid[min(by_pid)]
+            assert sum(counts.values()) <= 64 + lost
+            assert set(counts.values()) <= {1, 2}
+        deadline = time.monotonic() + 20
+        while client.who_has() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not client.who_has()
+
+        # So does one that is killed while blocks are streamed.
+        (folder := tmp_path / "busy").mkdir()
+        killer = threading.Thread(target=_kill_when_busy, args=(client, folder))
+        killer.start()
+        np.testing.assert_array_equal(passes.reduce(slowly, folder), expected)
+        killer.join()
+
+
+def _kill_when_busy(client, folder):
+    deadline = time.monotonic() + 20
+    while not (found := [int(path.name) for path in folder.iterdir()]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    kill_one_of(client, found)
+
+
+def test_collections_that_the_user_persisted_are_visited_where_they_are():
+    data = da.from_array(ROWS, chunks=(20, -1))
+    with cluster(processes=False, threads_per_worker=2) as client:
+        kept = client.persist(data * 2)
+        for given in (kept, kept[:, :3], kept.rechunk((33, -1)), kept.map_blocks(np.abs)):
+            passes = Passes(row_blocks(given))
+            for _ in range(2):
+                np.testing.assert_allclose(
+                    passes.reduce(total), given.compute().sum(axis=0), rtol=1e-9, atol=1e-12
+                )
+        # A future that all blocks need does not draw all of them to the worker that holds it.
+        centered = data - kept.mean(axis=0).persist()
+        places = Passes(row_blocks(centered)).reduce(worker_of)
+        assert len({address for address, _ in places}) == 2
+        # Kept by us beside: letting go of ours leaves the user's.
+        passes = Passes(row_blocks(kept))
+        with passes.persisted(True):
+            passes.reduce(total)
+        assert all(workers for workers in client.who_has(kept).values())
+        # What cannot be loaded says so in the first pass.
+        broken = Passes(row_blocks((data * 3).map_blocks(refuse, meta=np.empty((0, 0)))))
+        with broken.persisted(True), pytest.raises(OddError, match="no"):
+            broken.reduce(total)
+        assert holding.memory_bytes() > 0
