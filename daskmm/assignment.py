@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.blocks import float_dtype, layout_of, row_blocks
+from daskmm.numerics import fused
 from daskmm.numerics.distances import squared_distances
-from daskmm.numerics.rows import Rows, tile_rows, tiles
+from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
 from daskmm.passes import Passes, Position, one_blas_thread, positions, run_on_threads
 from daskmm.stats import CenterState
 from daskmm.survey import check_finite
@@ -66,7 +67,29 @@ def labels_of(
 ) -> NDArray[np.int32]:
     """Labels of one block."""
     out = np.empty(len(rows), dtype=np.int32)
+    if _compiled_nearest(rows, coordinates, state, out, None):
+        return out
     return blockwise(rows, position, coordinates, state, nearest_center, out)
+
+
+def _compiled_nearest(
+    rows: NDArray,
+    coordinates: Rows,
+    state: CenterState,
+    labels: NDArray[np.int32],
+    smallest: FloatArray | None,
+) -> bool:
+    """Fill in labels and smallest distances by the compiled loops.
+
+    Returns whether they could: not where numba is absent, coordinates are more than a shift and
+    a scale, or values are to be refused, which `blockwise` does in words.
+    """
+    if not (fused.available() and isinstance(coordinates, Coordinates)):
+        return False
+    from daskmm.numerics.fused_labels import nearest_centers
+
+    centers, w = state.centers, state.feature_weights
+    return nearest_centers(rows, coordinates, centers, w, labels, smallest)
 
 
 def distances_of(
@@ -176,6 +199,7 @@ def _block_cost(
     coordinates: Rows,
     state: CenterState,
 ) -> float:
-    smallest = np.empty(len(rows))
-    blockwise(rows, position, coordinates, state, lambda d: d.min(axis=1), smallest)
+    smallest, labels = np.empty(len(rows)), np.empty(len(rows), dtype=np.int32)
+    if not _compiled_nearest(rows, coordinates, state, labels, smallest):
+        blockwise(rows, position, coordinates, state, lambda d: d.min(axis=1), smallest)
     return float(smallest.sum() if weights is None else weights @ smallest)

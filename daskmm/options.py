@@ -282,6 +282,12 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         "are read to polish (auto: 10,000 or 50 per cluster)",
     )
     add(
+        "--persist",
+        action="store_true",
+        help="kmeans, power, entropy, or kernel with landmarks: keep the data in memory for the "
+        "time of the fit",
+    )
+    add(
         "--convention",
         choices=CONVENTIONS,
         help="mean-shift: when a row counts for itself (auto)",

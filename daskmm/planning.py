@@ -10,16 +10,16 @@ from dask.system import CPU_COUNT
 
 from daskmm.blocks import Layout
 from daskmm.gram import TILE_ROWS
+from daskmm.job_graph import GROUPS_PER_THREAD, SPLIT_EVERY
 from daskmm.mm import Schedule
 from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES
-from daskmm.passes import SPLIT_EVERY
 from daskmm.seeding import ROUNDS
 from daskmm.stats import FARTHEST
 from daskmm.survey import SampleSizes, sample_sizes
 
-# Interpreter with dask, scikit-learn and zarr imported, bytes (measured: 200 to 215 MB).
-INTERPRETER_BYTES = 220 << 20
+# Interpreter with dask, scikit-learn, zarr and numba imported, bytes (measured: 300 to 320 MB).
+INTERPRETER_BYTES = 310 << 20
 # Passes of k-means||: its rounds and the weighing of the candidates.
 SEEDING_PASSES = ROUNDS + 1
 # Annealing ends about when the power has grown this far; Lloyd steps by themselves take
@@ -37,7 +37,7 @@ _TYPICAL_BLURRING = 30
 _POSITION_COPIES = 20
 # Blocks' worth of memory per thread: chunks being decoded, the block they make, one that waits
 # for its visit, and, mostly, what the allocator has not given back (measured over long fits).
-_BLOCK_COPIES = 8
+_BLOCK_COPIES = 9
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class Plan:
         Of a worker process (or this one, for local schedulers), interpreter included, with as
         many threads as this machine has cores.
     tasks_per_pass : int
+        On the threads of this process.
     gram_bytes : int or None
         Of the Gram matrix as it is kept (upper triangle, float32, if on disk); None where there
         is none to keep.
@@ -272,9 +273,10 @@ def _peak_bytes(
 
 
 def _tasks(n_blocks: int, lazy: bool) -> int:
-    """Loading and visiting each block, the shared state, and the merges."""
-    tasks = n_blocks * (2 if lazy else 1) + 1
-    width = n_blocks
+    """One per block in memory; lazy blocks are visited in groups, whose records are merged."""
+    if not lazy:
+        return n_blocks
+    tasks = width = min(n_blocks, GROUPS_PER_THREAD * CPU_COUNT)
     while width > 1:
         width = -(-width // SPLIT_EVERY)
         tasks += width

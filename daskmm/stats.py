@@ -12,9 +12,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics import fused
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.power_means import power_means
-from daskmm.numerics.rows import Rows, tile_rows, tiles
+from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
@@ -70,6 +71,17 @@ class Moments:
                 mean = weights @ rows / total
                 deviations = weights @ np.square(rows - mean)
         return cls(len(rows), total, mean, deviations, lowest, highest)
+
+    @classmethod
+    def of_block(cls, rows: NDArray, weights: FloatArray | None) -> Self | None:
+        """Moments of any number of rows, of any dtype, by the compiled loops.
+
+        None where a value is not finite, or its square overflows.
+        """
+        from daskmm.numerics.fused_moments import block_moments
+
+        found = block_moments(rows, weights)
+        return None if found is None else cls(*found)
 
     def __add__(self, other: Self) -> Self:
         """Chan, Golub & LeVeque's pairwise update."""
@@ -224,6 +236,41 @@ class CenterSums:
             Farthest.of(means.smallest, rows, weights) if hard else Farthest.empty(rows.shape[1]),
         )
 
+    @classmethod
+    def of_block(
+        cls,
+        rows: NDArray,
+        weights: FloatArray | None,
+        coordinates: Coordinates | None,
+        state: CenterState,
+    ) -> Self:
+        """Sums over any number of rows by the compiled loops.
+
+        The rows are in the input's units, or in the model's where `coordinates` is None.
+        """
+        found = fused.block_sums(
+            rows,
+            weights,
+            coordinates,
+            state.centers,
+            state.s,
+            state.feature_weights,
+            FARTHEST,
+        )
+        worst = rows[found.farthest_rows]
+        return cls(
+            found.weights,
+            found.sums,
+            found.squares,
+            found.objective,
+            found.inertia,
+            found.hardness,
+            Farthest(
+                found.farthest_distances,
+                worst if coordinates is None else coordinates.to_model(worst),
+            ),
+        )
+
     def __add__(self, other: Self) -> Self:
         squares = None
         if self.squares is not None and other.squares is not None:
@@ -260,7 +307,8 @@ def candidate_sums(
     """Sums of every candidate over one block of rows.
 
     The block is walked in tiles, so temporaries are bounded whatever the block's size; each
-    tile is brought to the model's coordinates once for all candidates.
+    tile is brought to the model's coordinates once for all candidates. The compiled loops walk
+    the rows as they are, where coordinates are a mere shift and scale.
 
     Parameters
     ----------
@@ -275,18 +323,24 @@ def candidate_sums(
     -------
     CandidateSums
     """
+    compiled = fused.available()
+    if compiled and isinstance(coordinates, Coordinates):
+        return CandidateSums(
+            tuple(CenterSums.of_block(rows, weights, coordinates, state) for state in states)
+        )
     totals = [CenterSums.empty(state) for state in states]
     if not totals:
         return CandidateSums(())
     k, p = states[0].centers.shape
     for tile in tiles(len(rows), tile_rows(p, k)):
         z = coordinates.to_model(rows[tile])
-        squared = z * z
         v = None if weights is None else weights[tile]
-        totals = [
-            total + CenterSums.of(z, squared, v, state)
-            for total, state in zip(totals, states, strict=True)
-        ]
+        if compiled:
+            parts = [CenterSums.of_block(z, v, None, state) for state in states]
+        else:
+            squared = z * z
+            parts = [CenterSums.of(z, squared, v, state) for state in states]
+        totals = [total + part for total, part in zip(totals, parts, strict=True)]
     return CandidateSums(tuple(totals))
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics import fused
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.rows import Coordinates, tile_rows, tiles
 from daskmm.passes import Passes, Position
@@ -217,18 +218,29 @@ def _first_look(
     rows: NDArray, weights: NDArray | None, position: Position, chosen: NDArray[np.int64]
 ) -> _Finding:
     """Kernel of the first pass."""
+    moments = _block_moments(rows, weights, position)
+    first, last = np.searchsorted(chosen, (position.start, position.start + len(rows)))
+    local = chosen[first:last] - position.start
+    picked = rows[local]
+    return _Finding(
+        moments, Sample(picked, np.ones(len(local)) if weights is None else weights[local])
+    )
+
+
+def _block_moments(rows: NDArray, weights: NDArray | None, position: Position) -> Moments:
+    """Moments of one block, whose values are refused unless they are finite."""
+    if fused.available():
+        moments = Moments.of_block(rows, weights)
+        if moments is not None:
+            return moments
+        # What is wrong, and where, is found out below.
     n_rows, n_features = rows.shape
     moments = Moments.empty(n_features)
     for tile in tiles(n_rows, tile_rows(n_features, 1)):
         wide = rows[tile].astype(np.float64)
         check_finite(wide, position, tile.start)
         moments = moments + Moments.of(wide, None if weights is None else weights[tile])
-    first, last = np.searchsorted(chosen, (position.start, position.start + n_rows))
-    local = chosen[first:last] - position.start
-    picked = rows[local]
-    return _Finding(
-        moments, Sample(picked, np.ones(len(local)) if weights is None else weights[local])
-    )
+    return moments
 
 
 def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:

@@ -315,7 +315,7 @@ def test_scheduler(tmp_path, store, npy, capsys):
     from distributed import LocalCluster
 
     with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
     ) as cluster:
         address = ["--scheduler", cluster.scheduler_address]
         assert fit(store, tmp_path / "far", "--quiet", *address) == 0

@@ -585,7 +585,7 @@ def test_data_in_memory_never_reach_an_active_distributed_client():
     with (
         dask.config.set(scheduler=None),
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster),
     ):

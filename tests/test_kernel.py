@@ -1006,7 +1006,7 @@ def test_sweeps_run_on_a_distributed_cluster(tmp_path, monkeypatch):
     here = KernelPowerKMeans(gram=str(tmp_path / "here"), **options).fit(data)
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
+            n_workers=2, threads_per_worker=1, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster),
     ):

@@ -583,7 +583,7 @@ def test_on_a_distributed_cluster(memory_bytes, monkeypatch):
     monkeypatch.setattr(disk_neighborhood, "BLOCK_BYTES", 50 * 6 * 8)
     with (
         dask.config.set(scheduler=None),
-        distributed.LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster,
         distributed.Client(cluster),
     ):
         found = WeightedBlurringMeanShift(0.06).fit(da.from_array(X, chunks=(30, -1)))

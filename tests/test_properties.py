@@ -267,7 +267,7 @@ def scheduler(name):
         elif name == "distributed":
             distributed = pytest.importorskip("distributed")
             cluster = distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
             )
             stack.enter_context(cluster)
             stack.enter_context(distributed.Client(cluster))

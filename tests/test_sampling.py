@@ -97,6 +97,30 @@ def test_schedulers_change_nothing(cls, scheduler):
 
 
 @each_estimator
+@pytest.mark.parametrize("persist", [True, "auto"])
+def test_data_kept_in_memory_are_read_once(cls, persist):
+    source = CountingSource(X)
+    model = sampled(cls, persist=persist).fit(source.as_dask((700, -1)))
+    assert set(source.reads.values()) == {1}
+    streamed = sampled(cls).fit(lazy(chunks=700))
+    np.testing.assert_array_equal(model.cluster_centers_, streamed.cluster_centers_)
+    assert model.n_passes_ == streamed.n_passes_
+    np.testing.assert_array_equal(computed(model.labels_), computed(streamed.labels_))
+
+
+def test_data_with_landmarks_are_kept_too():
+    source = CountingSource(X)
+    sampled(KernelPowerKMeans, n_landmarks="auto", persist=True).fit(source.as_dask((700, -1)))
+    assert set(source.reads.values()) == {1}
+
+
+@pytest.mark.parametrize("persist", [None, "always", 2])
+def test_a_persist_that_is_none(persist):
+    with pytest.raises(ValueError, match="persist"):
+        sampled(KMeans, persist=persist).fit(X)
+
+
+@each_estimator
 def test_the_scale_of_weights_changes_nothing(cls, reserve):
     weights = np.random.default_rng(0).integers(0, 4, N)
     one = sampled(cls).fit(X, sample_weight=weights)

@@ -96,7 +96,7 @@ class CenterClusterer(Sampling, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         init = self._checked_init()
         callbacks = self._all_callbacks()
         passes = weighted_passes(table, weights)
-        with one_blas_thread():
+        with one_blas_thread(), passes.persisted(self.persist):
             survey, outcome = self._minimize(passes, init, callbacks, began)
         self._store(outcome, survey)
         self.labels_ = training_labels(table, passes, *self._fitted_state())

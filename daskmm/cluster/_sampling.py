@@ -1,4 +1,4 @@
-"""The parameter that says how many rows to anneal on."""
+"""Parameters that say how often a table is read: a sample to anneal on, and memory to keep it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm.blocks import Layout
+from daskmm.holding import Persist
 from daskmm.passes import Passes
 from daskmm.survey import Survey, first_pass, sample_size
 
@@ -16,15 +17,17 @@ _LARGE = 2
 
 
 class Sampling:
-    """Mixin of the estimators that anneal on a sample of a large table."""
+    """Mixin of the estimators that anneal on a sample of a large table, or keep it in memory."""
 
     _sampling_constraints: ClassVar[dict[str, list[Any]]] = {
         "sample_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left"), None],
+        "persist": ["boolean", StrOptions({"auto"})],
     }
 
     n_clusters: int
     standardize: bool
     sample_size: int | str | None
+    persist: Persist
 
     def _sample_rows(self) -> int | None:
         """Rows that were asked for; None for the usual number."""

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm.cluster.power import AnnealedClusterer
+from daskmm.holding import Persist
 from daskmm.mm import IterationRecord, Outcome
 from daskmm.stats import CenterState
 from daskmm.survey import Survey
@@ -49,6 +50,9 @@ class EntropyPowerKMeans(AnnealedClusterer):
         rest: a handful of readings. "auto" is 10,000 rows or 50 per cluster, in tables of more
         than twice as many; smaller ones are annealed whole. None anneals over all rows, as does
         ``polish=False``.
+    persist : bool or "auto", default=False
+        Keep streamed data in memory for the time of the fit: a cluster's with the workers that
+        loaded them. "auto" does so when they take less than a third of it.
     s0 : float or "auto"
         First power, negative; "auto" is min(−1, 1.25·s_crit), just past the power above which
         all centres fall onto the mean (see `PowerKMeans`): weights are learned while rows belong
@@ -125,6 +129,7 @@ class EntropyPowerKMeans(AnnealedClusterer):
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
         sample_size: int | str | None = "auto",
+        persist: Persist = False,
         s0: float | str = "auto",
         eta: float = 1.05,
         anneal_every: int = 1,
@@ -142,6 +147,7 @@ class EntropyPowerKMeans(AnnealedClusterer):
         self.init = init
         self.n_init = n_init
         self.sample_size = sample_size
+        self.persist = persist
         self.s0 = s0
         self.eta = eta
         self.anneal_every = anneal_every

@@ -21,6 +21,7 @@ from daskmm.cluster._annealing import HARMONIC
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
 from daskmm.cluster._kernel_base import LANDMARKS_PER_CLUSTER, KernelClusterer
 from daskmm.cluster._sampling import Sampling
+from daskmm.holding import Persist
 from daskmm.mm import IterationRecord, Outcome, minimize
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.kernels import KERNELS, Kernel
@@ -68,6 +69,8 @@ callable
     sample_size : int, "auto" or None
         Rows to anneal on with `n_landmarks`, as in `PowerKMeans`. Without it every row is
         annealed, on Nyström features of its own.
+    persist : bool or "auto", default=False
+        Keep streamed data in memory with `n_landmarks`, as in `PowerKMeans`.
     init : {"k-means++", "random"} or array of int of shape (n_samples,)
         Greedy k-means++ in feature space, single rows, or labels to begin with.
     n_init : int or "auto"
@@ -130,6 +133,7 @@ callable
         gram: str | Path = "auto",
         n_landmarks: int | str | None = None,
         sample_size: int | str | None = "auto",
+        persist: Persist = False,
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
         s0: float | str = "auto",
@@ -151,6 +155,7 @@ callable
         self.gram = gram
         self.n_landmarks = n_landmarks
         self.sample_size = sample_size
+        self.persist = persist
         self.init = init
         self.n_init = n_init
         self.s0 = s0
@@ -196,7 +201,7 @@ callable
         callbacks = self._all_callbacks()
         table, weights = read_weighted(self, X, sample_weight, reset=True)
         passes = weighted_passes(table, weights)
-        with one_blas_thread():
+        with one_blas_thread(), passes.persisted(self.persist):
             outcome = self._minimize_on_landmarks(passes, callbacks, began)
         self.labels_ = training_labels(table, passes, *self._landmark_state())
         self.n_passes_ = passes.n_passes

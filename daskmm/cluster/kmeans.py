@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskmm.cluster._base import CenterClusterer
+from daskmm.holding import Persist
 from daskmm.mm import IterationRecord, Schedule
 from daskmm.survey import Survey
 
@@ -30,6 +31,9 @@ class KMeans(CenterClusterer):
         steps on a larger sample and then, together, over all rows, until the cost has come to
         rest: a handful of readings. "auto" is 10,000 rows or 50 per cluster, in tables of more
         than twice as many; smaller ones are annealed whole. None anneals over all rows.
+    persist : bool or "auto", default=False
+        Keep streamed data in memory for the time of the fit: a cluster's with the workers that
+        loaded them. "auto" does so when they take less than a third of it.
     max_iter : int, default=300
         Iterations over the data.
     tol : float, default=1e-4
@@ -89,6 +93,7 @@ class KMeans(CenterClusterer):
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
         sample_size: int | str | None = "auto",
+        persist: Persist = False,
         max_iter: int = 300,
         tol: float = 1e-4,
         random_state: Any = None,
@@ -101,6 +106,7 @@ class KMeans(CenterClusterer):
         self.init = init
         self.n_init = n_init
         self.sample_size = sample_size
+        self.persist = persist
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from daskmm.cluster._annealing import Annealing
 from daskmm.cluster._base import CenterClusterer
+from daskmm.holding import Persist
 from daskmm.mm import IterationRecord, Schedule
 from daskmm.survey import Survey
 
@@ -52,6 +53,9 @@ class PowerKMeans(AnnealedClusterer):
         rest: a handful of readings. "auto" is 10,000 rows or 50 per cluster, in tables of more
         than twice as many; smaller ones are annealed whole. None anneals over all rows, as does
         ``polish=False``.
+    persist : bool or "auto", default=False
+        Keep streamed data in memory for the time of the fit: a cluster's with the workers that
+        loaded them. "auto" does so when they take less than a third of it.
     s0 : float or "auto"
         First power, negative. "auto" is past the power above which all centres fall onto the
         mean: min(−1, 2·s_crit), s_crit = 1 − 1/(2 λ_max(E[uuᵀ])) with u the directions of the
@@ -120,6 +124,7 @@ class PowerKMeans(AnnealedClusterer):
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
         sample_size: int | str | None = "auto",
+        persist: Persist = False,
         s0: float | str = "auto",
         eta: float = 1.05,
         anneal_every: int = 1,
@@ -136,6 +141,7 @@ class PowerKMeans(AnnealedClusterer):
         self.init = init
         self.n_init = n_init
         self.sample_size = sample_size
+        self.persist = persist
         self.s0 = s0
         self.eta = eta
         self.anneal_every = anneal_every

@@ -1,0 +1,135 @@
+"""Nearest centres of a block of rows; importing this imports numba.
+
+A hard step of `daskmm.numerics.fused_kernel` that keeps what it finds per row. The machine code
+is kept on disk likewise: after a change to `fused_kernel` or `fused_tile` alone, delete it.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.numerics.fused import _parts, _plain, _tile_rows, _working_dtype
+from daskmm.numerics.fused_kernel import _NO_TRANSPOSE, _TRANSPOSE, _entry, _gemm
+from daskmm.numerics.fused_tile import (
+    assign,
+    decide,
+    distance,
+    dot,
+    repeated,
+    settle,
+    settled,
+    squared_norms,
+    to_model,
+    two_nearest,
+    weighted_centers,
+)
+from daskmm.numerics.rows import Coordinates
+
+FloatArray = NDArray[np.float64]
+
+
+def nearest_centers(
+    rows: NDArray,
+    coordinates: Coordinates,
+    centers: FloatArray,
+    feature_weights: FloatArray | None,
+    labels: NDArray[np.int32],
+    distances: FloatArray | None = None,
+) -> bool:
+    """Fill in the nearest centre of each row, and how near it is.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Of any numeric dtype, in any order, in the input's units.
+    coordinates : Coordinates
+    centers : ndarray of shape (n_clusters, n_features)
+        In the model's coordinates.
+    feature_weights : ndarray of shape (n_features,) or None
+    labels : ndarray of int32 of shape (n_rows,)
+        The first of the nearest centres, told in double precision whatever the rows' dtype.
+    distances : ndarray of shape (n_rows,), optional
+        Σ_l w_l (z_l − θ_l)² of that centre.
+
+    Returns
+    -------
+    bool
+        False where a row is not finite in the model's coordinates, or its squared norm
+        overflows; labels and distances mean nothing then.
+    """
+    k, p = centers.shape
+    w = _plain(np.ones(p) if feature_weights is None else feature_weights)
+    model = (_plain(coordinates.mean), _plain(coordinates.scale), _plain(centers), w)
+    dtype = _working_dtype(rows, coordinates.scale, centers, -np.inf)
+    # Of a product of p factors.
+    rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
+    tile = _tile_rows(k, p, dtype.itemsize)
+    near = np.empty(0) if distances is None else distances
+    return all(
+        _fill(_plain(rows[part], dtype), *model, rounding, tile, labels[part], near[part])
+        for part in _parts(rows, dtype)
+    )
+
+
+@_entry
+def _fill(rows, mean, scale, centers, w, rounding, tile, labels, distances):
+    """Labels of some rows, and distances where there is room for them; whether all are finite.
+
+    Parameters
+    ----------
+    rows, mean, scale, centers, w, rounding, tile
+        As in `daskmm.numerics.fused_kernel.hard_sums`.
+    labels : int array of shape (n_rows,)
+    distances : array of shape (n_rows,) or (0,)
+    """
+    (n, p), k = rows.shape, len(centers)
+    kind = rows.dtype
+    scaled = not np.all(scale == 1.0)
+    # Centres are compared in pairs; the last may have to do with one infinitely far.
+    factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
+    weighted_centers(centers, w, factors, center_norms)
+    z, d = np.empty((tile, p), kind), np.zeros((k + k % 2, tile), kind)
+    exact, w_ = np.empty((tile, p)), w.astype(kind)
+    means, scales = repeated(mean), repeated(scale)
+    of_rows, served = np.empty((4, tile), kind), np.empty(tile)
+    # Any distance will do here, as long as the nearest centre is told.
+    cancelled, worst = kind.type(-1), kind.type(np.inf)
+    sizes = np.array([tile, tile, k, p], dtype=np.int32)
+    b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
+    zero, one = np.zeros(1, kind), np.ones(1, kind)
+    for start in range(0, n, tile):
+        b = min(tile, n - start)
+        sizes[0] = b
+        block, norms, smallest = rows[start : start + b], of_rows[0, :b], of_rows[1, :b]
+        second, nearest = of_rows[2, :b], of_rows[3, :b]
+        values = exact.ravel()[: b * p]
+        to_model(block.ravel(), means, scales, scaled, values)
+        if not np.isfinite(dot(values, values)):
+            for i in range(b):
+                if not np.isfinite(dot(exact[i], exact[i])):
+                    return False
+        assign(values, z.ravel())
+        squared_norms(z[:b], w_, norms)
+        _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, z, p_, factors, p_, zero, d, ld_)
+        smallest[:] = np.inf
+        second[:] = np.inf
+        nearest[:] = 0
+        for j in range(0, k, 2):
+            norm, other_norm = center_norms[j], center_norms[j + 1]
+            two_nearest(
+                d[j, :b], d[j + 1, :b], norm, other_norm, kind.type(j), smallest, second, nearest
+            )
+        if settle(smallest, second, norms, rounding, cancelled, worst, served) > 0:
+            for i in range(b):
+                if settled(smallest[i], second[i], norms[i], rounding, cancelled, worst):
+                    continue
+                span = norms[i] * 3 + 2 * (smallest[i] + norms[i])
+                limit = smallest[i] + rounding * span
+                nearest[i] = decide(block[i], mean, scale, centers, w, d[:, i], center_norms, limit)
+        assign(nearest, labels[start : start + b])
+        for i in range(min(b, len(distances) - start)):
+            center = centers[labels[start + i]]
+            distances[start + i] = distance(block[i], mean, scale, center, w)
+    return True
