@@ -279,7 +279,7 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         type=_auto_or(int),
         metavar="N",
         help="kmeans, power, entropy, or kernel with landmarks: rows to anneal on before the data "
-        "are read to polish (auto: 10,000 or 50 per cluster)",
+        "are read to polish (auto: 10,000 or more)",
     )
     add(
         "--persist",

@@ -16,9 +16,11 @@ from daskmm.stats import Moments, Sample
 
 FloatArray = NDArray[np.float64]
 
-# Rows drawn for seeding, annealing and the critical power: this many, or this many per cluster,
-# within a byte budget (as float64) that wide tables must not exceed.
+# Rows drawn for seeding, annealing and the critical power: this many, up to twice as many where
+# that is not plenty per cluster, and never less than enough per cluster; within a byte budget (as
+# float64) that wide tables must not exceed.
 SAMPLE_ROWS = 10_000
+_PLENTY_PER_CLUSTER = 200
 SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
 # A table of more than twice these bytes (as float64) lends as many to a reserve, on which hard
@@ -187,7 +189,8 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
 
 def sample_size(n_rows: int, n_features: int, n_clusters: int) -> int:
     """Rows of the seeding sample."""
-    wanted = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_CLUSTER * n_clusters)
+    plenty = min(max(SAMPLE_ROWS, _PLENTY_PER_CLUSTER * n_clusters), 2 * SAMPLE_ROWS)
+    wanted = max(plenty, SAMPLE_ROWS_PER_CLUSTER * n_clusters)
     affordable = max(SAMPLE_BYTES // (8 * n_features), _LEAST_ROWS_PER_CLUSTER * n_clusters)
     return min(n_rows, wanted, affordable)
 

@@ -8,22 +8,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import (
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
-from daskmm.assignment import cost, distances_of, labels_of, map_rows, training_labels
-from daskmm.blocks import Layout, float_dtype
+from daskmm.assignment import cost, training_labels
+from daskmm.blocks import Layout
+from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._clusterer import MMClusterer
-from daskmm.cluster._input import read_table, read_weighted, weighted_passes
+from daskmm.cluster._input import read_weighted, weighted_passes
 from daskmm.cluster._sampling import Sampling
 from daskmm.mm import Callback, Outcome, Schedule, minimize
-from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
 from daskmm.sampling import Rehearsal
@@ -36,7 +31,7 @@ from daskmm.updates import CentersProblem, PowerUpdate, Update
 STARTS_IN_MEMORY = 8
 
 
-class CenterClusterer(Sampling, ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
+class CenterClusterer(Sampling, NearestCenter):
     """Base of the estimators whose clusters are centres.
 
     A subclass says what its schedule is and, where it is not power k-means', its update.
@@ -50,10 +45,6 @@ class CenterClusterer(Sampling, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     }
 
     init: str | ArrayLike
-
-    cluster_centers_: NDArray[np.float64]
-    mean_: NDArray[np.float64]
-    scale_: NDArray[np.float64]
 
     @abstractmethod
     def _schedule(self, survey: Survey) -> Schedule:
@@ -164,47 +155,6 @@ class CenterClusterer(Sampling, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         self.scale_ = survey.coordinates.scale
         self.cluster_centers_ = survey.coordinates.to_input(state.centers)
         self._n_features_out = len(self.cluster_centers_)
-
-    def _fitted_state(self) -> tuple[Coordinates, CenterState]:
-        """What assignment needs, from public attributes alone."""
-        check_is_fitted(self, "cluster_centers_")
-        coordinates = Coordinates(self.mean_, self.scale_)
-        weights = getattr(self, "feature_weights_", None)
-        centers = coordinates.to_model(self.cluster_centers_)
-        return coordinates, CenterState(centers, -np.inf, weights)
-
-    def predict(self, X: Any) -> Any:
-        """Index of the nearest centre, in the model's distance.
-
-        Parameters
-        ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray or dask Array of int32, of shape (n_samples,)
-            Lazy for dask and zarr input.
-        """
-        state = self._fitted_state()
-        return map_rows(labels_of, read_table(self, X, reset=False), *state)
-
-    def transform(self, X: Any) -> Any:
-        """Unsquared distances to the centres, in the model's distance and scale.
-
-        Parameters
-        ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray or dask Array of shape (n_samples, n_clusters)
-            float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
-            for dask and zarr input.
-        """
-        state = self._fitted_state()
-        table = read_table(self, X, reset=False)
-        columns, dtype = len(self.cluster_centers_), float_dtype(table.dtype)
-        return map_rows(distances_of, table, *state, columns=columns, dtype=dtype)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the sum of the distances to the nearest centres, the negative of `inertia_`.

@@ -29,8 +29,9 @@ class KMeans(CenterClusterer):
     sample_size : int, "auto" or None
         Rows to anneal the starts on, in memory and side by side. The best of them take hard
         steps on a larger sample and then, together, over all rows, until the cost has come to
-        rest: a handful of readings. "auto" is 10,000 rows or 50 per cluster, in tables of more
-        than twice as many; smaller ones are annealed whole. None anneals over all rows.
+        rest: a handful of readings. "auto" is 10,000 to 20,000 rows (200 per cluster), or 50 per
+        cluster if that is more, in tables of more than twice as many; smaller ones are annealed
+        whole. None anneals over all rows.
     persist : bool or "auto", default=False
         Keep streamed data in memory for the time of the fit: a cluster's with the workers that
         loaded them. "auto" does so when they take less than a third of it.

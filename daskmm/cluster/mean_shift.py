@@ -13,15 +13,13 @@ from typing import Any, ClassVar, Self
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
-from daskmm.assignment import distances_of, labels_of, map_rows
-from daskmm.blocks import float_dtype, layout_of
+from daskmm.assignment import labels_of
+from daskmm.blocks import layout_of
 from daskmm.blurring import (
     CONVENTIONS,
     Blurred,
@@ -31,7 +29,7 @@ from daskmm.blurring import (
     max_iterations,
 )
 from daskmm.blurring_rows import MEMORY_BYTES, gather
-from daskmm.cluster._clusterer import MMClusterer
+from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Passes, Position, one_blas_thread
@@ -41,7 +39,7 @@ from daskmm.stats import CenterState
 from daskmm.survey import Survey, check_row_count, first_pass
 
 
-class WeightedBlurringMeanShift(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
+class WeightedBlurringMeanShift(NearestCenter):
     """Weighted blurring mean shift: finds the number of clusters, and weighs the features.
 
     Every row moves to the mean of its neighbours, y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with
@@ -142,12 +140,9 @@ class WeightedBlurringMeanShift(ClassNamePrefixFeaturesOutMixin, TransformerMixi
     }
 
     n_clusters_: int
-    cluster_centers_: NDArray[np.float64]
     feature_weights_: NDArray[np.float64]
     bandwidth_: float
     lam_: float
-    mean_: NDArray[np.float64]
-    scale_: NDArray[np.float64]
     history_: list[BlurringRecord]  # type: ignore[assignment]
 
     def __init__(
@@ -282,46 +277,6 @@ class WeightedBlurringMeanShift(ClassNamePrefixFeaturesOutMixin, TransformerMixi
                 f"up to {last.attraction:.1g} of their kernel sums from others, and more of them "
                 "may come together. Raise max_iter, or try another bandwidth."
             )
-
-    def _fitted_state(self) -> tuple[Coordinates, CenterState]:
-        """What assignment needs, from public attributes alone."""
-        check_is_fitted(self, "cluster_centers_")
-        coordinates = Coordinates(self.mean_, self.scale_)
-        modes = coordinates.to_model(self.cluster_centers_)
-        return coordinates, CenterState(modes, -np.inf, self.feature_weights_)
-
-    def predict(self, X: Any) -> Any:
-        """Index of the nearest mode, under the learned feature weights.
-
-        Parameters
-        ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray or dask Array of int32, of shape (n_samples,)
-            Lazy for dask and zarr input.
-        """
-        state = self._fitted_state()
-        return map_rows(labels_of, read_table(self, X, reset=False), *state)
-
-    def transform(self, X: Any) -> Any:
-        """Unsquared distances to the modes, under the learned feature weights.
-
-        Parameters
-        ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray or dask Array of shape (n_samples, n_clusters_)
-            float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
-            for dask and zarr input.
-        """
-        state = self._fitted_state()
-        table = read_table(self, X, reset=False)
-        dtype = float_dtype(table.dtype)
-        return map_rows(distances_of, table, *state, columns=self.n_clusters_, dtype=dtype)
 
     def plan(self, X: Any) -> Plan:
         """What a fit to `X` will cost. Reads no data.

@@ -1,0 +1,66 @@
+"""Rows served by the nearest of a model's centres."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm.assignment import distances_of, labels_of, map_rows
+from daskmm.blocks import float_dtype
+from daskmm.cluster._clusterer import MMClusterer
+from daskmm.cluster._input import read_table
+from daskmm.numerics.rows import Coordinates
+from daskmm.stats import CenterState
+
+
+class NearestCenter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
+    """Base of the estimators whose clusters have centres in the space of the rows."""
+
+    cluster_centers_: NDArray[np.float64]
+    mean_: NDArray[np.float64]
+    scale_: NDArray[np.float64]
+
+    def _fitted_state(self) -> tuple[Coordinates, CenterState]:
+        """What assignment needs, from public attributes alone."""
+        check_is_fitted(self, "cluster_centers_")
+        coordinates = Coordinates(self.mean_, self.scale_)
+        weights = getattr(self, "feature_weights_", None)
+        centers = coordinates.to_model(self.cluster_centers_)
+        return coordinates, CenterState(centers, -np.inf, weights)
+
+    def predict(self, X: Any) -> Any:
+        """Index of the nearest centre, in the model's distance.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray or dask Array of int32, of shape (n_samples,)
+            Lazy for dask and zarr input.
+        """
+        state = self._fitted_state()
+        return map_rows(labels_of, read_table(self, X, reset=False), *state)
+
+    def transform(self, X: Any) -> Any:
+        """Unsquared distances to the centres, in the model's distance and scale.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray or dask Array of shape (n_samples, number of centres)
+            float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
+            for dask and zarr input.
+        """
+        state = self._fitted_state()
+        table = read_table(self, X, reset=False)
+        columns, dtype = len(self.cluster_centers_), float_dtype(table.dtype)
+        return map_rows(distances_of, table, *state, columns=columns, dtype=dtype)
