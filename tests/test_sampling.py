@@ -190,3 +190,11 @@ def test_overlapping_clusters_come_to_rest_near_the_best():
 def test_starts_worth_polishing(costs, worth):
     assert worth_polishing(costs) == worth
     assert len(worth) <= POLISHED
+
+
+@each_estimator
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+def test_the_cost_of_single_precision_rows_is_that_of_their_score(cls, dtype):
+    rows = np.tile(np.round(100 * X), (4, 1)).astype(dtype)
+    model = sampled(cls).fit(rows)
+    assert model.inertia_ == pytest.approx(-model.score(rows), rel=1e-12)

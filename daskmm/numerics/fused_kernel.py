@@ -38,6 +38,7 @@ from daskmm.numerics.fused_tile import (
     redo_row,
     repeated,
     scatter,
+    separation,
     settle,
     settled,
     squared_norms,
@@ -75,8 +76,8 @@ def _entry(function: Callable) -> Callable:
 
 
 def _gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-    """BLAS' general matrix product, for compiled code."""
-    raise NotImplementedError
+    """BLAS' general matrix product; a name for compiled code only, which takes `_gemm_of`."""
+    raise TypeError("compiled code only: numba takes _gemm_of in the place of this name")
 
 
 @overload(_gemm)
@@ -277,6 +278,10 @@ def hard_sums(
                 served[i] = distance(block[i], mean, scale, centers[int(nearest[i])], w)
                 if len(far) and v[i] > 0.0 and served[i] > far[-1]:
                     keep_farthest(served[i], start + i, far, far_rows)
+        if rows.itemsize < exact.itemsize:
+            # The cost is to be that of a double precision score.
+            for i in range(b):
+                served[i] = separation(exact[i], centers[int(nearest[i])], w)
         scatter(exact[:b], nearest, v, n_j, sums, squares)
         inertia += dot(v, served)
         weight += v.sum()

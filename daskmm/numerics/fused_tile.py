@@ -37,6 +37,16 @@ def distance(row, mean, scale, center, w):
     return total
 
 
+@_part(_REORDERED)
+def separation(z, center, w):
+    """Σ_l w_l (z_l − θ_l)² of a row that is in the model's coordinates."""
+    total = 0.0
+    for f in range(len(z)):
+        difference = z[f] - center[f]
+        total += w[f] * difference * difference
+    return total
+
+
 @_part(_EXACT)
 def to_model(rows, mean, scale, scaled, z):
     """Numbers of some rows, end to end, in the model's coordinates; mean and scale repeat."""
