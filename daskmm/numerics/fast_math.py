@@ -72,17 +72,17 @@ _ONE_32, _TWO_32 = np.float32(1.0), np.float32(2.0)
 def log2_1p(excess: Any) -> Any:
     """log2(1 + e) for e in [0, ∞], exact to rounding also for tiny e.
 
-    It is 128 (single) or 1024 (double) at ∞.
+    It is 128 (single) or 1024 (double) at ∞. Compiled code takes `_log2_1p`.
     """
-    raise NotImplementedError("for compiled code")
+    return np.minimum(np.log1p(excess) / np.log(2.0), np.finfo(np.asarray(excess).dtype).maxexp)
 
 
 def exp2(power: Any) -> Any:
     """2^y for y within the exponents of normal numbers (−126 to 127, −1022 to 1023).
 
-    What it returns outside of them means nothing.
+    What it returns outside of them means nothing. Compiled code takes `_exp2`.
     """
-    raise NotImplementedError("for compiled code")
+    return np.exp2(power)
 
 
 @overload(log2_1p, jit_options=_INLINED)
