@@ -27,20 +27,27 @@ from daskmm.mm import (
 )
 from daskmm.numerics.rows import Rows
 from daskmm.passes import Passes, tree_reduce
+from daskmm.recombination import are_alike, cheapest, recombined
 from daskmm.stats import CenterState, Sample
 from daskmm.updates import CentersProblem, Update
 
 FloatArray = NDArray[np.float64]
+# Where to start, and how the power falls from there.
+Job = tuple[FloatArray | CenterState, Schedule]
 
 # Starts that go on: at most this many, of a cost within this share of the best one's (on samples
 # of different sizes), and that differs from the others' by more than the last share.
-POLISHED = 3
+POLISHED = 4
 _WORTH_POLISHING = 5e-3
 _WORTH_READING = 1e-3
 _SAME_OPTIMUM = 1e-6
 # Iterations in a row of a relative change below `tol` that end the steps over the table. One is
 # enough: nothing is left to be decided there.
 _CALM_READS = 1
+# Times that solutions are combined to new starts; fewer when the best one's cost falls by less
+# than this share: smaller gains are the sample's own.
+_GENERATIONS = 4
+_WORTH_ANOTHER = 1e-3
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,8 @@ class Rehearsal:
     spread : float
         Mean squared distance of the rows from their mean.
     schedule : Schedule
+    seed : int
+        Of the choices made when solutions are combined.
     """
 
     sample: Sample
@@ -80,6 +89,7 @@ class Rehearsal:
     update: Update
     spread: float
     schedule: Schedule
+    seed: int
 
     @property
     def _hard_schedule(self) -> Schedule:
@@ -141,12 +151,36 @@ class Rehearsal:
         jobs = [(start, self.schedule) for start in starts]
         if self.update.hedged and self.schedule.s0 > -np.inf:
             jobs += [(start, self._hard_schedule) for start in starts]
-        runs: list[Run[CenterState]] = tree_reduce(_rehearse, jobs, (self,), lazy, "anneal")
+        runs = self._all(jobs, lazy)
+        if len(starts) > 1:
+            runs = self._combined(runs, len(starts), lazy)
         rehearsed = [
             Rehearsed(run.state, [_dated(record, seconds, n_passes) for record in run.history])
             for run in runs
         ]
         return rehearsed if self.reserve is None else self._on_reserve(rehearsed, began, n_passes)
+
+    def _all(self, jobs: Sequence[Job], lazy: bool) -> list[Run[CenterState]]:
+        found: list[Run[CenterState]] = tree_reduce(_rehearse, jobs, (self,), lazy, "anneal")
+        return found
+
+    def _combined(
+        self, runs: list[Run[CenterState]], n_starts: int, lazy: bool
+    ) -> list[Run[CenterState]]:
+        """The cheapest of these runs and of those that begin where they are combined."""
+        root = np.random.SeedSequence(self.seed)
+        for _ in range(_GENERATIONS):
+            if are_alike(runs):
+                break
+            best = cheapest(runs, 1)[0]
+            starts = recombined(runs, root.spawn(n_starts))
+            born = self._all([(start, self._hard_schedule) for start in starts], lazy)
+            for run in born:
+                run.history[:0] = best.history
+            runs = cheapest([*runs, *born], len(runs))
+            if best.last - runs[0].last <= _WORTH_ANOTHER * abs(best.last):
+                break
+        return runs
 
     def problem(self) -> CentersProblem:
         """The sample as a table of one block: one thread works on it."""
@@ -190,7 +224,7 @@ class _AsTheyAre:
 
 
 def _rehearse(
-    start: FloatArray, schedule: Schedule, rehearsal: Rehearsal
+    start: FloatArray | CenterState, schedule: Schedule, rehearsal: Rehearsal
 ) -> list[Run[CenterState]]:
     """Task of one start."""
     return iterate(rehearsal.problem(), [start], schedule)

@@ -116,8 +116,15 @@ class CenterClusterer(Sampling, NearestCenter):
         spread = float(survey.variance.sum())
         problem = CentersProblem(passes, survey.coordinates, survey.weight, update, spread)
         if self._samples(layout):
-            sample, reserve = survey.sample, survey.reserve
-            rehearsal = Rehearsal(sample, reserve, survey.coordinates, update, spread, schedule)
+            rehearsal = Rehearsal(
+                survey.sample,
+                survey.reserve,
+                survey.coordinates,
+                update,
+                spread,
+                schedule,
+                int(seed),
+            )
             outcome, before = rehearsal.minimize(problem, starts, callbacks, began)
         else:
             outcome, before = minimize(problem, starts, schedule, callbacks, began), []

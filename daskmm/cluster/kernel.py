@@ -229,7 +229,7 @@ callable
         if self._samples(layout):
             sample = Sample(features, weights)
             rehearsal = Rehearsal(
-                sample, survey.reserve, coordinates, PowerUpdate(), spread, schedule
+                sample, survey.reserve, coordinates, PowerUpdate(), spread, schedule, int(seed)
             )
             outcome, before = rehearsal.minimize(problem, starts, callbacks, began)
         else:
