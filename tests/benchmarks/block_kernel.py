@@ -74,27 +74,32 @@ def products(rows, centers):
     return lambda: _products(rows, right, d, sums)
 
 
+def compared(shape, dtype, repeats):
+    """Median seconds of Lloyd's iteration, a soft and a hard step, and a step's products alone."""
+    rows, centers = problem(*shape, dtype)
+    mean = rows.mean(axis=0, dtype=np.float64)
+    coordinates = Coordinates(mean, np.ones(shape[1]))
+
+    def step(s):
+        fused.block_sums(rows, None, coordinates, centers - mean, s, None, 16)
+
+    jobs = {
+        "lloyd": lloyd(rows, centers),
+        "soft": lambda: step(POWER),
+        "hard": lambda: step(-np.inf),
+        "products": products(rows, centers),
+    }
+    for job in jobs.values():
+        job()
+    return interleaved(jobs, repeats)
+
+
 def main(repeats):
     print("| rows, features, clusters | dtype | Lloyd, ms | step / Lloyd | step / two products |")
     print("|---|---|---|---|---|")
     for dtype in (np.float32, np.float64):
         for shape in SHAPES:
-            rows, centers = problem(*shape, dtype)
-            mean = rows.mean(axis=0, dtype=np.float64)
-            coordinates = Coordinates(mean, np.ones(shape[1]))
-
-            def step(s, rows=rows, coordinates=coordinates, centers=centers - mean):
-                fused.block_sums(rows, None, coordinates, centers, s, None, 16)
-
-            jobs = {
-                "lloyd": lloyd(rows, centers),
-                "soft": lambda step=step: step(POWER),
-                "hard": lambda step=step: step(-np.inf),
-                "products": products(rows, centers),
-            }
-            for job in jobs.values():
-                job()
-            t = interleaved(jobs, repeats)
+            t = compared(shape, dtype, repeats)
             print(
                 f"| {shape[0]:,}, {shape[1]}, {shape[2]} | {np.dtype(dtype)} "
                 f"| {1e3 * t['lloyd']:.1f} "

@@ -107,20 +107,16 @@ def peak_bytes():
     return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--gigabytes", type=float, default=4.0)
-    parser.add_argument("--rate", type=float, help="MB per second that the store delivers")
-    parser.add_argument("--model", choices=MODELS, default="power")
-    arguments = parser.parse_args()
-    n_rows = int(arguments.gigabytes * 1e9 / (4 * N_FEATURES))
-    cls = MODELS[arguments.model]
+def measured(model_name, gigabytes, rate=None):
+    """A fit to a store of so many gigabytes, and what it is made of; rate in MB/s."""
+    n_rows = int(gigabytes * 1e9 / (4 * N_FEATURES))
+    cls = MODELS[model_name]
     # Compiled code is ready before anything is timed.
     cls(2, random_state=0).fit(np.random.default_rng(0).normal(size=(500, 3)).astype("float32"))
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/rows.zarr"
         write(path, n_rows)
-        store = Metered(LocalStore(path), arguments.rate and arguments.rate * 1e6)
+        store = Metered(LocalStore(path), rate and rate * 1e6)
         plain = min(read_all(store) for _ in range(2))
         products = multiply_all(n_rows)
         store.reads.clear()
@@ -129,18 +125,37 @@ def main():
         projected = model.plan(X).peak_bytes_per_worker
         began = time.perf_counter()
         model.fit(X)
-        seconds = time.perf_counter() - began
-        reads = set(store.reads.values())
-        print(f"{n_rows:,} rows, {arguments.gigabytes} GB: {arguments.model}")
-        print(f"reads of each chunk {reads}, passes {model.n_passes_}")
-        print(f"peak memory {peak_bytes() / 1e6:.0f} MB, projected {projected / 1e6:.0f} MB")
-        print(f"plain read {plain:.2f} s, products of a pass {products:.2f} s, fit {seconds:.1f} s")
-        print(f"fit / Σ max(read, products): {seconds / (max(reads) * max(plain, products)):.2f}")
-        print(f"fit / 7 plain reads: {seconds / (7 * plain):.2f}")
-        print(f"inertia per row {model.inertia_ / n_rows:.6f}")
-        for record in model.history_:
-            if record.exact:
-                print(f"  {record.seconds:.1f} s: {record.inertia / n_rows:.6f}")
+        return {
+            "model": model,
+            "n_rows": n_rows,
+            "seconds": time.perf_counter() - began,
+            "reads": max(store.reads.values()),
+            "plain": plain,
+            "products": products,
+            "peak": peak_bytes(),
+            "projected": projected,
+        }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--rate", type=float, help="MB per second that the store delivers")
+    parser.add_argument("--model", choices=MODELS, default="power")
+    arguments = parser.parse_args()
+    found = measured(arguments.model, arguments.gigabytes, arguments.rate)
+    model, n_rows, reads, seconds = (found[x] for x in ("model", "n_rows", "reads", "seconds"))
+    plain, products = found["plain"], found["products"]
+    print(f"{n_rows:,} rows, {arguments.gigabytes} GB: {arguments.model}")
+    print(f"reads of each chunk {reads}, passes {model.n_passes_}")
+    print(f"peak memory {found['peak'] / 1e6:.0f} MB, projected {found['projected'] / 1e6:.0f} MB")
+    print(f"plain read {plain:.2f} s, products of a pass {products:.2f} s, fit {seconds:.1f} s")
+    print(f"fit / Σ max(read, products): {seconds / (reads * max(plain, products)):.2f}")
+    print(f"fit / 7 plain reads: {seconds / (7 * plain):.2f}")
+    print(f"inertia per row {model.inertia_ / n_rows:.6f}")
+    for record in model.history_:
+        if record.exact:
+            print(f"  {record.seconds:.1f} s: {record.inertia / n_rows:.6f}")
 
 
 if __name__ == "__main__":

@@ -75,23 +75,27 @@ def two_processes():
         yield
 
 
+def overheads(n_blocks, folder):
+    """Per table: median seconds of a pass on threads, on two processes, and persisted there."""
+    centers = np.zeros((K, P))
+    tables = forms(n_blocks, folder)
+    sweeps = {name: sweep_of(table, near_empty, centers) for name, table in tables.items()}
+    here = interleaved(sweeps)
+    with two_processes():
+        kept = {name: table.persist() for name, table in tables.items()}
+        held = {
+            (name, "held"): sweep_of(table, near_empty, centers) for name, table in kept.items()
+        }
+        there = interleaved(sweeps | held)
+    return {name: (here[name], there[name], there[name, "held"]) for name in tables}
+
+
 def overhead(folder):
     print("\n### A pass of near-empty kernels (milliseconds)\n")
     print("| blocks | table | threads | two processes | two processes, persisted |")
     print("|---|---|---|---|---|")
-    centers = np.zeros((K, P))
     for n_blocks in (256, 1024):
-        tables = forms(n_blocks, folder)
-        sweeps = {name: sweep_of(table, near_empty, centers) for name, table in tables.items()}
-        here = interleaved(sweeps)
-        with two_processes():
-            kept = {name: table.persist() for name, table in tables.items()}
-            held = {
-                (name, "held"): sweep_of(table, near_empty, centers) for name, table in kept.items()
-            }
-            there = interleaved(sweeps | held)
-        for name in tables:
-            found = (here[name], there[name], there[name, "held"])
+        for name, found in overheads(n_blocks, folder).items():
             print(f"| {n_blocks} | {name} |" + "".join(f" {1e3 * x:.1f} |" for x in found))
     sys.stdout.flush()
 
