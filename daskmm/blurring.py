@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.journal import Journal
 from daskmm.neighborhood import Labels, MemoryNeighborhood, Neighborhood, Shift
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.passes import one_blas_thread
@@ -29,6 +30,8 @@ REFERENCE_ITERATIONS = 30
 # an end so found was that of 300 iterations every time; with 1e-3, every fifth was not.
 CALM_ITERATIONS = 5
 ISOLATED = 1e-4
+# The stage of a fit, as its journal knows it.
+BLUR = "blur"
 
 
 @dataclass(frozen=True)
@@ -201,65 +204,112 @@ class Blurred:
     converged: bool
 
 
-class _Run:
-    """Iterations so far."""
+@dataclass(frozen=True)
+class Progress:
+    """Iterations so far; the history is not to be changed.
 
-    def __init__(
-        self,
-        rows: Rows,
-        settings: Blurring,
-        callbacks: Sequence[Callback],
-        n_passes: int,
-        began: float,
-    ) -> None:
+    Attributes
+    ----------
+    state : Neighborhood
+        After the last one.
+    feature_weights : ndarray of shape (n_features,)
+    stage : int
+        Number of the stage.
+    taken : int
+        Iterations of this stage.
+    calm : int
+        Iterations in a row that changed nothing, nor could.
+    history : list of BlurringRecord
+    """
+
+    state: Neighborhood
+    feature_weights: FloatArray
+    stage: int
+    taken: int
+    calm: int
+    history: list[BlurringRecord]
+
+
+class _Iterations:
+    """Takes iterations, one after the other."""
+
+    def __init__(self, rows: Rows, settings: Blurring, n_passes: int, began: float) -> None:
         self.rows = rows
         self.settings = settings
-        self.callbacks = callbacks
+        # Sweeps but for those of the iterations.
         self.n_passes = n_passes
         self.began = began
-        self.state = rows.start
-        self.history: list[BlurringRecord] = []
-        self.weights = softmin_weights(np.zeros(len(rows.varying)), np.inf, rows.varying)
+        fixed = bool(np.isinf(settings.lam))
+        stages = stages_of(settings.convention, settings.max_iter, fixed)
+        self.stages = [stage for stage in stages if stage.iterations > 0]
 
-    def run(self, stage: Stage) -> bool:
-        """Run a stage; whether it came to its end before its budget."""
-        self.state = self.rows.start
-        calm = 0
-        for iteration in range(stage.iterations):
-            before = self.state.n
-            record = self._iterate(stage, self_term=iteration >= stage.self_term_from)
-            unchanged = record.n_representatives == before
-            calm = calm + 1 if unchanged and record.attraction <= ISOLATED else 0
-            if stage.stops and calm >= CALM_ITERATIONS:
-                return True
-        return not stage.stops
+    def start(self) -> Progress:
+        """Before the first iteration."""
+        weights = softmin_weights(np.zeros(len(self.rows.varying)), np.inf, self.rows.varying)
+        return Progress(self.rows.start, weights, 0, 0, 0, [])
 
-    def _iterate(self, stage: Stage, self_term: bool) -> BlurringRecord:
-        settings, number = self.settings, len(self.history) + 1
+    def over(self, progress: Progress) -> bool:
+        """Whether all stages have been gone through."""
+        return progress.stage + 1 == len(self.stages) and self._stage_over(progress)
+
+    def converged(self, progress: Progress) -> bool:
+        """Whether the last stage came to its end before its budget."""
+        return not self.stages[progress.stage].stops or progress.calm >= CALM_ITERATIONS
+
+    def _stage_over(self, progress: Progress) -> bool:
+        stage = self.stages[progress.stage]
+        return progress.taken >= stage.iterations or (
+            stage.stops and progress.calm >= CALM_ITERATIONS
+        )
+
+    def after(self, old: Progress) -> Progress:
+        """One iteration later."""
+        if self._stage_over(old):
+            old = replace(old, state=self.rows.start, stage=old.stage + 1, taken=0, calm=0)
+        settings, number, stage = self.settings, len(old.history) + 1, self.stages[old.stage]
+        self_term = old.taken >= stage.self_term_from
         shift = Shift(settings.bandwidth, self_term, settings.merge_tol, number, settings.lazy)
-        self.state, spread = self.state.step(self.weights, shift)
-        self.n_passes += 1
+        state, spread = old.state.step(old.feature_weights, shift)
         dispersion = spread.dispersion(self.rows.squares, self.rows.weight)
-        self.weights = softmin_weights(dispersion, settings.lam, self.rows.varying)
+        weights = softmin_weights(dispersion, settings.lam, self.rows.varying)
         components = None
         if settings.count_components:
-            components, _ = self.state.components(settings.component_tol, settings.lazy)
+            components, _ = state.components(settings.component_tol, settings.lazy)
         record = BlurringRecord(
             iteration=number,
             stage=stage.name,
             n_representatives=spread.n,
             spread=spread.diagonal,
             attraction=spread.attraction,
-            entropy=-negative_entropy(self.weights),
+            entropy=-negative_entropy(weights),
             n_components=components,
-            n_passes=self.n_passes,
+            n_passes=self.n_passes + number,
             seconds=time.perf_counter() - self.began,
         )
-        self.history.append(record)
-        logger.debug("%s", record)
-        for callback in self.callbacks:
-            callback(record)
-        return record
+        unchanged = spread.n == old.state.n and spread.attraction <= ISOLATED
+        calm, history = old.calm + 1 if unchanged else 0, [*old.history, record]
+        return Progress(state, weights, old.stage, old.taken + 1, calm, history)
+
+
+def _run(
+    iterations: _Iterations, callbacks: Sequence[Callback], journal: Journal | None
+) -> Progress:
+    """All iterations, or those that there were time for."""
+    kept = Journal() if journal is None else journal
+    progress: Progress = kept.recall(BLUR) or iterations.start()
+    progress = replace(progress, state=progress.state.within(iterations.rows.start))
+    try:
+        while not iterations.over(progress) and kept.stopped is None:
+            progress = iterations.after(progress)
+            kept.keep(BLUR, progress, files=progress.state.files)
+            record = progress.history[-1]
+            logger.debug("%s", record)
+            kept.tell(record, callbacks)
+    except KeyboardInterrupt as interrupt:
+        if journal is None:
+            raise
+        journal.stop(interrupt)
+    return progress
 
 
 def blur(
@@ -268,6 +318,7 @@ def blur(
     callbacks: Sequence[Callback] = (),
     n_passes: int = 0,
     began: float | None = None,
+    journal: Journal | None = None,
 ) -> Blurred:
     """Weighted blurring mean shift.
 
@@ -279,11 +330,14 @@ def blur(
     rows : Rows
     settings : Blurring
     callbacks : sequence of callable
-        Each called once per iteration with its record.
+        Each called once per iteration with its record. One that raises StopIteration ends the
+        fit after this iteration.
     n_passes : int
         Sweeps over the data so far.
     began : float, optional
         ``time.perf_counter()`` at the beginning of the fit.
+    journal : Journal, optional
+        Where to put down, under "blur", what each iteration has led to, and what is gone on from.
 
     Returns
     -------
@@ -295,10 +349,8 @@ def blur(
     Weighted Mean Shift Algorithm", AAAI 2021, Algorithm 1.
     """
     began = time.perf_counter() if began is None else began
-    run = _Run(rows, settings, callbacks, n_passes, began)
-    converged = True
-    for stage in stages_of(settings.convention, settings.max_iter, np.isinf(settings.lam)):
-        converged = run.run(stage)
+    iterations = _Iterations(rows, settings, n_passes, began)
+    run = _run(iterations, callbacks, journal)
     n_clusters, labels = run.state.components(settings.component_tol, settings.lazy)
     modes, cluster_weights = run.state.modes(labels, n_clusters)
     order = _heaviest_first(modes, cluster_weights)
@@ -306,12 +358,12 @@ def blur(
     rank[order] = np.arange(n_clusters, dtype=np.int32)
     return Blurred(
         run.state,
-        run.weights,
+        run.feature_weights,
         run.state.row_labels(rank[labels]),
         modes[order],
         cluster_weights[order],
         run.history,
-        converged,
+        iterations.converged(run),
     )
 
 

@@ -1,6 +1,7 @@
 """Blurring passes over representatives that do not fit in memory: blocks on disk, by pairs.
 
-Positions are kept in two zarr arrays that take turns, one chunk per block. A pass is a tournament:
+Positions are kept in zarr arrays, one chunk per block; those of an iteration are written beside
+those of the one before, which stay until the fit can do without them. A pass is a tournament:
 in each round every block meets one other, so that no block has two writers, and each block of
 distances serves both of its sides.
 """
@@ -8,8 +9,10 @@ distances serves both of its sides.
 from __future__ import annotations
 
 import functools
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import zarr
@@ -41,7 +44,6 @@ FloatArray = NDArray[np.float64]
 BLOCK_BYTES = 8 << 20
 
 _START, _SUMS = "start", "sums"
-_TURNS = ("turn-0", "turn-1")
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,12 @@ class Blocks:
         values = np.column_stack([some.positions, some.row_sums, some.multiplicity, some.own])
         self.put(self.name, block, values)
 
+    def create(self, name: str, columns: int) -> None:
+        """Make an empty array of blocks, in the place of what a former run left of it."""
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        shape = (len(self.counts) * self.block_rows, columns)
+        create_array(self.folder / name, shape, (self.block_rows, columns), np.float64)
+
     def rows_of(self, name: str, block: int, count: int) -> FloatArray:
         """The first rows of a block of an array."""
         start = block * self.block_rows
@@ -90,9 +98,14 @@ class Blocks:
         _opened(self.folder / name)[start : start + self.block_rows] = whole
 
 
-@functools.lru_cache(maxsize=16)
 def _opened(path: Path) -> zarr.Array:
-    """An array of some fit, whose folder has a name of its own."""
+    """The array at a path, opened once as long as it is the same one."""
+    made = (path / "zarr.json").stat()
+    return _opened_as(path, made.st_ino, made.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=16)
+def _opened_as(path: Path, inode: int, made: int) -> zarr.Array:
     return zarr.open_array(path, mode="r+")
 
 
@@ -120,13 +133,24 @@ class DiskNeighborhood:
         """Representatives."""
         return sum(self.blocks.counts)
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The array; the rows where they were at first stay for the whole fit."""
+        return () if self.blocks.name == _START else (self.blocks.name,)
+
+    def within(self, start: Neighborhood) -> Self:
+        """The same, in the folder of the rows with which a resumed fit begins."""
+        assert isinstance(start, DiskNeighborhood)
+        return replace(self, blocks=replace(self.blocks, folder=start.blocks.folder))
+
     def step(self, weights: FloatArray, shift: Shift) -> tuple[Neighborhood, Spread]:
         """Move all by one iteration, and merge."""
         old = self.blocks
         for number, pairs in enumerate(tournament(len(old.counts))):
             meet = _first_meeting if number == 0 else _meeting
             tree_reduce(meet, pairs, (old, weights, shift), shift.lazy, "blurring-pairs")
-        name = _TURNS[old.name == _TURNS[0]]
+        name = f"turn-{shift.seed}"
+        old.create(name, 2 * len(weights) + 2)
         jobs = [(block,) for block in range(len(old.counts))]
         found: list[tuple[NDArray[np.intp], Spread]] = tree_reduce(
             _move, jobs, (old, name, weights, shift), shift.lazy, "blurring-move"
@@ -276,8 +300,7 @@ def create_blocks(folder: Path, n_rows: int, n_features: int) -> Blocks:
     """
     block_rows = max(1, min(n_rows, BLOCK_BYTES // (8 * n_features)))
     counts = tuple(min(block_rows, n_rows - start) for start in range(0, n_rows, block_rows))
-    for name in (_START, *_TURNS, _SUMS):
-        columns = n_features + 1 if name == _SUMS else 2 * n_features + 2
-        shape = (len(counts) * block_rows, columns)
-        create_array(folder / name, shape, (block_rows, columns), np.float64)
-    return Blocks(folder, _START, counts, block_rows)
+    blocks = Blocks(folder, _START, counts, block_rows)
+    blocks.create(_START, 2 * n_features + 2)
+    blocks.create(_SUMS, n_features + 1)
+    return blocks

@@ -9,13 +9,27 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from daskmm.iterations import IterationRecord, Problem, Run, S, Step
+from daskmm.journal import Journal, Pace
+
+__all__ = [
+    "TABLE",
+    "Callback",
+    "IterationRecord",
+    "Outcome",
+    "Problem",
+    "Run",
+    "Schedule",
+    "Step",
+    "first_best",
+    "iterate",
+    "minimize",
+]
 
 logger = logging.getLogger("daskmm")
 
@@ -28,118 +42,8 @@ MARGIN = 2.0
 LEAST_POWER = -2.0
 # Share of the objective's terms by which equally good starts may differ.
 EQUALLY_GOOD = 1e-9
-
-
-class State(Protocol):
-    """State of one start: a frozen dataclass with the power `s` of its next step."""
-
-    @property
-    def s(self) -> float:
-        """The power; −∞ for a hard step."""
-
-
-S = TypeVar("S", bound=State)
-
-
-@dataclass(frozen=True)
-class Step(Generic[S]):
-    """What one reading of the data told of a state, and the state that follows.
-
-    Attributes
-    ----------
-    state : State
-        After the step, at the same power.
-    objective : float
-        Mean over the rows (by sample weight) of M_s at the state before.
-    inertia : float
-        Mean of the smallest distance at the state before.
-    penalty : float
-        What f adds to them.
-    hardness : float
-        Mean share of a row's weight that its nearest centre holds.
-    cluster_weights : ndarray of shape (n_clusters,)
-        Σφ per cluster; after a hard step, the sample weight it serves.
-    shift : float
-        Largest distance that a centre moved.
-    moved : bool
-        Whether anything changed at all.
-    coincident_centers : int
-        Centres of the state before that lie on another one.
-    """
-
-    state: S
-    objective: float
-    inertia: float
-    penalty: float
-    hardness: float
-    cluster_weights: FloatArray
-    shift: float
-    moved: bool
-    coincident_centers: int
-
-
-class Problem(Protocol[S]):
-    """Data and algorithm, as the driver sees them."""
-
-    # Sum of the sample weights.
-    weight: float
-    # Power below which no group of coincident centres can stay together.
-    splitting_power: float
-    # Mean distance that is nothing but rounding.
-    rounding: float
-    # Whether steps are taken over all rows, in the model's own distance.
-    exact: bool
-
-    @property
-    def n_passes(self) -> int:
-        """Sweeps over the data so far."""
-
-    def start(self, start: Any, s: float) -> S:
-        """State at a start and a power."""
-
-    def steps(self, states: Sequence[S]) -> list[Step[S]]:
-        """One MM step of each state, in one reading of the data."""
-
-
-@dataclass(frozen=True)
-class IterationRecord:
-    """What one MM iteration over the data saw and did.
-
-    Attributes
-    ----------
-    iteration : int
-        Counted from 1.
-    stage : {"anneal", "hard"}
-        Whether the step was taken at a finite power, or was Lloyd's.
-    s : float
-        The power of the step; −∞ in the hard stage.
-    objective : float
-        f per unit of sample weight, at the state with which the iteration began.
-    inertia : float
-        Σ_i min_j d_ij at that state.
-    shift : float
-        Largest distance that a centre moved, in the model's coordinates.
-    n_passes : int
-        Sweeps over the data so far.
-    seconds : float
-        Since the fit began.
-    coincident_centers : int
-        Centres of that state that lie on another one.
-    exact : bool
-        Whether the step was taken over all rows and in the model's own distance; False for the
-        annealing on a sample, or on low-rank features.
-    """
-
-    iteration: int
-    stage: str
-    s: float
-    objective: float
-    inertia: float
-    shift: float
-    n_passes: int
-    seconds: float
-    coincident_centers: int
-    exact: bool
+# The stage of a fit whose iterations read the table itself.
+TABLE = "table"
 
 
 Callback = Callable[[IterationRecord], object]
@@ -185,34 +89,6 @@ class Schedule:
             return float(self.s0 * np.float64(self.eta) ** (iteration // self.anneal_every))
 
 
-@dataclass
-class Run(Generic[S]):
-    """One start on its way.
-
-    Attributes
-    ----------
-    state : State
-        Its power is that of the next step; once done, of the last.
-    stage : {"anneal", "hard", "done"}
-    history : list of IterationRecord
-    converged : bool
-    calm : int
-        Iterations in a row without a change worth the name.
-    last : float
-        The value whose change is watched, in the last iteration.
-    scored : Step or None
-        The hard step at the final state, where it has been taken.
-    """
-
-    state: S
-    stage: str
-    history: list[IterationRecord] = field(default_factory=list)
-    converged: bool = False
-    calm: int = 0
-    last: float = np.inf
-    scored: Step[S] | None = None
-
-
 @dataclass(frozen=True)
 class Outcome(Generic[S]):
     """The best start, scored.
@@ -252,6 +128,7 @@ def minimize(
     callbacks: Sequence[Callback] = (),
     began: float | None = None,
     race: Race | None = None,
+    journal: Journal | None = None,
 ) -> Outcome[S]:
     """Advance all starts together, one reading of the data per iteration; return the best.
 
@@ -259,22 +136,26 @@ def minimize(
     ----------
     problem : Problem
     starts : sequence
-        What `problem` can start from.
+        What `problem` can start from, or runs to go on with.
     schedule : Schedule
     callbacks : sequence of callable
-        Each called once per iteration with the record of the leading start.
+        Each called once per iteration with the record of the leading start. One that raises
+        StopIteration ends the fit after this iteration.
     began : float, optional
         ``time.perf_counter()`` at the beginning of the fit.
     race : callable, optional
         Given the costs of all starts after each iteration, the indices of those that are worth
         another one. Of hard steps only: the others end where they are, their cost known.
+    journal : Journal, optional
+        Where to put down, under "table", what each iteration has led to, and what is gone on
+        from.
 
     Returns
     -------
     Outcome
     """
-    runs = iterate(problem, starts, schedule, callbacks, began, race)
-    return _score(problem, runs)
+    runs = iterate(problem, starts, schedule, callbacks, began, race, journal)
+    return _score(problem, runs, journal)
 
 
 def iterate(
@@ -284,6 +165,9 @@ def iterate(
     callbacks: Sequence[Callback] = (),
     began: float | None = None,
     race: Race | None = None,
+    journal: Journal | None = None,
+    stage: str = TABLE,
+    until: Pace | None = None,
 ) -> list[Run[S]]:
     """What `minimize` does, without the choice among the starts.
 
@@ -291,41 +175,79 @@ def iterate(
     ----------
     problem, starts, schedule, callbacks, began, race
         As in `minimize`.
+    journal : Journal, optional
+        Without one, an interrupt is not held back.
+    stage : str
+        The name under which it knows these runs.
+    until : Pace, optional
+        Leave off after so much work, all runs where they are.
 
     Returns
     -------
     list of Run
+        Those of the last whole iteration, where the user interrupts one.
     """
     began = time.perf_counter() if began is None else began
-    stage = "hard" if schedule.s0 == -np.inf else "anneal"
-    runs = [Run(problem.start(start, schedule.s0), stage) for start in starts]
-    n_iter = 0
-    while n_iter < schedule.max_iter and (active := [r for r in runs if r.stage != "done"]):
-        states = [run.state for run in active]
-        steps = problem.steps(states)
-        n_iter += 1
-        seconds = time.perf_counter() - began
-        for run, step in zip(active, steps, strict=True):
-            record = _record(run, step, problem, seconds)
-            run.history.append(record)
-            advance(run, step, schedule, problem)
-        scale = max(step.inertia + abs(step.penalty) for step in steps)
-        leader = active[first_best([run.last for run in active], scale)].history[-1]
-        logger.debug("%s", leader)
-        for callback in callbacks:
-            callback(leader)
-        if race is not None:
-            _end_losers(runs, list(zip(active, states, steps, strict=True)), race)
+    kept = Journal() if journal is None else journal
+    runs = [_on_its_way(problem, start, schedule) for start in kept.recall(stage) or starts]
+    n_iter = first = max(len(run.history) for run in runs)
+    entered = time.monotonic()
+    try:
+        while n_iter < schedule.max_iter and kept.stopped is None:
+            active = [index for index, run in enumerate(runs) if run.stage != "done"]
+            if not active or (until is not None and until.due(n_iter - first, entered)):
+                break
+            steps = problem.steps([runs[index].state for index in active])
+            n_iter += 1
+            taken = dict(zip(active, steps, strict=True))
+            # All at once: whatever interrupts it, the runs are those of one iteration.
+            runs = _after(runs, taken, schedule, problem, time.perf_counter() - began, race)
+            kept.keep(stage, runs)
+            scale = max(step.inertia + abs(step.penalty) for step in steps)
+            leader = runs[active[first_best([runs[index].last for index in active], scale)]]
+            logger.debug("%s", leader.history[-1])
+            kept.tell(leader.history[-1], callbacks)
+    except KeyboardInterrupt as interrupt:
+        if journal is None:
+            raise
+        journal.stop(interrupt)
     return runs
 
 
-def _end_losers(runs: list[Run[S]], taken: list[tuple[Run[S], S, Step[S]]], race: Race) -> None:
-    """End the starts that a race has lost, where they stood: that cost is known."""
-    worth = set(race([run.last for run in runs]))
-    losers = {id(run) for index, run in enumerate(runs) if index not in worth}
-    for run, before, step in taken:
-        if id(run) in losers and run.stage != "done":
-            run.stage, run.state, run.scored = "done", before, step
+def _on_its_way(problem: Problem[S], start: Any, schedule: Schedule) -> Run[S]:
+    """A run that begins, or one that is gone on with."""
+    if not isinstance(start, Run):
+        stage = "hard" if schedule.s0 == -np.inf else "anneal"
+        return Run(problem.start(start, schedule.s0), stage)
+    s = start.state.s
+    if start.stage == "anneal" and len(start.history) < schedule.max_iter:
+        # Where it had come to its last iteration, and is now allowed more, s has not fallen yet.
+        s = schedule.power(len(start.history))
+    return replace(start, state=problem.start(start.state, s))
+
+
+def _after(
+    runs: Sequence[Run[S]],
+    taken: dict[int, Step[S]],
+    schedule: Schedule,
+    problem: Problem[S],
+    seconds: float,
+    race: Race | None,
+) -> list[Run[S]]:
+    """All runs after an iteration, in which some took a step."""
+    after = list(runs)
+    for index, step in taken.items():
+        run = runs[index]
+        record = _record(run, step, problem, seconds)
+        told = replace(run, history=[*run.history, record], scored=None)
+        after[index] = advanced(told, step, schedule, problem)
+    if race is not None:
+        # The losers end where they stood: that cost is known.
+        for index in set(taken) - set(race([run.last for run in after])):
+            if after[index].stage != "done":
+                lost, step = runs[index].state, taken[index]
+                after[index] = replace(after[index], stage="done", state=lost, scored=step)
+    return after
 
 
 def _record(run: Run[S], step: Step[S], problem: Problem[S], seconds: float) -> IterationRecord:
@@ -343,28 +265,26 @@ def _record(run: Run[S], step: Step[S], problem: Problem[S], seconds: float) -> 
     )
 
 
-def advance(run: Run[S], step: Step[S], schedule: Schedule, problem: Problem[S]) -> None:
-    """Go on to the state after a step, and look at the schedule for its power."""
+def advanced(run: Run[S], step: Step[S], schedule: Schedule, problem: Problem[S]) -> Run[S]:
+    """A run at the state after a step, with the power that the schedule says."""
     # f_s itself is the test only where s is constant; while s falls, it never stands still.
     cost = step.objective if schedule.eta == 1.0 else step.inertia
     change = abs(run.last - (cost + step.penalty))
-    run.last = cost + step.penalty
     negligible = schedule.tol * (cost + abs(step.penalty)) + problem.rounding
-    run.calm = run.calm + 1 if change <= negligible else 0
+    calm = run.calm + 1 if change <= negligible else 0
+    run = replace(run, last=cost + step.penalty, calm=calm)
     power = step.state.s
     if run.stage == "hard":
-        if run.calm >= schedule.calm or not step.moved:
+        if calm >= schedule.calm or not step.moved:
             # It ends where it stood: the cost of that state is known without another pass.
-            run.stage, run.converged, run.scored = "done", True, step
-            return
-    elif run.calm >= schedule.calm and _annealed(step, schedule, problem.splitting_power):
-        run.calm = 0
-        run.converged = not schedule.polish
-        run.stage = "hard" if schedule.polish else "done"
+            return replace(run, stage="done", converged=True, scored=step)
+    elif calm >= schedule.calm and _annealed(step, schedule, problem.splitting_power):
+        stage = "hard" if schedule.polish else "done"
         power = -np.inf if schedule.polish else power
+        run = replace(run, calm=0, converged=not schedule.polish, stage=stage)
     elif len(run.history) < schedule.max_iter:
         power = schedule.power(len(run.history))
-    run.state = _at_power(step.state, power)
+    return replace(run, state=_at_power(step.state, power))
 
 
 def _at_power(state: S, s: float) -> S:
@@ -388,12 +308,15 @@ def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool
     return step.state.s <= threshold and step.hardness >= HARDNESS
 
 
-def _score(problem: Problem[S], runs: list[Run[S]]) -> Outcome[S]:
+def _score(problem: Problem[S], runs: list[Run[S]], journal: Journal | None) -> Outcome[S]:
     """Hard cost of the final states, in one pass where it is not known; the cheapest wins."""
-    if unscored := [run for run in runs if run.scored is None]:
-        steps = problem.steps([_at_power(run.state, -np.inf) for run in unscored])
-        for run, step in zip(unscored, steps, strict=True):
-            run.scored = step
+    if unscored := [index for index, run in enumerate(runs) if run.scored is None]:
+        steps = problem.steps([_at_power(runs[index].state, -np.inf) for index in unscored])
+        runs = list(runs)
+        for index, step in zip(unscored, steps, strict=True):
+            runs[index] = replace(runs[index], scored=step)
+        if journal is not None and journal.stopped is None:
+            journal.keep(TABLE, runs, iterations=0)
     scored = [run.scored for run in runs if run.scored is not None]
     scale = max(step.inertia + abs(step.penalty) for step in scored)
     best = first_best([step.inertia + step.penalty for step in scored], scale)

@@ -61,6 +61,13 @@ class Neighborhood(Protocol):
     def n(self) -> int:
         """How many there are."""
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What they take on disk, by names within the folder of the fit."""
+
+    def within(self, start: Neighborhood) -> Self:
+        """The same, on the disk where a resumed fit has its rows."""
+
     def step(self, weights: FloatArray, shift: Shift) -> tuple[Neighborhood, Spread]:
         """Move all by one iteration, and merge."""
 
@@ -106,6 +113,15 @@ class MemoryNeighborhood:
     def n(self) -> int:
         """Representatives."""
         return len(self.representatives)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def within(self, start: Neighborhood) -> Self:
+        """The same."""
+        return self
 
     def step(self, weights: FloatArray, shift: Shift) -> tuple[MemoryNeighborhood, Spread]:
         """Move all by one iteration, and merge."""

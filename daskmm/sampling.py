@@ -10,11 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.blocks import Layout, RowBlocks, row_blocks, with_weights
+from daskmm.journal import Journal, Pace
 from daskmm.mm import (
     Callback,
     IterationRecord,
@@ -48,6 +50,8 @@ _CALM_READS = 1
 # than this share: smaller gains are the sample's own.
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
+# Stages of a fit.
+_SAMPLE, _GENERATION, _RESERVE = "sample", "generation", "reserve"
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ class Rehearsal:
         starts: Sequence[FloatArray],
         callbacks: Sequence[Callback],
         began: float,
+        journal: Journal,
     ) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
         """Anneal on samples, and polish on the table.
 
@@ -113,6 +118,8 @@ class Rehearsal:
             Called once per iteration over the table.
         began : float
             ``time.perf_counter()`` at the beginning of the fit.
+        journal : Journal
+            Where the iterations on samples are put down too, under names of their own.
 
         Returns
         -------
@@ -121,14 +128,19 @@ class Rehearsal:
             What each start of the outcome went through on samples.
         """
         lazy = table.passes.blocks.layout.lazy
-        rehearsed = self.run(starts, lazy, began, table.n_passes)
+        rehearsed = self.run(starts, lazy, began, table.n_passes, journal)
         states = [start.state for start in rehearsed]
         schedule = replace(self._hard_schedule, calm=_CALM_READS)
-        outcome = minimize(table, states, schedule, callbacks, began, worth_polishing)
+        outcome = minimize(table, states, schedule, callbacks, began, worth_polishing, journal)
         return outcome, [start.history for start in rehearsed]
 
     def run(
-        self, starts: Sequence[FloatArray], lazy: bool, began: float, n_passes: int
+        self,
+        starts: Sequence[FloatArray],
+        lazy: bool,
+        began: float,
+        n_passes: int,
+        journal: Journal,
     ) -> list[Rehearsed]:
         """Anneal every start, and return those that are worth reading the table for.
 
@@ -146,37 +158,37 @@ class Rehearsal:
             ``time.perf_counter()`` at the beginning of the fit.
         n_passes : int
             Sweeps over the table so far.
+        journal : Journal
         """
-        seconds = time.perf_counter() - began
         jobs = [(start, self.schedule) for start in starts]
         if self.update.hedged and self.schedule.s0 > -np.inf:
             jobs += [(start, self._hard_schedule) for start in starts]
-        runs = self._all(jobs, lazy)
+        tasks = _Tasks(self, lazy, began, n_passes, journal)
+        runs = tasks.run(_SAMPLE, jobs)
         if len(starts) > 1:
-            runs = self._combined(runs, len(starts), lazy)
-        rehearsed = [
-            Rehearsed(run.state, [_dated(record, seconds, n_passes) for record in run.history])
-            for run in runs
-        ]
-        return rehearsed if self.reserve is None else self._on_reserve(rehearsed, began, n_passes)
-
-    def _all(self, jobs: Sequence[Job], lazy: bool) -> list[Run[CenterState]]:
-        found: list[Run[CenterState]] = tree_reduce(_rehearse, jobs, (self,), lazy, "anneal")
-        return found
+            runs = self._combined(runs, len(starts), tasks)
+        rehearsed = [Rehearsed(run.state, run.history) for run in runs]
+        if journal.stopped is not None:
+            return [rehearsed[i] for i in worth_polishing([run.last for run in runs])[:1]]
+        if self.reserve is None:
+            return rehearsed
+        return self._on_reserve(rehearsed, began, n_passes, journal)
 
     def _combined(
-        self, runs: list[Run[CenterState]], n_starts: int, lazy: bool
+        self, runs: list[Run[CenterState]], n_starts: int, tasks: _Tasks
     ) -> list[Run[CenterState]]:
         """The cheapest of these runs and of those that begin where they are combined."""
         root = np.random.SeedSequence(self.seed)
-        for _ in range(_GENERATIONS):
-            if are_alike(runs):
+        for generation in range(_GENERATIONS):
+            if tasks.journal.stopped is not None or are_alike(runs):
                 break
             best = cheapest(runs, 1)[0]
             starts = recombined(runs, root.spawn(n_starts))
-            born = self._all([(start, self._hard_schedule) for start in starts], lazy)
-            for run in born:
-                run.history[:0] = best.history
+            jobs = [(start, self._hard_schedule) for start in starts]
+            born = tasks.run(f"{_GENERATION} {generation}", jobs)
+            if tasks.journal.stopped is not None:
+                break
+            born = [replace(run, history=[*best.history, *run.history]) for run in born]
             runs = cheapest([*runs, *born], len(runs))
             if best.last - runs[0].last <= _WORTH_ANOTHER * abs(best.last):
                 break
@@ -191,27 +203,67 @@ class Rehearsal:
         return CentersProblem(passes, _AsTheyAre(), total, self.update, self.spread, exact=False)
 
     def _on_reserve(
-        self, rehearsed: list[Rehearsed], began: float, n_passes: int
+        self, rehearsed: list[Rehearsed], began: float, n_passes: int, journal: Journal
     ) -> list[Rehearsed]:
+        """Take hard steps on a larger sample."""
         assert self.reserve is not None
-        seconds = time.perf_counter() - began
         blocks = with_weights(row_blocks(self.reserve.rows), self.reserve.weights)
         total = float(self.reserve.weights.sum())
         problem = CentersProblem(
             Passes(blocks), self.coordinates, total, self.update, self.spread, exact=False
         )
         states = [start.state for start in rehearsed]
-        runs = iterate(problem, states, self._hard_schedule, race=worth_polishing)
+        schedule, race = self._hard_schedule, worth_polishing
+        runs = iterate(problem, states, schedule, (), began, race, journal, _RESERVE)
+        if not runs[0].history:  # an interrupt came first
+            return rehearsed[:1]
         return [
-            Rehearsed(
-                runs[i].state,
-                [
-                    *rehearsed[i].history,
-                    *(_dated(record, seconds, n_passes) for record in runs[i].history),
-                ],
-            )
+            Rehearsed(runs[i].state, [*rehearsed[i].history, *_dated(runs[i].history, 0, n_passes)])
             for i in sorted(worth_polishing([run.last for run in runs], _WORTH_READING))
         ]
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """Anneals on the sample, one task per start."""
+
+    rehearsal: Rehearsal
+    lazy: bool
+    began: float
+    n_passes: int
+    journal: Journal
+
+    def run(self, stage: str, jobs: Sequence[Job]) -> list[Run[CenterState]]:
+        """All starts to their ends, or as far as they came before an interrupt.
+
+        The tasks come back as often as the journal wants to know of them.
+        """
+        schedules = [schedule for _, schedule in jobs]
+        runs: list[Any] = self.journal.recall(stage) or [start for start, _ in jobs]
+        shared = (replace(self.rehearsal, reserve=None), self.journal.pace)
+        try:
+            while under_way := [i for i, run in enumerate(runs) if _goes_on(run, schedules[i])]:
+                seconds = time.perf_counter() - self.began
+                arguments = [(runs[i], schedules[i], seconds) for i in under_way]
+                came: list[Run[CenterState]] = tree_reduce(
+                    _rehearse, arguments, shared, self.lazy, "anneal"
+                )
+                after = list(runs)
+                for i, run in zip(under_way, came, strict=True):
+                    known = len(runs[i].history) if isinstance(runs[i], Run) else 0
+                    after[i] = replace(run, history=_dated(run.history, known, self.n_passes))
+                runs = after
+                self.journal.keep(stage, runs, max(len(run.history) for run in came))
+        except KeyboardInterrupt as interrupt:
+            self.journal.stop(interrupt)
+        return runs
+
+
+def _goes_on(run: Any, schedule: Schedule) -> bool:
+    """Whether a run, or what may become one, has not come to its end."""
+    if not isinstance(run, Run):
+        return True
+    return run.stage != "done" and len(run.history) < schedule.max_iter
 
 
 @dataclass(frozen=True)
@@ -224,15 +276,23 @@ class _AsTheyAre:
 
 
 def _rehearse(
-    start: FloatArray | CenterState, schedule: Schedule, rehearsal: Rehearsal
+    start: FloatArray | CenterState | Run[CenterState],
+    schedule: Schedule,
+    seconds: float,
+    rehearsal: Rehearsal,
+    until: Pace | None,
 ) -> list[Run[CenterState]]:
     """Task of one start."""
-    return iterate(rehearsal.problem(), [start], schedule)
+    began = time.perf_counter() - seconds
+    return iterate(rehearsal.problem(), [start], schedule, began=began, until=until)
 
 
-def _dated(record: IterationRecord, seconds: float, n_passes: int) -> IterationRecord:
-    """A record of a task, by the clock and the passes of the fit."""
-    return replace(record, seconds=record.seconds + seconds, n_passes=n_passes)
+def _dated(history: Sequence[IterationRecord], known: int, n_passes: int) -> list[IterationRecord]:
+    """A history whose later records, from `known` on, count the passes of the fit."""
+    return [
+        *history[:known],
+        *(replace(record, n_passes=n_passes) for record in history[known:]),
+    ]
 
 
 def worth_polishing(costs: Sequence[float], margin: float = _WORTH_POLISHING) -> list[int]:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.digests import digest
 from daskmm.numerics import fused
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.rows import Coordinates, tile_rows, tiles
@@ -50,6 +51,8 @@ class Survey:
     reserve : Sample or None
         A larger sample, of which `sample` is a part, in the input's units and dtype; None where
         it would be no small part of the rows.
+    drawn : str
+        Digest of the rows of the samples, and of their weights, bit by bit as they were read.
     """
 
     n_rows: int
@@ -59,6 +62,7 @@ class Survey:
     sample: Sample
     critical_power: float
     reserve: Sample | None = None
+    drawn: str = ""
 
     @property
     def varying(self) -> NDArray[np.bool_]:
@@ -150,6 +154,7 @@ def first_pass(
         sample,
         critical_power(sample.rows, sample.weights),
         _weighted(drawn) if reserved else None,
+        digest(drawn.rows, drawn.weights),
     )
 
 

@@ -188,10 +188,11 @@ class CentersProblem:
 
     def start(self, start: FloatArray | CenterState, s: float) -> CenterState:
         """State at given centres (in the model's coordinates), or where another problem ended."""
+        centers = start.centers if isinstance(start, CenterState) else start
+        # The lowest critical power that rows of p features can have.
+        self.splitting_power = 1.0 - centers.shape[1] / 2.0
         if isinstance(start, CenterState):
             return replace(start, s=s)
-        # The lowest critical power that rows of p features can have.
-        self.splitting_power = 1.0 - start.shape[1] / 2.0
         return self.update.start(start, s)
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:

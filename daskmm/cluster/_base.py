@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -18,6 +17,8 @@ from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._input import read_weighted, weighted_passes
 from daskmm.cluster._sampling import Sampling
+from daskmm.fingerprints import described_data
+from daskmm.journal import Journal
 from daskmm.mm import Callback, Outcome, Schedule, minimize
 from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
@@ -81,18 +82,18 @@ class CenterClusterer(Sampling, NearestCenter):
             If a parameter or the data cannot be used; where values are at fault, with the block
             and row at which they stand.
         """
-        began = time.perf_counter()
         self._validate_params()
-        table, weights = read_weighted(self, X, sample_weight, reset=True)
-        init = self._checked_init()
-        callbacks = self._all_callbacks()
-        passes = weighted_passes(table, weights)
-        with one_blas_thread(), passes.persisted(self.persist):
-            survey, outcome = self._minimize(passes, init, callbacks, began)
-        self._store(outcome, survey)
-        self.labels_ = training_labels(table, passes, *self._fitted_state())
-        self.n_passes_ = passes.n_passes
-        self._warn(outcome)
+        with self._journal() as journal:
+            table, weights = read_weighted(self, X, sample_weight, reset=True)
+            init = self._checked_init()
+            callbacks = self._all_callbacks()
+            passes = weighted_passes(table, weights)
+            with one_blas_thread(), passes.persisted(self.persist):
+                survey, outcome = self._minimize(passes, init, callbacks, journal)
+            self._store(outcome, survey)
+            self.labels_ = training_labels(table, passes, *self._fitted_state())
+            self.n_passes_ = passes.n_passes
+            self._warn(outcome, journal)
         return self
 
     def _minimize(
@@ -100,18 +101,17 @@ class CenterClusterer(Sampling, NearestCenter):
         passes: Passes,
         init: str | NDArray[np.float64],
         callbacks: list[Callback],
-        began: float,
+        journal: Journal,
     ) -> tuple[Survey, Outcome[CenterState]]:
         """First pass, seeding and the MM iterations."""
+        began = journal.began
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
-        seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + self._n_starts(layout))
-        survey = self._survey(passes, int(seed))
-        if isinstance(init, str):
-            starts = starting_centers(init, passes, survey, self.n_clusters, np.asarray(seeds))
-        else:
-            starts = [survey.coordinates.to_model(init)]
+        seed, *seeds = journal.draw(rng, 1 + self._n_starts(layout))
+        survey = self._survey(passes, seed)
+        passes.n_passes += journal.resume(described_data(layout, survey), lambda: passes.n_passes)
+        starts = journal.once("starts", lambda: self._starts(init, passes, survey, seeds))
         update, schedule = self._update(survey), self._schedule(survey)
         spread = float(survey.variance.sum())
         problem = CentersProblem(passes, survey.coordinates, survey.weight, update, spread)
@@ -123,13 +123,22 @@ class CenterClusterer(Sampling, NearestCenter):
                 update,
                 spread,
                 schedule,
-                int(seed),
+                seed,
             )
-            outcome, before = rehearsal.minimize(problem, starts, callbacks, began)
+            outcome, before = rehearsal.minimize(problem, starts, callbacks, began, journal)
         else:
-            outcome, before = minimize(problem, starts, schedule, callbacks, began), []
+            before = []
+            outcome = minimize(problem, starts, schedule, callbacks, began, journal=journal)
         self._store_history(outcome, before)
         return survey, outcome
+
+    def _starts(
+        self, init: str | NDArray[np.float64], passes: Passes, survey: Survey, seeds: list[int]
+    ) -> list[NDArray[np.float64]]:
+        """Centres to start from, in the model's coordinates."""
+        if isinstance(init, str):
+            return starting_centers(init, passes, survey, self.n_clusters, np.asarray(seeds))
+        return [survey.coordinates.to_model(init)]
 
     def _n_starts(self, layout: Layout) -> int:
         if not isinstance(self.init, str):

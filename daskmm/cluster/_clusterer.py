@@ -14,16 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import persistence
 from daskmm.blocks import Layout, layout_of
+from daskmm.checkpoint import Checkpoint
 from daskmm.cluster._input import read_table
+from daskmm.fingerprints import described_parameters
+from daskmm.journal import Journal, Pace
 from daskmm.mm import IterationRecord, Outcome
 from daskmm.survey import check_row_count
 
 logger = logging.getLogger("daskmm")
+
+CHECKPOINT_CONSTRAINTS: dict[str, list[Any]] = {
+    "checkpoint": [str, Path, None],
+    "checkpoint_every": [
+        Interval(Integral, 1, None, closed="left"),
+        Interval(RealNotInt, 0, None, closed="neither"),
+        str,
+    ],
+}
+STOPPED = "A callback asked the fit to stop: it has not converged."
 
 
 class MMClusterer(ClusterMixin, BaseEstimator):
@@ -38,6 +51,7 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         "standardize": ["boolean"],
         "verbose": ["verbose"],
         "callbacks": [list, tuple, None],
+        **CHECKPOINT_CONSTRAINTS,
     }
 
     n_clusters: int
@@ -48,6 +62,8 @@ class MMClusterer(ClusterMixin, BaseEstimator):
     standardize: bool
     verbose: int
     callbacks: Any
+    checkpoint: str | Path | None
+    checkpoint_every: int | float | str
 
     labels_: Any
     inertia_: float
@@ -65,6 +81,13 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         if layout.n_rows is not None:
             check_row_count(layout.n_rows, self.n_clusters)
         return layout
+
+    def _journal(self) -> Journal:
+        """Where the fit puts down what it has come to."""
+        pace = Pace.of(self.checkpoint_every)
+        if self.checkpoint is None:
+            return Journal()
+        return Checkpoint(self.checkpoint, pace, described_parameters(self))
 
     def _all_callbacks(self) -> list[Any]:
         """The user's callbacks, and one that logs at INFO level when `verbose` is set."""
@@ -95,10 +118,17 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         self.history_ = [*before[outcome.best], *history] if before else history
         self.objective_history_ = np.array([record.objective for record in history])
         self.n_iter_ = outcome.n_iter
-        self.s_ = outcome.run.state.s
+        # Where it is stopped, the state has the power of a step that was not taken.
+        annealing = outcome.run.stage == "anneal" and len(history) > 0
+        self.s_ = history[-1].s if annealing else outcome.run.state.s
 
-    def _warn(self, outcome: Outcome[Any]) -> None:
+    def _warn(self, outcome: Outcome[Any], journal: Journal) -> None:
         """Say what the user should know of the end of a fit."""
+        if journal.stopped is not None:
+            # Who interrupts a fit hears of it otherwise.
+            if isinstance(journal.stopped, StopIteration):
+                _warn_convergence(STOPPED)
+            return
         occupied = int(np.count_nonzero(outcome.scored.cluster_weights))
         if occupied < self.n_clusters:
             _warn_convergence(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from daskmm.gram import build, checked_diagonal
 from daskmm.gram_store import GramStore
+from daskmm.journal import Journal
 from daskmm.numerics.kernels import Kernel, finite_block
 from daskmm.numerics.rows import Coordinates
 from daskmm.sweeps import (
@@ -26,6 +27,8 @@ FloatArray = NDArray[np.float64]
 
 # Relative difference of means and scales that is rounding.
 _SAME = 1e-12
+# How `gram_` begins.
+_MEMORY, _RECOMPUTED, _STORED_FOR_NOW = "memory", "recomputed", "stored for this fit"
 
 
 class GramKeeping:
@@ -62,18 +65,26 @@ class GramKeeping:
         alike = np.abs(stored.scale - mine.scale) <= _SAME * mine.scale
         return stored if near.all() and alike.all() else mine
 
+    def _gram_sources(self, scratch: Path, lazy: bool, journal: Journal) -> list[GramSource]:
+        """Where each kernel's matrix is kept; `gram_` says why, and a resumed fit stays with it."""
+        n_rows = len(self.X_fit_)
+        self.gram_ = journal.once("gram", lambda: self._gram_choice(n_rows, scratch))
+        logger.info("gram: %s", self.gram_)
+        return [
+            self._gram_source(kernel, index, scratch, lazy)
+            for index, kernel in enumerate(self.kernels_)
+        ]
+
     def _gram_source(self, kernel: Kernel, index: int, scratch: Path, lazy: bool) -> GramSource:
-        """Where a kernel's matrix is kept; `gram_` says why."""
         rows = self.X_fit_
         diagonal = checked_diagonal(kernel, rows)
-        kept, self.gram_ = self._gram_choice(len(rows), scratch)
-        logger.info("gram: %s", self.gram_)
-        if kept is None and self.gram_.startswith("memory"):
+        if self.gram_.startswith(_MEMORY):
             return DenseGram(finite_block(kernel, rows, rows))
-        if kept is None:
+        if self.gram_.startswith(_RECOMPUTED):
             return RecomputedGram(rows, kernel, diagonal, lazy)
-        several = len(self.kernels_) > 1
-        path = kept / f"kernel-{index}" if several else kept
+        path = scratch / "gram" if self.gram_.startswith(_STORED_FOR_NOW) else Path(self.gram)
+        if len(self.kernels_) > 1:
+            path = path / f"kernel-{index}"
         return StoredGram(self._store(path, kernel, lazy), rows, kernel, lazy)
 
     def _store(self, path: Path, kernel: Kernel, lazy: bool) -> GramStore:
@@ -92,17 +103,17 @@ class GramKeeping:
         dtype, tile_rows = begun.dtype, begun.tile_rows
         return build(path, self.X_fit_, kernel, dtype=dtype, tile_rows=tile_rows, lazy=lazy)
 
-    def _gram_choice(self, n_rows: int, scratch: Path) -> tuple[Path | None, str]:
-        """Store to use, if any, and the choice in words."""
+    def _gram_choice(self, n_rows: int, scratch: Path) -> str:
+        """Where to keep the matrices, in words."""
         if isinstance(self.gram, Path) or self.gram not in ("auto", "recompute"):
-            return Path(self.gram), f"stored in {self.gram}"
+            return f"stored in {self.gram}"
         if self.gram == "recompute":
-            return None, "recomputed in every sweep, as asked"
+            return f"{_RECOMPUTED} in every sweep, as asked"
         dense = 8 * n_rows**2 * self._n_kernels()
         if dense <= MEMORY_BYTES:
-            return None, f"memory: {dense / 1e6:.0f} MB are few"
+            return f"{_MEMORY}: {dense / 1e6:.0f} MB are few"
         stored = 2 * n_rows**2 * self._n_kernels()
         free = free_bytes(scratch)
         if free < 2 * stored:
-            return None, f"recomputed: a store would take {stored / 1e9:.1f} of {free / 1e9:.1f} GB"
-        return scratch / "gram", f"stored for this fit: {stored / 1e9:.1f} GB on disk"
+            return f"{_RECOMPUTED}: a store would take {stored / 1e9:.1f} of {free / 1e9:.1f} GB"
+        return f"{_STORED_FOR_NOW}: {stored / 1e9:.1f} GB on disk"

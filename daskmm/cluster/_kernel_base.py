@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import tempfile
-import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +24,8 @@ from daskmm.cluster._annealing import Annealing
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._gram_keeping import GramKeeping
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
+from daskmm.fingerprints import described_data, described_gram
+from daskmm.journal import Journal
 from daskmm.kernel_assignment import distances_to_means
 from daskmm.kernel_problem import KernelProblem, KernelState
 from daskmm.mm import IterationRecord, Outcome, Schedule, iterate, minimize
@@ -45,6 +46,8 @@ STARTS = 4
 LANDMARKS_PER_CLUSTER = 10
 # Rows from which the critical power in feature space is estimated.
 _CRITICAL_ROWS = 1000
+# A stage of a fit.
+_LOW_RANK = "low rank"
 
 
 class KernelClusterer(GramKeeping, Annealing, MMClusterer):
@@ -103,24 +106,30 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         ValueError
             If a parameter, the data, a kernel's values or a Gram store cannot be used.
         """
-        began = time.perf_counter()
         self._validate_params()
         callbacks = self._all_callbacks()
-        rng = check_random_state(self.random_state)
-        with one_blas_thread(), tempfile.TemporaryDirectory() as scratch:
-            grams, weights = self._open(X, sample_weight, rng, Path(scratch))
+        with self._journal() as journal, one_blas_thread(), journal.folder() as scratch:
+            rng = check_random_state(self.random_state)
+            # The sample of the first pass has a seed, the landmarks, and each start.
+            seeds = journal.draw(rng, 1 + self._n_starts() + (not self._precomputed()))
+            grams, weights = self._open(X, sample_weight, seeds, scratch, journal)
             passes_before = self.n_passes_
-            outcome, before = self._minimize(grams, weights, rng, callbacks, began)
-        self._store_history(outcome, before)
-        self._store_means(outcome)
-        self.n_passes_ = passes_before + max(gram.n_sweeps for gram in grams)
-        self._warn(outcome)
+            outcome, before = self._minimize(grams, weights, seeds, callbacks, journal)
+            self._store_history(outcome, before)
+            self._store_means(outcome)
+            self.n_passes_ = passes_before + max(gram.n_sweeps for gram in grams)
+            self._warn(outcome, journal)
         return self
 
     def _open(
-        self, X: Any, sample_weight: Any, rng: np.random.RandomState, scratch: Path
+        self, X: Any, sample_weight: Any, seeds: list[int], scratch: Path, journal: Journal
     ) -> tuple[list[GramSource], FloatArray]:
-        """Gram matrices of the rows, and their sample weights."""
+        """Gram matrices of the rows, and their sample weights; takes the seed that it needs."""
+        grams: list[GramSource] = []
+
+        def sweeps() -> int:
+            return max((gram.n_sweeps for gram in grams), default=0)
+
         if self._precomputed():
             self.n_passes_ = 1
             table = read_table(self, X, reset=True)
@@ -130,30 +139,31 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
             weights = _plain_weights(sample_weight, len(gram.diagonal))
             check_row_count(len(weights), self.n_clusters)
             check_positive_weights(int(np.count_nonzero(weights)), self.n_clusters)
-            return [gram], weights
+            grams.append(gram)
+            gram.n_sweeps += journal.resume(described_gram(gram, weights), sweeps)
+            return grams, weights
         table, raw_weights = read_weighted(self, X, sample_weight, reset=True)
         passes = weighted_passes(table, raw_weights)
-        seed = int(rng.randint(np.iinfo(np.int32).max))
-        survey = first_pass(passes, self.n_clusters, bool(self.standardize), seed)
+        survey = first_pass(passes, self.n_clusters, bool(self.standardize), seeds.pop(0))
+        n_sweeps = journal.resume(described_data(passes.blocks.layout, survey), sweeps)
         self.n_passes_ = passes.n_passes
         coordinates = self._stored_coordinates(survey.coordinates)
         self.mean_, self.scale_ = coordinates.mean, coordinates.scale
         self.X_fit_ = coordinates.to_model(np.asarray(table))
         self.kernels_ = self._kernels(survey)
         weights = _plain_weights(raw_weights, len(self.X_fit_))
-        lazy = is_lazy(X)
-        return [
-            self._gram_source(kernel, index, scratch, lazy)
-            for index, kernel in enumerate(self.kernels_)
-        ], weights
+        grams += self._gram_sources(scratch, is_lazy(X), journal)
+        for gram in grams:
+            gram.n_sweeps += n_sweeps
+        return grams, weights
 
     def _minimize(
         self,
         grams: Sequence[GramSource],
         weights: FloatArray,
-        rng: np.random.RandomState,
+        seeds: list[int],
         callbacks: list[Any],
-        began: float,
+        journal: Journal,
     ) -> tuple[Outcome[KernelState], list[list[IterationRecord]]]:
         """Anneal cheaply and polish exactly, or anneal exactly from one start.
 
@@ -163,19 +173,22 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         before : list of list of IterationRecord
             The cheap annealing of each start that was polished.
         """
-        seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + self._n_starts())
-        schedule = self._schedule_past(_critical_power(grams, weights, int(seed)))
+        began, (seed, *seeds) = journal.began, seeds
+        schedule = self._schedule_past(_critical_power(grams, weights, seed))
         critical = schedule.critical_power
         exact = KernelProblem(grams, weights, critical, self._penalty())
-        factors = self._factors(grams, weights, int(seed))
+        factors = self._factors(grams, weights, seed)
         starts = self._starts(factors, weights, seeds)
         if len(starts) == 1 or not self.polish:
-            return minimize(exact, starts, schedule, callbacks, began), []
+            return minimize(exact, starts, schedule, callbacks, began, journal=journal), []
         low_rank = [FactoredGram(factor) for factor in factors]
         cheap = KernelProblem(low_rank, weights, critical, self._penalty(), exact=False)
-        annealed = iterate(cheap, starts, schedule, (), began)
+        annealed = iterate(cheap, starts, schedule, (), began, None, journal, _LOW_RANK)
+        if journal.stopped is not None:  # one sweep is enough to tell what there is
+            annealed = [min(annealed, key=lambda run: run.last)]
         hard = Schedule(-np.inf, max_iter=self.max_iter, tol=self.tol)
-        outcome = minimize(exact, [run.state for run in annealed], hard, callbacks, began)
+        states = [run.state for run in annealed]
+        outcome = minimize(exact, states, hard, callbacks, began, journal=journal)
         return outcome, [run.history for run in annealed]
 
     def _n_starts(self) -> int:
@@ -247,7 +260,7 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         """
         layout = self._planned_layout(X)
         with tempfile.TemporaryDirectory() as scratch:
-            _, choice = self._gram_choice(layout.n_rows or 0, Path(scratch))
+            choice = self._gram_choice(layout.n_rows or 0, Path(scratch))
         kept = choice.replace(":", " ").split()[0]
         return planning.gram_plan(
             layout, self.n_clusters, self._n_starts(), self._n_kernels(), self.max_iter, kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Real
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,6 +79,15 @@ class EntropyPowerKMeans(AnnealedClusterer):
         Log each iteration (logger "daskmm", level INFO).
     callbacks : list of callable, optional
         Called once per iteration over all rows with a read-only `daskmm.mm.IterationRecord`.
+        One that raises StopIteration ends the fit after this iteration.
+    checkpoint : str or Path, optional
+        A folder to put the state of the fit down in, so that one that was killed or interrupted
+        is gone on with by the same call: it ends with the same bits. The fit of other data or
+        parameters is refused; `max_iter` may be raised. The folder of a fit that has come to its
+        end gives the same model again.
+    checkpoint_every : int, float or str, default=1
+        How often: after so many iterations (an integer), seconds (a float), or a duration such
+        as "30s". Iterations on samples count too. The last two states are kept.
 
     Attributes
     ----------
@@ -141,6 +151,8 @@ class EntropyPowerKMeans(AnnealedClusterer):
         empty_cluster: str = "farthest",
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int | float | str = 1,
     ) -> None:
         self.n_clusters = n_clusters
         self.lam = lam
@@ -159,6 +171,8 @@ class EntropyPowerKMeans(AnnealedClusterer):
         self.empty_cluster = empty_cluster
         self.verbose = verbose
         self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
     def _update(self, survey: Survey) -> Update:
         lam = self.lam

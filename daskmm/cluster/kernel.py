@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
@@ -21,7 +20,9 @@ from daskmm.cluster._annealing import HARMONIC
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
 from daskmm.cluster._kernel_base import LANDMARKS_PER_CLUSTER, KernelClusterer
 from daskmm.cluster._sampling import Sampling
+from daskmm.fingerprints import described_data
 from daskmm.holding import Persist
+from daskmm.journal import Journal
 from daskmm.mm import IterationRecord, Outcome, minimize
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.kernels import KERNELS, Kernel
@@ -75,7 +76,8 @@ callable
         Greedy k-means++ in feature space, single rows, or labels to begin with.
     n_init : int or "auto"
         Starts; "auto" is 4.
-    s0, eta, anneal_every, polish, max_iter, tol, random_state, standardize, verbose, callbacks
+    s0, eta, anneal_every, polish, max_iter, tol, random_state, standardize, verbose, callbacks, \
+checkpoint, checkpoint_every
         As in `PowerKMeans`; "auto" s0 is min(−1, 1.25·s_crit), with s_crit in feature space.
 
     Attributes
@@ -146,6 +148,8 @@ callable
         standardize: bool = False,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int | float | str = 1,
     ) -> None:
         self.n_clusters = n_clusters
         self.kernel = kernel
@@ -168,6 +172,8 @@ callable
         self.standardize = standardize
         self.verbose = verbose
         self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -191,35 +197,37 @@ callable
         """
         if self.n_landmarks is None:
             return super().fit(X, y, sample_weight)
-        began = time.perf_counter()
         self._validate_params()
         if self._precomputed() or not isinstance(self.init, str):
             raise ValueError(
                 "n_landmarks needs rows and an init of 'k-means++' or 'random': not a precomputed "
                 "Gram matrix, nor labels."
             )
-        callbacks = self._all_callbacks()
-        table, weights = read_weighted(self, X, sample_weight, reset=True)
-        passes = weighted_passes(table, weights)
-        with one_blas_thread(), passes.persisted(self.persist):
-            outcome = self._minimize_on_landmarks(passes, callbacks, began)
-        self.labels_ = training_labels(table, passes, *self._landmark_state())
-        self.n_passes_ = passes.n_passes
-        self._warn(outcome)
+        with self._journal() as journal:
+            callbacks = self._all_callbacks()
+            table, weights = read_weighted(self, X, sample_weight, reset=True)
+            passes = weighted_passes(table, weights)
+            with one_blas_thread(), passes.persisted(self.persist):
+                outcome = self._minimize_on_landmarks(passes, callbacks, journal)
+            self.labels_ = training_labels(table, passes, *self._landmark_state())
+            self.n_passes_ = passes.n_passes
+            self._warn(outcome, journal)
         return self
 
     def _minimize_on_landmarks(
-        self, passes: Passes, callbacks: list[Any], began: float
+        self, passes: Passes, callbacks: list[Any], journal: Journal
     ) -> Outcome[CenterState]:
         """Power k-means among Nyström features, which each pass makes anew from the rows."""
+        began = journal.began
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
-        seed, *seeds = rng.randint(np.iinfo(np.int32).max, size=1 + self._n_starts())
-        survey = self._survey(passes, int(seed))
+        seed, *seeds = journal.draw(rng, 1 + self._n_starts())
+        survey = self._survey(passes, seed)
+        passes.n_passes += journal.resume(described_data(layout, survey), lambda: passes.n_passes)
         self.kernels_ = self._kernels(survey)
         self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
-        coordinates = self._landmark_coordinates(survey, int(seed))
+        coordinates = self._landmark_coordinates(survey, seed)
         weights = survey.sample.weights
         features = coordinates.features(survey.sample.rows)
         spread = float(np.average(np.square(features).sum(axis=1), weights=weights))
@@ -229,11 +237,12 @@ callable
         if self._samples(layout):
             sample = Sample(features, weights)
             rehearsal = Rehearsal(
-                sample, survey.reserve, coordinates, PowerUpdate(), spread, schedule, int(seed)
+                sample, survey.reserve, coordinates, PowerUpdate(), spread, schedule, seed
             )
-            outcome, before = rehearsal.minimize(problem, starts, callbacks, began)
+            outcome, before = rehearsal.minimize(problem, starts, callbacks, began, journal)
         else:
-            outcome, before = minimize(problem, starts, schedule, callbacks, began), []
+            before = []
+            outcome = minimize(problem, starts, schedule, callbacks, began, journal=journal)
         self._store_history(outcome, before)
         self.landmark_centers_ = outcome.run.state.centers
         return outcome

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -27,10 +25,14 @@ from daskmm.blurring import (
     BlurringRecord,
     blur,
     max_iterations,
+    stages_of,
 )
 from daskmm.blurring_rows import MEMORY_BYTES, gather
 from daskmm.cluster._centers import NearestCenter
+from daskmm.cluster._clusterer import CHECKPOINT_CONSTRAINTS, STOPPED
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
+from daskmm.fingerprints import described_data
+from daskmm.journal import Journal
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Passes, Position, one_blas_thread
 from daskmm.planning import Plan
@@ -86,7 +88,16 @@ class WeightedBlurringMeanShift(NearestCenter):
     verbose : int, default=0
         Log each iteration (logger "daskmm", level INFO).
     callbacks : list of callable, optional
-        Called once per iteration with a read-only `daskmm.blurring.BlurringRecord`.
+        Called once per iteration with a read-only `daskmm.blurring.BlurringRecord`. One that
+        raises StopIteration ends the fit after this iteration.
+    checkpoint : str or Path, optional
+        A folder to put the state of the fit down in, so that one that was killed or interrupted
+        is gone on with by the same call: it ends with the same bits. The fit of other data or
+        parameters is refused; `max_iter` may be raised. The folder of a fit that has come to its
+        end gives the same model again. Rows that do not fit in memory are kept there too.
+    checkpoint_every : int, float or str, default=1
+        How often: after so many iterations (an integer), seconds (a float), or a duration such
+        as "30s". Iterations on samples count too. The last two states are kept.
 
     Attributes
     ----------
@@ -137,6 +148,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         "count_components": ["boolean"],
         "verbose": ["verbose"],
         "callbacks": [list, tuple, None],
+        **CHECKPOINT_CONSTRAINTS,
     }
 
     n_clusters_: int
@@ -159,6 +171,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         count_components: bool = False,
         verbose: int = 0,
         callbacks: list[Callable[[BlurringRecord], object]] | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int | float | str = 1,
     ) -> None:
         self.bandwidth = bandwidth
         self.lam = lam
@@ -171,6 +185,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         self.count_components = count_components
         self.verbose = verbose
         self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -196,28 +212,38 @@ class WeightedBlurringMeanShift(NearestCenter):
             If a parameter or the data cannot be used; where values are at fault, with the block
             and row at which they stand.
         """
-        began = time.perf_counter()
         self._validate_params()
-        table, weights = read_weighted(self, X, sample_weight, reset=True)
-        callbacks = self._all_callbacks()
-        passes = weighted_passes(table, weights)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        with one_blas_thread(), tempfile.TemporaryDirectory() as scratch:
-            survey = first_pass(passes, 1, bool(self.standardize), seed)
-            settings = self._settings(survey, seed, passes.blocks.layout.lazy)
-            gathered = gather(passes, survey, settings.merge_tol, Path(scratch))
-            blurred = blur(gathered.rows, settings, callbacks, passes.n_passes, began)
-        self._store(blurred, survey, settings)
-        self._store_labels(blurred, gathered.kept, passes)
-        self._warn_of(blurred, gathered.rows.start.n)
+        with self._journal() as journal:
+            table, weights = read_weighted(self, X, sample_weight, reset=True)
+            callbacks = self._all_callbacks()
+            passes = weighted_passes(table, weights)
+            [seed] = journal.draw(check_random_state(self.random_state), 1)
+            with one_blas_thread(), journal.folder() as scratch:
+                survey = first_pass(passes, 1, bool(self.standardize), seed)
+                data = described_data(passes.blocks.layout, survey)
+                # With another bound other iterations learn.
+                learning = stages_of(self.convention, self.max_iter, fixed_weights=False)[:-1]
+                data["learning iterations"] = [stage.iterations for stage in learning]
+                passes.n_passes += journal.resume(data, lambda: passes.n_passes)
+                settings = self._settings(survey, seed, passes.blocks.layout.lazy, journal)
+                gathered = gather(passes, survey, settings.merge_tol, scratch)
+                blurred = blur(
+                    gathered.rows, settings, callbacks, passes.n_passes, journal.began, journal
+                )
+                self._store(blurred, survey, settings)
+                self._store_labels(blurred, gathered.kept, passes)
+            self._warn_of(blurred, gathered.rows.start.n, journal)
         return self
 
-    def _settings(self, survey: Survey, seed: int, lazy: bool) -> Blurring:
+    def _settings(self, survey: Survey, seed: int, lazy: bool, journal: Journal) -> Blurring:
         """Parameters with what "auto" stands for."""
         lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
         if self.bandwidth == "auto":
             sample = survey.sample
-            bandwidth = choose_bandwidth(sample.rows, sample.weights, lam, self.convention, seed)
+            bandwidth = journal.once(
+                "bandwidth",
+                lambda: choose_bandwidth(sample.rows, sample.weights, lam, self.convention, seed),
+            )
         else:
             bandwidth = float(self.bandwidth)
         return Blurring(
@@ -252,8 +278,12 @@ class WeightedBlurringMeanShift(NearestCenter):
         layout = passes.blocks.layout
         self.labels_ = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
 
-    def _warn_of(self, blurred: Blurred, n_distinct: int) -> None:
+    def _warn_of(self, blurred: Blurred, n_distinct: int, journal: Journal) -> None:
         """Say what the user should know of the end of a fit."""
+        if journal.stopped is not None:
+            if isinstance(journal.stopped, StopIteration):
+                _warn_convergence(STOPPED)
+            return
         k, h = self.n_clusters_, self.bandwidth_
         counts = [r.n_representatives for r in self.history_ if r.stage == "blur"]
         # Where rows do not count for themselves at first, each moves to its nearest one before

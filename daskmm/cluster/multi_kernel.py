@@ -46,7 +46,7 @@ class MultiKernelPowerKMeans(KernelClusterer):
         λ > 0, per unit of sample weight: small values choose few kernels.
     gram, init, n_init, s0, eta, anneal_every, polish, max_iter, tol, random_state, standardize
         As in `KernelPowerKMeans`.
-    verbose, callbacks
+    verbose, callbacks, checkpoint, checkpoint_every
         As in `KernelPowerKMeans`.
 
     Attributes
@@ -90,6 +90,8 @@ class MultiKernelPowerKMeans(KernelClusterer):
         standardize: bool = False,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int | float | str = 1,
     ) -> None:
         self.n_clusters = n_clusters
         self.kernels = kernels
@@ -108,6 +110,8 @@ class MultiKernelPowerKMeans(KernelClusterer):
         self.standardize = standardize
         self.verbose = verbose
         self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
     def _kernels(self, survey: Survey) -> list[Kernel]:
         specifications = self._twelve(survey) if self.kernels is None else list(self.kernels)
