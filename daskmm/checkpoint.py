@@ -21,7 +21,7 @@ from daskmm.journal import Journal, Pace
 from daskmm.kernel_problem import KernelState
 from daskmm.neighborhood import MemoryNeighborhood
 from daskmm.representatives import Representatives
-from daskmm.state_files import DamagedStateError, flush_folder, flush_tree, read_state, write_state
+from daskmm.state_files import DamagedStateError, flush_tree, read_state, write_state
 from daskmm.stats import CenterState
 
 logger = logging.getLogger("daskmm")
@@ -73,6 +73,7 @@ class Checkpoint(Journal):
     def __init__(self, path: str | Path, pace: Pace, parameters: Mapping[str, Any]) -> None:
         super().__init__()
         self.path = _local(path)
+        self._folder = self.path / _WORK
         self.pace: Pace = pace
         self.parameters = dict(parameters)
         self.data: dict[str, Any] = {}
@@ -80,6 +81,7 @@ class Checkpoint(Journal):
         self._former: dict[str, Any] = {}
         # Numbers of the states that are there, and what they need besides.
         self._sound: dict[int, tuple[str, ...]] = {}
+        self._made: list[Path] = []
         self._unwritten = False
         self._waiting = 0
         self._written_at = time.monotonic()
@@ -153,6 +155,9 @@ class Checkpoint(Journal):
         if self._former:
             self._refuse(differences(self._former["data"], data))
         self.data, self._n_passes = dict(data), n_passes
+        ways = [self._folder, *self._folder.parents]
+        self._made = [folder for folder in ways if not folder.exists()]
+        self._folder.mkdir(parents=True, exist_ok=True)
         return int(self._former.get("n_passes", 0))
 
     def keep(self, stage: str, value: Any, iterations: int = 1, files: Sequence[str] = ()) -> None:
@@ -193,6 +198,16 @@ class Checkpoint(Journal):
                 entry.unlink(missing_ok=True)
         self._remove(before)
 
+    def _withdraw(self) -> None:
+        """Leave nothing behind of a fit that could not begin."""
+        for number in self._sound:
+            self._state(number).unlink(missing_ok=True)
+        self._sound = {}
+        # Where something else is there, it stays.
+        with contextlib.suppress(OSError):
+            for folder in self._made:
+                folder.rmdir()
+
     def _needed(self) -> set[str]:
         return {*self._files, *(name for files in self._sound.values() for name in files)}
 
@@ -210,8 +225,6 @@ class Checkpoint(Journal):
     @contextmanager
     def folder(self) -> Iterator[Path]:
         """Room on disk beside the states; it stays until the fit has come to its end."""
-        self._folder = self.path / _WORK
-        self._folder.mkdir(parents=True, exist_ok=True)
         yield self._folder
         if self.stopped is None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -226,6 +239,9 @@ class Checkpoint(Journal):
             if self._unwritten:
                 self._write()
             super().__exit__(kind, error, trace)
+        elif self.n_iter == 0 and not self._former and isinstance(error, ValueError | TypeError):
+            # What cannot be used will not be gone on with.
+            self._withdraw()
         elif self._unwritten and self.data:
             # The error at hand matters more than one that this may meet.
             with contextlib.suppress(OSError):
@@ -233,12 +249,6 @@ class Checkpoint(Journal):
         reason = error or self.stopped
         if reason is not None and self._sound:
             reason.add_note(f"The same fit with checkpoint={str(self.path)!r} goes on from here.")
-
-
-def remove(path: Path) -> None:
-    """Remove a checkpoint that is needed no longer."""
-    shutil.rmtree(path)
-    flush_folder(path.parent)
 
 
 def _local(path: str | Path) -> Path:

@@ -23,6 +23,7 @@ from daskmm import (
     WeightedBlurringMeanShift,
     gram_cli,
 )
+from daskmm.checkpoint import CheckpointError
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.io import open_data
 from daskmm.options import UserError, build_parser
@@ -30,7 +31,15 @@ from daskmm.output import check_absent, write_labels
 from daskmm.plot import require_matplotlib
 from daskmm.progress import ProgressLine
 from daskmm.report import describe_fit, describe_plan, describe_prediction, describe_run
-from daskmm.runs import n_clusters_of, open_for, open_run, strict_json, write_run
+from daskmm.runs import (
+    CHECKPOINT,
+    check_unfinished,
+    n_clusters_of,
+    open_for,
+    open_run,
+    strict_json,
+    write_run,
+)
 
 _CLASSES: dict[str, type[MMClusterer]] = {
     "power": PowerKMeans,
@@ -96,14 +105,15 @@ def _demo(arguments: argparse.Namespace) -> None:
 
 def _fit(arguments: argparse.Namespace) -> None:
     out = Path(arguments.out)
-    check_absent(out)
+    check_unfinished(out)
     if arguments.pictures:
         require_matplotlib()
-    model = _model(arguments)
+    model = _model(arguments).set_params(checkpoint=out / CHECKPOINT)
     data = open_data(arguments.input, columns=arguments.columns)
-    with _scheduler(arguments.scheduler):
+    with _scheduler(arguments.scheduler), _kept(out):
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
+        model.set_params(callbacks=None, checkpoint=None)
         remote = "://" in arguments.input
         source = arguments.input if remote else str(Path(arguments.input).absolute())
         summary = write_run(
@@ -138,7 +148,6 @@ def _fit_with_progress(model: MMClusterer, data: Any, quiet: bool) -> None:
     size = model.plan(data).bytes_per_pass
     with ProgressLine("daskmm", model.max_iter, size) as progress:
         model.set_params(callbacks=[progress]).fit(data)
-    model.set_params(callbacks=None)
 
 
 def _predict(arguments: argparse.Namespace) -> None:
@@ -193,6 +202,19 @@ def _report(
         print(strict_json(found))
     elif not getattr(arguments, "quiet", False):
         print(describe())
+
+
+@contextmanager
+def _kept(out: Path) -> Iterator[None]:
+    """Say, when a fit ends before its time, that it can be gone on with."""
+    try:
+        yield
+    except CheckpointError:  # that of another fit
+        raise
+    except BaseException:
+        if (out / CHECKPOINT).is_dir():
+            print(f"daskmm: {out} keeps what was done; the same command goes on", file=sys.stderr)
+        raise
 
 
 @contextmanager

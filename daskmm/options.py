@@ -54,8 +54,10 @@ Cluster the rows of INPUT and write a run folder:
   projection.png       a sample of rows, coloured by cluster
   feature_weights.png  which features matter (--model entropy)
 
-The folder appears when all of it is written. A fit reads INPUT once per
-iteration, twice around the fit, and once more for the labels.""",
+A fit that was killed, interrupted or out of space is gone on with by the same
+command: until it is finished, the folder holds a checkpoint. There is a summary
+when all is written. A fit reads INPUT once per iteration, twice around the fit,
+and once more for the labels.""",
         """\
 example:
   daskmm fit points.zarr -k 20 --out run
@@ -294,6 +296,12 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     )
     add("--max-iter", type=int, metavar="N", help="iterations at most (300)")
     add("--tol", type=float, metavar="X", help="relative change that counts as none (1e-4)")
+    add(
+        "--checkpoint-every",
+        type=_iterations_or_duration,
+        metavar="N",
+        help='put the state down every N iterations, or every "30s" (1)',
+    )
     add("--seed", type=int, dest="random_state", metavar="N", help="of the random draws (0)")
     add(
         "--standardize",
@@ -358,6 +366,10 @@ def _auto_or(number: type) -> Any:
 
     convert.__name__ = f'number or "auto", {number.__name__}'
     return convert
+
+
+def _iterations_or_duration(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
 
 
 def _add_scheduler(command: argparse.ArgumentParser) -> None:

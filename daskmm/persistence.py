@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
+import json
 import shutil
 import uuid
 from pathlib import Path
@@ -14,8 +17,10 @@ from sklearn.base import BaseEstimator
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from daskmm.blurring import BlurringRecord
+from daskmm.digests import digest
 from daskmm.mm import IterationRecord
 from daskmm.numerics.kernels import Kernel
+from daskmm.state_files import flush_folder, flush_tree
 
 FORMAT = "daskmm-model"
 VERSION = 1
@@ -31,9 +36,12 @@ def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
     """Write a fitted estimator; see `CenterClusterer.save`.
 
     The group is written beside its place and renamed into it, so that the place never holds
-    half a model. Callbacks, a random state that is not a number, and lazy labels stay behind.
+    half a model; a crash between the two renames that replace a model leaves the former one
+    where `load` finds it. Callbacks, a random state that is not a number, and lazy labels stay
+    behind.
     """
     path = Path(path)
+    _put_back(path)
     if path.exists() and not (overwrite and _is_model(path)):
         raise FileExistsError(
             f"{path} exists. Choose another path, or overwrite=True if it holds a model."
@@ -42,19 +50,35 @@ def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         _write(estimator, zarr.create_group(fresh))
+        flush_tree(fresh)
         if path.exists():
-            old = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+            old = _former(path)
+            shutil.rmtree(old, ignore_errors=True)
             path.rename(old)
             try:
                 fresh.rename(path)
             except BaseException:
                 old.rename(path)
                 raise
+            flush_folder(path.parent)
             shutil.rmtree(old)
         else:
             fresh.rename(path)
+            flush_folder(path.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _former(path: Path) -> Path:
+    """Where the model of a path is while another one takes its place."""
+    return path.with_name(f".{path.name}.former")
+
+
+def _put_back(path: Path) -> None:
+    """Put a model back whose replacement was cut short."""
+    if not path.exists() and _former(path).exists():
+        with contextlib.suppress(OSError):  # another process may just have done it
+            _former(path).rename(path)
 
 
 def load(path: str | Path) -> Any:
@@ -79,6 +103,7 @@ def load(path: str | Path) -> Any:
     import daskmm
 
     path = Path(path)
+    _put_back(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
     if not _is_model(path):
@@ -96,6 +121,8 @@ def load(path: str | Path) -> Any:
     if name not in classes:
         raise ValueError(f"{path} holds a model of unknown class {name!r}.")
     try:
+        if attributes.pop("digest") != _digest(attributes):
+            raise ValueError("its description has changed")
         estimator = classes[name](**_decode(group, attributes["parameters"]))
         for key, value in _decode(group, attributes["fitted"]).items():
             setattr(estimator, key, value)
@@ -119,16 +146,21 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
     if not isinstance(parameters.get("random_state"), int | np.integer | None):
         parameters["random_state"] = None
     fitted = {key: value for key, value in estimator.__getstate__().items() if _is_fitted_name(key)}
-    group.attrs.update(
-        {
-            "format": FORMAT,
-            "version": VERSION,
-            "class": type(estimator).__name__,
-            "output": dict(getattr(estimator, "_sklearn_output_config", {})),
-            "parameters": {k: _encode(group, k, v) for k, v in parameters.items()},
-            "fitted": {k: _encode(group, k, v) for k, v in fitted.items()},
-        }
-    )
+    attributes: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "class": type(estimator).__name__,
+        "output": dict(getattr(estimator, "_sklearn_output_config", {})),
+        "parameters": {k: _encode(group, k, v) for k, v in parameters.items()},
+        "fitted": {k: _encode(group, k, v) for k, v in fitted.items()},
+    }
+    group.attrs.update({**attributes, "digest": _digest(attributes)})
+
+
+def _digest(attributes: dict[str, Any]) -> str:
+    """Digest of a model's description, which holds those of its arrays."""
+    text = json.dumps(attributes, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def _encode(group: zarr.Group, key: str, value: Any) -> Any:
@@ -145,7 +177,7 @@ def _encode(group: zarr.Group, key: str, value: Any) -> Any:
             config={"write_empty_chunks": True},
         )
         array[...] = value
-        return {"array": key}
+        return {"array": key, "digest": digest(value)}
     if isinstance(value, np.ndarray):
         return {"strings": [str(item) for item in value]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -191,7 +223,10 @@ def _decode_one(group: zarr.Group, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        return np.asarray(_array(group, value["array"])[...])
+        array = np.asarray(_array(group, value["array"])[...])
+        if digest(array) != value["digest"]:
+            raise ValueError(f"{value['array']} has changed")
+        return array
     if "strings" in value:
         return np.asarray(value["strings"], dtype=object)
     if "list" in value:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
+import shutil
 import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,13 +25,25 @@ from daskmm import plot
 from daskmm.blocks import as_dask_array
 from daskmm.io import has_columns, open_data
 from daskmm.numerics.rows import Coordinates
-from daskmm.output import BLOCKS_TOGETHER, LabelWriter, label_writer, written_whole
+from daskmm.output import (
+    BLOCKS_TOGETHER,
+    LabelWriter,
+    check_absent,
+    label_writer,
+    written_whole,
+)
 from daskmm.passes import one_blas_thread
 from daskmm.persistence import load
 
 FORMAT = "daskmm-run"
 VERSION = 1
 MODEL, LABELS, SUMMARY = "model", "labels.zarr", "summary.json"
+# What an unfinished run has; a finished one has a summary.
+CHECKPOINT = "checkpoint"
+# Beginning of the name of contents that are being written.
+_FRESH = ".fresh-"
+# Parameters that say how a fit was done, not what it is.
+_OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
 # Rows of the projection's sample.
 _SAMPLE_ROWS = 4000
 
@@ -63,7 +79,8 @@ def write_run(
     Parameters
     ----------
     path : str or Path
-        Must not exist; it holds the whole run or, should something fail, nothing.
+        Must not exist, or be an unfinished run. Should something fail, it stays as it is; there
+        is a summary when all is there, and the checkpoint goes.
     model : fitted estimator
     X : dask Array or dask DataFrame
         What it was fitted to.
@@ -82,10 +99,9 @@ def write_run(
     Raises
     ------
     FileExistsError
-        If the path exists.
+        If the path exists, and is no unfinished run.
     """
-    with written_whole(Path(path)) as folder:
-        folder.mkdir()
+    with _new_contents(Path(path)) as folder:
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
             rows, labels = _label(model, X, writer)
@@ -94,6 +110,43 @@ def write_run(
         summary["files"] = [MODEL, LABELS, SUMMARY, *drawn]
         (folder / SUMMARY).write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
     return summary
+
+
+def check_unfinished(path: Path) -> None:
+    """Refuse an output path that is taken, unless by a run that was begun and can be finished.
+
+    Raises
+    ------
+    FileExistsError
+    """
+    if not (path / CHECKPOINT).is_dir() or (path / SUMMARY).exists():
+        check_absent(path)
+
+
+@contextmanager
+def _new_contents(path: Path) -> Iterator[Path]:
+    """A folder whose contents become those of a run once the context is left without an error."""
+    check_unfinished(path)
+    if not path.exists():
+        with written_whole(path) as folder:
+            folder.mkdir()
+            yield folder
+        return
+    for left in path.glob(f"{_FRESH}*"):  # by a process that was killed
+        shutil.rmtree(left)
+    folder = path / f"{_FRESH}{uuid.uuid4().hex}"
+    folder.mkdir()
+    try:
+        yield folder
+        # The summary, which makes it a finished run, comes last.
+        for new in sorted(folder.iterdir(), key=lambda new: new.name == SUMMARY):
+            place = path / new.name
+            if place.is_dir():  # by a process that was killed here
+                shutil.rmtree(place)
+            new.replace(place)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(path / CHECKPOINT)
 
 
 def _label(model: Any, X: Any, writer: LabelWriter) -> tuple[NDArray, NDArray[np.int32]]:
@@ -171,7 +224,7 @@ def summarize(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "input": source,
         "model": type(model).__name__,
-        "parameters": {k: v for k, v in model.get_params().items() if k != "callbacks"},
+        "parameters": {k: v for k, v in model.get_params().items() if k not in _OF_THE_FIT},
         "n_rows": int(sizes.sum()),
         "n_features": model.n_features_in_,
         "feature_names": names if hasattr(model, "feature_names_in_") else None,

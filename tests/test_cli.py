@@ -252,17 +252,24 @@ def test_missing_extras_are_named_before_a_fit(tmp_path, npy, capsys, monkeypatc
     assert "daskmm[distributed]" in message
 
 
-def test_a_crash_leaves_nothing(tmp_path, npy, capsys, monkeypatch):
+def test_a_crash_after_the_fit_keeps_the_fit(tmp_path, npy, capsys, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("unforeseen")
 
     monkeypatch.setattr(runs, "summarize", fail)
     assert fit(npy, tmp_path / "run", "--quiet") == 1
-    assert "RuntimeError: unforeseen" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+    error = capsys.readouterr().err
+    assert "RuntimeError: unforeseen" in error
+    assert "the same command goes on" in error
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
     monkeypatch.setattr(runs, "summarize", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
     assert fit(npy, tmp_path / "run", "--quiet") == 130
-    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
+    monkeypatch.undo()
+    monkeypatch.setattr("daskmm.updates.mm_step", fail)
+    assert fit(npy, tmp_path / "run", "--quiet") == 0
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "run"}
 
 
 def test_the_sample_is_read_with_the_labels(tmp_path, table):
