@@ -82,6 +82,7 @@ class Checkpoint(Journal):
         # Numbers of the states that are there, and what they need besides.
         self._sound: dict[int, tuple[str, ...]] = {}
         self._made: list[Path] = []
+        self._with_room = False
         self._unwritten = False
         self._waiting = 0
         self._written_at = time.monotonic()
@@ -157,7 +158,8 @@ class Checkpoint(Journal):
         self.data, self._n_passes = dict(data), n_passes
         ways = [self._folder, *self._folder.parents]
         self._made = [folder for folder in ways if not folder.exists()]
-        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._with_room:
+            self._folder.mkdir(parents=True, exist_ok=True)
         return int(self._former.get("n_passes", 0))
 
     def keep(self, stage: str, value: Any, iterations: int = 1, files: Sequence[str] = ()) -> None:
@@ -170,9 +172,11 @@ class Checkpoint(Journal):
         """
         super().keep(stage, value, iterations, files)
         self._unwritten = True
-        self._waiting += max(iterations, 1)
-        # Before the first pass there is nothing that is worth it.
-        if self.data and self.pace.due(self._waiting, self._written_at):
+        self._waiting += iterations
+        # Before the first pass there is nothing that is worth it; what is not an iteration is
+        # dear, or the last.
+        due = iterations == 0 or self.pace.due(self._waiting, self._written_at)
+        if self.data and due:
             self._write()
 
     def _write(self) -> None:
@@ -203,9 +207,9 @@ class Checkpoint(Journal):
         for number in self._sound:
             self._state(number).unlink(missing_ok=True)
         self._sound = {}
-        # Where something else is there, it stays.
-        with contextlib.suppress(OSError):
-            for folder in self._made:
+        for folder in self._made:
+            # Where something else is there, it stays.
+            with contextlib.suppress(OSError):
                 folder.rmdir()
 
     def _needed(self) -> set[str]:
@@ -225,6 +229,7 @@ class Checkpoint(Journal):
     @contextmanager
     def folder(self) -> Iterator[Path]:
         """Room on disk beside the states; it stays until the fit has come to its end."""
+        self._with_room = True  # made when it is known that the fit can begin
         yield self._folder
         if self.stopped is None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -238,7 +243,6 @@ class Checkpoint(Journal):
         if error is None:
             if self._unwritten:
                 self._write()
-            super().__exit__(kind, error, trace)
         elif self.n_iter == 0 and not self._former and isinstance(error, ValueError | TypeError):
             # What cannot be used will not be gone on with.
             self._withdraw()
@@ -249,6 +253,7 @@ class Checkpoint(Journal):
         reason = error or self.stopped
         if reason is not None and self._sound:
             reason.add_note(f"The same fit with checkpoint={str(self.path)!r} goes on from here.")
+        super().__exit__(kind, error, trace)
 
 
 def _local(path: str | Path) -> Path:

@@ -163,7 +163,9 @@ class DiskNeighborhood:
         )
         if new.n * len(weights) * 8 > self.memory_bytes:
             return new, spread
-        return new._in_memory(), spread
+        in_memory = new._in_memory()
+        shutil.rmtree(old.folder / name)
+        return in_memory, spread
 
     def _in_memory(self) -> MemoryNeighborhood:
         blocks = [self.blocks.read(block) for block in range(len(self.blocks.counts))]

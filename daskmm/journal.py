@@ -40,7 +40,7 @@ class Pace:
         Parameters
         ----------
         every : int, float or str
-            Iterations; seconds; or a duration such as "30s" or "5 min".
+            Iterations; seconds; or a duration such as "30s" or "5 minutes".
 
         Raises
         ------
@@ -51,10 +51,10 @@ class Pace:
             return cls(iterations=int(every))
         try:
             seconds = float(parse_timedelta(every))
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, IndexError, ValueError, TypeError) as error:
             raise ValueError(
                 f"checkpoint_every={every!r} is no duration: give a number of iterations (an "
-                'integer), of seconds (a float), or a text such as "30s" or "5 min".'
+                'integer), of seconds (a float), or a text such as "30s" or "5 minutes".'
             ) from error
         if not 0 < seconds < float("inf"):
             raise ValueError(f"checkpoint_every={every!r} must be a positive duration.")

@@ -195,7 +195,9 @@ def iterate(
     try:
         while n_iter < schedule.max_iter and kept.stopped is None:
             active = [index for index, run in enumerate(runs) if run.stage != "done"]
-            if not active or (until is not None and until.due(n_iter - first, entered)):
+            if not active or (
+                until is not None and n_iter > first and until.due(n_iter - first, entered)
+            ):
                 break
             steps = problem.steps([runs[index].state for index in active])
             n_iter += 1

@@ -1,0 +1,986 @@
+"""Fits that are killed, interrupted and gone on with; what their checkpoints hold and refuse."""
+
+import dataclasses
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+
+import dask.array as da
+import numpy as np
+import pytest
+from _support import blobs, computed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import daskmm
+from daskmm import (
+    EntropyPowerKMeans,
+    KernelPowerKMeans,
+    KMeans,
+    MultiKernelPowerKMeans,
+    PowerKMeans,
+    WeightedBlurringMeanShift,
+    checkpoint,
+    state_files,
+)
+from daskmm.checkpoint import CheckpointError
+from daskmm.cli import main
+from daskmm.iterations import IterationRecord
+from daskmm.journal import Pace
+from daskmm.state_files import read_state, write_state
+from daskmm.stats import CenterState
+
+N, K = 240, 4
+X, _ = blobs(N, 5, K, seed=2)
+WEIGHTS = np.random.default_rng(0).integers(0, 3, N).astype(float)
+
+annealed = {"n_clusters": K, "n_init": 2, "eta": 1.4, "random_state": 0}
+sampled = {**annealed, "sample_size": 60}
+MODELS = {
+    "k-means": KMeans(K, n_init=2, random_state=0),
+    "k-means, sampled": KMeans(K, n_init=2, random_state=0, sample_size=60, tol=0, max_iter=8),
+    "power": PowerKMeans(**annealed),
+    "power, scalable seeding": PowerKMeans(**annealed, init="k-means||"),
+    "power, sampled": PowerKMeans(**sampled),
+    "power, no polish": PowerKMeans(**annealed | {"polish": False, "tol": 0, "max_iter": 6}),
+    "entropy": EntropyPowerKMeans(**annealed),
+    "entropy, sampled": EntropyPowerKMeans(**sampled),
+    "kernel": KernelPowerKMeans(**annealed),
+    "kernel, one start": KernelPowerKMeans(**annealed | {"n_init": 1}),
+    "kernel, landmarks": KernelPowerKMeans(**sampled, n_landmarks="auto"),
+    "multi-kernel": MultiKernelPowerKMeans(**annealed, kernels=["rbf", "cosine"]),
+    "mean shift": WeightedBlurringMeanShift(0.1, max_iter=12, random_state=0),
+    "mean shift, two stages": WeightedBlurringMeanShift(
+        0.1, max_iter=60, random_state=0, convention="auto", count_components=True
+    ),
+}
+SIX = ("k-means", "power", "entropy", "kernel", "multi-kernel", "mean shift")
+FORMS = {
+    "numpy": (X, None),
+    "dask": (da.from_array(X, chunks=(70, 5)), da.from_array(WEIGHTS, chunks=110)),
+}
+
+
+@pytest.fixture
+def npy(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    return str(tmp_path / "x.npy")
+
+
+class KilledError(BaseException):
+    """The process is no more."""
+
+
+class Mortal:
+    """Lets a process write so many states, then kills it there, or in the midst of the next one.
+
+    Parameters
+    ----------
+    where : {"after", "open", "fsync", "replace", "folder"}
+        What the last thing is that does not happen any more.
+    """
+
+    def __init__(self, monkeypatch, writes, where="after"):
+        self.left, self.where, self.dead = writes, where, False
+        monkeypatch.setattr(checkpoint, "write_state", self.write)
+        for module, name, kind in (
+            (os, "fsync", "fsync"),
+            (os, "replace", "replace"),
+            (state_files, "flush_folder", "folder"),
+        ):
+            monkeypatch.setattr(module, name, self.dying(getattr(module, name), kind))
+        self.writing = False
+
+    def write(self, path, value):
+        self.die_if(self.dead)
+        self.left -= 1
+        self.writing = self.left == 0
+        self.die_if(self.writing and self.where == "open")
+        write_state(path, value)
+        self.die_if(self.writing)
+
+    def dying(self, function, kind):
+        def call(*arguments):
+            self.die_if(self.dead or (self.writing and self.where == kind))
+            return function(*arguments)
+
+        return call
+
+    def die_if(self, condition):
+        if condition:
+            self.dead = True
+            raise KilledError
+
+
+@pytest.fixture(autouse=True)
+def small_and_quick(monkeypatch):
+    """Rows of a mean shift that is on disk lie in several blocks; nobody waits for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr("daskmm.disk_neighborhood.BLOCK_BYTES", 50 * 8 * X.shape[1])
+
+
+def fitted(name, form="numpy", **parameters):
+    """A fit, without its warnings."""
+    rows, weights = FORMS[form]
+    with np.errstate(all="raise", under="ignore"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *a, **k: None)
+        return clone(MODELS[name]).set_params(**parameters).fit(rows, sample_weight=weights)
+
+
+def found(model):
+    """All that a fit found, as numpy arrays and plain values; not how long and how often."""
+    values = {k: v for k, v in vars(model).items() if k.endswith("_") and not k.startswith("_")}
+    del values["n_passes_"]
+    values["history_"] = [
+        dataclasses.replace(record, seconds=0.0, n_passes=0) for record in values["history_"]
+    ]
+    values["labels_"] = computed(values["labels_"])
+    return values
+
+
+def assert_same_bits(model, other):
+    a, b = found(model), found(other)
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        if isinstance(value, np.ndarray):
+            assert value.dtype == b[name].dtype, name
+            np.testing.assert_array_equal(value, b[name], err_msg=name)
+        elif name != "gram_":
+            assert value == b[name], name
+
+
+def lives(monkeypatch, path, fit, writes=1, where="after"):
+    """Fit, killed again and again, until it comes to its end; the model, and how often."""
+    for n in range(400):
+        with monkeypatch.context() as patch:
+            Mortal(patch, writes, where)
+            try:
+                return fit(path), n
+            except KilledError:
+                assert [item for item in path.iterdir() if item.name.startswith("state-")]
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", MODELS)
+def test_killed_after_every_state(tmp_path, monkeypatch, name, form):
+    reference = fitted(name, form)
+    model, n = lives(monkeypatch, tmp_path / "c", lambda p: fitted(name, form, checkpoint=p))
+    assert n >= len(reference.history_) / (4 if "sampled" in name or "kernel" in name else 1) >= 1
+    assert_same_bits(model, reference)
+    assert model.n_passes_ >= reference.n_passes_
+    # What is left gives the model again, without an iteration.
+    again = fitted(name, form, checkpoint=tmp_path / "c", callbacks=[lambda record: 1 / 0])
+    assert_same_bits(again, reference)
+
+
+@pytest.mark.parametrize("form", ["numpy", pytest.param("dask", marks=pytest.mark.long)])
+def test_mean_shift_on_disk_killed_after_every_state(tmp_path, monkeypatch, form):
+    monkeypatch.setattr("daskmm.blurring_rows.MEMORY_BYTES", 8 * X.size // 3)
+    monkeypatch.setattr("daskmm.cluster.mean_shift.MEMORY_BYTES", 8 * X.size // 3)
+    reference = fitted("mean shift", form)
+    path = tmp_path / "c"
+    model, n = lives(monkeypatch, path, lambda p: fitted("mean shift", form, checkpoint=p))
+    assert n >= len(reference.history_)
+    assert_same_bits(model, reference)
+    assert not (path / "work").exists()
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_states_of_a_mean_shift_on_disk_have_their_rows(tmp_path, monkeypatch, damage):
+    """The last two states can be gone on with, at any pace; older rows are gone."""
+    monkeypatch.setattr("daskmm.blurring_rows.MEMORY_BYTES", 0)
+    reference = fitted("mean shift")
+
+    def die(record):
+        if record.iteration == 11:
+            raise KilledError
+
+    path = tmp_path / "c"
+    with pytest.raises(KilledError):
+        fitted("mean shift", checkpoint=path, checkpoint_every=4, callbacks=[die])
+    states = sorted(item.name for item in path.glob("state-*"))
+    turns = {item.name for item in (path / "work").glob("turn-*")}
+    assert len(states) == 2
+    assert turns == {"turn-8", "turn-11"}
+    if damage:
+        (path / states[1]).write_bytes(b"")
+    assert_same_bits(fitted("mean shift", checkpoint=path), reference)
+
+
+@pytest.mark.parametrize("where", ["open", "fsync", "replace", "folder"])
+@pytest.mark.parametrize("writes", [1, 2, 5])
+@pytest.mark.parametrize("name", ["power", "power, sampled", "kernel", "mean shift"])
+def test_killed_while_a_state_is_written(tmp_path, monkeypatch, name, writes, where):
+    reference = fitted(name)
+    path = tmp_path / "c"
+    with monkeypatch.context() as patch:
+        mortal = Mortal(patch, writes, where)
+        with pytest.raises(KilledError):
+            fitted(name, checkpoint=path)
+    assert mortal.dead
+    assert len([item for item in path.iterdir() if item.name.startswith("state-")]) <= 3
+    assert_same_bits(fitted(name, checkpoint=path), reference)
+    assert not list(path.glob(".*"))
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_a_full_disk_leaves_the_former_state(tmp_path, monkeypatch, name):
+    reference, path = fitted(name), tmp_path / "c"
+    calls = []
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 4:
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        if name == "kernel":  # it has one iteration that is exact
+            calls += [0, 0]
+        with pytest.raises(OSError, match=r"could not be written .No space left on device"):
+            fitted(name, checkpoint=path)
+    assert not list(path.glob(".*"))
+    assert_same_bits(fitted(name, checkpoint=path), reference)
+
+
+# States that are damaged, and paths that are something else
+
+
+def killed_at(path, name="power", iteration=4, **parameters):
+    def die(record):
+        if record.iteration == iteration:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        fitted(name, checkpoint=path, callbacks=[die], **parameters)
+    return sorted(path.glob("state-*"))
+
+
+def harm(path, how):
+    data = bytearray(path.read_bytes())
+    if how == "deleted":
+        path.unlink()
+        return
+    if how == "flipped":
+        data[len(data) // 2] ^= 1
+    elif how == "flipped at the end":
+        data[-1] ^= 128
+    elif how == "flipped at the beginning":
+        data[3] ^= 4
+    elif how == "truncated":
+        data = data[: len(data) // 2]
+    elif how == "emptied":
+        data = bytearray()
+    elif how == "longer":
+        data += b"\0"
+    path.write_bytes(bytes(data))
+
+
+HARMS = ["flipped", "flipped at the end", "flipped at the beginning", "truncated", "emptied"]
+HARMS += ["longer", "deleted"]
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_a_damaged_state_gives_way_to_the_former(tmp_path, how):
+    states = killed_at(tmp_path / "c")
+    assert len(states) == 2
+    harm(states[1], how)
+    records = []
+    model = fitted("power", checkpoint=tmp_path / "c", callbacks=[records.append])
+    assert records[0].iteration == 4  # one more than the state that is left
+    assert_same_bits(model, fitted("power"))
+
+
+@pytest.mark.parametrize("how", HARMS[:-1])
+def test_two_damaged_states_are_refused_and_stay(tmp_path, how):
+    states = killed_at(tmp_path / "c")
+    for state in states:
+        harm(state, how)
+    before = [state.read_bytes() for state in states]
+    with pytest.raises(CheckpointError, match=f"{states[0].name}, {states[1].name} are damaged"):
+        fitted("power", checkpoint=tmp_path / "c")
+    assert [state.read_bytes() for state in states] == before
+
+
+def test_every_flipped_bit_is_noticed(tmp_path):
+    path = tmp_path / "state"
+    write_state(path, {"a": np.arange(3.0), "b": [1, "x", None, np.inf]})
+    data = path.read_bytes()
+    for bit in range(0, 8 * len(data), 3):
+        harmed = bytearray(data)
+        harmed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(harmed))
+        with pytest.raises(ValueError, match=r"damaged|version"):
+            read_state(path, {})
+
+
+def test_a_newer_version_is_refused(tmp_path):
+    states = killed_at(tmp_path / "c")
+    for state in states:
+        state.write_bytes(state.read_bytes().replace(b"state 1\n", b"state 2\n", 1))
+    with pytest.raises(ValueError, match="has version 2 of the format; this library reads 1"):
+        fitted("power", checkpoint=tmp_path / "c")
+
+
+def test_paths_that_are_something_else(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(CheckpointError, match="is a file; give a folder"):
+        fitted("power", checkpoint=tmp_path / "file")
+    with pytest.raises(CheckpointError, match=r"a folder of other things \(file\)"):
+        fitted("power", checkpoint=tmp_path)
+    with pytest.raises(CheckpointError, match="must be a folder of this machine"):
+        fitted("power", checkpoint="s3://bucket/checkpoint")
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_no_state_holds_code(tmp_path):
+    for state in killed_at(tmp_path / "c", "kernel, one start"):
+        assert state.read_bytes().startswith(b"daskmm state 1\n{"[:15])
+        with pytest.raises(pickle.UnpicklingError):
+            pickle.loads(state.read_bytes())
+    with pytest.raises(TypeError, match="cannot hold a function"):
+        write_state(tmp_path / "state", {"f": lambda: None})
+    with pytest.raises(TypeError, match="cannot hold a ndarray"):
+        write_state(tmp_path / "state", np.array([object()]))
+    assert not (tmp_path / "state").exists()
+
+
+@dataclasses.dataclass(frozen=True)
+class Elsewhere:
+    """A record that nobody knows."""
+
+    x: int
+
+
+def test_records_that_are_not_known_are_not_made(tmp_path):
+    write_state(tmp_path / "state", [Elsewhere(1)])
+    with pytest.raises(ValueError, match="cannot read: 'Elsewhere'"):
+        read_state(tmp_path / "state", {"CenterState": CenterState})
+    assert read_state(tmp_path / "state", {"Elsewhere": Elsewhere}) == [Elsewhere(1)]
+
+
+numbers = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+arrays = hnp.arrays(
+    st.sampled_from(["f8", "f4", "i4", "i8", "?", "u1", ">f8"]), hnp.array_shapes(min_side=0)
+)
+records = st.builds(Elsewhere, st.integers()) | st.builds(
+    IterationRecord, *[st.integers(), st.text(), *[st.floats()] * 4, st.integers(), st.floats()],
+    st.integers(), st.booleans(),
+)  # fmt: skip
+values = st.recursive(
+    numbers | arrays | records,
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text(), inner)
+        | st.lists(records)
+    ),
+    max_leaves=8,
+)
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if dataclasses.is_dataclass(a):
+        return type(a) is type(b) and same(vars(a), vars(b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+@settings(max_examples=60, deadline=None)
+@given(value=values)
+def test_what_is_written_is_read(tmp_path_factory, value):
+    path = tmp_path_factory.mktemp("states") / "state"
+    write_state(path, value)
+    assert same(
+        read_state(path, {"Elsewhere": Elsewhere, "IterationRecord": IterationRecord}), value
+    )
+
+
+# Another fit
+
+
+def with_change(index, value):
+    changed = X.copy()
+    changed[index] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (with_change((17, 2), 1e3), "the mean of feature 2 is"),
+        (with_change((17, 2), X[17, 2] * (1 + 1e-15)), "rows of the data, or their weights, have"),
+        (X[::-1].copy(), "rows of the data"),
+        (X[:-1], r"shape is \[240, 5\] there and \[239, 5\] here"),
+        (X[:, :-1], r"shape is \[240, 5\] there"),
+        (X.astype(np.float32), "dtype is 'float64' there and 'float32' here"),
+        (da.from_array(X, chunks=(50, 5)), "5 block.s. of 50 or 40 rows here"),
+        (da.from_array(X, chunks=(240, 5)), "kind is 'in memory' there and 'streamed' here"),
+    ],
+)
+@pytest.mark.parametrize("name", ["power", "kernel, one start", "mean shift"])
+def test_other_data_are_refused(tmp_path, name, data, message):
+    states = killed_at(tmp_path / "c", name)
+    before = [state.read_bytes() for state in states]
+    model = clone(MODELS[name]).set_params(checkpoint=tmp_path / "c")
+    with pytest.raises(CheckpointError, match=f"the checkpoint of another fit: .*{message}"):
+        model.fit(data)
+    assert [state.read_bytes() for state in states] == before
+    assert_same_bits(fitted(name, checkpoint=tmp_path / "c"), fitted(name))
+
+
+def test_other_weights_are_refused(tmp_path):
+    killed_at(tmp_path / "c")
+    model = clone(MODELS["power"]).set_params(checkpoint=tmp_path / "c")
+    with pytest.raises(CheckpointError, match=r"total weight is 240.0 there and 480.0 here"):
+        model.fit(X, sample_weight=np.full(N, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("power", {"n_clusters": 5}, "n_clusters is 4 there and 5 here"),
+        ("power", {"eta": 1.2}, "eta is 1.4 there and 1.2 here"),
+        ("power", {"tol": 0.0}, "tol is 0.0001 there and 0.0 here"),
+        ("power", {"random_state": 1}, "random_state is 0 there and 1 here"),
+        ("power", {"random_state": None}, "random_state is 0 there and None here"),
+        ("power", {"standardize": True}, "standardize is False there and True here"),
+        ("power", {"init": "random"}, "init is 'k-means.*' there and 'random' here"),
+        ("power", {"init": X[:4]}, "init is 'k-means.*' there and 'an array"),
+        ("power", {"max_iter": 200}, "max_iter is 300 there and 200 here"),
+        ("entropy", {"lam": 0.7}, "lam is 'auto' there and 0.7 here"),
+        ("kernel, one start", {"bandwidth": 2.0}, "bandwidth is 'auto' there and 2.0 here"),
+        ("kernel, one start", {"gram": "recompute"}, "gram is 'auto' there and 'recompute'"),
+        ("multi-kernel", {"kernels": ["rbf"]}, "kernels is .'rbf', 'cosine'. there"),
+        ("mean shift", {"bandwidth": 0.3}, "bandwidth is 0.1 there and 0.3 here"),
+        ("mean shift", {"max_iter": 60}, r"learning iterations is \[6\] there and \[20\] here"),
+    ],
+)
+def test_other_parameters_are_refused(tmp_path, name, parameters, message):
+    killed_at(tmp_path / "c", name, iteration=1)
+    with pytest.raises(CheckpointError, match=message):
+        fitted(name, checkpoint=tmp_path / "c", **parameters)
+
+
+def test_another_model_is_refused(tmp_path):
+    killed_at(tmp_path / "c")
+    with pytest.raises(CheckpointError, match="model is 'PowerKMeans' there and 'KMeans' here"):
+        fitted("k-means", checkpoint=tmp_path / "c")
+
+
+def test_what_does_not_matter_may_differ(tmp_path):
+    killed_at(tmp_path / "c")
+    model = fitted("power", checkpoint=str(tmp_path / "c"), persist="auto", checkpoint_every="2s")
+    assert_same_bits(model, fitted("power"))
+
+
+def test_a_precomputed_matrix_is_told_from_another(tmp_path):
+    gram = X @ X.T
+
+    def die(record):
+        raise KilledError
+
+    model = KernelPowerKMeans(K, kernel="precomputed", n_init=1, random_state=0)
+    reference = clone(model).fit(gram)
+    model.set_params(checkpoint=tmp_path / "c", callbacks=[die])
+    with pytest.raises(KilledError):
+        model.fit(gram)
+    model.set_params(callbacks=None)
+    with pytest.raises(CheckpointError, match="rows of the data"):
+        model.fit(gram * (1 + 1e-12))
+    assert_same_bits(model.fit(gram), reference)
+
+
+@pytest.mark.parametrize(
+    "name", ["k-means, sampled", "power", "power, sampled", "kernel, one start"]
+)
+def test_max_iter_may_be_raised(tmp_path, name):
+    for bound in (2, 3, 9):
+        model = fitted(name, checkpoint=tmp_path / "c", max_iter=bound)
+        assert_same_bits(model, fitted(name, max_iter=bound))
+
+
+@pytest.mark.parametrize("kind", ["none", "generator"])
+def test_draws_are_those_of_the_first_run(tmp_path, kind):
+    def random_state():
+        return None if kind == "none" else np.random.RandomState(7)
+
+    centers = []
+
+    def die(record):
+        raise KilledError
+
+    model = PowerKMeans(K, init="random", max_iter=1, tol=0, polish=False)
+    for _ in range(2):
+        model.set_params(checkpoint=tmp_path / "c", random_state=random_state())
+        centers.append(model.fit(X).cluster_centers_)
+    np.testing.assert_array_equal(*centers)
+
+
+# How often
+
+
+def count_writes(monkeypatch, **parameters):
+    written = []
+
+    def write(path, value):
+        written.append(path.name)
+        write_state(path, value)
+
+    monkeypatch.setattr(checkpoint, "write_state", write)
+    model = fitted("power", **parameters)
+    assert [int(name[-8:]) for name in written] == list(range(1, len(written) + 1))
+    return len(written), model.n_iter_
+
+
+def test_the_pace_is_kept(tmp_path, monkeypatch):
+    each, n_iter = count_writes(monkeypatch, checkpoint=tmp_path / "1")
+    assert n_iter <= each <= n_iter + 2
+    assert len(list((tmp_path / "1").iterdir())) == 2
+    third, _ = count_writes(monkeypatch, checkpoint=tmp_path / "3", checkpoint_every=3)
+    assert third <= -(-n_iter // 3) + 2
+    for never in (1e6, "9000 minutes", "1000 h"):
+        path = tmp_path / str(never)
+        assert count_writes(monkeypatch, checkpoint=path, checkpoint_every=never)[0] <= 3
+    often, _ = count_writes(monkeypatch, checkpoint=tmp_path / "o", checkpoint_every=1e-9)
+    assert often >= n_iter
+
+
+@pytest.mark.parametrize("pace", [1, "1ns"])
+def test_anneals_on_samples_are_put_down_too(tmp_path, monkeypatch, pace):
+    monkeypatch.setattr("daskmm.survey.RESERVE_BYTES", 80 * 8 * X.shape[1])
+    stages = []
+
+    def write(path, value):
+        stages.append(list(value["stages"])[-1])
+        write_state(path, value)
+
+    monkeypatch.setattr(checkpoint, "write_state", write)
+    fitted("power, sampled", checkpoint=tmp_path / "c", checkpoint_every=pace)
+    assert {"starts", "sample", "table"} <= set(stages)
+    assert stages.count("sample") > 3
+    assert stages == sorted(stages, key=list(dict.fromkeys(stages)).index)
+
+
+@pytest.mark.parametrize(
+    "every", [0, -1, 0.0, -0.5, "soon", "-3s", "0s", "", "5 parsecs", None, np.nan, np.inf]
+)
+def test_paces_that_are_none(tmp_path, every):
+    with pytest.raises(ValueError, match="checkpoint_every"):
+        fitted("power", checkpoint=tmp_path / "c", checkpoint_every=every)
+    assert not (tmp_path / "c").exists()
+
+
+def test_paces():
+    assert Pace.of(3) == Pace(iterations=3)
+    assert Pace.of(np.int64(3)) == Pace(iterations=3)
+    assert Pace.of(2.5) == Pace(seconds=2.5)
+    assert Pace.of("1.5 minutes") == Pace(seconds=90.0)
+    assert Pace.of("30s") == Pace(seconds=30.0)
+
+
+def test_nothing_is_left_of_a_fit_that_cannot_begin(tmp_path):
+    bad = with_change((3, 1), np.nan)
+    for name in SIX:
+        with pytest.raises(ValueError, match="NaN"):
+            clone(MODELS[name]).set_params(checkpoint=tmp_path / "a" / "c").fit(bad)
+    with pytest.raises(ValueError, match="n_landmarks=999 is more"):
+        fitted("kernel, landmarks", checkpoint=tmp_path / "a" / "c", n_landmarks=999)
+    assert not list(tmp_path.iterdir())
+
+
+# Stopping
+
+
+def trained(model, max_iter):
+    """The same algorithm, for exactly so many iterations."""
+    return clone(model).set_params(max_iter=max_iter)
+
+
+STOPPED = {
+    "k-means": KMeans(K, init="random", n_init=1, tol=0, random_state=3),
+    "power": PowerKMeans(K, n_init=2, tol=0, random_state=0),
+    "entropy": EntropyPowerKMeans(K, n_init=2, tol=0, random_state=0),
+    "kernel": KernelPowerKMeans(K, n_init=1, tol=0, random_state=0),
+    "multi-kernel": MultiKernelPowerKMeans(
+        K, kernels=["rbf", "cosine"], n_init=1, tol=0, random_state=0
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("stop", [StopIteration, KeyboardInterrupt])
+@pytest.mark.parametrize("after", [1, 3])
+@pytest.mark.parametrize("name", STOPPED)
+def test_a_stop_leaves_the_model_of_the_last_whole_iteration(tmp_path, name, after, stop):
+    def callback(record):
+        if record.iteration == after:
+            raise stop
+
+    path = tmp_path / "c"
+    model = trained(STOPPED[name], 60).set_params(checkpoint=path, callbacks=[callback])
+    if stop is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            model.fit(X)
+        notes = " ".join(caught.value.__notes__)
+        assert "holds the model of the last whole iteration" in notes
+        assert str(path) in notes
+    else:
+        with pytest.warns(ConvergenceWarning, match="A callback asked the fit to stop"):
+            model.fit(X)
+    assert model.n_iter_ == len(model.objective_history_) == after
+    assert_same_bits(model, trained(STOPPED[name], after).fit(X))
+    assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-9)
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+    # The checkpoint goes on to where the fit would have come.
+    resumed = trained(STOPPED[name], 60).set_params(checkpoint=path).fit(X)
+    assert_same_bits(resumed, trained(STOPPED[name], 60).fit(X))
+
+
+@pytest.mark.parametrize("stop", [StopIteration, KeyboardInterrupt])
+def test_a_stopped_mean_shift(tmp_path, stop):
+    def callback(record):
+        if record.iteration == 8:
+            raise stop
+
+    model = clone(MODELS["mean shift"]).set_params(checkpoint=tmp_path / "c")
+    model.set_params(callbacks=[callback])
+    expected = KeyboardInterrupt if stop is KeyboardInterrupt else ConvergenceWarning
+    with pytest.raises(expected) if stop is KeyboardInterrupt else pytest.warns(expected):
+        model.fit(X)
+    assert model.n_iter_ == len(model.history_) == 8
+    assert set(np.unique(model.labels_)) == set(range(model.n_clusters_))
+    assert model.predict(X).shape == (N,)
+    assert_same_bits(fitted("mean shift", checkpoint=tmp_path / "c"), fitted("mean shift"))
+
+
+def interrupt_pass(monkeypatch, numbers):
+    """Interrupt certain sweeps over the data, counted from 1, in their midst."""
+    reduce, count = daskmm.passes.Passes.reduce, iter(range(1, 10**6))
+
+    def interrupted(self, kernel, *shared):
+        if kernel.__name__ != "mm_step" or next(count) not in numbers:
+            return reduce(self, kernel, *shared)
+        reduce(self, kernel, *shared)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("daskmm.passes.Passes.reduce", interrupted)
+
+
+def test_an_interrupt_in_the_midst_of_an_iteration(tmp_path, monkeypatch):
+    model = clone(STOPPED["power"])
+    with monkeypatch.context() as patch:
+        interrupt_pass(patch, {5})
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X)
+    assert_same_bits(model, trained(STOPPED["power"], 4).fit(X))
+
+
+def test_an_interrupt_before_the_first_iteration_leaves_nothing(tmp_path, monkeypatch):
+    model = clone(STOPPED["power"])
+    interrupt_pass(monkeypatch, {1})
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X)
+    assert not hasattr(model, "cluster_centers_")
+
+
+def test_a_second_interrupt_does_without_the_model(tmp_path, monkeypatch):
+    path = tmp_path / "c"
+    model = clone(MODELS["power"]).set_params(checkpoint=path)
+    with monkeypatch.context() as patch:
+        interrupt_pass(patch, {5, 6})
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X)
+    assert not hasattr(model, "cluster_centers_")
+    assert_same_bits(fitted("power", checkpoint=path), fitted("power"))
+
+
+@pytest.mark.parametrize("name", ["power, sampled", "entropy, sampled", "kernel, landmarks"])
+def test_an_interrupt_on_the_sample(tmp_path, monkeypatch, name):
+    """With a checkpoint, the states of starts that are annealed are known."""
+    path, reduce = tmp_path / "c", daskmm.sampling.tree_reduce
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return reduce(*arguments)
+
+    model = clone(MODELS[name]).set_params(checkpoint=path)
+    with monkeypatch.context() as patch:
+        patch.setattr("daskmm.sampling.tree_reduce", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X)
+    assert model.n_iter_ == 0
+    assert len(model.history_) >= 1
+    assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-9)
+    assert_same_bits(fitted(name, checkpoint=path), fitted(name))
+
+
+@pytest.mark.parametrize("every", [1, 100])
+@pytest.mark.parametrize("name", SIX)
+def test_an_error_in_a_callback_ends_the_fit_and_keeps_it(tmp_path, name, every):
+    class OwnError(Exception):
+        pass
+
+    def fail(record):
+        raise OwnError("mine")
+
+    path = tmp_path / "c"
+    with pytest.raises(OwnError, match="mine") as caught:
+        fitted(name, checkpoint=path, checkpoint_every=every, callbacks=[fail])
+    assert str(path) in caught.value.__notes__[0]
+    records = []
+    model = fitted(name, checkpoint=path, callbacks=[records.append])
+    assert not records or records[0].iteration == 2
+    assert_same_bits(model, fitted(name))
+
+
+def test_a_callback_hears_of_every_iteration_once(tmp_path, monkeypatch):
+    heard = []
+    lives(
+        monkeypatch,
+        tmp_path / "c",
+        lambda p: fitted("power", checkpoint=p, callbacks=[heard.append]),
+        writes=3,
+    )
+    numbers = [record.iteration for record in heard]
+    assert numbers == sorted(set(numbers))
+
+
+def test_records_cannot_be_changed():
+    def change(record):
+        record.s = -2.0
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        fitted("power", callbacks=[change])
+
+
+# Gram stores
+
+
+def test_a_gram_store_for_one_fit_is_built_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("daskmm.cluster._gram_keeping.MEMORY_BYTES", 1000)
+    monkeypatch.setattr("daskmm.gram.TILE_ROWS", 60)
+    monkeypatch.setitem(daskmm.gram.build.__kwdefaults__, "tile_rows", 60)
+    made = []
+    make = daskmm.gram._make_tile
+
+    def counted(tile, *arguments):
+        if len(made) == 4 and not (tmp_path / "dead").exists():
+            (tmp_path / "dead").touch()
+            raise KilledError
+        made.append(tile)
+        return make(tile, *arguments)
+
+    monkeypatch.setattr(daskmm.gram, "_make_tile", counted)
+    monkeypatch.setattr("daskmm.passes.CPU_COUNT", 1)
+    path = tmp_path / "c"
+    with pytest.raises(KilledError):
+        fitted("kernel, one start", checkpoint=path)
+    assert (path / "work" / "gram").exists()
+    killed_at(path, "kernel, one start", iteration=3)
+    model = fitted("kernel, one start", checkpoint=path)
+    assert len(made) == len(set(made)) == 10
+    assert model.gram_.startswith("stored for this fit")
+    assert not (path / "work").exists()
+    assert_same_bits(model, fitted("kernel, one start"))
+
+
+# What an estimator does with the parameters
+
+
+def test_the_parameters_are_as_any_other(tmp_path):
+    model = clone(MODELS["power"]).set_params(checkpoint=tmp_path / "c", checkpoint_every="5s")
+    assert clone(model).get_params()["checkpoint"] == tmp_path / "c"
+    model.fit(X).save(tmp_path / "model")
+    loaded = daskmm.load(tmp_path / "model")
+    assert loaded.checkpoint == str(tmp_path / "c")
+    assert loaded.checkpoint_every == "5s"
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).labels_, model.labels_)
+    with pytest.raises(ValueError, match="'checkpoint' parameter"):
+        clone(model).set_params(checkpoint=3).fit(X)
+
+
+def test_without_a_checkpoint_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fitted("power")
+    assert not list(tmp_path.iterdir())
+
+
+# The command line
+
+
+def command(npy, out, *options):
+    return ["fit", npy, "-k", str(K), "--out", str(out), "--quiet", "--no-pictures", *options]
+
+
+def outcome(out):
+    run = daskmm.runs.open_run(out)
+    apart = ("created", "seconds", "peak_memory_bytes", "n_passes", "history")
+    return {k: v for k, v in run.summary.items() if k not in apart}, run.labels.compute().tolist()
+
+
+@pytest.mark.parametrize("options", [[], ["--sample-size", "60", "--model", "entropy"]])
+def test_the_command_goes_on(tmp_path, monkeypatch, capsys, npy, options):
+    assert main(command(npy, tmp_path / "a", *options)) == 0
+    run = tmp_path / "b"
+    code, n = lives(
+        monkeypatch, run / "checkpoint", lambda _: main(command(npy, run, *options)), writes=4
+    )
+    assert code == 0
+    assert n >= 2
+    assert outcome(run) == outcome(tmp_path / "a")
+    assert {item.name for item in run.iterdir()} == {"model", "labels.zarr", "summary.json"}
+    assert "checkpoint" not in json.loads((run / "summary.json").read_text())["parameters"]
+    assert daskmm.load(run / "model").checkpoint is None
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_the_command_with_other_options_is_refused(tmp_path, monkeypatch, capsys, npy):
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        Mortal(patch, 3)
+        with pytest.raises(KilledError):
+            main(command(npy, run))
+    capsys.readouterr()
+    assert main(command(npy, run, "--eta", "1.2")) == 2
+    error = capsys.readouterr().err
+    assert "eta is 1.05 there and 1.2 here" in error
+    assert "goes on" not in error
+    assert main(command(npy, run)) == 0
+    assert main(command(npy, run)) == 2
+    assert "run exists" in capsys.readouterr().err
+
+
+def test_the_command_is_interrupted(tmp_path, monkeypatch, capsys, npy):
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        interrupt_pass(patch, {4})
+        assert main(command(npy, run)) == 130
+    error = capsys.readouterr().err
+    assert "keeps what was done; the same command goes on" in error
+    assert main(command(npy, run)) == 0
+
+
+@pytest.mark.parametrize("stage", ["model", "labels", "summary", "move 1", "move 3", "removal"])
+def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy, stage):
+    assert main(command(npy, tmp_path / "a")) == 0
+    run, moves = tmp_path / "b", []
+
+    def die(*arguments, **options):
+        raise KilledError
+
+    def remove(path, ignore_errors=False, rmtree=shutil.rmtree):
+        if path.name == "checkpoint":
+            raise KilledError
+        rmtree(path, ignore_errors)
+
+    def move(self, target):
+        moves.append(target)
+        if f"move {len(moves)}" == stage:
+            raise KilledError
+        os.rename(self, target)
+
+    with monkeypatch.context() as patch:
+        if stage.startswith("move"):
+            patch.setattr("pathlib.Path.replace", move)
+        else:
+            where = {
+                "model": "daskmm.persistence.save",
+                "labels": "daskmm.output.LabelWriter.finish",
+                "summary": "daskmm.runs.summarize",
+                "removal": "daskmm.runs.shutil.rmtree",
+            }
+            patch.setattr(where[stage], remove if stage == "removal" else die)
+        with pytest.raises(KilledError):
+            main(command(npy, run))
+    if stage == "removal":  # all is there
+        assert outcome(run) == outcome(tmp_path / "a")
+        return
+    assert not (run / "summary.json").exists()
+    assert main(command(npy, run)) == 0
+    assert outcome(run) == outcome(tmp_path / "a")
+    assert {item.name for item in run.iterdir()} == {"model", "labels.zarr", "summary.json"}
+    capsys.readouterr()
+
+
+# Processes that are killed indeed
+
+CHILD = """
+import os, signal, sys
+import numpy as np
+import daskmm
+
+name, parameters, data, path, after = sys.argv[1:6]
+heard = []
+
+def die(record):
+    heard.append(record)
+    if len(heard) == int(after):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+model = getattr(daskmm, name)(**eval(parameters), checkpoint=path, callbacks=[die])
+model.fit(np.load(data)).save(path + "-model")
+"""
+
+
+def killed_processes(path, npy, name, after):
+    """Fit in processes that are killed after so many iterations; the model, and how many."""
+    model = clone(MODELS[name])
+    given = repr({k: v for k, v in model.get_params().items() if k not in checkpoint_parameters})
+    arguments = [type(model).__name__, given, npy, str(path), str(after)]
+    for n in range(20):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", CHILD, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode == 0:
+            return daskmm.load(f"{path}-model"), n
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    raise AssertionError("it never ends")
+
+
+checkpoint_parameters = ("checkpoint", "checkpoint_every", "callbacks")
+
+
+def test_a_process_that_is_killed(tmp_path, npy):
+    model, n = killed_processes(tmp_path / "c", npy, "power", 5)
+    assert n >= 1
+    assert_same_bits(model, fitted("power"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SIX)
+def test_processes_that_are_killed(tmp_path, npy, name):
+    model, n = killed_processes(tmp_path / "c", npy, name, 4 if name == "mean shift" else 1)
+    assert n >= 1
+    reference = fitted(name)
+    reference.__dict__.pop("X_fit_", None)
+    assert_same_bits(model, reference)
+
+
+def test_a_moved_checkpoint(tmp_path, monkeypatch):
+    """A checkpoint knows of no path."""
+    monkeypatch.setattr("daskmm.blurring_rows.MEMORY_BYTES", 0)
+    for name in ("power", "mean shift"):
+        killed_at(tmp_path / "a", name)
+        shutil.move(tmp_path / "a", tmp_path / f"b-{name}")
+        assert_same_bits(fitted(name, checkpoint=tmp_path / f"b-{name}"), fitted(name))
