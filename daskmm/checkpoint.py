@@ -74,7 +74,7 @@ class Checkpoint(Journal):
         super().__init__()
         self.path = _local(path)
         self._folder = self.path / _WORK
-        self.pace: Pace = pace
+        self.pace = pace
         self.parameters = dict(parameters)
         self.data: dict[str, Any] = {}
         self._n_passes: Callable[[], int] = int

@@ -19,6 +19,9 @@ from dask.utils import parse_timedelta
 
 logger = logging.getLogger("daskmm")
 
+# A report of work in tasks costs some milliseconds.
+_REPORT_SECONDS = 2.0
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -80,7 +83,7 @@ class Journal:
         What each stage has come to: numbers, arrays, and records of them.
     stopped : BaseException or None
         What asked the fit to stop before its end.
-    pace : Pace or None
+    pace : Pace
         How often work that is out of sight, such as annealing in tasks, has to report.
     n_iter : int
         Iterations that have been reported.
@@ -91,7 +94,8 @@ class Journal:
     def __init__(self) -> None:
         self.stages: dict[str, Any] = {}
         self.stopped: BaseException | None = None
-        self.pace: Pace | None = None
+        # An interrupt leaves what the last report told.
+        self.pace = Pace(seconds=_REPORT_SECONDS)
         self.n_iter = 0
         self.seconds = 0.0
         self._created = time.perf_counter()

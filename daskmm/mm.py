@@ -313,6 +313,11 @@ def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool
 def _score(problem: Problem[S], runs: list[Run[S]], journal: Journal | None) -> Outcome[S]:
     """Hard cost of the final states, in one pass where it is not known; the cheapest wins."""
     if unscored := [index for index, run in enumerate(runs) if run.scored is None]:
+        if journal is not None and isinstance(journal.stopped, KeyboardInterrupt):
+            logger.warning(
+                "Interrupted; one more reading of the data tells what the model costs. Interrupt "
+                "again to do without the model."
+            )
         steps = problem.steps([_at_power(runs[index].state, -np.inf) for index in unscored])
         runs = list(runs)
         for index, step in zip(unscored, steps, strict=True):

@@ -280,7 +280,7 @@ def _rehearse(
     schedule: Schedule,
     seconds: float,
     rehearsal: Rehearsal,
-    until: Pace | None,
+    until: Pace,
 ) -> list[Run[CenterState]]:
     """Task of one start."""
     began = time.perf_counter() - seconds

@@ -181,6 +181,23 @@ def test_killed_after_every_state(tmp_path, monkeypatch, name, form):
     assert_same_bits(again, reference)
 
 
+@pytest.mark.parametrize("name", ["power, sampled", "kernel, landmarks"])
+def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):
+    monkeypatch.setattr("daskmm.survey.RESERVE_BYTES", 80 * 8 * X.shape[1])
+    hard = {"sample_size": 45, "n_clusters": 9, "n_init": 4, "init": "random"}
+    reference = fitted(name, **hard)
+    states = []
+
+    def fit(path):
+        for state in path.glob("state-*"):
+            states.extend(read_state(state, checkpoint._RECORDS)["stages"])
+        return fitted(name, **hard, checkpoint=path)
+
+    model, _ = lives(monkeypatch, tmp_path / "c", fit)
+    assert {"sample", "generation 0", "reserve", "table"} <= set(states)
+    assert_same_bits(model, reference)
+
+
 @pytest.mark.parametrize("form", ["numpy", pytest.param("dask", marks=pytest.mark.long)])
 def test_mean_shift_on_disk_killed_after_every_state(tmp_path, monkeypatch, form):
     monkeypatch.setattr("daskmm.blurring_rows.MEMORY_BYTES", 8 * X.size // 3)
@@ -731,6 +748,23 @@ def test_an_interrupt_on_the_sample(tmp_path, monkeypatch, name):
     assert_same_bits(fitted(name, checkpoint=path), fitted(name))
 
 
+def test_an_interrupt_on_the_sample_without_a_checkpoint(monkeypatch):
+    monkeypatch.setattr("daskmm.journal._REPORT_SECONDS", 1e-9)
+    reduce, calls = daskmm.sampling.tree_reduce, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return reduce(*arguments)
+
+    monkeypatch.setattr("daskmm.sampling.tree_reduce", interrupted)
+    model = clone(MODELS["power, sampled"])
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X)
+    assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-9)
+
+
 @pytest.mark.parametrize("every", [1, 100])
 @pytest.mark.parametrize("name", SIX)
 def test_an_error_in_a_callback_ends_the_fit_and_keeps_it(tmp_path, name, every):
@@ -768,6 +802,33 @@ def test_records_cannot_be_changed():
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         fitted("power", callbacks=[change])
+
+
+# On a cluster
+
+
+def test_a_fit_on_a_cluster_is_gone_on_with(tmp_path, monkeypatch):
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setattr("daskmm.blurring_rows.MEMORY_BYTES", 0)
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster),
+    ):
+        for name in ("entropy, sampled", "kernel, one start", "mean shift"):
+            killed_at(tmp_path / name, name, 1, form="dask", checkpoint_every="1ns")
+            model = fitted(name, "dask", checkpoint=tmp_path / name, checkpoint_every="50ms")
+            reference = fitted(name, "dask")
+            np.testing.assert_array_equal(computed(model.labels_), computed(reference.labels_))
+            objectives = [
+                [getattr(record, "objective", record.n_passes) for record in fit.history_]
+                if name != "mean shift"
+                else [record.entropy for record in fit.history_]
+                for fit in (model, reference)
+            ]
+            np.testing.assert_allclose(*objectives, rtol=1e-9)
 
 
 # Gram stores

@@ -81,6 +81,9 @@ class CenterClusterer(Sampling, NearestCenter):
         ValueError
             If a parameter or the data cannot be used; where values are at fault, with the block
             and row at which they stand.
+        KeyboardInterrupt
+            If the user interrupts the fit. Where an iteration has been completed, the estimator
+            is fitted then, with the model of the last one.
         """
         self._validate_params()
         with self._journal() as journal:

@@ -105,6 +105,9 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         ------
         ValueError
             If a parameter, the data, a kernel's values or a Gram store cannot be used.
+        KeyboardInterrupt
+            If the user interrupts the fit. Where an iteration has been completed, the estimator
+            is fitted then, with the model of the last one.
         """
         self._validate_params()
         callbacks = self._all_callbacks()

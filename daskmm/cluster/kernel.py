@@ -62,7 +62,7 @@ callable
         Where the n × n matrix is kept. A path names a Gram store, made or completed there.
         "auto" keeps it in memory when small, else stores it for the time of the fit, and
         recomputes tiles in every sweep only where the disk has no room; `gram_` says which and
-        why.
+        why. With `checkpoint` such a store waits in its folder until the fit has come to its end.
     n_landmarks : int, "auto" or None
         With a number, all is done on that many Nyström features (landmarks by k-means++ on a
         sample), out of core and without any n × n matrix: the road to millions of rows. "auto"
@@ -194,6 +194,9 @@ checkpoint, checkpoint_every
         ------
         ValueError
             If a parameter, the data, a kernel's values or a Gram store cannot be used.
+        KeyboardInterrupt
+            If the user interrupts the fit. Where an iteration has been completed, the estimator
+            is fitted then, with the model of the last one.
         """
         if self.n_landmarks is None:
             return super().fit(X, y, sample_weight)

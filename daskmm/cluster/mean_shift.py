@@ -93,11 +93,12 @@ class WeightedBlurringMeanShift(NearestCenter):
     checkpoint : str or Path, optional
         A folder to put the state of the fit down in, so that one that was killed or interrupted
         is gone on with by the same call: it ends with the same bits. The fit of other data or
-        parameters is refused; `max_iter` may be raised. The folder of a fit that has come to its
-        end gives the same model again. Rows that do not fit in memory are kept there too.
+        parameters is refused; a `max_iter` of 40 or more may be raised. The folder of a fit that
+        has come to its end gives the same model again. Rows that do not fit in memory wait there.
+        `n_passes_` counts the first passes of every run.
     checkpoint_every : int, float or str, default=1
         How often: after so many iterations (an integer), seconds (a float), or a duration such
-        as "30s". Iterations on samples count too. The last two states are kept.
+        as "30s". The last two states are kept.
 
     Attributes
     ----------
@@ -211,6 +212,9 @@ class WeightedBlurringMeanShift(NearestCenter):
         ValueError
             If a parameter or the data cannot be used; where values are at fault, with the block
             and row at which they stand.
+        KeyboardInterrupt
+            If the user interrupts the fit. Where an iteration has been completed, the estimator
+            is fitted then, with the model of the last one.
         """
         self._validate_params()
         with self._journal() as journal:

@@ -89,7 +89,7 @@ class PowerKMeans(AnnealedClusterer):
         A folder to put the state of the fit down in, so that one that was killed or interrupted
         is gone on with by the same call: it ends with the same bits. The fit of other data or
         parameters is refused; `max_iter` may be raised. The folder of a fit that has come to its
-        end gives the same model again.
+        end gives the same model again. `n_passes_` counts the first pass of every run.
     checkpoint_every : int, float or str, default=1
         How often: after so many iterations (an integer), seconds (a float), or a duration such
         as "30s". Iterations on samples count too. The last two states are kept.
