@@ -217,6 +217,59 @@ def test_relative_paths(tmp_path, monkeypatch):
     assert isinstance(load("model"), PowerKMeans)
 
 
+@pytest.mark.parametrize("moment", ["between the renames", "before the former one goes"])
+@pytest.mark.parametrize("then", ["load", "save"])
+def test_a_process_killed_while_replacing_leaves_a_model(moment, then, tmp_path, monkeypatch):
+    former = saved(tmp_path / "model", quick(KMeans).fit(X))
+    other = quick(PowerKMeans).fit(X)
+
+    class KilledError(BaseException):
+        pass
+
+    rename, crashed = pathlib.Path.rename, []
+
+    def dying(self, target):
+        if crashed or (moment == "between the renames" and target.name == "model"):
+            crashed.append(target)
+            raise KilledError
+        return rename(self, target)
+
+    def stay(path, ignore_errors=False):
+        if moment != "between the renames" and not ignore_errors:
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "rename", dying)
+        patch.setattr("daskmm.persistence.shutil.rmtree", stay)
+        with pytest.raises(KilledError):
+            other.save(tmp_path / "model", overwrite=True)
+    assert (tmp_path / "model").exists() == (moment != "between the renames")
+    if then == "save":
+        with pytest.raises(FileExistsError):
+            other.save(tmp_path / "model")
+        other.save(tmp_path / "model", overwrite=True)
+        assert not (tmp_path / ".model.former").exists()
+    expected = former if then == "load" and moment == "between the renames" else other
+    assert_same_bits(expected, load(tmp_path / "model"))
+
+
+def test_every_number_of_a_description_is_under_a_digest(damaged):
+    """Flipped bits of the metadata are noticed, or change nothing."""
+    model = load(damaged)
+    for path in sorted(damaged.rglob("zarr.json")):
+        data = path.read_bytes()
+        for place in np.random.default_rng(0).integers(8 * len(data), size=60):
+            flipped = bytearray(data)
+            flipped[place // 8] ^= 1 << place % 8
+            path.write_bytes(bytes(flipped))
+            try:
+                found = load(damaged)
+            except ValueError:
+                continue
+            assert_same_bits(model, found)
+        path.write_bytes(data)
+
+
 # What is on the disk
 
 
