@@ -6,6 +6,7 @@ import logging
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,6 +100,7 @@ class Journal:
         self.n_iter = 0
         self.seconds = 0.0
         self._created = time.perf_counter()
+        self._entered: Counter[str] = Counter()
         self._files: tuple[str, ...] = ()
         self._folder = Path()
 
@@ -120,11 +122,20 @@ class Journal:
         return 0
 
     def recall(self, stage: str) -> Any:
-        """What a stage had come to; None where it has not begun."""
-        return self.stages.get(stage)
+        """Enter a stage: what it had come to, or None where it has not begun.
+
+        One that is entered again is another one, whose number it gets: a fit goes through its
+        stages in the same order in every run.
+        """
+        self._entered[stage] += 1
+        return self.stages.get(self._name(stage))
+
+    def _name(self, stage: str) -> str:
+        times = self._entered[stage]
+        return f"{stage}, {times}" if times > 1 else stage
 
     def keep(self, stage: str, value: Any, iterations: int = 1, files: Sequence[str] = ()) -> None:
-        """Put down what a stage has come to. What followed it before is void.
+        """Put down what the stage that was entered has come to. What followed it is void.
 
         Parameters
         ----------
@@ -137,10 +148,10 @@ class Journal:
             What the value takes on disk besides, by names within the folder of the fit. It is
             removed when it is needed no longer.
         """
-        names = list(self.stages)
-        for name in names[names.index(stage) + 1 :] if stage in names else ():
+        own, names = self._name(stage), list(self.stages)
+        for name in names[names.index(own) + 1 :] if own in names else ():
             del self.stages[name]
-        self.stages[stage] = value
+        self.stages[own] = value
         self.n_iter += iterations
         superseded, self._files = self._files, tuple(files)
         self._remove(superseded)
@@ -155,9 +166,11 @@ class Journal:
 
     def once(self, stage: str, make: Callable[[], Any]) -> Any:
         """What `make` returns, made in the first run of a fit only."""
-        if stage not in self.stages:
-            self.keep(stage, make(), iterations=0)
-        return self.stages[stage]
+        found = self.recall(stage)
+        if found is None:
+            found = make()
+            self.keep(stage, found, iterations=0)
+        return found
 
     def draw(self, rng: np.random.RandomState, size: int) -> list[int]:
         """Seeds; a resumed fit goes on with those that were drawn in its first run."""

@@ -179,13 +179,13 @@ class Rehearsal:
     ) -> list[Run[CenterState]]:
         """The cheapest of these runs and of those that begin where they are combined."""
         root = np.random.SeedSequence(self.seed)
-        for generation in range(_GENERATIONS):
+        for _ in range(_GENERATIONS):
             if tasks.journal.stopped is not None or are_alike(runs):
                 break
             best = cheapest(runs, 1)[0]
             starts = recombined(runs, root.spawn(n_starts))
             jobs = [(start, self._hard_schedule) for start in starts]
-            born = tasks.run(f"{_GENERATION} {generation}", jobs)
+            born = tasks.run(_GENERATION, jobs)
             if tasks.journal.stopped is not None:
                 break
             born = [replace(run, history=[*best.history, *run.history]) for run in born]

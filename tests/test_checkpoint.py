@@ -33,7 +33,7 @@ from daskmm import (
 from daskmm.checkpoint import CheckpointError
 from daskmm.cli import main
 from daskmm.iterations import IterationRecord
-from daskmm.journal import Pace
+from daskmm.journal import Journal, Pace
 from daskmm.state_files import read_state, write_state
 from daskmm.stats import CenterState
 
@@ -194,7 +194,7 @@ def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):
         return fitted(name, **hard, checkpoint=path)
 
     model, _ = lives(monkeypatch, tmp_path / "c", fit)
-    assert {"sample", "generation 0", "reserve", "table"} <= set(states)
+    assert {"sample", "generation", "reserve", "table"} <= set(states)
     assert_same_bits(model, reference)
 
 
@@ -545,6 +545,30 @@ def test_draws_are_those_of_the_first_run(tmp_path, kind):
         model.set_params(checkpoint=tmp_path / "c", random_state=random_state())
         centers.append(model.fit(X).cluster_centers_)
     np.testing.assert_array_equal(*centers)
+
+
+def test_a_stage_that_is_gone_through_again_is_another_one():
+    journal = Journal()
+    assert journal.once("seeds", lambda: 1) == 1
+    assert journal.once("seeds", lambda: 2) == 2
+    assert journal.recall("table") is None
+    journal.keep("table", "a")
+    assert journal.recall("table") is None
+    journal.keep("table", "b")
+    journal.keep("table", "c")
+    assert list(journal.stages.items()) == [
+        ("seeds", 1),
+        ("seeds, 2", 2),
+        ("table", "a"),
+        ("table, 2", "c"),
+    ]
+    again = Journal()
+    again.stages = journal.stages
+    assert again.once("seeds", lambda: 9) == 1
+    assert again.recall("table") == "a"
+    again.keep("table", "d")
+    assert list(again.stages) == ["seeds", "seeds, 2", "table"]  # what followed is void
+    assert again.once("seeds", lambda: 9) == 2
 
 
 # How often
