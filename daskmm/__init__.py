@@ -9,10 +9,13 @@ from daskmm.cluster import (
     WeightedBlurringMeanShift,
 )
 from daskmm.persistence import load
+from daskmm.watching import ClusterLostError, DeadlyBlockError
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ClusterLostError",
+    "DeadlyBlockError",
     "EntropyPowerKMeans",
     "KMeans",
     "KernelPowerKMeans",

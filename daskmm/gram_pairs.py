@@ -80,6 +80,12 @@ class Pair:
     first: RowGroup
     second: RowGroup
 
+    @property
+    def described(self) -> str:
+        """The tiles in words."""
+        first, second = self.first.rows, self.second.rows
+        return f"tiles of rows {first.start}:{first.stop} and {second.start}:{second.stop}"
+
     def product(
         self, values_of: Callable[[Tile, slice, slice], NDArray], x: FloatArray, y: FloatArray
     ) -> RowSums:

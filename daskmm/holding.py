@@ -11,7 +11,8 @@ from dask.base import get_scheduler, named_schedulers
 from dask.delayed import Delayed
 
 from daskmm.blocks import RowBlocks
-from daskmm.job_graph import JobGraph, client_of
+from daskmm.job_graph import JobGraph
+from daskmm.watching import client_of
 
 Persist = bool | Literal["auto"]
 
@@ -40,12 +41,6 @@ def held(blocks: RowBlocks, persist: Persist) -> RowBlocks:
     if not blocks.layout.lazy or not persist or (persist == "auto" and not _fits(blocks)):
         return blocks
     values = JobGraph(blocks.pairs, blocks.table).values()
-    futures = [value for value in values.values() if _is_future(value)]
-    if futures:
-        import distributed
-
-        # Who holds what is known only when it has been loaded.
-        distributed.wait(futures)
     pairs = [tuple(_kept(item, values) for item in pair) for pair in blocks.pairs]
     weights = None if blocks.weights is None else tuple(pair[1] for pair in pairs)
     return replace(blocks, parts=tuple(pair[0] for pair in pairs), weights=weights)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from dask import config
-from dask._task_spec import DataNode, GraphNode, Task, TaskRef, convert_legacy_graph
+from dask._task_spec import GraphNode, Task, TaskRef, convert_legacy_graph
 from dask.base import get_scheduler, is_dask_collection, named_schedulers
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -22,27 +23,32 @@ from daskmm.job_groups import (
     Arguments,
     GroupQueue,
     closure,
-    grouped,
     merge_pairwise,
     references,
     run_group,
     run_pickled,
     run_queue,
 )
+from daskmm.job_tasks import NAME, Cuts, GroupTasks, inline_or_task, pickled_as_sent
+from daskmm.watching import (
+    ATTEMPTS,
+    DeadlyBlockError,
+    LostFuturesError,
+    RestartedError,
+    client_of,
+    gathered,
+    holders_of,
+    threads_of,
+)
 
-# Records merged by one task.
-SPLIT_EVERY = 16
+logger = logging.getLogger("daskmm")
+
+T = TypeVar("T")
+
 # Tasks per thread that jobs are grouped into, at least, where there are so many: few cost little,
 # many share the work evenly. A task costs .1 ms on threads and 2 on a cluster.
 GROUPS_PER_THREAD = 8
 _GROUPS_PER_CLUSTER_THREAD = 4
-# On a cluster, bytes of a kernel's shared arguments, or of a constant such as an open array, that
-# are sent with every task; larger ones become a task of their own, and travel once per worker.
-_INLINE_BYTES = 1 << 18
-
-# Owner of a node that several groups need.
-_SHARED = -1
-Cuts = tuple[tuple[int, ...], ...]
 
 
 class JobGraph:
@@ -77,7 +83,7 @@ class JobGraph:
             tuple(TaskRef(item.key) if isinstance(item, Delayed) else item for item in own)
             for own in arguments
         ]
-        self._kept: tuple[tuple[Cuts, bool], _Tasks] | None = None
+        self._kept: tuple[tuple[Cuts, bool], GroupTasks] | None = None
 
     def reduce(self, kernel: Callable[..., Any], shared: Arguments, name: str) -> Any:
         """Sum of ``kernel(*own, *shared)`` over all jobs, in one compute on the active scheduler.
@@ -91,26 +97,28 @@ class JobGraph:
         shared : tuple
         name : str
             Of the tasks, as dask's dashboard shows them.
+
+        Raises
+        ------
+        ClusterLostError
+            If a cluster has lost all workers or its scheduler, and they do not come back in time;
+            its kind LostFuturesError, if futures among the arguments were lost.
+        DeadlyBlockError
+            If a job killed every worker that was given it.
         """
         schedule = get_scheduler(cls=Delayed)
         client = client_of(schedule)
-        tasks = self._tasks(client)
-        name = f"daskmm-{name}-{uuid.uuid4().hex}"
+        name = f"{NAME}{name}-{uuid.uuid4().hex}"
+        if client is not None:
+            return self._recovering(
+                client, lambda: self._reduce_on(client, kernel, shared, name), kernel, shared, name
+            )
+        tasks = self._tasks(None)
         if schedule in (named_schedulers["threads"], named_schedulers["sync"]) and tasks.alone:
             queue = GroupQueue([group for group, _ in tasks.groups])
             return _reduce_queue(schedule, queue, kernel, shared, name)
-        graph = dict(tasks.between)
-        if client is None:
-            call: tuple[Any, ...] = (kernel, shared)
-        else:
-            call = (_inline_or_task(_pickled((kernel, shared)), f"{name}-shared", graph),)
-        records: list[Key] = []
-        for number, (group, inputs) in enumerate(tasks.groups):
-            key = (name, number)
-            run = run_group if client is None else run_pickled
-            graph[key] = Task(key, run, group, *call, *map(TaskRef, inputs))
-            records.append(key)
-        return merge_pairwise(_run(schedule, graph, _merged(records, name, graph)))
+        graph, records = tasks.graph(name, run_group, (kernel, shared))
+        return merge_pairwise(schedule(graph, records))
 
     def values(self) -> dict[Key, Any]:
         """What the Delayed among the arguments stand for, by key and by one compute.
@@ -118,16 +126,123 @@ class JobGraph:
         On a cluster, futures, which keep the values where they were made.
         """
         schedule = get_scheduler(cls=Delayed)
+        client = client_of(schedule)
         keys = [key for own in self._arguments for key in references(own) if key in self._nodes]
-        options = {} if client_of(schedule) is None else {"sync": False}
-        made = _run(schedule, closure(keys, self._nodes), keys, **options) if keys else ()
+        nodes = closure(keys, self._nodes)
+        if not keys:
+            made: Any = ()
+        elif client is None:
+            made = schedule(nodes, keys)
+        else:
+            name = f"{NAME}keep-{uuid.uuid4().hex}"
+            made = self._recovering(
+                client, lambda: self._keep_on(client, nodes, keys), _nothing, (), name
+            )
         return self._futures | dict(zip(keys, made, strict=True))
 
-    def _tasks(self, client: Any) -> _Tasks:
+    # On a cluster
+
+    def _reduce_on(
+        self, client: Any, kernel: Callable[..., Any], shared: Arguments, name: str
+    ) -> Any:
+        from distributed import KilledWorker
+
+        tasks = self._tasks(client)
+        try:
+            return merge_pairwise(_records(client, tasks, kernel, shared, name))
+        except KilledWorker as error:
+            if error.task in self._futures:
+                raise LostFuturesError(
+                    f"{error.task} was kept on the cluster, and cannot be made again: {error}"
+                ) from error
+            raise _SuspectedError(tasks.jobs_of(error.task)) from error
+
+    def _keep_on(self, client: Any, nodes: dict[Key, GraphNode], keys: list[Key]) -> Any:
+        from distributed import KilledWorker
+
+        made = gathered(client, lambda: _submitted(client, nodes, keys), fetch=False)
+        # Other errors are raised where blocks are used.
+        killers = {
+            future.key
+            for future in made
+            if future.status == "error" and isinstance(future.exception(), KilledWorker)
+        }
+        if killers:
+            own = enumerate(self._arguments)
+            raise _SuspectedError([job for job, args in own if killers & {*references(args)}])
+        return made
+
+    def _recovering(
+        self,
+        client: Any,
+        attempt: Callable[[], T],
+        kernel: Callable[..., Any],
+        shared: Arguments,
+        name: str,
+    ) -> T:
+        """Result of an attempt that is made again when the cluster was restarted, or lost workers.
+
+        Workers die with all tasks that they have, each of many jobs. So those under suspicion are
+        tried one by one, before one is found guilty.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                return attempt()
+            except RestartedError:
+                logger.warning("the cluster was restarted; %s begins again", name)
+                self._check_futures()
+            except _SuspectedError as error:
+                self._try_alone(client, error.jobs, kernel, shared, name)
+        raise RestartedError(
+            f"Workers were lost in each of {ATTEMPTS} attempts at one pass ({name}), and not by "
+            "any single block. The workers' logs say why."
+        )
+
+    def _try_alone(
+        self,
+        client: Any,
+        jobs: Sequence[int],
+        kernel: Callable[..., Any],
+        shared: Arguments,
+        name: str,
+    ) -> None:
+        """Give jobs to workers one by one.
+
+        Raises
+        ------
+        DeadlyBlockError
+            For the first that kills every worker it meets.
+        """
+        from distributed import KilledWorker
+
+        logger.warning("workers died that had %s; trying %d block(s) one by one", name, len(jobs))
+        for job in jobs:
+            alone = GroupTasks(self._nodes, self._arguments, ((job,),), True)
+            try:
+                _records(client, alone, kernel, shared, f"{name}-alone-{job}")
+            except KilledWorker as error:
+                raise DeadlyBlockError(
+                    f"{_described(self._arguments[job], job)} killed {error.allowed_failures + 1} "
+                    f"workers, one after the other (pass {name}). It may be too large for a "
+                    "worker's memory: take smaller chunks, or larger workers. Or the code that "
+                    "loads it crashes: the workers' logs say more."
+                ) from error
+
+    def _check_futures(self) -> None:
+        """Refuse to go on without data that were kept on a cluster."""
+        lost = [key for key, future in self._futures.items() if future.cancelled()]
+        if lost:
+            raise LostFuturesError(
+                f"{len(lost)} of {len(self._futures)} values that were kept on the cluster were "
+                f"lost with it ({lost[0]} among them). Persist or scatter them again; or leave "
+                "them lazy, so that they can be read again."
+            )
+
+    def _tasks(self, client: Any) -> GroupTasks:
         cuts = self._cuts(client)
         sign = (cuts, client is None)
         if self._kept is None or self._kept[0] != sign:
-            self._kept = (sign, _Tasks(self._nodes, self._arguments, cuts, client is not None))
+            self._kept = (sign, GroupTasks(self._nodes, self._arguments, cuts, client is not None))
         return self._kept[1]
 
     def _cuts(self, client: Any) -> Cuts:
@@ -135,10 +250,10 @@ class JobGraph:
         n_jobs = len(self._arguments)
         if client is None:
             return aligned_cuts(n_jobs, _threads_here() * GROUPS_PER_THREAD)
-        threads: dict[str, int] = client.nthreads()
+        threads = threads_of(client)
         if not self._futures:
             return aligned_cuts(n_jobs, sum(threads.values()) * _GROUPS_PER_CLUSTER_THREAD)
-        found = client.who_has(list(self._futures.values()))
+        found = holders_of(client, list(self._futures.values()))
         holders = [
             next((workers for key in keys if (workers := found.get(key))), ())
             for keys in self._futures_of_jobs
@@ -185,36 +300,12 @@ def _reduce_queue(
     return merge_pairwise(records[number] for number in range(len(queue)))
 
 
-def _run(
-    schedule: Callable[..., Any], graph: dict[Key, GraphNode], keys: list[Key], **options: Any
-) -> Any:
-    if client_of(schedule) is None:
-        return schedule(graph, keys, **options)
-    # A plain dict would be tokenized, all of it, before it is sent.
-    layers = HighLevelGraph.from_collections(str(keys[0]), graph, dependencies=())
-    return schedule(layers, keys, **options)
-
-
-def client_of(schedule: Callable[..., Any]) -> Any:
-    """The distributed client that a scheduler function belongs to, or None."""
-    distributed = sys.modules.get("distributed")
-    owner = getattr(schedule, "__self__", None)
-    return owner if distributed is not None and isinstance(owner, distributed.Client) else None
-
-
 def futures_of(source: Any) -> list[Any]:
     """Futures of a collection that was persisted on a cluster."""
     distributed = sys.modules.get("distributed")
     if distributed is None or not is_dask_collection(source):
         return []
     return list(distributed.futures_of(source))
-
-
-def _pickled(value: Any) -> bytes:
-    """As distributed pickles: functions of an interactive session by value."""
-    from distributed.protocol.pickle import dumps
-
-    return bytes(dumps(value))
 
 
 def _futures_in(nodes: Iterable[Any]) -> Iterator[Any]:
@@ -260,84 +351,36 @@ def _cuts_by_holder(holders: Sequence[Sequence[str]], threads: Mapping[str, int]
     return tuple(sorted(cuts))
 
 
-def _inline_or_task(value: bytes, key: str, graph: dict[Key, GraphNode]) -> Any:
-    if len(value) <= _INLINE_BYTES:
-        return value
-    graph[key] = DataNode(key, value)
-    return TaskRef(key)
+class _SuspectedError(Exception):
+    """Workers died that had tasks with these jobs."""
+
+    def __init__(self, jobs: Sequence[int]) -> None:
+        super().__init__(jobs)
+        self.jobs = jobs
 
 
-def _merged(records: list[Key], name: str, graph: dict[Key, GraphNode]) -> list[Key]:
-    """Add tasks that merge records, until at most SPLIT_EVERY are left; their keys."""
-    level = 0
-    while len(records) > SPLIT_EVERY:
-        level += 1
-        merged: list[Key] = []
-        for start in range(0, len(records), SPLIT_EVERY):
-            key = (f"{name}-merge", level, start)
-            graph[key] = Task(key, _merge_all, *map(TaskRef, records[start : start + SPLIT_EVERY]))
-            merged.append(key)
-        records = merged
-    return records
+def _records(
+    client: Any, tasks: GroupTasks, kernel: Callable[..., Any], shared: Arguments, name: str
+) -> list[Any]:
+    """Records of some tasks on a cluster, several of them merged, in order."""
+    graph: dict[Key, GraphNode] = {}
+    call = inline_or_task(pickled_as_sent((kernel, shared)), f"{name}-shared", graph)
+    groups, records = tasks.graph(name, run_pickled, (call,))
+    graph |= groups
+    return list(gathered(client, lambda: _submitted(client, graph, records)))
 
 
-def _merge_all(*records: Any) -> Any:
-    return merge_pairwise(records)
+def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any:
+    """Futures of some keys of a graph."""
+    # A plain dict would be tokenized, all of it, before it is sent.
+    layers = HighLevelGraph.from_collections(str(keys[0]), graph, dependencies=())
+    return client.get(layers, keys, sync=False)
 
 
-class _Tasks:
-    """Groups of jobs as tasks, and the tasks between them.
+def _nothing(*_: Any) -> list[Any]:
+    return []
 
-    A node that only one group needs runs inside that group's task, when its job comes; one that
-    several need is a task as it is in the graph.
 
-    Attributes
-    ----------
-    groups : list of (JobGroup or bytes, tuple of keys)
-        Pickled for a cluster; with the keys of its inputs.
-    between : dict
-        Nodes that several groups need, and all that these need.
-    alone : bool
-        Whether no group has inputs.
-    """
-
-    def __init__(
-        self,
-        nodes: dict[Key, GraphNode],
-        arguments: Sequence[Arguments],
-        cuts: Cuts,
-        pickled: bool,
-    ) -> None:
-        self._nodes = nodes
-        self._owner: dict[Key, int] = {}
-        for number, cut in enumerate(cuts):
-            self._own(number, [key for job in cut for key in references(arguments[job])])
-        self._small = {
-            key
-            for key, owner in self._owner.items()
-            if owner == _SHARED
-            and isinstance(nodes[key], DataNode)
-            and (not pickled or len(_pickled(nodes[key])) <= _INLINE_BYTES)
-        }
-        groups = [
-            grouped([arguments[job] for job in cut], nodes, functools.partial(self._inside, number))
-            for number, cut in enumerate(cuts)
-        ]
-        self.between = closure([key for group in groups for key in group.inputs], nodes)
-        self.alone = not any(group.inputs for group in groups)
-        self.groups: list[tuple[Any, tuple[Key, ...]]] = [
-            (_pickled(group) if pickled else group, group.inputs) for group in groups
-        ]
-
-    def _own(self, number: int, keys: list[Key]) -> None:
-        """Give a group what these keys need; what another has already, both share."""
-        while keys:
-            key = keys.pop()
-            owner = self._owner.get(key)
-            if key not in self._nodes or owner in (number, _SHARED):
-                continue
-            self._owner[key] = number if owner is None else _SHARED
-            keys.extend(self._nodes[key].dependencies)
-
-    def _inside(self, number: int, key: Key) -> bool:
-        return self._owner.get(key) == number or key in self._small
+def _described(own: Arguments, job: int) -> str:
+    """A job in words: the block, or whatever else it says that it is about."""
+    return next((item.described for item in own if hasattr(item, "described")), f"job {job}")

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import zarr
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from daskmm.passes import one_blas_thread
+from daskmm.watching import computed
 
 # Labels per stored chunk, 16 MB.
 LABEL_CHUNK_ROWS = 4_000_000
@@ -174,8 +174,8 @@ def write_labels(labels: Any, path: str | Path) -> NDArray[np.int64]:
             blocks = labels.to_delayed().ravel()
             for start in range(0, len(blocks), BLOCKS_TOGETHER):
                 with one_blas_thread():
-                    computed = dask.compute(*blocks[start : start + BLOCKS_TOGETHER])
-                for block in computed:
+                    together = computed(*blocks[start : start + BLOCKS_TOGETHER])
+                for block in together:
                     writer.append(block)
         else:
             writer.append(np.asarray(labels))

@@ -17,8 +17,10 @@ from threadpoolctl import ThreadpoolController
 
 from daskmm.blocks import RowBlocks, needs_row_counts, with_weights
 from daskmm.holding import Persist, held
-from daskmm.job_graph import SPLIT_EVERY, JobGraph
+from daskmm.job_graph import JobGraph
 from daskmm.job_groups import merge
+from daskmm.job_tasks import SPLIT_EVERY
+from daskmm.watching import ATTEMPTS, LostFuturesError
 
 __all__ = [
     "SPLIT_EVERY",
@@ -39,6 +41,11 @@ class Position(NamedTuple):
     block: int
     start: int
     known: bool = True
+
+    @property
+    def described(self) -> str:
+        """The block in words."""
+        return f"block {self.block}"
 
     def of_row(self, row: int) -> str:
         """A row of the block in words, for messages."""
@@ -72,6 +79,8 @@ class Passes:
         self.blocks = blocks
         self.n_passes = 0
         self._graph_of: tuple[RowBlocks, JobGraph] | None = None
+        # What is streamed where blocks are kept in memory.
+        self._streamed: RowBlocks | None = None
 
     def reduce(self, kernel: Callable[..., Any], *shared: Any) -> Any:
         """Sum of ``kernel(rows, weights, position, *shared)`` over all blocks.
@@ -95,8 +104,18 @@ class Passes:
         visit = functools.partial(_visit_block, kernel)
         if not self.blocks.layout.lazy:
             return _reduce_here(visit, self._arguments(), shared)
+        name = _task_name(kernel.__name__)
         with one_blas_thread():
-            return self._graph().reduce(visit, shared, _task_name(kernel.__name__))
+            for _ in range(ATTEMPTS - 1):
+                try:
+                    return self._graph().reduce(visit, shared, name)
+                except LostFuturesError:
+                    if self._streamed is None:
+                        raise  # not ours to keep
+                    # The cluster was restarted, and has forgotten what it kept.
+                    kept = replace(self._streamed, layout=self.blocks.layout)
+                    self.blocks = held(kept, True)
+            return self._graph().reduce(visit, shared, name)
 
     def count_rows(self) -> None:
         """Learn the rows of each block, where they are unknown, by a pass of its own."""
@@ -143,11 +162,14 @@ class Passes:
         streamed = self.blocks
         with one_blas_thread():
             self.blocks = held(streamed, persist)
+        if self.blocks is not streamed:
+            self._streamed = streamed
         try:
             yield
         finally:
             layout = self.blocks.layout
             self.blocks, self._graph_of = replace(streamed, layout=layout), None
+            self._streamed = None
 
     def _graph(self) -> JobGraph:
         """Graph of the blocks as they are now."""

@@ -10,7 +10,8 @@ from dask.system import CPU_COUNT
 
 from daskmm.blocks import Layout
 from daskmm.gram import TILE_ROWS
-from daskmm.job_graph import GROUPS_PER_THREAD, SPLIT_EVERY
+from daskmm.job_graph import GROUPS_PER_THREAD
+from daskmm.job_tasks import SPLIT_EVERY
 from daskmm.mm import Schedule
 from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES

@@ -15,6 +15,7 @@ from daskmm.blocks import as_dask_array, is_lazy
 from daskmm.gram_pairs import Pair, RowSums, pair_jobs, row_groups
 from daskmm.passes import tree_reduce
 from daskmm.sweeps import MEMORY_BYTES, DenseGram, GramSource
+from daskmm.watching import computed
 
 FloatArray = NDArray[np.float64]
 
@@ -46,7 +47,7 @@ def precomputed(matrix: Any) -> GramSource:
         return DenseGram(matrix)
     matrix = _in_blocks(matrix)
     if 8 * matrix.shape[0] ** 2 <= MEMORY_BYTES:
-        return precomputed(matrix.astype(np.float64).compute())
+        return precomputed(computed(matrix.astype(np.float64))[0])
     return BlockedGram(matrix)
 
 
@@ -124,12 +125,12 @@ class BlockedGram:
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
         """K among some rows."""
         self.n_sweeps += 1
-        return np.asarray(self.matrix[rows][:, rows].compute(), dtype=np.float64)
+        return np.asarray(computed(self.matrix[rows][:, rows])[0], dtype=np.float64)
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
         """K between all rows and some."""
         self.n_sweeps += 1
-        return np.asarray(self.matrix[:, rows].compute(), dtype=np.float64)
+        return np.asarray(computed(self.matrix[:, rows])[0], dtype=np.float64)
 
 
 def _pair_product(

@@ -38,6 +38,7 @@ from daskmm.planning import Plan
 from daskmm.precomputed import precomputed
 from daskmm.survey import Survey, check_positive_weights, check_row_count, first_pass
 from daskmm.sweeps import FactoredGram, GramSource
+from daskmm.watching import computed
 
 FloatArray = NDArray[np.float64]
 
@@ -152,7 +153,7 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         self.n_passes_ = passes.n_passes
         coordinates = self._stored_coordinates(survey.coordinates)
         self.mean_, self.scale_ = coordinates.mean, coordinates.scale
-        self.X_fit_ = coordinates.to_model(np.asarray(table))
+        self.X_fit_ = coordinates.to_model(computed(table)[0])
         self.kernels_ = self._kernels(survey)
         weights = _plain_weights(raw_weights, len(self.X_fit_))
         grams += self._gram_sources(scratch, is_lazy(X), journal)
@@ -361,7 +362,7 @@ def _critical_power(grams: Sequence[GramSource], weights: FloatArray, seed: int)
 def _diagonal_of(matrix: Any) -> FloatArray:
     """Diagonal of a square table, which is not brought into memory for it."""
     if is_lazy(matrix):
-        return np.asarray(da.diagonal(as_dask_array(matrix)).compute(), dtype=np.float64)
+        return np.asarray(computed(da.diagonal(as_dask_array(matrix)))[0], dtype=np.float64)
     return np.diag(np.asarray(matrix, dtype=np.float64))
 
 
@@ -369,4 +370,4 @@ def _plain_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     """Sample weights in memory, 1 where there are none."""
     if sample_weight is None:
         return np.ones(n_rows)
-    return checked_weights(np.asarray(sample_weight), n_rows, Position(0, 0))
+    return checked_weights(computed(sample_weight)[0], n_rows, Position(0, 0))
