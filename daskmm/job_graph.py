@@ -14,7 +14,7 @@ from dask import config
 from dask._task_spec import GraphNode, Task, TaskRef, convert_legacy_graph
 from dask.base import get_scheduler, is_dask_collection, named_schedulers
 from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.system import CPU_COUNT
 from dask.typing import Key
 from dask.utils import ensure_dict
@@ -23,13 +23,13 @@ from daskmm.job_groups import (
     Arguments,
     GroupQueue,
     closure,
-    merge_pairwise,
+    merge,
     references,
     run_group,
     run_pickled,
     run_queue,
 )
-from daskmm.job_tasks import NAME, Cuts, GroupTasks, inline_or_task, pickled_as_sent
+from daskmm.job_tasks import NAME, Cuts, GroupTasks, inline_or_task, pickled_as_sent, places_of
 from daskmm.watching import (
     ATTEMPTS,
     DeadlyBlockError,
@@ -89,7 +89,7 @@ class JobGraph:
         """Sum of ``kernel(*own, *shared)`` over all jobs, in one compute on the active scheduler.
 
         Merged in pairs in the order of the jobs, so that the bits do not depend on how jobs are
-        grouped; except where blocks are held by the workers of a cluster, one group by each.
+        grouped.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class JobGraph:
             queue = GroupQueue([group for group, _ in tasks.groups])
             return _reduce_queue(schedule, queue, kernel, shared, name)
         graph, records = tasks.graph(name, run_group, (kernel, shared))
-        return merge_pairwise(schedule(graph, records))
+        return merge(schedule(graph, records)).total
 
     def values(self) -> dict[Key, Any]:
         """What the Delayed among the arguments stand for, by key and by one compute.
@@ -149,7 +149,7 @@ class JobGraph:
 
         tasks = self._tasks(client)
         try:
-            return merge_pairwise(_records(client, tasks, kernel, shared, name))
+            return merge(_records(client, tasks, kernel, shared, name)).total
         except KilledWorker as error:
             if error.task in self._futures:
                 raise LostFuturesError(
@@ -160,7 +160,8 @@ class JobGraph:
     def _keep_on(self, client: Any, nodes: dict[Key, GraphNode], keys: list[Key]) -> Any:
         from distributed import KilledWorker
 
-        made = gathered(client, lambda: _submitted(client, nodes, keys), fetch=False)
+        places = places_of(keys, nodes, threads_of(client))
+        made = gathered(client, lambda: _submitted(client, nodes, keys, places), fetch=False)
         # Other errors are raised where blocks are used.
         killers = {
             future.key
@@ -292,12 +293,9 @@ def _reduce_queue(
     keys: list[Key] = [(name, number) for number in range(min(_threads_here(), len(queue)))]
     graph = {key: Task(key, run_queue, queue, kernel, shared) for key in keys}
     try:
-        records = {
-            number: record for found in schedule(graph, keys) for number, record in found.items()
-        }
+        return merge(schedule(graph, keys)).total
     finally:
         queue.close()  # where the pass was interrupted
-    return merge_pairwise(records[number] for number in range(len(queue)))
 
 
 def futures_of(source: Any) -> list[Any]:
@@ -370,11 +368,20 @@ def _records(
     return list(gathered(client, lambda: _submitted(client, graph, records)))
 
 
-def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any:
-    """Futures of some keys of a graph."""
+def _submitted(
+    client: Any,
+    graph: dict[Key, GraphNode],
+    keys: list[Key],
+    places: Mapping[Key, str] | None = None,
+) -> Any:
+    """Futures of some keys of a graph; `places` are the workers that best run its nodes."""
+    annotations: dict[str, Any] = {}
+    if places:
+        annotations = {"workers": places.__getitem__, "allow_other_workers": True}
     # A plain dict would be tokenized, all of it, before it is sent.
-    layers = HighLevelGraph.from_collections(str(keys[0]), graph, dependencies=())
-    return client.get(layers, keys, sync=False)
+    name = str(keys[0])
+    layer = MaterializedLayer(graph, annotations=annotations)
+    return client.get(HighLevelGraph({name: layer}, {name: set()}), keys, sync=False)
 
 
 def _nothing(*_: Any) -> list[Any]:

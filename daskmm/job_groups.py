@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import itertools
 import operator
 import pickle
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 from dask._task_spec import GraphNode, TaskRef
 from dask.typing import Key
@@ -21,7 +21,7 @@ from dask.typing import Key
 SLOW_SECONDS = 1e-3
 
 Arguments = tuple[Any, ...]
-# Arguments of a job, and the number of its group.
+# Arguments of a job, and its number.
 Numbered = tuple[int, Arguments]
 
 
@@ -30,6 +30,8 @@ class Job(NamedTuple):
 
     Attributes
     ----------
+    number : int
+        Its place among all jobs of the pass.
     arguments : tuple
         A TaskRef stands for what the node of that key makes.
     steps : tuple of (GraphNode, keys)
@@ -38,6 +40,7 @@ class Job(NamedTuple):
         Values that nobody needs once the arguments have been taken.
     """
 
+    number: int
     arguments: Arguments
     steps: tuple[tuple[GraphNode, tuple[Key, ...]], ...]
     spent: tuple[Key, ...]
@@ -68,6 +71,7 @@ def closure(keys: Iterable[Key], nodes: Mapping[Key, GraphNode]) -> dict[Key, Gr
 
 
 def grouped(
+    numbers: Sequence[int],
     arguments: Sequence[Arguments],
     nodes: Mapping[Key, GraphNode],
     inside: Callable[[Key], bool],
@@ -76,8 +80,10 @@ def grouped(
 
     Parameters
     ----------
+    numbers : sequence of int
+        Of the jobs, rising.
     arguments : sequence of tuple
-        Of each job; a TaskRef stands for what a node makes.
+        Of each of them; a TaskRef stands for what a node makes.
     nodes : mapping
     inside : callable
         Whether a node is to be run by the group; others are inputs.
@@ -102,8 +108,8 @@ def grouped(
         orders.append(order)
     spent = _spent(arguments, orders, nodes)
     jobs = [
-        Job(own, tuple((nodes[key], next(spent)) for key in order), next(spent))
-        for own, order in zip(arguments, orders, strict=True)
+        Job(number, own, tuple((nodes[key], next(spent)) for key in order), next(spent))
+        for number, own, order in zip(numbers, arguments, orders, strict=True)
     ]
     return JobGroup(tuple(jobs), tuple(inputs))
 
@@ -130,14 +136,14 @@ class GroupQueue:
 
     def __init__(self, groups: Sequence[JobGroup]) -> None:
         self._n_groups = len(groups)
-        self._groups = enumerate(groups)
+        self._groups = iter(groups)
         self._lock = threading.Lock()
         self._open = True
 
     def __len__(self) -> int:
         return self._n_groups
 
-    def __iter__(self) -> Iterator[tuple[int, JobGroup]]:
+    def __iter__(self) -> Iterator[JobGroup]:
         while True:
             with self._lock:
                 taken = next(self._groups, None) if self._open else None
@@ -150,8 +156,42 @@ class GroupQueue:
         self._open = False
 
 
-def run_queue(queue: GroupQueue, kernel: Callable[..., Any], shared: Arguments) -> dict[int, Any]:
-    """Sums of the groups that this task took, by number."""
+@dataclass(frozen=True)
+class Runs:
+    """Sums of records over some jobs, as far as the order of all jobs lets them be merged.
+
+    Merged are aligned runs of 2^j jobs, by halves. So the bits of the sum over all jobs, and the
+    order of what records concatenate, do not depend on who did which.
+
+    Attributes
+    ----------
+    parts : dict
+        Sum of a run, and j, by its first job.
+    """
+
+    parts: dict[int, tuple[Any, int]]
+
+    def __add__(self, other: Self) -> Self:
+        parts = dict(self.parts)
+        for start, (record, level) in other.parts.items():
+            while (buddy := start ^ 1 << level) in parts and parts[buddy][1] == level:
+                beside, _ = parts.pop(buddy)
+                record = record + beside if start < buddy else beside + record
+                start, level = min(start, buddy), level + 1
+            parts[start] = record, level
+        return type(self)(parts)
+
+    @property
+    def total(self) -> Any:
+        """Sum over all jobs, once all are there."""
+        return functools.reduce(
+            lambda right, left: left + right,
+            (self.parts[start][0] for start in sorted(self.parts, reverse=True)),
+        )
+
+
+def run_queue(queue: GroupQueue, kernel: Callable[..., Any], shared: Arguments) -> Runs:
+    """Sums over the jobs of the groups that this task took."""
     try:
         return _run(queue, kernel, shared, {})
     except BaseException:
@@ -159,40 +199,39 @@ def run_queue(queue: GroupQueue, kernel: Callable[..., Any], shared: Arguments) 
         raise
 
 
-def run_group(group: JobGroup, kernel: Callable[..., Any], shared: Arguments, *inputs: Any) -> Any:
-    """Sum of ``kernel(*own, *shared)`` over the jobs of a group."""
-    return _run([(0, group)], kernel, shared, dict(zip(group.inputs, inputs, strict=True)))[0]
+def run_group(group: JobGroup, kernel: Callable[..., Any], shared: Arguments, *inputs: Any) -> Runs:
+    """Sums of ``kernel(*own, *shared)`` over the jobs of a group."""
+    return _run([group], kernel, shared, dict(zip(group.inputs, inputs, strict=True)))
 
 
-def run_pickled(group: bytes, call: bytes, *inputs: Any) -> Any:
+def run_pickled(group: bytes, call: bytes, *inputs: Any) -> Runs:
     """`run_group` of a pickled group and a pickled (kernel, shared)."""
     return run_group(pickle.loads(group), *pickle.loads(call), *inputs)
 
 
 def _run(
-    groups: Iterable[tuple[int, JobGroup]],
+    groups: Iterable[JobGroup],
     kernel: Callable[..., Any],
     shared: Arguments,
     inputs: dict[Key, Any],
-) -> dict[int, Any]:
-    """Sums over groups, by number.
+) -> Runs:
+    """Sums over the jobs of some groups.
 
     At most two jobs' data are alive at once: those in use, and those read ahead.
     """
-    jobs = ((number, job) for number, group in groups for job in group.jobs)
+    jobs = (job for group in groups for job in group.jobs)
     # Closed at once when a kernel fails, lest the reader wait for the error to be forgotten.
     with contextlib.closing(_loaded(jobs, _Loader(inputs))) as loaded:
-        records = itertools.groupby(_records(loaded, kernel, shared), operator.itemgetter(0))
-        return {number: merge_pairwise(record for _, record in own) for number, own in records}
+        return functools.reduce(operator.add, _records(loaded, kernel, shared), Runs({}))
 
 
 def _records(
     loaded: Iterator[Numbered], kernel: Callable[..., Any], shared: Arguments
-) -> Iterator[tuple[int, Any]]:
+) -> Iterator[Runs]:
     for number, own in loaded:
         record = kernel(*own, *shared)
         del own  # not alive while the next are loaded
-        yield number, record
+        yield Runs({number: (record, 0)})
         del record
 
 
@@ -202,7 +241,7 @@ class _Loader:
     def __init__(self, inputs: dict[Key, Any]) -> None:
         self.values = inputs
 
-    def __call__(self, number: int, job: Job) -> Numbered:
+    def __call__(self, job: Job) -> Numbered:
         values = self.values
         for node, spent in job.steps:
             values[node.key] = node({key: values[key] for key in node.dependencies})
@@ -213,16 +252,16 @@ class _Loader:
         )
         for key in job.spent:
             del values[key]
-        return number, arguments
+        return job.number, arguments
 
 
 def _loaded(
-    jobs: Iterator[tuple[int, Job]], load: Callable[[int, Job], Numbered]
+    jobs: Iterator[Job], load: Callable[[Job], Numbered]
 ) -> Generator[Numbered, None, None]:
     """Arguments of each job; from the first that takes its time on, those of the next ahead."""
-    for number, job in jobs:
+    for job in jobs:
         began = time.perf_counter()
-        own = [load(number, job)]
+        own = [load(job)]
         if time.perf_counter() - began > SLOW_SECONDS:
             yield from _read_ahead(own, jobs, load)
             return
@@ -232,14 +271,14 @@ def _loaded(
 
 def _read_ahead(
     own: list[Numbered],
-    jobs: Iterator[tuple[int, Job]],
-    load: Callable[[int, Job], Numbered],
+    jobs: Iterator[Job],
+    load: Callable[[Job], Numbered],
 ) -> Generator[Numbered, None, None]:
     # Loading functions may ask on which worker they run, or for other variables of the context.
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1, "daskmm-read-ahead") as reader:
-        for number, job in jobs:
-            ahead = reader.submit(context.run, load, number, job)
+        for job in jobs:
+            ahead = reader.submit(context.run, load, job)
             yield own.pop()
             own.append(ahead.result())
             del ahead
@@ -249,23 +288,3 @@ def _read_ahead(
 def merge(records: Iterable[Any]) -> Any:
     """Sum of records, first to last."""
     return functools.reduce(operator.add, records)
-
-
-def merge_pairwise(records: Iterable[Any]) -> Any:
-    """Sum of records by halves: ((0 + 1) + (2 + 3)) + ...
-
-    Merging aligned runs of 2^j records first, in any number of tasks, gives the same bits. About
-    log2 of the number of records are alive at once.
-    """
-    waiting: list[tuple[int, Any]] = []
-    for record in records:
-        level = 0
-        while waiting and waiting[-1][0] == level:
-            record = waiting.pop()[1] + record
-            level += 1
-        waiting.append((level, record))
-        del record
-    total = waiting.pop()[1]
-    while waiting:
-        total = waiting.pop()[1] + total
-    return total

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dask._task_spec import DataNode, GraphNode, Task, TaskRef
 from dask.typing import Key
 
-from daskmm.job_groups import Arguments, closure, grouped, merge_pairwise, references
+from daskmm.job_groups import Arguments, closure, grouped, merge, references
 
 # Records merged by one task.
 SPLIT_EVERY = 16
@@ -55,7 +55,7 @@ def _merged(records: list[Key], name: str, graph: dict[Key, GraphNode]) -> list[
 
 
 def _merge_all(*records: Any) -> Any:
-    return merge_pairwise(records)
+    return merge(records)
 
 
 class GroupTasks:
@@ -96,7 +96,9 @@ class GroupTasks:
             and (not pickled or len(pickled_as_sent(nodes[key])) <= _INLINE_BYTES)
         }
         groups = [
-            grouped([arguments[job] for job in cut], nodes, functools.partial(self._inside, number))
+            grouped(
+                cut, [arguments[job] for job in cut], nodes, functools.partial(self._inside, number)
+            )
             for number, cut in enumerate(cuts)
         ]
         self.between = closure([key for group in groups for key in group.inputs], nodes)
@@ -141,3 +143,20 @@ class GroupTasks:
 
     def _inside(self, number: int, key: Key) -> bool:
         return self._owner.get(key) == number or key in self._small
+
+
+def places_of(
+    keys: Sequence[Key], nodes: Mapping[Key, GraphNode], threads: Mapping[str, int]
+) -> dict[Key, str]:
+    """A worker for each node: neighbours together, whose records can then be merged."""
+    places: dict[Key, str] = {}
+    workers = [worker for worker, count in sorted(threads.items()) for _ in range(count)]
+    for number, key in enumerate(keys):
+        worker = workers[number * len(workers) // len(keys)]
+        left = [key]
+        while left:
+            key = left.pop()
+            if key in nodes and key not in places:
+                places[key] = worker
+                left.extend(nodes[key].dependencies)
+    return places

@@ -2,6 +2,7 @@
 
 import contextvars
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 from daskmm import holding, job_graph
 from daskmm.blocks import row_blocks
 from daskmm.job_graph import aligned_cuts
-from daskmm.job_groups import merge_pairwise
+from daskmm.job_groups import Runs, merge
 from daskmm.passes import Passes, tree_reduce
 
 
@@ -63,19 +64,32 @@ def recording_graphs():
 # Grouping and merging
 
 
-@given(st.integers(1, 300), st.integers(0, 9))
-def test_merging_by_aligned_groups_gives_the_bits_of_merging_all(n, level):
+def run_of(numbers, values):
+    return merge(Runs({number: (values[number], 0)}) for number in numbers)
+
+
+@given(st.integers(1, 300), st.data())
+def test_the_bits_of_a_sum_do_not_depend_on_who_adds_what(n, data):
     values = np.random.default_rng(n).normal(size=n) * 10.0 ** np.arange(n)[::-1].clip(0, 12)
-    whole = merge_pairwise(values)
-    size = 2**level
-    parts = [merge_pairwise(values[start : start + size]) for start in range(0, n, size)]
-    assert merge_pairwise(parts) == whole
+    whole = run_of(range(n), values).total
+    owners = data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n))
+    groups = [[job for job in range(n) if owners[job] == owner] for owner in range(5)]
+    groups = data.draw(st.permutations([group for group in groups if group]))
+    assert merge(run_of(group, values) for group in groups).total == whole
     assert whole == pytest.approx(float(sum(map(float, values))), rel=1e-9, abs=1e-6)
 
 
-@given(st.integers(1, 50))
-def test_records_are_merged_in_order(n):
-    assert merge_pairwise([i] for i in range(n)) == list(range(n))
+@given(st.integers(1, 60), st.randoms())
+def test_records_are_merged_in_order(n, random):
+    jobs = [*range(n)]
+    random.shuffle(jobs)
+    assert run_of(jobs, [[job] for job in range(n)]).total == [*range(n)]
+
+
+def test_runs_are_merged_by_halves():
+    pairs = run_of(range(11), [f"{job:x}" for job in range(11)])
+    assert pairs.parts == {0: ("01234567", 3), 8: ("89", 1), 10: ("a", 0)}
+    assert pairs.total == "0123456789a"
 
 
 def test_few_records_are_alive_at_once():
@@ -94,7 +108,7 @@ def test_few_records_are_alive_at_once():
             nonlocal alive
             alive -= 1
 
-    merge_pairwise(Record() for _ in range(1024))
+    merge(Runs({number: (Record(), 0)}) for number in range(1024))
     assert most <= 14
 
 
@@ -563,11 +577,15 @@ def test_on_a_cluster_of_processes(tmp_path):
             path.unlink()
         with passes.persisted(True):
             for _ in range(3):
-                np.testing.assert_allclose(passes.reduce(total), expected, rtol=1e-9)
+                np.testing.assert_array_equal(passes.reduce(total), expected)
+            assert passes.reduce(visited) == list(range(64))
             places = passes.reduce(holder)
             assert len(places) == 64
             assert set(loads(tmp_path).values()) == {1}
             by_pid = Counter(pid for pid, _ in places)
+            # Neighbours are with one worker, so that few records travel.
+            numbers = sorted((block, pid) for pid, block in places)
+            assert sum(a[1] != b[1] for a, b in itertools.pairwise(numbers)) < 8
             address_of = {pid: address for address, pid in client.run(os.getpid).items()}
             found = client.who_has(list(passes.blocks.parts))
             held = {key[1]: workers for key, workers in found.items()}
@@ -576,7 +594,8 @@ def test_on_a_cluster_of_processes(tmp_path):
             # A worker that is killed costs its blocks being read again, nothing else.
             kill_one_of(client, by_pid)
             for _ in range(2):
-                np.testing.assert_allclose(passes.reduce(total), expected, rtol=1e-9)
+                np.testing.assert_array_equal(passes.reduce(total), expected)
+            assert passes.reduce(visited) == list(range(64))
             counts = loads(tmp_path)
             lost = by_pid[min(by_pid)]
             assert sum(counts.values()) <= 64 + lost
@@ -618,6 +637,7 @@ def test_collections_that_the_user_persisted_are_visited_where_they_are():
         assert len({address for address, _ in places}) == 2
         # Kept by us beside: letting go of ours leaves the user's.
         passes = Passes(row_blocks(kept))
+        assert passes.reduce(visited) == list(range(30))
         with passes.persisted(True):
             passes.reduce(total)
         assert all(workers for workers in client.who_has(kept).values())
