@@ -14,7 +14,14 @@ from daskmm.blocks import float_dtype, layout_of, row_blocks
 from daskmm.numerics import fused
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
-from daskmm.passes import Passes, Position, one_blas_thread, positions, run_on_threads
+from daskmm.passes import (
+    Passes,
+    Position,
+    checked_rows,
+    one_blas_thread,
+    positions,
+    run_on_threads,
+)
 from daskmm.stats import CenterState
 from daskmm.survey import check_finite
 
@@ -136,7 +143,7 @@ def map_rows(
     if isinstance(X, da.Array):
         return _map_lazy(kernel, X, shared, columns, np.dtype(dtype))
     blocks = row_blocks(X)
-    places = positions(blocks.layout.rows, blocks.layout.n_blocks)
+    places = positions(blocks.layout)
     jobs = [
         functools.partial(kernel, part, place, *shared)
         for part, place in zip(blocks.parts, places, strict=True)
@@ -152,8 +159,7 @@ def _map_lazy(
     columns: int | None,
     dtype: np.dtype,
 ) -> da.Array:
-    layout = layout_of(X)
-    places = positions(layout.rows, layout.n_blocks)
+    places = positions(layout_of(X))
     shape: dict[str, Any] = (
         {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
         if columns is None
@@ -170,7 +176,8 @@ def _at_block(
     shared: tuple[Any, ...],
     block_id: tuple[int, ...],
 ) -> NDArray:
-    return kernel(np.asarray(rows), places[block_id[0]], *shared)
+    place = places[block_id[0]]
+    return kernel(checked_rows(rows, place), place, *shared)
 
 
 def training_labels(

@@ -218,6 +218,20 @@ def check_dtype(dtype: np.dtype, name: str) -> None:
         )
 
 
+def refuse_masked(array: Any, name: str, where: str = "") -> None:
+    """Refuse a masked array with masked values; without any it is as good as a plain one.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and the place.
+    """
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        row = int(np.argwhere(np.ma.getmaskarray(array))[0, 0])
+        place = f"row {row}" if not where else f"{where}, row {row} of the block"
+        raise ValueError(f"{name} has masked values ({place}). Fill them, or leave such rows out.")
+
+
 def _no_features(shape: Any, name: str) -> str:
     return (
         f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: "

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from daskmm.blurring import Rows, rows_in_memory
 from daskmm.disk_neighborhood import Blocks, DiskNeighborhood, create_blocks
 from daskmm.numerics.rows import Coordinates
-from daskmm.passes import Passes, Position, merge, tree_reduce
+from daskmm.passes import Passes, Position, checked_rows, merge, tree_reduce
 from daskmm.representatives import Representatives
 from daskmm.survey import Survey
 
@@ -148,6 +148,7 @@ class _Written:
 def _write(
     rows: NDArray, weights: FloatArray | None, block: int, blocks: Blocks, coordinates: Coordinates
 ) -> list[_Written]:
-    [piece] = _piece(rows, weights, Position(block, 0), coordinates)
+    place = Position(block, 0, shape=(blocks.counts[block], len(coordinates.mean)))
+    [piece] = _piece(checked_rows(rows, place), weights, place, coordinates)
     blocks.write(block, Representatives.of(piece.rows, piece.weights))
     return [_Written(len(piece.rows), piece.weights @ piece.rows**2, piece.kept)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from daskmm.blocks import RowBlocks, needs_row_counts, with_weights
+from daskmm.blocks import Layout, RowBlocks, needs_row_counts, refuse_masked, with_weights
 from daskmm.holding import Persist, held
 from daskmm.job_graph import JobGraph
 from daskmm.job_groups import merge
@@ -26,6 +27,7 @@ __all__ = [
     "SPLIT_EVERY",
     "Passes",
     "Position",
+    "checked_rows",
     "checked_weights",
     "merge",
     "one_blas_thread",
@@ -36,11 +38,24 @@ __all__ = [
 
 
 class Position(NamedTuple):
-    """Where a block stands: its number, and the global index of its first row, where known."""
+    """Where a block stands, and what it should be.
+
+    Attributes
+    ----------
+    block : int
+        Its number.
+    start : int
+        Global index of its first row.
+    known : bool
+        Whether that is known.
+    shape : tuple of (int or None), optional
+        Rows and features that it should have; None for what is unknown.
+    """
 
     block: int
     start: int
     known: bool = True
+    shape: tuple[int | None, int | None] = (None, None)
 
     @property
     def described(self) -> str:
@@ -53,12 +68,16 @@ class Position(NamedTuple):
         return f"{place} (row {self.start + row} of the data)" if self.known else place
 
 
-def positions(rows: Sequence[int] | None, n_blocks: int) -> list[Position]:
-    """Position of each block, given the rows of each where they are known."""
-    if rows is None:
-        return [Position(block, 0, known=False) for block in range(n_blocks)]
-    starts = np.cumsum([0, *rows])
-    return [Position(block, int(starts[block])) for block in range(n_blocks)]
+def positions(layout: Layout) -> list[Position]:
+    """Position of each block of a table."""
+    p = layout.n_features
+    if layout.rows is None:
+        return [Position(block, 0, False, (None, p)) for block in range(layout.n_blocks)]
+    starts = itertools.accumulate(layout.rows, initial=0)
+    return [
+        Position(block, start, True, (n, p))
+        for block, (start, n) in enumerate(zip(starts, layout.rows, strict=False))
+    ]
 
 
 class Passes:
@@ -179,7 +198,7 @@ class Passes:
 
     def _arguments(self) -> list[tuple[Any, Any, Position]]:
         blocks = self.blocks
-        places = positions(blocks.layout.rows, len(blocks.parts))
+        places = positions(blocks.layout)
         return [(*own, place) for own, place in zip(blocks.pairs, places, strict=True)]
 
 
@@ -248,13 +267,40 @@ def _visit_block(
     kernel: Callable[..., Any], rows: Any, weights: Any, position: Position, *shared: Any
 ) -> Any:
     """A kernel on one block, whose rows and weights are known to match."""
-    if not isinstance(rows, np.ndarray):
-        raise TypeError(
-            f"X must have numpy blocks; block {position.block} is a {type(rows).__name__}."
-        )
+    rows = checked_rows(rows, position)
     if weights is not None:
         weights = checked_weights(weights, len(rows), position)
     return kernel(rows, weights, position, *shared)
+
+
+def checked_rows(rows: Any, position: Position) -> NDArray:
+    """Rows of a lazy block as a plain array of what it was said to be.
+
+    Raises
+    ------
+    TypeError
+        If it is no numpy array.
+    ValueError
+        If its shape is another, it is not numeric, or values are masked; naming the block.
+    """
+    where = f"block {position.block}"
+    if not isinstance(rows, np.ndarray):
+        raise TypeError(f"X must have numpy blocks; {where} is a {type(rows).__name__}.")
+    refuse_masked(rows, "X", where)
+    rows = np.asarray(rows)
+    if rows.dtype.kind not in "fiub":
+        raise ValueError(f"X must have numeric blocks; {where} has dtype {rows.dtype}.")
+    expected = position.shape
+    fits = rows.ndim == 2 and all(
+        wanted in (None, found) for wanted, found in zip(expected, rows.shape, strict=True)
+    )
+    if not fits:
+        n, p = ("n" if size is None else size for size in expected)
+        raise ValueError(
+            f"X has changed since it was opened, or its chunks are not what they are said to be: "
+            f"{where} has shape {rows.shape} in place of ({n}, {p})."
+        )
+    return rows
 
 
 def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np.float64]:
@@ -266,6 +312,7 @@ def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np
         If they are not numbers, finite and not negative, one per row.
     """
     where = f"block {position.block}"
+    refuse_masked(weights, "sample_weight", where)
     values = np.asarray(weights)
     if values.dtype.kind not in "fiubO":
         raise ValueError(f"sample_weight has dtype {values.dtype}, which is not numeric ({where}).")

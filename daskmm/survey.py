@@ -28,6 +28,9 @@ SAMPLE_BYTES = 64 << 20
 # steps are taken before it is read again.
 RESERVE_BYTES = 16 << 20
 _LEAST_ROWS_PER_CLUSTER = 10
+# float64 holds all integers up to this one.
+_EXACT_INTEGER = 1 << 53
+_EXACT_TILE_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,8 @@ def _first_look(
 
 
 def _block_moments(rows: NDArray, weights: NDArray | None, position: Position) -> Moments:
-    """Moments of one block, whose values are refused unless they are finite."""
+    """Moments of one block, whose values are refused unless they are finite and exact."""
+    _check_exact(rows, position)
     if fused.available():
         moments = Moments.of_block(rows, weights)
         if moments is not None:
@@ -249,6 +253,33 @@ def _block_moments(rows: NDArray, weights: NDArray | None, position: Position) -
         check_finite(wide, position, tile.start)
         moments = moments + Moments.of(wide, None if weights is None else weights[tile])
     return moments
+
+
+def _check_exact(rows: NDArray, position: Position) -> None:
+    """Refuse integers that float64 does not hold, naming where the first one stands.
+
+    Raises
+    ------
+    ValueError
+    """
+    if rows.dtype.kind not in "iu" or rows.dtype.itemsize < 8 or not rows.size:
+        return
+    if rows.max() <= _EXACT_INTEGER and rows.min() >= -_EXACT_INTEGER:
+        return
+    for start in range(0, len(rows), _EXACT_TILE_ROWS):
+        tile = rows[start : start + _EXACT_TILE_ROWS]
+        # Compared as Python's integers where float64 rounds up to what the dtype has not.
+        inexact = np.argwhere(
+            (np.abs(tile.astype(np.float64)) >= _EXACT_INTEGER)
+            & (tile.astype(np.float64).astype(object) != tile.astype(object))
+        )
+        if len(inexact):
+            row, feature = (int(index) for index in inexact[0])
+            raise ValueError(
+                f"Input X contains {tile[row, feature]}: {position.of_row(start + row)}, feature "
+                f"{feature}. float64 does not hold such integers exactly (beyond 2**53). Subtract "
+                "an offset; or, where rounding does no harm, pass X.astype('float64')."
+            )
 
 
 def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:

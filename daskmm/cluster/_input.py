@@ -18,6 +18,7 @@ from daskmm.blocks import (
     is_frame,
     is_lazy,
     is_series,
+    refuse_masked,
     row_blocks,
 )
 from daskmm.passes import Passes
@@ -47,6 +48,7 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
         names = X._meta if hasattr(X, "columns") else table
         validate_data(estimator, names, reset=reset, skip_check_array=True)
         return table
+    refuse_masked(X, "X")
     if hasattr(X, "dtypes") and hasattr(X, "columns"):
         check_columns(X.dtypes)
     elif isinstance(X, np.ndarray) and X.dtype == object:
@@ -88,6 +90,7 @@ def weighted_passes(table: NDArray | da.Array, sample_weight: Any) -> Passes:
 
 
 def _weights_in_memory(sample_weight: Any, table: NDArray | da.Array) -> NDArray:
+    refuse_masked(sample_weight, "sample_weight")
     weights = np.asarray(sample_weight)
     if weights.ndim == 0:
         weights = np.full(len(table), weights)
