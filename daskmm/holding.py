@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
-from dask.base import get_scheduler, named_schedulers
 from dask.delayed import Delayed
 
 from daskmm.blocks import RowBlocks
 from daskmm.job_graph import JobGraph
-from daskmm.watching import client_of
+from daskmm.resources import memory_bytes
 
 Persist = bool | Literal["auto"]
 
 # Share of the memory that data may take to be kept by themselves.
 _SHARE = 3
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def held(blocks: RowBlocks, persist: Persist) -> RowBlocks:
@@ -64,43 +60,3 @@ def _fits(blocks: RowBlocks) -> bool:
         return False
     row_bytes = layout.bytes_per_row + (0 if blocks.weights is None else 8)
     return layout.n_rows * row_bytes * _SHARE < memory_bytes()
-
-
-def memory_bytes() -> int:
-    """Memory for data: what is left to this process, or the limits of a cluster's workers.
-
-    A worker without a limit counts for nothing: how much it may take is not known. So do processes
-    of dask's local scheduler, which keep nothing: blocks would be sent to them in every pass.
-    """
-    schedule = get_scheduler(cls=Delayed)
-    client = client_of(schedule)
-    if client is None:
-        return 0 if schedule is named_schedulers["processes"] else _available_bytes()
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    return sum(worker["memory_limit"] or 0 for worker in workers.values())
-
-
-def _available_bytes() -> int:
-    """Memory that this process can still take; 0 where the system does not say."""
-    try:
-        limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    except (AttributeError, OSError, ValueError):
-        return 0
-    limits += [int(text) for path in _CGROUP_LIMITS if (text := _read(path)).isdigit()]
-    for line in _read("/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            limits.append(int(line.split()[1]) << 10)
-    import resource
-
-    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
-        limit = resource.getrlimit(kind)[0]
-        if limit != resource.RLIM_INFINITY:
-            limits.append(limit)
-    return min(limits)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from dask import config
 from dask._task_spec import GraphNode, Task, TaskRef, convert_legacy_graph
 from dask.base import get_scheduler, is_dask_collection, named_schedulers
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.system import CPU_COUNT
 from dask.typing import Key
 from dask.utils import ensure_dict
 
@@ -30,6 +28,7 @@ from daskmm.job_groups import (
     run_queue,
 )
 from daskmm.job_tasks import NAME, Cuts, GroupTasks, inline_or_task, pickled_as_sent, places_of
+from daskmm.resources import threads_here
 from daskmm.watching import (
     ATTEMPTS,
     DeadlyBlockError,
@@ -250,7 +249,7 @@ class JobGraph:
         """Which jobs are grouped."""
         n_jobs = len(self._arguments)
         if client is None:
-            return aligned_cuts(n_jobs, _threads_here() * GROUPS_PER_THREAD)
+            return aligned_cuts(n_jobs, threads_here() * GROUPS_PER_THREAD)
         threads = threads_of(client)
         if not self._futures:
             return aligned_cuts(n_jobs, sum(threads.values()) * _GROUPS_PER_CLUSTER_THREAD)
@@ -278,10 +277,6 @@ class JobGraph:
         return [[key for key in keys if users[key] <= most] for keys in needed]
 
 
-def _threads_here() -> int:
-    return int(config.get("num_workers", None) or CPU_COUNT)
-
-
 def _reduce_queue(
     schedule: Callable[..., Any],
     queue: GroupQueue,
@@ -290,7 +285,7 @@ def _reduce_queue(
     name: str,
 ) -> Any:
     """Sum over groups, by one task for each thread of this process."""
-    keys: list[Key] = [(name, number) for number in range(min(_threads_here(), len(queue)))]
+    keys: list[Key] = [(name, number) for number in range(min(threads_here(), len(queue)))]
     graph = {key: Task(key, run_queue, queue, kernel, shared) for key in keys}
     try:
         return merge(schedule(graph, keys)).total

@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 
+# Sample weights, beyond which their sums overflow, or products with them are no more than 0.
+_LIGHTEST, _HEAVIEST = 1e-100, 1e100
+
+
 class Position(NamedTuple):
     """Where a block stands, and what it should be.
 
@@ -330,6 +334,14 @@ def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np
         raise ValueError(
             f"sample_weight must be finite and not negative; it is {values[row]} in "
             f"{position.of_row(row)}. Negative values in data passed to `sample_weight`."
+        )
+    extreme = np.flatnonzero((values != 0) & ~((values >= _LIGHTEST) & (values <= _HEAVIEST)))
+    if len(extreme):
+        row = int(extreme[0])
+        raise ValueError(
+            f"sample_weight must be 0 or between {_LIGHTEST:g} and {_HEAVIEST:g}; it is "
+            f"{values[row]} in {position.of_row(row)}. Only ratios of weights count: multiply all "
+            "by a number."
         )
     return values
 

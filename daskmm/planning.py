@@ -6,8 +6,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dask.system import CPU_COUNT
-
 from daskmm.blocks import Layout
 from daskmm.gram import TILE_ROWS
 from daskmm.job_graph import GROUPS_PER_THREAD
@@ -15,6 +13,7 @@ from daskmm.job_tasks import SPLIT_EVERY
 from daskmm.mm import Schedule
 from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES
+from daskmm.resources import Worker, smallest_worker, this_process
 from daskmm.seeding import ROUNDS
 from daskmm.stats import FARTHEST
 from daskmm.survey import SampleSizes, sample_sizes
@@ -36,9 +35,15 @@ _TYPICAL_BLURRING = 30
 # Arrays as large as all positions that one iteration holds, besides two sums per thread: rows,
 # positions and their sums before and after, what tiles and merging need (measured: 12 to 16).
 _POSITION_COPIES = 20
-# Blocks' worth of memory per thread: chunks being decoded, the block they make, one that waits
-# for its visit, and, mostly, what the allocator has not given back (measured over long fits).
-_BLOCK_COPIES = 9
+# Blocks' worth of memory per thread: chunks being decoded, the block they make, and one that
+# waits for its visit (measured with blocks of 80 MB, which the allocator gives back at once).
+_BLOCK_COPIES = 3
+# Of smaller blocks the allocator keeps some more, within bounds per thread (measured over long
+# fits, blocks of .4 to 20 MB).
+_KEPT_COPIES = 6
+_KEPT_BYTES = (56 << 20, 112 << 20)
+# Without this many blocks per thread there is no visiting them.
+_LEAST_COPIES = 2
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,15 @@ class Plan:
     max_passes : int
         The most there can be.
     peak_bytes_per_worker : int or None
-        Of a worker process (or this one, for local schedulers), interpreter included, with as
-        many threads as this machine has cores.
+        Of a worker process (or this one, for local schedulers), interpreter included, with its
+        number of threads.
     tasks_per_pass : int
         On the threads of this process.
     gram_bytes : int or None
         Of the Gram matrix as it is kept (upper triangle, float32, if on disk); None where there
         is none to keep.
+    worker_memory_bytes : int or None
+        What a worker process may take; None where nothing limits it, or nobody knows.
     """
 
     n_rows: int | None
@@ -80,6 +87,7 @@ class Plan:
     peak_bytes_per_worker: int | None
     tasks_per_pass: int
     gram_bytes: int | None = None
+    worker_memory_bytes: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Attributes as plain numbers, ready for JSON."""
@@ -97,7 +105,8 @@ class Plan:
                 f" ({self.n_starts} start(s) share each)",
                 f"read per pass: {readable_bytes(self.bytes_per_pass)}"
                 f" (largest block {readable_bytes(self.largest_block_bytes)})",
-                f"peak memory per worker: {readable_bytes(self.peak_bytes_per_worker)}",
+                f"peak memory per worker: {readable_bytes(self.peak_bytes_per_worker)}"
+                f" (of {readable_bytes(self.worker_memory_bytes)})",
                 f"tasks per pass: {self.tasks_per_pass:,}",
                 *gram,
             ]
@@ -132,8 +141,14 @@ def plan(
     Returns
     -------
     Plan
+
+    Raises
+    ------
+    ValueError
+        If workers have too little memory to visit the blocks, with the numbers and what to change.
     """
     n_rows = layout.n_rows
+    worker = smallest_worker(layout.lazy)
     counting = 1 if n_rows is None else 0
     labelling = 0 if layout.lazy else 1
     around = counting + 1 + seeding_passes + labelling
@@ -142,6 +157,8 @@ def plan(
     if n_rows is not None:
         sizes = sample_sizes(n_rows, layout.n_features, n_clusters, wanted, sampled)
     largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
+    if layout.lazy and largest is not None:
+        _refuse_blocks(layout, largest, worker)
     return Plan(
         n_rows=n_rows,
         n_features=layout.n_features,
@@ -152,13 +169,23 @@ def plan(
         passes=around + min(typical, schedule.max_iter),
         # One more scores what has not come to rest.
         max_passes=around + schedule.max_iter + 1,
-        peak_bytes_per_worker=_peak_bytes(layout, largest, n_clusters, n_starts, sizes),
-        tasks_per_pass=_tasks(layout.n_blocks, layout.lazy),
+        peak_bytes_per_worker=_peak_bytes(
+            layout, largest, n_clusters, n_starts, sizes, worker.threads
+        ),
+        tasks_per_pass=_tasks(layout.n_blocks, layout.lazy, worker.threads),
+        worker_memory_bytes=worker.memory,
     )
 
 
 def gram_plan(
-    layout: Layout, n_clusters: int, n_starts: int, n_kernels: int, max_iter: int, kept: str
+    layout: Layout,
+    n_clusters: int,
+    n_starts: int,
+    n_kernels: int,
+    max_iter: int,
+    kept: str,
+    *,
+    precomputed: bool = False,
 ) -> Plan:
     """Cost of a fit that sweeps over Gram matrices.
 
@@ -168,19 +195,35 @@ def gram_plan(
     n_clusters, n_starts, n_kernels, max_iter : int
     kept : {"memory", "recomputed", "stored"}
         How the matrices are kept.
+    precomputed : bool
+        Whether the table is a kernel matrix, which stays where it is if it is lazy.
 
     Returns
     -------
     Plan
         Its passes are sweeps over the matrices, with the first pass over the rows.
+
+    Raises
+    ------
+    ValueError
+        If rows and memberships do not fit this process, with the numbers and what to change.
     """
     n = layout.n_rows or 0
+    here = this_process()
     side = -(-n // TILE_ROWS)
     tile = 4 * min(n, TILE_ROWS) ** 2
     gram = {"memory": 8 * n**2, "recomputed": 0, "stored": 4 * n * (n + TILE_ROWS) // 2}[kept]
-    threads = min(CPU_COUNT, max(side, 1))
+    threads = min(here.threads, max(side, 1))
+    row_bytes = 0 if precomputed else 8 * layout.n_features
+    least = n * (row_bytes + 8 * n_clusters * n_starts)
+    _refuse(
+        least,
+        here,
+        f"the rows, {readable_bytes(n * row_bytes)}, and the memberships of {n_starts} start(s)",
+        'Take n_landmarks="auto" where there is that parameter, fewer rows, or n_init=1',
+    )
     # Rows; memberships, products and φ of every start, and a share of the products per thread.
-    states = 8 * n * (layout.n_features + n_clusters * n_starts * (6 * n_kernels + 2 * threads))
+    states = n * (row_bytes + 8 * n_clusters * n_starts * (6 * n_kernels + 2 * threads))
     features = 8 * n * n_kernels * min(n, 10 * n_clusters)
     # A tile in float64, and what the kernel function needs beside it.
     working = threads * 8 * tile
@@ -198,8 +241,9 @@ def gram_plan(
         + features
         + working
         + (n_kernels * gram if kept == "memory" else 0),
-        tasks_per_pass=_tasks(side, lazy=False),
+        tasks_per_pass=_tasks(side, False, here.threads),
         gram_bytes=n_kernels * gram if kept != "recomputed" else None,
+        worker_memory_bytes=here.memory,
     )
 
 
@@ -218,15 +262,24 @@ def blurring_plan(layout: Layout, max_iter: int, memory_bytes: int) -> Plan:
     Plan
         Its passes are sweeps over the data (two) and over all pairs; the first of these meet all
         rows, later ones what has not come together yet.
+
+    Raises
+    ------
+    ValueError
+        If workers have too little memory to visit the blocks, with the numbers and what to change.
     """
     n = layout.n_rows
+    worker = smallest_worker(layout.lazy)
     counting = 1 if n is None else 0
     largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
     peak = None
     if n is not None and largest is not None:
-        threads = min(CPU_COUNT, max(1, -(-n // TILE)))
+        threads = min(worker.threads, max(1, -(-n // TILE)))
         positions = min(8 * n * layout.n_features, memory_bytes)
-        loaded = threads * largest * _BLOCK_COPIES if layout.lazy else n * layout.bytes_per_row
+        loaded = n * layout.bytes_per_row
+        if layout.lazy:
+            _refuse_blocks(layout, largest, worker)
+            loaded = threads * _loaded_bytes(largest)
         peak = INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)
     return Plan(
         n_rows=n,
@@ -238,8 +291,43 @@ def blurring_plan(layout: Layout, max_iter: int, memory_bytes: int) -> Plan:
         passes=counting + 2 + min(_TYPICAL_BLURRING, max_iter),
         max_passes=counting + 2 + max_iter,
         peak_bytes_per_worker=peak,
-        tasks_per_pass=_tasks(layout.n_blocks, layout.lazy),
+        tasks_per_pass=_tasks(layout.n_blocks, layout.lazy, worker.threads),
+        worker_memory_bytes=worker.memory,
     )
+
+
+def _refuse_blocks(layout: Layout, largest: int, worker: Worker) -> None:
+    """Refuse blocks of which two per thread do not fit a worker."""
+    threads = min(worker.threads, layout.n_blocks)
+    rows = 0
+    if worker.memory is not None:
+        room = (worker.memory - INTERPRETER_BYTES) // (threads * _LEAST_COPIES)
+        rows = room // layout.bytes_per_row
+    mend = f"Rechunk X to at most {rows:,} rows per block" if rows > 0 else "Take larger workers"
+    _refuse(
+        threads * _LEAST_COPIES * largest,
+        worker,
+        f"{_LEAST_COPIES} blocks of up to {readable_bytes(largest)} for each of {threads} "
+        "thread(s)",
+        f"{mend}, or give workers fewer threads or more memory",
+    )
+
+
+def _refuse(least: int, worker: Worker, what: str, mend: str) -> None:
+    """Refuse what takes more than a worker has, however well things go."""
+    if worker.memory is not None and INTERPRETER_BYTES + least > worker.memory:
+        raise ValueError(
+            f"X does not fit: a process needs at least "
+            f"{readable_bytes(INTERPRETER_BYTES + least)} ({what}, and "
+            f"{readable_bytes(INTERPRETER_BYTES)} for the interpreter), and may take "
+            f"{readable_bytes(worker.memory)}. {mend}."
+        )
+
+
+def _loaded_bytes(largest: int) -> int:
+    """Memory for the blocks of one thread."""
+    low, high = _KEPT_BYTES
+    return _BLOCK_COPIES * largest + min(max(_KEPT_COPIES * largest, low), high)
 
 
 def _typical_iterations(schedule: Schedule) -> int:
@@ -257,14 +345,16 @@ def _peak_bytes(
     n_clusters: int,
     n_starts: int,
     sizes: SampleSizes | None,
+    threads: int,
 ) -> int | None:
     """Interpreter, blocks and tiles of every thread, records being merged, and the samples."""
     if largest is None or layout.n_rows is None or sizes is None:
         return None
-    threads = min(CPU_COUNT, layout.n_blocks)
-    loaded = (
-        threads * largest * _BLOCK_COPIES if layout.lazy else layout.n_rows * (layout.bytes_per_row)
-    )
+    threads = min(threads, layout.n_blocks)
+    if layout.lazy:
+        loaded = threads * _loaded_bytes(largest)
+    else:
+        loaded = layout.n_rows * layout.bytes_per_row + threads * _KEPT_BYTES[0]
     record = 8 * n_starts * layout.n_features * (n_clusters + FARTHEST + 1)
     waiting = min(layout.n_blocks, SPLIT_EVERY * SPLIT_EVERY) * record
     # The sample is held as it was read, widened, and once more while seeding; the reserve as it
@@ -273,11 +363,11 @@ def _peak_bytes(
     return INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sampled)
 
 
-def _tasks(n_blocks: int, lazy: bool) -> int:
+def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:
     """One per block in memory; lazy blocks are visited in groups, whose records are merged."""
     if not lazy:
         return n_blocks
-    tasks = width = min(n_blocks, GROUPS_PER_THREAD * CPU_COUNT)
+    tasks = width = min(n_blocks, GROUPS_PER_THREAD * threads)
     while width > 1:
         width = -(-width // SPLIT_EVERY)
         tasks += width

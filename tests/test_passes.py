@@ -21,7 +21,7 @@ from _support import CountingSource, counting_computes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmm import holding, job_graph
+from daskmm import holding, job_graph, resources
 from daskmm.blocks import row_blocks
 from daskmm.job_graph import aligned_cuts
 from daskmm.job_groups import Runs, merge
@@ -480,15 +480,15 @@ def test_nothing_is_kept_unless_asked_and_nothing_twice():
 
 def test_memory_for_data_is_what_is_left():
     script = (
-        "import resource; from daskmm.holding import memory_bytes;"
+        "import resource; from daskmm.resources import memory_bytes;"
         "resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30)); print(memory_bytes())"
     )
     command = [sys.executable, "-W", "ignore", "-c", script]
     limited = subprocess.run(command, check=True, capture_output=True, text=True)
     assert 0 < int(limited.stdout) <= 1 << 30
     with dask.config.set(scheduler="processes"):
-        assert holding.memory_bytes() == 0
-    assert 0 < holding.memory_bytes() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        assert resources.memory_bytes() == 0
+    assert 0 < resources.memory_bytes() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 # On a cluster
@@ -645,4 +645,4 @@ def test_collections_that_the_user_persisted_are_visited_where_they_are():
         broken = Passes(row_blocks((data * 3).map_blocks(refuse, meta=np.empty((0, 0)))))
         with broken.persisted(True), pytest.raises(OddError, match="no"):
             broken.reduce(total)
-        assert holding.memory_bytes() > 0
+        assert resources.memory_bytes() > 0

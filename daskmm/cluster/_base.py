@@ -30,6 +30,8 @@ from daskmm.updates import CentersProblem, PowerUpdate, Update
 
 # Starts where annealing happens in memory; one where each iteration reads a disk.
 STARTS_IN_MEMORY = 8
+# Sums of squares that leave room for sums over rows.
+_LARGEST_SQUARE = 1e290
 
 
 class CenterClusterer(Sampling, NearestCenter):
@@ -111,6 +113,7 @@ class CenterClusterer(Sampling, NearestCenter):
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
+        self._plan_of(layout)
         seed, *seeds = journal.draw(rng, 1 + self._n_starts(layout))
         survey = self._survey(passes, seed)
         passes.n_passes += journal.resume(described_data(layout, survey), lambda: passes.n_passes)
@@ -141,7 +144,7 @@ class CenterClusterer(Sampling, NearestCenter):
         """Centres to start from, in the model's coordinates."""
         if isinstance(init, str):
             return starting_centers(init, passes, survey, self.n_clusters, np.asarray(seeds))
-        return [survey.coordinates.to_model(init)]
+        return [_start_at(init, survey)]
 
     def _n_starts(self, layout: Layout) -> int:
         if not isinstance(self.init, str):
@@ -202,8 +205,16 @@ class CenterClusterer(Sampling, NearestCenter):
         Returns
         -------
         Plan
+
+        Raises
+        ------
+        ValueError
+            If workers have too little memory, with the numbers and what to change.
         """
-        layout = self._planned_layout(X)
+        return self._plan_of(self._planned_layout(X))
+
+    def _plan_of(self, layout: Layout) -> Plan:
+        """Cost of a fit to a table of this layout; refused where workers cannot hold it."""
         return planning.plan(
             layout,
             self.n_clusters,
@@ -213,6 +224,18 @@ class CenterClusterer(Sampling, NearestCenter):
             sampled=self._samples(layout),
             wanted=self._sample_rows(),
         )
+
+
+def _start_at(centers: NDArray[np.float64], survey: Survey) -> NDArray[np.float64]:
+    """Given centres in the model's coordinates, in which their distances must not overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        start = survey.coordinates.to_model(centers)
+        if not np.square(start).sum(axis=1).max() < _LARGEST_SQUARE:
+            raise ValueError(
+                "init has values so large that squares of their distances overflow float64. Give "
+                "centres in the units of X."
+            )
+    return start
 
 
 def _is(value: Any, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import dask.array as da
@@ -22,6 +23,8 @@ from daskmm.blocks import (
     row_blocks,
 )
 from daskmm.passes import Passes
+
+_OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
 
 
 def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Array:
@@ -53,9 +56,15 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
         check_columns(X.dtypes)
     elif isinstance(X, np.ndarray) and X.dtype == object:
         X = _from_objects(X)
-    elif isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+    elif isinstance(X, np.ndarray) and X.dtype.kind in "cmMSUV":
         check_dtype(X.dtype, "X")
-    return validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
+    try:
+        return validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
+    except (ValueError, TypeError) as error:
+        if _OF_X.search(str(error)):
+            raise
+        # scikit-learn and numpy say what is wrong, but not always of what.
+        raise type(error)(f"X cannot be read as a table of numbers: {error}") from error
 
 
 def read_weighted(
@@ -85,22 +94,23 @@ def weighted_passes(table: NDArray | da.Array, sample_weight: Any) -> Passes:
     if isinstance(table, da.Array) and is_lazy(sample_weight):
         passes.weigh(sample_weight)
     elif sample_weight is not None:
-        passes.weigh(_weights_in_memory(sample_weight, table))
+        passes.weigh(_weights_in_memory(sample_weight, passes))
     return passes
 
 
-def _weights_in_memory(sample_weight: Any, table: NDArray | da.Array) -> NDArray:
+def _weights_in_memory(sample_weight: Any, passes: Passes) -> NDArray:
     refuse_masked(sample_weight, "sample_weight")
     weights = np.asarray(sample_weight)
     if weights.ndim == 0:
-        weights = np.full(len(table), weights)
+        passes.count_rows()
+        weights = np.full(passes.blocks.layout.n_rows or 0, weights)
     if weights.ndim != 1:
         raise ValueError(
             f"sample_weight must be 1D, got {weights.ndim}D: Sample weights must be 1D"
         )
-    known = not isinstance(table, da.Array) or not np.isnan(table.shape[0])
-    if known and len(weights) != table.shape[0]:
-        raise ValueError(f"sample_weight has {len(weights)} entries, X has {table.shape[0]} rows.")
+    n_rows = passes.blocks.layout.n_rows
+    if n_rows is not None and len(weights) != n_rows:
+        raise ValueError(f"sample_weight has {len(weights)} entries, X has {n_rows} rows.")
     return weights
 
 

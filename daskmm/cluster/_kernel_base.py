@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.assignment import map_rows
-from daskmm.blocks import as_dask_array, is_lazy
+from daskmm.blocks import Layout, as_dask_array, is_lazy
 from daskmm.cluster._annealing import Annealing
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._gram_keeping import GramKeeping
@@ -151,9 +151,10 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         survey = first_pass(passes, self.n_clusters, bool(self.standardize), seeds.pop(0))
         n_sweeps = journal.resume(described_data(passes.blocks.layout, survey), sweeps)
         self.n_passes_ = passes.n_passes
+        self._plan_of(passes.blocks.layout)
         coordinates = self._stored_coordinates(survey.coordinates)
         self.mean_, self.scale_ = coordinates.mean, coordinates.scale
-        self.X_fit_ = coordinates.to_model(computed(table)[0])
+        self.X_fit_ = coordinates.to_model(np.asarray(computed(table)[0]))
         self.kernels_ = self._kernels(survey)
         weights = _plain_weights(raw_weights, len(self.X_fit_))
         grams += self._gram_sources(scratch, is_lazy(X), journal)
@@ -261,13 +262,27 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         Returns
         -------
         Plan
+
+        Raises
+        ------
+        ValueError
+            If there is too little memory, with the numbers and what to change.
         """
-        layout = self._planned_layout(X)
+        return self._plan_of(self._planned_layout(X))
+
+    def _plan_of(self, layout: Layout) -> Plan:
+        """Cost of a fit to a table of this layout; refused where this process cannot hold it."""
         with tempfile.TemporaryDirectory() as scratch:
             choice = self._gram_choice(layout.n_rows or 0, Path(scratch))
         kept = choice.replace(":", " ").split()[0]
         return planning.gram_plan(
-            layout, self.n_clusters, self._n_starts(), self._n_kernels(), self.max_iter, kept
+            layout,
+            self.n_clusters,
+            self._n_starts(),
+            self._n_kernels(),
+            self.max_iter,
+            kept,
+            precomputed=self._precomputed(),
         )
 
     def _store_means(self, outcome: Outcome[KernelState]) -> None:
@@ -370,4 +385,6 @@ def _plain_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     """Sample weights in memory, 1 where there are none."""
     if sample_weight is None:
         return np.ones(n_rows)
+    if np.ndim(sample_weight) == 0:
+        sample_weight = np.full(n_rows, sample_weight)
     return checked_weights(computed(sample_weight)[0], n_rows, Position(0, 0))

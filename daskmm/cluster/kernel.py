@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.assignment import map_rows, squared_distances_of, training_labels
+from daskmm.blocks import Layout
 from daskmm.cluster._annealing import HARMONIC
 from daskmm.cluster._input import read_table, read_weighted, weighted_passes
 from daskmm.cluster._kernel_base import LANDMARKS_PER_CLUSTER, KernelClusterer
@@ -225,6 +226,7 @@ checkpoint, checkpoint_every
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
+        self._plan_of(layout)
         seed, *seeds = journal.draw(rng, 1 + self._n_starts())
         survey = self._survey(passes, seed)
         passes.n_passes += journal.resume(described_data(layout, survey), lambda: passes.n_passes)
@@ -264,21 +266,10 @@ checkpoint, checkpoint_every
         self.landmark_mean_ = coordinates.mean
         return coordinates
 
-    def plan(self, X: Any) -> Plan:
-        """What a fit to `X` will cost. Reads no data.
-
-        Parameters
-        ----------
-        X : as in `fit`
-
-        Returns
-        -------
-        Plan
-            Of sweeps over the Gram matrix, or, with `n_landmarks`, of passes over the rows.
-        """
+    def _plan_of(self, layout: Layout) -> Plan:
+        """Of sweeps over the Gram matrix, or, with `n_landmarks`, of passes over the rows."""
         if self.n_landmarks is None:
-            return super().plan(X)
-        layout = self._planned_layout(X)
+            return super()._plan_of(layout)
         # Kernels give rows a direction: their critical power is near k-harmonic means'.
         schedule = self._schedule_past(HARMONIC)
         return planning.plan(

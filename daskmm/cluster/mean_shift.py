@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm import planning
 from daskmm.assignment import labels_of
-from daskmm.blocks import layout_of
+from daskmm.blocks import Layout, layout_of
 from daskmm.blurring import (
     CONVENTIONS,
     Blurred,
@@ -221,6 +221,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             table, weights = read_weighted(self, X, sample_weight, reset=True)
             callbacks = self._all_callbacks()
             passes = weighted_passes(table, weights)
+            self._plan_of(passes.blocks.layout)
             [seed] = journal.draw(check_random_state(self.random_state), 1)
             with one_blas_thread(), journal.folder() as scratch:
                 survey = first_pass(passes, 1, bool(self.standardize), seed)
@@ -327,6 +328,10 @@ class WeightedBlurringMeanShift(NearestCenter):
         layout = layout_of(read_table(type(self)(**self.get_params()), X, reset=True))
         if layout.n_rows is not None:
             check_row_count(layout.n_rows, 1)
+        return self._plan_of(layout)
+
+    def _plan_of(self, layout: Layout) -> Plan:
+        """Cost of a fit to a table of this layout; refused where workers cannot hold it."""
         iterations = max_iterations(self.convention, self.max_iter)
         return planning.blurring_plan(layout, iterations, MEMORY_BYTES)
 

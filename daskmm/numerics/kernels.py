@@ -50,15 +50,18 @@ class Kernel:
 
     def block(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """Kernel values of the rows of `x` (n × p) against those of `y` (m × p), n × m."""
-        values = self._raw(x, y)
-        if self.unit_diagonal and self._raw_diagonal_varies:
-            values = values / self._norms(x)[:, None]
-            values /= self._norms(y)
+        # What overflows is found, and named, where it is used.
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = self._raw(x, y)
+            if self.unit_diagonal and self._raw_diagonal_varies:
+                values = values / self._norms(x)[:, None]
+                values /= self._norms(y)
         return values
 
     def diagonal(self, x: FloatArray) -> FloatArray:
         """k(x_i, x_i) of each row."""
-        raw = self._raw_diagonal(x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            raw = self._raw_diagonal(x)
         # What is not positive cannot be scaled to 1: callers refuse it, or take 0 as it is.
         return np.where(raw > 0, 1.0, raw) if self.unit_diagonal else raw
 

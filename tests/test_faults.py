@@ -1,0 +1,407 @@
+"""Workers killed, retired and restarted, schedulers killed: fits on clusters of real processes."""
+
+import contextlib
+import functools
+import time
+import warnings
+from typing import NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from _faults import (
+    TELL,
+    Folder,
+    GaussianKernel,
+    Processes,
+    SpendByJob,
+    before_pass,
+    local_cluster,
+    table,
+    when_reached,
+)
+from distributed import Client
+from sklearn.exceptions import ConvergenceWarning
+
+from daskmm import (
+    ClusterLostError,
+    DeadlyBlockError,
+    EntropyPowerKMeans,
+    KernelPowerKMeans,
+    PowerKMeans,
+    WeightedBlurringMeanShift,
+)
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
+
+TRIES = 5
+BLOCKS, CHUNK = 24, 50
+
+
+def rows_of(n, p=4, k=4):
+    rng = np.random.default_rng(0)
+    return rng.normal(0, 8, (k, p))[rng.integers(k, size=n)] + rng.normal(size=(n, p))
+
+
+ROWS = rows_of(BLOCKS * CHUNK)
+# Enough rows for several Gram tiles.
+KERNEL_ROWS = rows_of(4500)
+
+
+def annealed(folder, persist=False):
+    """An annealing over all rows."""
+    model = PowerKMeans(4, sample_size=None, eta=1.5, random_state=0, persist=persist)
+    return model.fit(table(ROWS, CHUNK, folder))
+
+
+def scored(folder):
+    """An annealing that is cut short, so that its end is scored by a pass of its own."""
+    model = PowerKMeans(4, sample_size=None, max_iter=3, tol=0, polish=False, random_state=0)
+    return model.fit(table(ROWS, CHUNK, folder))
+
+
+def polished(folder, persist=False, seconds=0.0):
+    """Annealed on a sample, polished on all rows."""
+    model = EntropyPowerKMeans(4, sample_size=200, eta=1.5, random_state=0, persist=persist)
+    return model.fit(table(ROWS, CHUNK, folder, seconds))
+
+
+def gram_stored(folder):
+    kernel, path = GaussianKernel(folder), folder.path / "gram"
+    model = KernelPowerKMeans(4, kernel=kernel, gram=path, eta=1.5, random_state=0)
+    return model.fit(table(KERNEL_ROWS, 500, folder))
+
+
+def gram_recomputed(folder):
+    kernel = GaussianKernel(folder)
+    model = KernelPowerKMeans(4, kernel=kernel, gram="recompute", eta=1.5, random_state=0)
+    return model.fit(table(KERNEL_ROWS, 500, folder))
+
+
+def shifted(folder):
+    return WeightedBlurringMeanShift(0.3, random_state=0).fit(table(ROWS, CHUNK, folder))
+
+
+class Case(NamedTuple):
+    """A fit, the pass in which a worker is killed, and what it spends tickets on there."""
+
+    fit: object
+    name: str
+    occurrence: int
+    kind: str
+    # Tickets of the tries: the place in the pass.
+    counts: tuple = (1, 3, 6, 12, BLOCKS)
+
+
+CASES = {
+    "first pass": Case(annealed, "first-look", 1, "rows"),
+    "annealing iteration": Case(annealed, "mm-step", 3, "rows"),
+    "annealing iteration, data kept by workers": Case(
+        functools.partial(annealed, persist=True), "mm-step", 3, "jobs"
+    ),
+    "scoring": Case(scored, "mm-step", 4, "rows"),
+    "annealing on the sample": Case(polished, "anneal", 1, "jobs", (1, 2, 4, 6, 8)),
+    "polishing": Case(polished, "mm-step", 1, "rows"),
+    "polishing, data kept by workers": Case(
+        functools.partial(polished, persist=True), "mm-step", 1, "jobs"
+    ),
+    "Gram write": Case(gram_stored, "gram-tile", 1, "kernel", (1, 2, 3, 5, 6)),
+    "Gram sweep, stored": Case(gram_stored, "gram-sweep", 1, "jobs", (1, 2, 3, 5, 6)),
+    "Gram sweep, recomputed": Case(gram_recomputed, "gram-sweep", 1, "kernel", (1, 2, 3, 5, 6)),
+    "mean shift, gathering": Case(shifted, "piece", 1, "rows"),
+    "mean shift, pass over pairs": Case(shifted, "blurring", 2, "jobs", (1, 2, 3, 4, 4)),
+}
+
+
+@pytest.fixture(scope="module")
+def current(tmp_path_factory):
+    """File that says which folder is at play."""
+    return tmp_path_factory.mktemp("faults") / "current"
+
+
+@pytest.fixture(scope="module")
+def client(current):
+    # One more than needed, which comes back while the next try goes on.
+    with local_cluster(3) as client:
+        client.register_plugin(SpendByJob(current))
+        yield client
+
+
+@pytest.fixture
+def new_folder(tmp_path, current):
+    """Makes folders for what the processes tell each other."""
+    numbers = iter(range(1000))
+
+    def make():
+        folder = Folder(tmp_path / str(next(numbers)))
+        fresh = current.with_suffix(".new")
+        fresh.write_text(str(folder.path))
+        fresh.rename(current)
+        return folder
+
+    return make
+
+
+def quietly(fit, *args):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return fit(*args)
+
+
+def assert_same(found, expected):
+    names = ["cluster_centers_", "inertia_", "objective_history_", "feature_weights_", "labels_"]
+    for name in (*names, "memberships_", "n_iter_", "n_passes_"):
+        if hasattr(expected, name):
+            values = [np.asarray(getattr(model, name)) for model in (found, expected)]
+            np.testing.assert_allclose(*values, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def undisturbed(fit, new_folder):
+    """The model of a fit without faults, and its reads."""
+    folder = new_folder()
+    model = quietly(fit, folder)
+    reads = folder.reads()
+    return model, reads
+
+
+def strike(client, case, count, folder):
+    """A fit in which one worker is killed; its reads."""
+    client.wait_for_workers(2, timeout=60)
+    with before_pass(case.name, case.occurrence, lambda: folder.arm(case.kind, count)):
+        model = quietly(case.fit, folder)
+    reads = folder.reads()
+    assert not folder.armed()
+    assert (folder.path / "reached").exists(), "no worker was killed"
+    return model, reads
+
+
+def extra_reads(reads, expected):
+    """Blocks that were read more often than without a fault; never less often."""
+    assert not expected - reads
+    return sum((reads - expected).values())
+
+
+def run_case(client, case, new_folder):
+    """Extra reads of each try, whose models all are that of the undisturbed fit."""
+    expected, reads = undisturbed(case.fit, new_folder)
+    extras = []
+    for count in case.counts:
+        folder = new_folder()
+        model, struck = strike(client, case, count, folder)
+        assert_same(model, expected)
+        extras.append(extra_reads(struck, reads))
+    return extras
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_killed_worker_costs_its_blocks_being_read_again(client, name, new_folder):
+    extras = run_case(client, CASES[name], new_folder)
+    # At most those of the pass at hand (kept data: of what it kept).
+    assert max(extras) <= BLOCKS
+
+
+def predicted(client, count, folder):
+    """Labels of a prediction in which a worker is killed, and those without."""
+    model = quietly(polished, folder)
+    expected = model.predict(ROWS)
+    client.wait_for_workers(2, timeout=60)
+    before = folder.reads()
+    data = table(ROWS, CHUNK, folder)
+    folder.arm("rows", count)
+    found = model.predict(data).compute()
+    assert not folder.armed()
+    return found, expected, sum((folder.reads() - before).values()) - BLOCKS
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+def test_a_worker_killed_while_predicting(client, count, new_folder):
+    found, expected, extra = predicted(client, count, new_folder())
+    np.testing.assert_array_equal(found, expected)
+    assert extra <= BLOCKS
+
+
+def restarted(client, act, persist, count, new_folder):
+    """A fit, slowed down, in the midst of which a cluster is changed; and its extra reads."""
+    fit = functools.partial(polished, persist=persist, seconds=0.01)
+    expected, reads = undisturbed(fit, new_folder)
+    folder = new_folder()
+    kind = "jobs" if persist else "rows"
+    with (
+        when_reached(folder, act),
+        before_pass("mm-step", 1, lambda: folder.arm(kind, count, TELL)),
+    ):
+        model = quietly(fit, folder)
+    assert_same(model, expected)
+    return extra_reads(folder.reads(), reads)
+
+
+@pytest.mark.parametrize("persist", [False, True])
+@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+def test_a_cluster_that_is_restarted(client, count, persist, new_folder):
+    extra = restarted(client, client.restart, persist, count, new_folder)
+    # The pass at hand begins again, perhaps while workers are still ending; kept data are loaded
+    # again.
+    assert extra <= 3 * BLOCKS
+    client.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.parametrize("persist", [False, True])
+@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+def test_a_worker_that_is_retired(client, count, persist, new_folder):
+    client.cluster.scale(4)
+    client.wait_for_workers(4, timeout=60)
+    extra = restarted(client, lambda: client.cluster.scale(3), persist, count, new_folder)
+    assert extra <= BLOCKS
+    deadline = time.monotonic() + 60
+    while len(client.nthreads()) != 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def allowed_failures(client, count):
+    scheduler = client.cluster.scheduler
+    before, scheduler.allowed_failures = scheduler.allowed_failures, count
+    try:
+        yield
+    finally:
+        scheduler.allowed_failures = before
+
+
+@pytest.mark.parametrize(
+    ("block", "persist"), [(0, False), (7, True), (11, False), (16, True), (23, False)]
+)
+def test_a_block_that_kills_every_worker_is_named(client, block, persist, new_folder):
+    folder = new_folder()
+    client.wait_for_workers(2, timeout=60)
+    (folder.path / f"deadly-{block}").touch()
+    words = f"^block {block} killed 2 workers"
+    with allowed_failures(client, 1), pytest.raises(DeadlyBlockError, match=words):
+        quietly(functools.partial(polished, persist=persist), folder)
+    (folder.path / f"deadly-{block}").unlink()
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+@pytest.mark.parametrize("persist", [False, True])
+def test_blocks_are_not_blamed_for_workers_that_die_otherwise(client, persist, count, new_folder):
+    fit = functools.partial(polished, persist=persist)
+    expected, _ = undisturbed(fit, new_folder)
+    folder = new_folder()
+    client.wait_for_workers(2, timeout=60)
+    with allowed_failures(client, 0), before_pass("first-look", 1, lambda: None):
+        folder.arm("rows", count)
+        model = quietly(fit, folder)
+    assert not folder.armed()
+    assert_same(model, expected)
+
+
+def test_data_that_were_scattered_and_lost_are_reported(client, new_folder):
+    folder = new_folder()
+    client.wait_for_workers(2, timeout=60)
+    parts = client.scatter([ROWS[start : start + CHUNK] for start in range(0, len(ROWS), CHUNK)])
+    data = da.concatenate([da.from_delayed(part, (CHUNK, 4), float) for part in parts])
+    model = PowerKMeans(4, sample_size=None, eta=1.5, random_state=0)
+    with (
+        before_pass("mm-step", 2, lambda: folder.arm("jobs", 1)),
+        pytest.raises(ClusterLostError, match=r"were lost with it .* leave them lazy"),
+    ):
+        quietly(model.fit, data)
+
+
+# Clusters without anybody who starts their processes again
+
+
+@contextlib.contextmanager
+def processes(timeout="3s"):
+    with (
+        Processes() as group,
+        dask.config.set({"scheduler": None, "daskmm.lost-cluster-timeout": timeout}),
+        Client(f"tcp://127.0.0.1:{group.port}", timeout=60) as client,
+    ):
+        client.wait_for_workers(2, timeout=60)
+        yield group, client
+
+
+def lose_all_workers(group, client, count, new_folder):
+    """Seconds from the death of all workers to the error."""
+    client.wait_for_workers(2, timeout=60)
+    folder = new_folder()
+
+    def kill():
+        group.kill_workers()
+        began.append(time.monotonic())
+
+    began = []
+    with (
+        when_reached(folder, kill),
+        before_pass("mm-step", 2, lambda: folder.arm("rows", count, TELL)),
+        pytest.raises(ClusterLostError, match="has had no worker for 3 seconds"),
+    ):
+        quietly(functools.partial(polished, seconds=0.02), folder)
+    return time.monotonic() - began[0]
+
+
+def test_when_all_workers_are_gone_the_fit_ends(new_folder):
+    with processes() as (group, client):
+        for count in (1, 3, 6, 12, BLOCKS):
+            seconds = lose_all_workers(group, client, count, new_folder)
+            assert 2 < seconds < 15
+            group.start_workers()
+
+
+def test_workers_that_come_back_in_time_go_on(new_folder):
+    fit = functools.partial(polished, seconds=0.02)
+    with processes("60s") as (group, client):
+        expected, _ = undisturbed(fit, new_folder)
+        for count in (1, 3, 6, 12, BLOCKS):
+            client.wait_for_workers(2, timeout=60)
+            folder = new_folder()
+
+            def replace_all():
+                group.kill_workers()
+                group.start_workers()
+
+            with (
+                when_reached(folder, replace_all),
+                before_pass("mm-step", 1, lambda f=folder, c=count: f.arm("rows", c, TELL)),
+            ):
+                model = quietly(fit, folder)
+            assert_same(model, expected)
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+def test_when_the_scheduler_is_gone_the_fit_ends(count, new_folder):
+    with processes() as (group, _):
+        folder = new_folder()
+        words = str(group.scheduler.pid)
+        began = []
+
+        def arm():
+            folder.arm("rows", count, words)
+            began.append(time.monotonic())
+
+        with before_pass("mm-step", 1, arm), pytest.raises(ClusterLostError):
+            quietly(polished, folder)
+        assert time.monotonic() - began[0] < 15
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+def test_a_scheduler_that_comes_back_in_time_goes_on(count, new_folder):
+    with processes("60s") as (group, _):
+        expected, _ = undisturbed(polished, new_folder)
+        folder = new_folder()
+
+        def bring_back():
+            group.scheduler.kill()
+            group.kill_workers()
+            group.scheduler.join()
+            group.start_scheduler()
+            group.start_workers()
+
+        with (
+            when_reached(folder, bring_back),
+            before_pass("mm-step", 1, lambda: folder.arm("rows", count, TELL)),
+        ):
+            model = quietly(functools.partial(polished, seconds=0.02), folder)
+        assert_same(model, expected)

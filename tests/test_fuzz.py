@@ -1,0 +1,34 @@
+"""Thousands of random inputs: each gives a model that keeps its promises, or a clear refusal."""
+
+from collections import Counter
+
+import pytest
+from _fuzz import run
+
+TOGETHER = 100
+QUICK = 1
+
+
+def run_all(seeds):
+    """Kinds of what came of some inputs; an error names its seed."""
+    outcomes = Counter()
+    for seed in seeds:
+        try:
+            outcome = run(seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        outcomes[outcome.split(":")[0]] += 1
+    return outcomes
+
+
+def test_a_few_random_inputs():
+    outcomes = run_all(range(TOGETHER))
+    assert outcomes["fitted"] > TOGETHER // 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(QUICK, 24))
+def test_many_random_inputs(part):
+    outcomes = run_all(range(part * TOGETHER, (part + 1) * TOGETHER))
+    assert outcomes["fitted"] > TOGETHER // 4
