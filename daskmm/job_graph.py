@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from dask._task_spec import GraphNode, Task, TaskRef, convert_legacy_graph
 from dask.base import get_scheduler, is_dask_collection, named_schedulers
 from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 from dask.utils import ensure_dict
 
@@ -27,7 +27,7 @@ from daskmm.job_groups import (
     run_pickled,
     run_queue,
 )
-from daskmm.job_tasks import NAME, Cuts, GroupTasks, inline_or_task, pickled_as_sent, places_of
+from daskmm.job_tasks import NAME, Cuts, GroupTasks, inline_or_task, pickled_as_sent
 from daskmm.resources import threads_here
 from daskmm.watching import (
     ATTEMPTS,
@@ -159,8 +159,9 @@ class JobGraph:
     def _keep_on(self, client: Any, nodes: dict[Key, GraphNode], keys: list[Key]) -> Any:
         from distributed import KilledWorker
 
-        places = places_of(keys, nodes, threads_of(client))
-        made = gathered(client, lambda: _submitted(client, nodes, keys, places), fetch=False)
+        # Wherever the scheduler likes: tasks bound to a worker, however loosely, wait for ever when
+        # it is gone at the wrong moment.
+        made = gathered(client, lambda: _submitted(client, nodes, keys), fetch=False)
         # Other errors are raised where blocks are used.
         killers = {
             future.key
@@ -363,20 +364,11 @@ def _records(
     return list(gathered(client, lambda: _submitted(client, graph, records)))
 
 
-def _submitted(
-    client: Any,
-    graph: dict[Key, GraphNode],
-    keys: list[Key],
-    places: Mapping[Key, str] | None = None,
-) -> Any:
-    """Futures of some keys of a graph; `places` are the workers that best run its nodes."""
-    annotations: dict[str, Any] = {}
-    if places:
-        annotations = {"workers": places.__getitem__, "allow_other_workers": True}
+def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any:
+    """Futures of some keys of a graph."""
     # A plain dict would be tokenized, all of it, before it is sent.
-    name = str(keys[0])
-    layer = MaterializedLayer(graph, annotations=annotations)
-    return client.get(HighLevelGraph({name: layer}, {name: set()}), keys, sync=False)
+    layers = HighLevelGraph.from_collections(str(keys[0]), graph, dependencies=())
+    return client.get(layers, keys, sync=False)
 
 
 def _nothing(*_: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dask._task_spec import DataNode, GraphNode, Task, TaskRef
@@ -143,20 +143,3 @@ class GroupTasks:
 
     def _inside(self, number: int, key: Key) -> bool:
         return self._owner.get(key) == number or key in self._small
-
-
-def places_of(
-    keys: Sequence[Key], nodes: Mapping[Key, GraphNode], threads: Mapping[str, int]
-) -> dict[Key, str]:
-    """A worker for each node: neighbours together, whose records can then be merged."""
-    places: dict[Key, str] = {}
-    workers = [worker for worker, count in sorted(threads.items()) for _ in range(count)]
-    for number, key in enumerate(keys):
-        worker = workers[number * len(workers) // len(keys)]
-        left = [key]
-        while left:
-            key = left.pop()
-            if key in nodes and key not in places:
-                places[key] = worker
-                left.extend(nodes[key].dependencies)
-    return places

@@ -296,7 +296,7 @@ def checked_rows(rows: Any, position: Position) -> NDArray:
         raise ValueError(f"X must have numeric blocks; {where} has dtype {rows.dtype}.")
     expected = position.shape
     fits = rows.ndim == 2 and all(
-        wanted in (None, found) for wanted, found in zip(expected, rows.shape, strict=True)
+        wanted in (None, found) for wanted, found in zip(expected, rows.shape, strict=False)
     )
     if not fits:
         n, p = ("n" if size is None else size for size in expected)

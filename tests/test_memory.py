@@ -1,44 +1,146 @@
-"""Peak memory of a fit out of core, measured in a process of its own, against the plan."""
+"""Peak memory of fits, measured in processes of their own, against the plan."""
 
 import json
+import os
 import subprocess
 import sys
+import warnings
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from sklearn.exceptions import ConvergenceWarning
+
+from daskmm import KMeans
+from daskmm.runs import peak_memory_bytes
 
 SCRIPT = """
 import json, sys
-import zarr
+import dask.array as da, numpy as np, zarr
 import daskmm
 from daskmm.runs import peak_memory_bytes
-store = zarr.open_array(sys.argv[1], mode="r")
-model = getattr(daskmm, sys.argv[2])(20, random_state=0, max_iter=12, tol=0)
-projected = model.plan(store).peak_bytes_per_worker
-model.fit(store)
+path, kind, name, settings = sys.argv[1:]
+X = zarr.open_array(path, mode="r")
+if kind == "numpy":
+    rows = np.empty(X.shape, X.dtype)
+    for start in range(0, len(X), 20_000):
+        rows[start : start + 20_000] = X[start : start + 20_000]
+    X = rows
+elif kind != "zarr":
+    X = da.from_array(X, chunks=(int(kind), -1))
+model = getattr(daskmm, name)(random_state=0, **json.loads(settings))
+projected = model.plan(X).peak_bytes_per_worker
+model.fit(X)
 print(json.dumps([projected, peak_memory_bytes()]))
 """
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """800 MB of float32: more than a fit may take."""
-    path = tmp_path_factory.mktemp("data") / "rows.zarr"
-    rng = np.random.default_rng(0)
-    shape, chunk = (4_000_000, 50), 80_000
-    array = zarr.create_array(path, shape=shape, chunks=(chunk, 50), dtype="f4", compressors=None)
-    block = rng.normal(size=(chunk, 50)).astype("f4")
-    for start in range(0, shape[0], chunk):
-        array[start : start + chunk] = block + np.float32(start % 7)
-    return path
+def stored(tmp_path_factory):
+    """Makes zarr arrays of random rows, each once."""
+    folder = tmp_path_factory.mktemp("data")
+
+    def make(n_rows, n_features, dtype, chunk):
+        path = folder / f"{n_rows}-{n_features}-{dtype}-{chunk}"
+        if not path.exists():
+            array = zarr.create_array(
+                path,
+                shape=(n_rows, n_features),
+                chunks=(chunk, n_features),
+                dtype=dtype,
+                compressors=None,
+            )
+            rng = np.random.default_rng(0)
+            block = 20 * rng.normal(size=(chunk, n_features))
+            for start in range(0, n_rows, chunk):
+                rows = (block[: n_rows - start] + start % 7).astype(dtype)
+                array[start : start + chunk] = rows
+        return path
+
+    return make
+
+
+def measured(path, kind, name, **settings):
+    """Projected and measured peak, bytes."""
+    arguments = [str(path), str(kind), name, json.dumps(settings)]
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, *arguments]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    return json.loads(output.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("name", ["KMeans", "EntropyPowerKMeans"])
-def test_peak_memory_stays_below_the_plan_and_the_data(store, name):
-    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(store), name]
-    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-    projected, peak = json.loads(output.stdout)
-    assert peak <= projected
-    assert projected <= 2 * peak
+def test_peak_memory_stays_below_the_plan_and_the_data(stored, name):
+    path = stored(4_000_000, 50, "f4", 80_000)
+    projected, peak = measured(path, "zarr", name, n_clusters=20, max_iter=12, tol=0)
+    assert peak <= projected <= 2 * peak
     assert peak < 800e6
+
+
+CASES = {
+    "wide": ((50_000, 2000, "f4", 2000), "zarr", "EntropyPowerKMeans", {}),
+    "float64, annealed whole": (
+        (500_000, 50, "f8", 40_000),
+        "zarr",
+        "PowerKMeans",
+        {"sample_size": None},
+    ),
+    "in memory": ((1_000_000, 50, "f8", 40_000), "numpy", "KMeans", {}),
+    "small blocks": ((1_000_000, 20, "f4", 5000), 5000, "EntropyPowerKMeans", {}),
+    "large blocks": ((2_000_000, 50, "f4", 400_000), 400_000, "KMeans", {}),
+    "integers": ((2_000_000, 50, "i2", 200_000), "zarr", "PowerKMeans", {}),
+    "many clusters": ((1_000_000, 50, "f4", 80_000), "zarr", "KMeans", {"n_clusters": 200}),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
+def test_plans_are_right_for_all_kinds_of_tables(stored, case):
+    shape, kind, name, settings = CASES[case]
+    given = {"n_clusters": 20, "max_iter": 6, "tol": 0} | settings
+    projected, peak = measured(stored(*shape), kind, name, **given)
+    assert peak <= projected <= 2 * peak
+
+
+def block_of(base, block_id):
+    """A block that costs little to make."""
+    return base + np.float32(block_id[0] % 7)
+
+
+@pytest.mark.long
+def test_workers_with_twice_the_projected_memory_take_data_three_times_as_large():
+    distributed = pytest.importorskip("distributed")
+    base = np.random.default_rng(0).normal(size=(40_000, 50)).astype("f4")
+    model = KMeans(10, max_iter=3, tol=0, random_state=0)
+
+    def table(n_bytes):
+        n_blocks = -(-n_bytes // base.nbytes)
+        chunks = ((len(base),) * n_blocks, (50,))
+        lazy = dask.delayed(base, name="base", traverse=False)
+        return da.map_blocks(block_of, base=lazy, chunks=chunks, dtype="f4", meta=base[:0])
+
+    with dask.config.set(num_workers=1):
+        projected = model.plan(table(1 << 32)).peak_bytes_per_worker
+    data = table(3 * 2 * 2 * projected)
+    with (
+        dask.config.set(scheduler=None),
+        distributed.LocalCluster(
+            2, threads_per_worker=1, memory_limit=2 * projected, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        pids = client.run(os.getpid)
+        plan = model.plan(data)
+        assert plan.worker_memory_bytes == pytest.approx(2 * projected, rel=0.01)
+        assert plan.bytes_per_pass >= 3 * 2 * plan.worker_memory_bytes
+        assert plan.peak_bytes_per_worker <= projected
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(data)
+        peaks = client.run(peak_memory_bytes)
+        logs = client.get_worker_logs()
+        assert client.run(os.getpid) == pids
+    assert max(peaks.values()) <= projected
+    said = [line for lines in logs.values() for _, line in lines]
+    assert not [line for line in said if "memory" in line.lower()]
