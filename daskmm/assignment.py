@@ -104,7 +104,15 @@ def distances_of(
 ) -> NDArray:
     """Unsquared distances of one block, in the floating dtype that stands for its own."""
     out = np.empty((len(rows), len(state.centers)), dtype=float_dtype(rows.dtype))
-    return blockwise(rows, position, coordinates, state, np.sqrt, out)
+    with np.errstate(over="ignore"):  # found below
+        blockwise(rows, position, coordinates, state, np.sqrt, out)
+    far = np.flatnonzero(~np.isfinite(out).all(axis=1))
+    if len(far):
+        raise ValueError(
+            f"Input X has values so large that distances overflow {out.dtype}, in "
+            f"{position.of_row(int(far[0]))}. Pass X.astype('float64')."
+        )
+    return out
 
 
 def squared_distances_of(

@@ -36,7 +36,7 @@ def held(blocks: RowBlocks, persist: Persist) -> RowBlocks:
     """
     if not blocks.layout.lazy or not persist or (persist == "auto" and not _fits(blocks)):
         return blocks
-    values = JobGraph(blocks.pairs, blocks.table).values()
+    values = JobGraph(blocks.pairs, blocks.table, "block").values()
     pairs = [tuple(_kept(item, values) for item in pair) for pair in blocks.pairs]
     weights = None if blocks.weights is None else tuple(pair[1] for pair in pairs)
     return replace(blocks, parts=tuple(pair[0] for pair in pairs), weights=weights)

@@ -62,9 +62,14 @@ class JobGraph:
     source : dask collection, optional
         What the Delayed were taken from. If it was persisted on a cluster, it knows the futures,
         which optimised graphs only refer to.
+    noun : str
+        What a job is called in messages, unless it says so itself.
     """
 
-    def __init__(self, arguments: Sequence[Arguments], source: Any = None) -> None:
+    def __init__(
+        self, arguments: Sequence[Arguments], source: Any = None, noun: str = "job"
+    ) -> None:
+        self._noun = noun
         delayed = [item for own in arguments for item in own if isinstance(item, Delayed)]
         raw: dict[Key, Any] = {}
         for graph in {id(item.dask): item.dask for item in delayed}.values():
@@ -223,11 +228,16 @@ class JobGraph:
                 _records(client, alone, kernel, shared, f"{name}-alone-{job}")
             except KilledWorker as error:
                 raise DeadlyBlockError(
-                    f"{_described(self._arguments[job], job)} killed {error.allowed_failures + 1} "
+                    f"{self._described(job)} killed {error.allowed_failures + 1} "
                     f"workers, one after the other (pass {name}). It may be too large for a "
                     "worker's memory: take smaller chunks, or larger workers. Or the code that "
                     "loads it crashes: the workers' logs say more."
                 ) from error
+
+    def _described(self, job: int) -> str:
+        """A job in words: the block, or whatever else it says that it is about."""
+        found = [own.described for own in self._arguments[job] if hasattr(own, "described")]
+        return str(found[0]) if found else f"{self._noun} {job}"
 
     def _check_futures(self) -> None:
         """Refuse to go on without data that were kept on a cluster."""
@@ -373,8 +383,3 @@ def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any
 
 def _nothing(*_: Any) -> list[Any]:
     return []
-
-
-def _described(own: Arguments, job: int) -> str:
-    """A job in words: the block, or whatever else it says that it is about."""
-    return next((item.described for item in own if hasattr(item, "described")), f"job {job}")

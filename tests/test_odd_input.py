@@ -197,6 +197,19 @@ def test_rows_of_denormals(cls, scale):
 
 
 @each_estimator
+def test_distances_that_float32_does_not_hold_are_refused(cls):
+    model = quick(cls, n_clusters=2).fit(X)
+    far = X.astype(np.float32)
+    far[200, 3] = 3e38
+    far[200, 4] = -3e38
+    assert np.isfinite(model.transform(far.astype(float))).all()
+    for data in (far, lazy(far)):
+        if np.sqrt(2) * 3e38 / model.scale_.max() > np.finfo(np.float32).max:
+            with pytest.raises(ValueError, match=r"overflow float32, in .*row 200"):
+                computed(model.transform(data))
+
+
+@each_estimator
 def test_scalar_weights_of_rows_that_are_not_counted(cls):
     data = lazy()
     unknown = da.Array(data.dask, data.name, ((np.nan,) * 4, (5,)), meta=data._meta)
