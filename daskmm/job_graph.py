@@ -168,14 +168,21 @@ class JobGraph:
         # it is gone at the wrong moment.
         made = gathered(client, lambda: _submitted(client, nodes, keys), fetch=False)
         # Other errors are raised where blocks are used.
-        killers = {
-            future.key
+        killers = [
+            future
             for future in made
             if future.status == "error" and isinstance(future.exception(), KilledWorker)
-        }
+        ]
         if killers:
-            own = enumerate(self._arguments)
-            raise _SuspectedError([job for job, args in own if killers & {*references(args)}])
+            keys_lost = {future.key for future in killers}
+            for future in killers:
+                future.release()  # or the scheduler would go on saying that it cannot be made
+            jobs = [
+                job
+                for job, own in enumerate(self._arguments)
+                if not keys_lost.isdisjoint(references(own))
+            ]
+            raise _SuspectedError(jobs, [future for future in made if future not in killers])
         return made
 
     def _recovering(
@@ -191,6 +198,7 @@ class JobGraph:
         Workers die with all tasks that they have, each of many jobs. So those under suspicion are
         tried one by one, before one is found guilty.
         """
+        kept: Sequence[Any] = ()
         for _ in range(ATTEMPTS):
             try:
                 return attempt()
@@ -198,7 +206,10 @@ class JobGraph:
                 logger.warning("the cluster was restarted; %s begins again", name)
                 self._check_futures()
             except _SuspectedError as error:
+                # Not to be let go, and loaded again, meanwhile.
+                kept = error.kept
                 self._try_alone(client, error.jobs, kernel, shared, name)
+        del kept
         raise RestartedError(
             f"Workers were lost in each of {ATTEMPTS} attempts at one pass ({name}), and not by "
             "any single block. The workers' logs say why."
@@ -356,11 +367,12 @@ def _cuts_by_holder(holders: Sequence[Sequence[str]], threads: Mapping[str, int]
 
 
 class _SuspectedError(Exception):
-    """Workers died that had tasks with these jobs."""
+    """Workers died that had tasks with these jobs; other futures have come out well."""
 
-    def __init__(self, jobs: Sequence[int]) -> None:
+    def __init__(self, jobs: Sequence[int], kept: Sequence[Any] = ()) -> None:
         super().__init__(jobs)
         self.jobs = jobs
+        self.kept = kept
 
 
 def _records(
