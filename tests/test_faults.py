@@ -132,15 +132,16 @@ def client(current):
 def new_folder(tmp_path, current):
     """Makes folders for what the processes tell each other."""
     numbers = iter(range(1000))
+    return lambda: folder_at_play(tmp_path / str(next(numbers)), current)
 
-    def make():
-        folder = Folder(tmp_path / str(next(numbers)))
-        fresh = current.with_suffix(".new")
-        fresh.write_text(str(folder.path))
-        fresh.rename(current)
-        return folder
 
-    return make
+def folder_at_play(path, current):
+    """A new folder, of which workers learn from the file `current`."""
+    folder = Folder(path)
+    fresh = current.with_suffix(".new")
+    fresh.write_text(str(folder.path))
+    fresh.rename(current)
+    return folder
 
 
 def quietly(fit, *args):
@@ -237,27 +238,38 @@ def restarted(client, act, persist, count, new_folder):
     return extra_reads(struck, reads)
 
 
+def restart(client, persist, count, new_folder):
+    """cluster restarted while polishing"""
+    extra = restarted(client, client.restart, persist, count, new_folder)
+    client.wait_for_workers(2, timeout=60)
+    return extra
+
+
+def retire_one(client, persist, count, new_folder):
+    """worker retired while polishing"""
+    client.cluster.scale(4)
+    client.wait_for_workers(4, timeout=60)
+    extra = restarted(client, lambda: client.cluster.scale(3), persist, count, new_folder)
+    deadline = time.monotonic() + 60
+    while len(client.nthreads()) != 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return extra
+
+
 @pytest.mark.parametrize("persist", [False, True])
 @pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
 def test_a_cluster_that_is_restarted(client, count, persist, new_folder):
-    extra = restarted(client, client.restart, persist, count, new_folder)
+    extra = restart(client, persist, count, new_folder)
     # The pass at hand begins again, perhaps while workers are still ending; kept data are loaded
     # again.
     assert extra <= 2 * BLOCKS
-    client.wait_for_workers(2, timeout=60)
 
 
 @pytest.mark.parametrize("persist", [False, True])
 @pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
 def test_a_worker_that_is_retired(client, count, persist, new_folder):
-    client.cluster.scale(4)
-    client.wait_for_workers(4, timeout=60)
-    extra = restarted(client, lambda: client.cluster.scale(3), persist, count, new_folder)
-    assert extra <= BLOCKS
-    deadline = time.monotonic() + 60
-    while len(client.nthreads()) != 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert retire_one(client, persist, count, new_folder) <= BLOCKS
 
 
 @contextlib.contextmanager

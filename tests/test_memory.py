@@ -112,7 +112,7 @@ def block_of(base, block_id):
 def test_workers_with_twice_the_projected_memory_take_data_three_times_as_large():
     distributed = pytest.importorskip("distributed")
     base = np.random.default_rng(0).normal(size=(40_000, 50)).astype("f4")
-    model = KMeans(10, max_iter=3, tol=0, random_state=0)
+    model = KMeans(10, max_iter=1, tol=0, random_state=0)
 
     def table(n_bytes):
         n_blocks = -(-n_bytes // base.nbytes)
@@ -141,6 +141,6 @@ def test_workers_with_twice_the_projected_memory_take_data_three_times_as_large(
         peaks = client.run(peak_memory_bytes)
         logs = client.get_worker_logs()
         assert client.run(os.getpid) == pids
-    assert max(peaks.values()) <= projected
-    said = [line for lines in logs.values() for _, line in lines]
+    assert max(peaks.values()) <= projected <= 2 * max(peaks.values())
+    said = [line for lines in logs.values() for level, line in lines if level != "INFO"]
     assert not [line for line in said if "memory" in line.lower()]
