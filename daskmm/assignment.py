@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.blocks import float_dtype, layout_of, row_blocks
+from daskmm.domain import check_domain
 from daskmm.numerics import fused
-from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
 from daskmm.passes import (
     Passes,
@@ -47,25 +48,29 @@ def blockwise(
     Raises
     ------
     ValueError
-        If a value is not finite, naming block and row.
+        If a value is not finite, or not in the domain, naming block and row.
     """
     k, p = state.centers.shape
-    for tile in tiles(len(rows), tile_rows(p, k)):
+    distortion, partial = state.distortion, state.partial
+    for part in tiles(len(rows), tile_rows(p, k)):
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
-                z = coordinates.to_model(rows[tile])
-                squared = z * z
+            with np.errstate(over="ignore", invalid="ignore"):  # reported by the checks
+                z = coordinates.to_model(rows[part])
+                tile = distortion.tile(z, partial)
+                finite = np.isfinite(tile.terms.sum(axis=1)).all()
         except ValueError:
             # Kernel functions refuse what is not finite too, but do not know where it stands.
-            check_finite(rows[tile].astype(np.float64), position, tile.start)
+            check_finite(rows[part].astype(np.float64), position, part.start)
             raise
-        if not np.isfinite(squared.sum(axis=1)).all():
-            check_finite(rows[tile].astype(np.float64), position, tile.start)
+        if not finite and not partial:
+            check_finite(rows[part].astype(np.float64), position, part.start)
+        check_domain(z, position, part.start, distortion, partial)
+        if not finite:
             raise ValueError(
                 f"Input X has values so large that their squares overflow float64, in the tile "
-                f"from {position.of_row(tile.start)}."
+                f"from {position.of_row(part.start)}."
             )
-        out[tile] = finish(squared_distances(z, state.centers, state.feature_weights, squared))
+        out[part] = finish(distortion.distances(tile, state.centers, state.feature_weights))
     return out
 
 
@@ -89,9 +94,11 @@ def _compiled_nearest(
     """Fill in labels and smallest distances by the compiled loops.
 
     Returns whether they could: not where numba is absent, coordinates are more than a shift and
-    a scale, or values are to be refused, which `blockwise` does in words.
+    a scale, distances are not squared Euclidean ones between whole rows, or values are to be
+    refused, which `blockwise` does in words.
     """
-    if not (fused.available() and isinstance(coordinates, Coordinates)):
+    plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
+    if not (plain and fused.available() and isinstance(coordinates, Coordinates)):
         return False
     from daskmm.numerics.fused_labels import nearest_centers
 
@@ -102,10 +109,10 @@ def _compiled_nearest(
 def distances_of(
     rows: NDArray, position: Position, coordinates: Rows, state: CenterState
 ) -> NDArray:
-    """Unsquared distances of one block, in the floating dtype that stands for its own."""
+    """Reported distances of one block, in the floating dtype that stands for its own."""
     out = np.empty((len(rows), len(state.centers)), dtype=float_dtype(rows.dtype))
     with np.errstate(over="ignore"):  # found below
-        blockwise(rows, position, coordinates, state, np.sqrt, out)
+        blockwise(rows, position, coordinates, state, state.distortion.reported, out)
     far = np.flatnonzero(~np.isfinite(out).all(axis=1))
     if len(far):
         raise ValueError(

@@ -19,6 +19,7 @@ from daskmm.fingerprints import differences
 from daskmm.iterations import IterationRecord, Run, Step
 from daskmm.journal import Journal, Pace
 from daskmm.kernel_problem import KernelState
+from daskmm.metric import DISTORTIONS
 from daskmm.neighborhood import MemoryNeighborhood
 from daskmm.representatives import Representatives
 from daskmm.state_files import DamagedStateError, flush_tree, read_state, write_state
@@ -44,6 +45,7 @@ _RECORDS: dict[str, type] = {
         Representatives,
         Run,
         Step,
+        *DISTORTIONS.values(),
     )
 }
 

@@ -7,7 +7,9 @@ from typing import Any, NoReturn
 
 import daskmm
 from daskmm.blurring import CONVENTIONS
+from daskmm.metric import DISTORTIONS
 from daskmm.numerics.kernels import KERNELS
+from daskmm.relocation import METHODS
 
 MODELS = ("power", "entropy", "kmeans", "kernel", "multi-kernel", "mean-shift")
 
@@ -282,6 +284,24 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="kmeans, power, entropy, or kernel with landmarks: rows to anneal on before the data "
         "are read to polish (auto: 10,000 or more)",
+    )
+    add(
+        "--distortion",
+        choices=tuple(DISTORTIONS),
+        metavar="D",
+        help="kmeans, power: what the distance is: sqeuclidean; kl or poisson (counts, shares); "
+        "gamma or itakura-saito (positive values); logistic (values in [0, 1]); mahalanobis; "
+        "euclidean, or manhattan (also for entropy), for outliers (sqeuclidean)",
+    )
+    add(
+        "--missing",
+        choices=("error", "partial"),
+        help="kmeans, power, entropy: whether NaN are an error, or values to leave out (error)",
+    )
+    add(
+        "--empty-cluster",
+        choices=METHODS,
+        help="kmeans, power, entropy: what becomes of a cluster without rows (farthest)",
     )
     add(
         "--persist",

@@ -291,6 +291,8 @@ def _plane(
         sums = np.zeros((model.n_clusters, points.shape[1]))
         np.add.at(sums, clusters, points)
         centers = sums / np.maximum(present, 1)
+    # A value that is missing is drawn where its cluster's centre has it.
+    points = np.where(np.isnan(points), centers[clusters], points)
     if points.shape[1] == 1:
         # A single feature; the second axis tells clusters apart by their number.
         level = np.linspace(-1, 1, len(centers))[:, None] * max(float(np.ptp(points)), 1e-12) / 4

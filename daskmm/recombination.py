@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
 from daskmm.mm import EQUALLY_GOOD, Run
+from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
+from daskmm.seeding import greedy_rows
 from daskmm.stats import CenterState
 
 FloatArray = NDArray[np.float64]
@@ -62,6 +64,10 @@ def recombined(
     chances = np.repeat(_chances(np.array([run.last for run in runs])), k)
     starts = []
     for seed in seeds:
+        if best.distortion.code != SQUARED_EUCLIDEAN.code:
+            drawn = greedy_rows(pool, chances, k, seed, best.distortion)
+            starts.append(replace(best, centers=drawn, s=-np.inf))
+            continue
         rng = np.random.RandomState(np.random.MT19937(seed))
         _, chosen = kmeans_plusplus(seen, k, sample_weight=chances, random_state=rng)
         starts.append(replace(best, centers=pool[chosen], s=-np.inf))

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
-from daskmm.numerics.distances import squared_distances
-from daskmm.numerics.rows import Coordinates, tile_rows, tiles
+from daskmm.numerics.distortions import Distortion
+from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
+from daskmm.numerics.rows import Rows, tile_rows, tiles
 from daskmm.passes import Passes, Position
 from daskmm.survey import Survey
 
@@ -44,22 +45,73 @@ def starting_centers(
         return _scalable(passes, survey, n_clusters, seeds)
     start = _plus_plus if method == "k-means++" else _random_rows
     rows, weights = survey.sample.rows, survey.sample.weights
-    return [start(rows, weights, n_clusters, seed) for seed in seeds]
+    return [start(rows, weights, n_clusters, seed, survey.distortion) for seed in seeds]
 
 
-def _plus_plus(rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
-    """Greedy k-means++ (Arthur & Vassilvitskii 2007), by scikit-learn."""
+def _plus_plus(
+    rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int, distortion: Distortion
+) -> FloatArray:
+    """Greedy k-means++ (Arthur & Vassilvitskii 2007), by scikit-learn where it can."""
+    if distortion.code != SQUARED_EUCLIDEAN.code or np.isnan(rows).any():
+        return greedy_rows(rows, weights, n_clusters, seed, distortion)
     centers, _ = kmeans_plusplus(
         rows, n_clusters, sample_weight=weights, random_state=np.random.RandomState(seed)
     )
     return np.asarray(centers, dtype=np.float64)
 
 
-def _random_rows(rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
+def greedy_rows(
+    rows: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    seed: int | np.random.SeedSequence,
+    distortion: Distortion,
+) -> FloatArray:
+    """Greedy k-means++ for any distortion, and rows with holes.
+
+    As scikit-learn does for squared distances: each centre is the best of 2 + log k rows, which
+    are drawn with probability proportional to weight and distance.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        In the model's coordinates, NaN where values are missing.
+    weights : ndarray of shape (n_rows,)
+    n_clusters : int
+    seed : int or SeedSequence
+    distortion : Distortion
+
+    Returns
+    -------
+    ndarray of shape (n_clusters, n_features)
+        Rows drawn into the inside of the domain.
+    """
+    rng = np.random.default_rng(seed)
+    tile = distortion.tile(rows, bool(np.isnan(rows).any()))
+    trials = 2 + int(np.log(n_clusters))
+    first = rng.choice(len(rows), 1, p=weights / weights.sum())
+    centers = distortion.inside(rows[first])
+    smallest = distortion.distances(tile, centers, None)[:, 0]
+    for _ in range(1, n_clusters):
+        rate = weights * smallest
+        # Where all rows are served already, any row will do.
+        rate = rate if rate.sum() > 0 else weights
+        drawn = rng.choice(len(rows), trials, p=rate / rate.sum())
+        candidates = distortion.inside(rows[drawn])
+        served = np.minimum(distortion.distances(tile, candidates, None), smallest[:, None])
+        best = int(np.argmin(weights @ served))
+        smallest = served[:, best]
+        centers = np.concatenate([centers, candidates[best : best + 1]])
+    return centers
+
+
+def _random_rows(
+    rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int, distortion: Distortion
+) -> FloatArray:
     """Different rows of the sample, with probability proportional to their weight."""
     rng = np.random.default_rng(seed)
     chosen = rng.choice(len(rows), n_clusters, replace=False, p=weights / weights.sum())
-    return rows[chosen]
+    return distortion.inside(rows[chosen])
 
 
 def _scalable(
@@ -74,18 +126,19 @@ def _scalable(
     need the total cost in advance.
     """
     rows, weights = survey.sample.rows, survey.sample.weights
-    candidates = [_random_rows(rows, weights, 1, seed) for seed in seeds]
+    metric = (survey.coordinates, survey.distortion, survey.partial)
+    candidates = [_random_rows(rows, weights, 1, seed, survey.distortion) for seed in seeds]
     draws = OVERSAMPLING * n_clusters
     for round_number in range(ROUNDS):
         keys = tuple((int(seed), round_number) for seed in seeds)
-        drawn = passes.reduce(_draw, survey.coordinates, tuple(candidates), keys, draws)
+        drawn = passes.reduce(_draw, *metric, tuple(candidates), keys, draws)
         candidates = [
-            np.concatenate([old, new.rows])
+            np.concatenate([old, survey.distortion.inside(new.rows)])
             for old, new in zip(candidates, drawn.draws, strict=True)
         ]
-    served = passes.reduce(_count_served, survey.coordinates, tuple(candidates))
+    served = passes.reduce(_count_served, *metric, tuple(candidates))
     return [
-        _plus_plus(*_at_least(centers, counts, n_clusters), n_clusters, seed)
+        _plus_plus(*_at_least(centers, counts, n_clusters), n_clusters, seed, survey.distortion)
         for centers, counts, seed in zip(candidates, served.counts, seeds, strict=True)
     ]
 
@@ -136,7 +189,9 @@ def _draw(
     rows: NDArray,
     weights: NDArray | None,
     position: Position,
-    coordinates: Coordinates,
+    coordinates: Rows,
+    distortion: Distortion,
+    partial: bool,
     candidates: tuple[FloatArray, ...],
     keys: tuple[tuple[int, int], ...],
     size: int,
@@ -146,8 +201,9 @@ def _draw(
     draws = [_Draw(np.empty(0), np.empty((0, n_features)), size) for _ in candidates]
     for tile in tiles(len(rows), tile_rows(n_features, max(map(len, candidates)))):
         z = coordinates.to_model(rows[tile])
+        held = distortion.tile(z, partial)
         for index, (centers, key) in enumerate(zip(candidates, keys, strict=True)):
-            rate = squared_distances(z, centers).min(axis=1)
+            rate = distortion.distances(held, centers, None).min(axis=1)
             if weights is not None:
                 rate *= weights[tile]
             served = np.flatnonzero(rate > 0)
@@ -161,16 +217,18 @@ def _count_served(
     rows: NDArray,
     weights: NDArray | None,
     position: Position,
-    coordinates: Coordinates,
+    coordinates: Rows,
+    distortion: Distortion,
+    partial: bool,
     candidates: tuple[FloatArray, ...],
 ) -> _Served:
     """Kernel of the last pass: weight of the rows nearest to each candidate."""
     counts = [np.zeros(len(centers)) for centers in candidates]
     for tile in tiles(len(rows), tile_rows(rows.shape[1], max(map(len, candidates)))):
-        z = coordinates.to_model(rows[tile])
+        held = distortion.tile(coordinates.to_model(rows[tile]), partial)
         v = None if weights is None else weights[tile]
         for count, centers in zip(counts, candidates, strict=True):
-            nearest = squared_distances(z, centers).argmin(axis=1)
+            nearest = distortion.distances(held, centers, None).argmin(axis=1)
             count += np.bincount(nearest, v, minlength=len(centers))
     return _Served(tuple(counts))
 

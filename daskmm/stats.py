@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.numerics import fused
-from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.distortions import Distortion, Tile
+from daskmm.numerics.divergences import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
 
@@ -39,6 +40,8 @@ class Moments:
         Weighted mean, and Σ w (x − mean)².
     lowest, highest : ndarray of shape (n_features,)
         Over the rows of positive weight.
+    observed : ndarray of shape (n_features,) or None
+        Sum of the weights of the rows that have a value; None where none is missing.
     """
 
     n_positive: int
@@ -47,6 +50,7 @@ class Moments:
     deviations: FloatArray
     lowest: FloatArray
     highest: FloatArray
+    observed: FloatArray | None = None
 
     @classmethod
     def empty(cls, n_features: int) -> Self:
@@ -73,6 +77,20 @@ class Moments:
         return cls(len(rows), total, mean, deviations, lowest, highest)
 
     @classmethod
+    def of_partial(cls, rows: FloatArray, weights: FloatArray | None) -> Self:
+        """Moments of the values of one tile of rows; NaN are missing."""
+        v = np.ones(len(rows)) if weights is None else weights
+        rows, v = rows[v > 0], v[v > 0]
+        held = ~np.isnan(rows)
+        observed = v @ held
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            mean = np.where(observed > 0, v @ np.where(held, rows, 0.0) / observed, 0.0)
+            deviations = v @ np.where(held, np.square(rows - mean), 0.0)
+        lowest = np.where(held, rows, np.inf).min(axis=0, initial=np.inf)
+        highest = np.where(held, rows, -np.inf).max(axis=0, initial=-np.inf)
+        return cls(len(rows), float(v.sum()), mean, deviations, lowest, highest, observed)
+
+    @classmethod
     def of_block(cls, rows: NDArray, weights: FloatArray | None) -> Self | None:
         """Moments of any number of rows, of any dtype, by the compiled loops.
 
@@ -90,10 +108,13 @@ class Moments:
             return self
         if self.weight == 0.0:
             return other
+        complete = self.observed is None and other.observed is None
+        own, added = self.masses, other.masses
         with np.errstate(over="ignore", invalid="ignore"):
             delta = other.mean - self.mean
-            mean = self.mean + delta * (other.weight / total)
-            between = delta * delta * (self.weight * other.weight / total)
+            share = added / np.maximum(own + added, np.finfo(float).tiny)
+            mean = self.mean + delta * share
+            between = delta * delta * (own * share)
             deviations = self.deviations + other.deviations + between
         return type(self)(
             self.n_positive + other.n_positive,
@@ -102,7 +123,13 @@ class Moments:
             deviations,
             np.minimum(self.lowest, other.lowest),
             np.maximum(self.highest, other.highest),
+            None if complete else own + added,
         )
+
+    @property
+    def masses(self) -> FloatArray:
+        """Sum of the weights of the rows that have a value, per feature."""
+        return np.full_like(self.mean, self.weight) if self.observed is None else self.observed
 
     @property
     def constant(self) -> NDArray[np.bool_]:
@@ -111,8 +138,8 @@ class Moments:
 
     @property
     def variance(self) -> FloatArray:
-        """Population variance per feature."""
-        return self.deviations / self.weight
+        """Population variance per feature, of its values."""
+        return self.deviations / np.maximum(self.masses, np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -141,11 +168,19 @@ class CenterState:
         The power; −∞ for a hard (Lloyd) step.
     feature_weights : ndarray of shape (n_features,) or None
         EWP's weights; None where features are not weighted.
+    distortion : Distortion
+    partial : bool
+        Whether values may be missing (NaN), and are left out of the distances.
+    relocations : int
+        How many centres of emptied clusters have gone to random rows.
     """
 
     centers: FloatArray
     s: float
     feature_weights: FloatArray | None = None
+    distortion: Distortion = SQUARED_EUCLIDEAN
+    partial: bool = False
+    relocations: int = 0
 
 
 @dataclass(frozen=True)
@@ -156,7 +191,7 @@ class Farthest:
     ----------
     distances : ndarray of shape (n,)
     rows : ndarray of shape (n, n_features)
-        In the model's coordinates.
+        In the model's coordinates, NaN where there is no value.
     """
 
     distances: FloatArray
@@ -185,14 +220,18 @@ class Farthest:
 class CenterSums:
     """Sums of one candidate over rows, weighted by φ and by the sample weights v.
 
+    ω is 1 for Bregman divergences; for norms it makes the majorizing function quadratic.
+
     Attributes
     ----------
     weights : ndarray of shape (n_clusters,)
         N_j = Σ_i v_i φ_ij.
     sums : ndarray of shape (n_clusters, n_features)
-        Σ_i v_i φ_ij x_i.
+        Σ_i v_i φ_ij ω_ijl x_il over the observed values.
+    denominators : ndarray of shape (n_clusters, n_features) or None
+        Σ_i v_i φ_ij ω_ijl over the observed values; None where they are N_j.
     squares : ndarray of shape (n_features,) or None
-        Σ_ij v_i φ_ij x_il², where features are weighted.
+        Σ_ij v_i φ_ij x_il², where features are weighted; or what a norm has in its place.
     objective, inertia, hardness : float
         Σ_i v_i M_s(d_i), Σ_i v_i min_j d_ij and Σ_i v_i × the share of the nearest centre.
     farthest : Farthest
@@ -201,6 +240,7 @@ class CenterSums:
 
     weights: FloatArray
     sums: FloatArray
+    denominators: FloatArray | None
     squares: FloatArray | None
     objective: float
     inertia: float
@@ -208,32 +248,24 @@ class CenterSums:
     farthest: Farthest
 
     @classmethod
-    def empty(cls, state: CenterState) -> Self:
-        """Sums over no rows."""
-        k, p = state.centers.shape
-        squares = None if state.feature_weights is None else np.zeros(p)
-        return cls(np.zeros(k), np.zeros((k, p)), squares, 0.0, 0.0, 0.0, Farthest.empty(p))
-
-    @classmethod
-    def of(
-        cls, rows: FloatArray, squared: FloatArray, weights: FloatArray | None, state: CenterState
-    ) -> Self:
+    def of(cls, tile: Tile, weights: FloatArray | None, state: CenterState) -> Self:
         """Sums over one tile of rows (in the model's coordinates)."""
-        distances = squared_distances(rows, state.centers, state.feature_weights, squared)
+        distortion, centers, w = state.distortion, state.centers, state.feature_weights
+        distances = distortion.distances(tile, centers, w)
         means = power_means(distances, state.s)
         phi = means.phi
         if weights is not None:
             phi *= weights[:, None]
-        squares = None if state.feature_weights is None else phi.sum(axis=1) @ squared
         hard = state.s == -np.inf
         return cls(
             phi.sum(axis=0),
-            phi.T @ rows,
-            squares,
+            *distortion.update(tile, phi, centers, distances, w),
             _total(means.value, weights),
             _total(means.smallest, weights),
             _total(means.hardness, weights),
-            Farthest.of(means.smallest, rows, weights) if hard else Farthest.empty(rows.shape[1]),
+            Farthest.of(means.smallest, tile.originals, weights)
+            if hard
+            else Farthest.empty(centers.shape[1]),
         )
 
     @classmethod
@@ -243,11 +275,14 @@ class CenterSums:
         weights: FloatArray | None,
         coordinates: Coordinates | None,
         state: CenterState,
+        terms: FloatArray | None = None,
     ) -> Self:
         """Sums over any number of rows by the compiled loops.
 
-        The rows are in the input's units, or in the model's where `coordinates` is None.
+        The rows are in the input's units, or in the model's where `coordinates` is None; `terms`
+        are those of `fused.row_terms`.
         """
+        assert isinstance(state.distortion, Bregman)
         found = fused.block_sums(
             rows,
             weights,
@@ -256,11 +291,15 @@ class CenterSums:
             state.s,
             state.feature_weights,
             FARTHEST,
+            state.distortion,
+            state.partial,
+            terms,
         )
         worst = rows[found.farthest_rows]
         return cls(
             found.weights,
             found.sums,
+            found.observed,
             found.squares,
             found.objective,
             found.inertia,
@@ -272,13 +311,11 @@ class CenterSums:
         )
 
     def __add__(self, other: Self) -> Self:
-        squares = None
-        if self.squares is not None and other.squares is not None:
-            squares = self.squares + other.squares
         return type(self)(
             self.weights + other.weights,
             self.sums + other.sums,
-            squares,
+            _added(self.denominators, other.denominators),
+            _added(self.squares, other.squares),
             self.objective + other.objective,
             self.inertia + other.inertia,
             self.hardness + other.hardness,
@@ -323,25 +360,45 @@ def candidate_sums(
     -------
     CandidateSums
     """
-    compiled = fused.available()
-    if compiled and isinstance(coordinates, Coordinates):
-        return CandidateSums(
-            tuple(CenterSums.of_block(rows, weights, coordinates, state) for state in states)
-        )
-    totals = [CenterSums.empty(state) for state in states]
-    if not totals:
+    if not states:
         return CandidateSums(())
-    k, p = states[0].centers.shape
-    for tile in tiles(len(rows), tile_rows(p, k)):
-        z = coordinates.to_model(rows[tile])
-        v = None if weights is None else weights[tile]
+    first = states[0]
+    compiled = fused.available() and first.distortion.code is not None
+    if compiled and isinstance(coordinates, Coordinates):
+        return _compiled_sums(rows, weights, coordinates, states)
+    totals: CandidateSums | None = None
+    k, p = first.centers.shape
+    # A block without rows is one empty tile.
+    for part in tiles(max(1, len(rows)), tile_rows(p, k)):
+        z = coordinates.to_model(rows[part])
+        v = None if weights is None else weights[part]
         if compiled:
-            parts = [CenterSums.of_block(z, v, None, state) for state in states]
+            found = _compiled_sums(z, v, None, states)
         else:
-            squared = z * z
-            parts = [CenterSums.of(z, squared, v, state) for state in states]
-        totals = [total + part for total, part in zip(totals, parts, strict=True)]
-    return CandidateSums(tuple(totals))
+            tile = first.distortion.tile(z, first.partial)
+            found = CandidateSums(tuple(CenterSums.of(tile, v, state) for state in states))
+        totals = found if totals is None else totals + found
+    assert totals is not None
+    return totals
+
+
+def _compiled_sums(
+    rows: NDArray,
+    weights: FloatArray | None,
+    coordinates: Coordinates | None,
+    states: tuple[CenterState, ...],
+) -> CandidateSums:
+    """Sums by the compiled loops; what the rows alone decide is computed once."""
+    distortion = states[0].distortion
+    assert isinstance(distortion, Bregman)
+    terms = fused.row_terms(rows, distortion)
+    return CandidateSums(
+        tuple(CenterSums.of_block(rows, weights, coordinates, state, terms) for state in states)
+    )
+
+
+def _added(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
+    return None if a is None or b is None else a + b
 
 
 def _total(values: FloatArray, weights: FloatArray | None) -> float:

@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.digests import digest
+from daskmm.domain import check_domain
 from daskmm.numerics import fused
 from daskmm.numerics.annealing import critical_power
-from daskmm.numerics.rows import Coordinates, tile_rows, tiles
+from daskmm.numerics.distortions import Distortion
+from daskmm.numerics.divergences import SQUARED_EUCLIDEAN, SquaredEuclidean
+from daskmm.numerics.rows import Coordinates, WhitenedCoordinates, tile_rows, tiles
 from daskmm.passes import Passes, Position
 from daskmm.stats import Moments, Sample
 
@@ -42,10 +45,11 @@ class Survey:
     n_rows : int
     weight : float
         Sum of the sample weights (the number of rows without them).
-    coordinates : Coordinates
+    coordinates : Coordinates or WhitenedCoordinates
         The model's coordinates.
     variance : ndarray of shape (n_features,)
-        Population variance in the model's coordinates; exactly 0 for a constant feature.
+        Population variance in the model's coordinates; exactly 0 for a constant feature. Where
+        values are missing, the sum of squared deviations of the others, per row.
     sample : Sample
         Uniform sample without replacement, in the model's coordinates; rows without weight are
         left out.
@@ -56,16 +60,25 @@ class Survey:
         it would be no small part of the rows.
     drawn : str
         Digest of the rows of the samples, and of their weights, bit by bit as they were read.
+    distortion : Distortion
+        In the model's coordinates.
+    partial : bool
+        Whether values are missing.
+    spread : float
+        Mean distance of the rows from their mean.
     """
 
     n_rows: int
     weight: float
-    coordinates: Coordinates
+    coordinates: Coordinates | WhitenedCoordinates
     variance: FloatArray
     sample: Sample
     critical_power: float
     reserve: Sample | None = None
     drawn: str = ""
+    distortion: Distortion = SQUARED_EUCLIDEAN
+    partial: bool = False
+    spread: float = 1.0
 
     @property
     def varying(self) -> NDArray[np.bool_]:
@@ -97,6 +110,9 @@ def first_pass(
     *,
     wanted: int | None = None,
     with_reserve: bool = False,
+    family: type[Distortion] = SquaredEuclidean,
+    partial: bool = False,
+    weigh_shares: bool = False,
 ) -> Survey:
     """Visit every block once: finiteness, moments and a sample for seeding.
 
@@ -114,6 +130,13 @@ def first_pass(
         Rows of the sample; `sample_size` says how many by default.
     with_reserve : bool
         Whether to draw a larger sample too, where the table is large.
+    family : type of Distortion
+        Whose domain the values must be in.
+    partial : bool
+        Whether NaN are missing values.
+    weigh_shares : bool
+        Whether the model's coordinates make each feature count in distances as if it had all of
+        its values.
 
     Returns
     -------
@@ -123,7 +146,8 @@ def first_pass(
     ------
     ValueError
         If there are no rows, fewer rows of positive weight than clusters, or values that are not
-        finite (naming the block and row), or so large that their squares overflow.
+        finite or outside of the domain (naming the block and row), or so large that their squares
+        overflow; or if a row or a feature has no value.
     """
     passes.count_rows()
     layout = passes.blocks.layout
@@ -133,13 +157,18 @@ def first_pass(
     rng = np.random.default_rng(seed)
     size, reserved = sample_sizes(n_rows, layout.n_features, n_clusters, wanted, with_reserve)
     chosen = _sample_indices(n_rows, reserved or size, rng)
-    finding: _Finding = passes.reduce(_first_look, chosen)
+    finding: _Finding = passes.reduce(_first_look, chosen, family, partial)
     moments = finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
     mean, variance = _mean_and_variance(moments)
     scale = np.sqrt(variance) if standardize else np.ones_like(variance)
     scale[scale == 0] = 1.0
-    coordinates = Coordinates(mean, scale)
+    shares = _observed_shares(moments)
+    if weigh_shares:
+        scale = scale * shares ** (family.degree / 2)
+    coordinates = Coordinates(mean if family.shifts else np.zeros_like(mean), scale)
+    per_row = shares * variance / scale**2
+    distortion = family.around(coordinates.to_model(mean), per_row)
     drawn = finding.sample
     part = _sample_indices(len(drawn.rows), size, rng) if reserved else np.arange(size)
     sample = _weighted(Sample(drawn.rows[part], drawn.weights[part]))
@@ -153,11 +182,16 @@ def first_pass(
         n_rows,
         moments.weight,
         coordinates,
-        variance / scale**2,
+        per_row,
         sample,
-        critical_power(sample.rows, sample.weights),
+        critical_power(sample.rows, sample.weights, distortion),
         _weighted(drawn) if reserved else None,
         digest(drawn.rows, drawn.weights),
+        distortion,
+        moments.observed is not None,
+        float(per_row.sum())
+        if family.code == SQUARED_EUCLIDEAN.code
+        else distortion.spread(sample.rows, sample.weights),
     )
 
 
@@ -226,10 +260,16 @@ def _sample_indices(n_rows: int, size: int, rng: np.random.Generator) -> NDArray
 
 
 def _first_look(
-    rows: NDArray, weights: NDArray | None, position: Position, chosen: NDArray[np.int64]
+    rows: NDArray,
+    weights: NDArray | None,
+    position: Position,
+    chosen: NDArray[np.int64],
+    family: type[Distortion],
+    partial: bool,
 ) -> _Finding:
     """Kernel of the first pass."""
-    moments = _block_moments(rows, weights, position)
+    moments = _block_moments(rows, weights, position, partial)
+    check_domain(rows, position, 0, family, False)
     first, last = np.searchsorted(chosen, (position.start, position.start + len(rows)))
     local = chosen[first:last] - position.start
     picked = rows[local]
@@ -238,8 +278,26 @@ def _first_look(
     )
 
 
-def _block_moments(rows: NDArray, weights: NDArray | None, position: Position) -> Moments:
-    """Moments of one block, whose values are refused unless they are finite and exact."""
+def _observed_shares(moments: Moments) -> FloatArray:
+    """Share of the weight that has a value, per feature.
+
+    Raises
+    ------
+    ValueError
+        If a feature has none.
+    """
+    if not moments.masses.all():
+        feature = int(np.flatnonzero(moments.masses == 0)[0])
+        raise ValueError(
+            f"Input X has a feature without any value: feature {feature}. Leave it out."
+        )
+    return moments.masses / moments.weight
+
+
+def _block_moments(
+    rows: NDArray, weights: NDArray | None, position: Position, partial: bool = False
+) -> Moments:
+    """Moments of one block, whose values are refused unless they are finite, or may be missing."""
     _check_exact(rows, position)
     if fused.available():
         moments = Moments.of_block(rows, weights)
@@ -250,8 +308,13 @@ def _block_moments(rows: NDArray, weights: NDArray | None, position: Position) -
     moments = Moments.empty(n_features)
     for tile in tiles(n_rows, tile_rows(n_features, 1)):
         wide = rows[tile].astype(np.float64)
+        v = None if weights is None else weights[tile]
+        if partial and np.isnan(wide).any():
+            check_domain(wide, position, tile.start, SquaredEuclidean, partial)
+            moments = moments + Moments.of_partial(wide, v)
+            continue
         check_finite(wide, position, tile.start)
-        moments = moments + Moments.of(wide, None if weights is None else weights[tile])
+        moments = moments + Moments.of(wide, v)
     return moments
 
 

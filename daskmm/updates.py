@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.mm import Step
-from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.distortions import Distortion
+from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
 from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
 from daskmm.numerics.rows import Rows
 from daskmm.passes import Passes, Position
@@ -24,11 +25,42 @@ COINCIDENT = 1e-8
 ROUNDING = 1e-26
 
 
+# What becomes of the centres of clusters that a hard step emptied: the next state, from the new
+# centres, the sums and the state before.
+Relocation = Callable[[FloatArray, CenterSums, CenterState], CenterState]
+
+
+def to_worst_served(centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
+    """Centres of emptied clusters go to the worst-served rows (a `Relocation`)."""
+    return replace(state, centers=relocated(centers, sums, state.distortion))
+
+
+def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> FloatArray:
+    """Centres of empty clusters moved to the worst-served rows, one each.
+
+    Such rows are known after hard steps only. A centre that serves no row may go anywhere
+    without raising the objective.
+    """
+    rows = sums.farthest.rows
+    empty = np.flatnonzero(sums.weights == 0)[: len(rows)]
+    moved = centers.copy()
+    moved[empty] = distortion.inside(rows[: len(empty)])
+    return moved
+
+
 class Update(Protocol):
     """What differs between the centre-based algorithms."""
 
     # Whether hard steps alone, from the same start, may win over an annealing by their cost.
     hedged: ClassVar[bool]
+
+    @property
+    def distortion(self) -> Distortion:
+        """The distortion, in the model's coordinates."""
+
+    @property
+    def relocation(self) -> Relocation:
+        """Where centres of emptied clusters go."""
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """State at given centres and power."""
@@ -45,17 +77,29 @@ class PowerUpdate:
     """Power k-means: θ_j = Σ_i φ_ij x_i / Σ_i φ_ij (Xu & Lange 2019, Algorithm 1).
 
     Lloyd's algorithm is the same with hard φ.
+
+    Attributes
+    ----------
+    distortion : Distortion
+        In the model's coordinates.
+    partial : bool
+        Whether values may be missing.
+    relocation : Relocation
     """
+
+    distortion: Distortion = SQUARED_EUCLIDEAN
+    partial: bool = False
+    relocation: Relocation = to_worst_served
 
     hedged: ClassVar[bool] = True
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """State at given centres."""
-        return CenterState(centers, s)
+        return CenterState(centers, s, None, self.distortion, self.partial)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """Weighted means; clusters emptied by a hard step go to the worst-served rows."""
-        return replace(state, centers=relocated(moved_centers(sums, state), sums))
+        """Weighted means; the centres of clusters that a hard step emptied go elsewhere."""
+        return self.relocation(moved_centers(sums, state), sums, state)
 
     def penalty(self, state: CenterState) -> float:
         """No penalty."""
@@ -74,10 +118,18 @@ class EntropyUpdate:
         λ per unit of sample weight.
     varying : ndarray of bool of shape (n_features,)
         Features that are not constant; the others get weight 0.
+    distortion : Distortion
+        In the model's coordinates.
+    partial : bool
+        Whether values may be missing.
+    relocation : Relocation
     """
 
     lam: float
     varying: NDArray[np.bool_]
+    distortion: Distortion = SQUARED_EUCLIDEAN
+    partial: bool = False
+    relocation: Relocation = to_worst_served
 
     # The weights are learned while it anneals; those of hard steps can be cheap and wrong.
     hedged: ClassVar[bool] = False
@@ -85,18 +137,16 @@ class EntropyUpdate:
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """State at given centres, with equal weights."""
         equal = softmin_weights(np.zeros(centers.shape[1]), self.lam, self.varying)
-        return CenterState(centers, s, equal)
+        return CenterState(centers, s, equal, self.distortion, self.partial)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
         """Centres as in power k-means, weights by their dispersion per unit of sample weight."""
         assert sums.squares is not None
         means = moved_centers(sums, state)
-        dispersion = within_dispersion(sums.squares, sums.weights, means) / weight
-        return replace(
-            state,
-            centers=relocated(means, sums),
-            feature_weights=softmin_weights(dispersion, self.lam, self.varying),
-        )
+        masses = sums.weights[:, None] if sums.denominators is None else sums.denominators
+        dispersion = within_dispersion(sums.squares, masses, means) / weight
+        weights = softmin_weights(dispersion, self.lam, self.varying)
+        return replace(self.relocation(means, sums, state), feature_weights=weights)
 
     def penalty(self, state: CenterState) -> float:
         """λ Σ_l w_l log w_l."""
@@ -105,46 +155,36 @@ class EntropyUpdate:
 
 
 def moved_centers(sums: CenterSums, state: CenterState) -> FloatArray:
-    """Weighted means of the clusters; a centre whose Σφ is 0 keeps its place."""
-    occupied = sums.weights > 0
-    moved = state.centers.copy()
-    moved[occupied] = sums.sums[occupied] / sums.weights[occupied, None]
-    return moved
+    """Weighted means of the clusters; what has no weight in a centre keeps its place."""
+    masses = sums.weights[:, None] if sums.denominators is None else sums.denominators
+    return np.divide(sums.sums, masses, out=state.centers.copy(), where=masses > 0)
 
 
-def relocated(centers: FloatArray, sums: CenterSums) -> FloatArray:
-    """Centres of empty clusters moved to the worst-served rows, one each.
-
-    Such rows are known after hard steps only. A centre that serves no row may go anywhere
-    without raising the objective.
-    """
-    rows = sums.farthest.rows
-    empty = np.flatnonzero(sums.weights == 0)[: len(rows)]
-    moved = centers.copy()
-    moved[empty] = rows[: len(empty)]
-    return moved
-
-
-def coincident_centers(
-    centers: FloatArray, feature_weights: FloatArray | None, mean_distance: float
-) -> int:
+def coincident_centers(state: CenterState, mean_distance: float) -> int:
     """Centres that lie where another one does.
 
     Parameters
     ----------
-    centers : ndarray of shape (n_clusters, n_features)
-    feature_weights : ndarray of shape (n_features,) or None
+    state : CenterState
     mean_distance : float
-        Mean squared distance of the rows to their nearest centre, the yardstick.
+        Mean distance of the rows to their nearest centre, the yardstick.
 
     Returns
     -------
     int
         0 when all are apart; otherwise the number of centres that could be dropped.
     """
-    apart = squared_distances(centers, centers, feature_weights)
-    same = np.tril(apart <= COINCIDENT * mean_distance, -1)
-    return int(same.any(axis=1).sum())
+    return int(repeated_centers(state, mean_distance).sum())
+
+
+def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.bool_]:
+    """Which centres lie where an earlier one does; parameters as in `coincident_centers`."""
+    distortion = state.distortion
+    tile = distortion.tile(state.centers, False)
+    apart = distortion.distances(tile, state.centers, state.feature_weights)
+    near = apart <= COINCIDENT ** (distortion.degree / 2) * mean_distance
+    same: NDArray[np.bool_] = np.tril(near, -1).any(axis=1)
+    return same
 
 
 class CentersProblem:
@@ -159,7 +199,7 @@ class CentersProblem:
         Sum of the sample weights.
     update : Update
     spread : float
-        Mean squared distance of the rows from their mean.
+        Mean distance of the rows from their mean.
     exact : bool
         Whether these are all rows, not a sample.
     """
@@ -177,7 +217,9 @@ class CentersProblem:
         self.coordinates = coordinates
         self.weight = weight
         self.update = update
-        self.rounding = ROUNDING * spread
+        self.degree = update.distortion.degree
+        self.spread = spread
+        self.rounding = ROUNDING ** (self.degree / 2) * spread
         self.exact = exact
         self.splitting_power = 0.0
 
@@ -189,21 +231,30 @@ class CentersProblem:
     def start(self, start: FloatArray | CenterState, s: float) -> CenterState:
         """State at given centres (in the model's coordinates), or where another problem ended."""
         centers = start.centers if isinstance(start, CenterState) else start
-        # The lowest critical power that rows of p features can have.
-        self.splitting_power = 1.0 - centers.shape[1] / 2.0
+        # The lowest critical power that rows of p features have, of squared distances ever, of
+        # others as a rule.
+        common = self.update.distortion.code == SQUARED_EUCLIDEAN.code
+        self.splitting_power = 1.0 - centers.shape[1] / (2.0 if common else 1.0)
         if isinstance(start, CenterState):
             return replace(start, s=s)
         return self.update.start(start, s)
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """One MM step of each state, in one pass."""
-        sums: CandidateSums = self.passes.reduce(mm_step, self.coordinates, tuple(states))
-        return [self._step(*pair) for pair in zip(states, sums.candidates, strict=True)]
+        return [self._step(*pair) for pair in zip(states, self.sums(states), strict=True)]
+
+    def sums(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
+        """Sums over the rows for each state, in one pass."""
+        found: CandidateSums = self.passes.reduce(mm_step, self.coordinates, tuple(states))
+        return found.candidates
+
+    def yardstick(self, sums: CenterSums) -> float:
+        """Distance of which a small share separates coincident centres from others."""
+        return max(sums.inertia / self.weight, self.rounding / COINCIDENT ** (self.degree / 2))
 
     def _step(self, before: CenterState, sums: CenterSums) -> Step[CenterState]:
         after = self.update.update(sums, before, self.weight)
         inertia = sums.inertia / self.weight
-        yardstick = max(inertia, self.rounding / COINCIDENT)
         return Step(
             state=after,
             objective=sums.objective / self.weight,
@@ -213,9 +264,7 @@ class CentersProblem:
             cluster_weights=sums.weights,
             shift=float(np.sqrt(np.square(after.centers - before.centers).sum(axis=1).max())),
             moved=_moved(before, after),
-            coincident_centers=coincident_centers(
-                before.centers, before.feature_weights, yardstick
-            ),
+            coincident_centers=coincident_centers(before, self.yardstick(sums)),
         )
 
 

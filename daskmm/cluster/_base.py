@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,27 +15,36 @@ from daskmm import planning
 from daskmm.assignment import cost, training_labels
 from daskmm.blocks import Layout
 from daskmm.cluster._centers import NearestCenter
-from daskmm.cluster._clusterer import MMClusterer
+from daskmm.cluster._clusterer import MMClusterer, warn_convergence
 from daskmm.cluster._input import read_weighted, weighted_passes
+from daskmm.cluster._metric import Metric
 from daskmm.cluster._sampling import Sampling
 from daskmm.fingerprints import described_data
 from daskmm.journal import Journal
-from daskmm.mm import Callback, Outcome, Schedule, minimize
+from daskmm.mahalanobis import learned
+from daskmm.medians import with_exact_medians
+from daskmm.mm import Callback, IterationRecord, Outcome, Schedule, minimize
+from daskmm.numerics.rows import WhitenedCoordinates
 from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
+from daskmm.relocation import METHODS, RandomRows, left_in_place, split_coincident
 from daskmm.sampling import Rehearsal
 from daskmm.seeding import starting_centers
 from daskmm.stats import CenterState
 from daskmm.survey import Survey
-from daskmm.updates import CentersProblem, PowerUpdate, Update
+from daskmm.updates import CentersProblem, PowerUpdate, Relocation, Update, to_worst_served
 
 # Starts where annealing happens in memory; one where each iteration reads a disk.
 STARTS_IN_MEMORY = 8
 # Sums of squares that leave room for sums over rows.
 _LARGEST_SQUARE = 1e290
+# empty_cluster="restart": fits until one has no empty cluster.
+RESTARTS = 10
+# Draws rows for centres of emptied clusters.
+RELOCATION_SEED = 0
 
 
-class CenterClusterer(Sampling, NearestCenter):
+class CenterClusterer(Metric, Sampling, NearestCenter):
     """Base of the estimators whose clusters are centres.
 
     A subclass says what its schedule is and, where it is not power k-means', its update.
@@ -43,11 +53,13 @@ class CenterClusterer(Sampling, NearestCenter):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MMClusterer._parameter_constraints,
         **Sampling._sampling_constraints,
+        **Metric._metric_constraints,
         "init": [StrOptions({"k-means++", "k-means||", "random"}), "array-like"],
-        "empty_cluster": [StrOptions({"farthest"})],
+        "empty_cluster": [StrOptions(set(METHODS))],
     }
 
     init: str | ArrayLike
+    empty_cluster: str
 
     @abstractmethod
     def _schedule(self, survey: Survey) -> Schedule:
@@ -59,7 +71,15 @@ class CenterClusterer(Sampling, NearestCenter):
 
     def _update(self, survey: Survey) -> Update:
         """Update and penalty; power k-means' unless overridden."""
-        return PowerUpdate()
+        return PowerUpdate(survey.distortion, survey.partial, self._relocation(survey))
+
+    def _relocation(self, survey: Survey) -> Relocation:
+        """What becomes of the centres of clusters that a hard step emptied."""
+        if self.empty_cluster == "farthest":
+            return to_worst_served
+        if self.empty_cluster == "random":
+            return RandomRows(survey.sample, RELOCATION_SEED)
+        return left_in_place
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -109,18 +129,19 @@ class CenterClusterer(Sampling, NearestCenter):
         journal: Journal,
     ) -> tuple[Survey, Outcome[CenterState]]:
         """First pass, seeding and the MM iterations."""
-        began = journal.began
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
         self._plan_of(layout)
         seed, *seeds = journal.draw(rng, 1 + self._n_starts(layout))
-        survey = self._survey(passes, seed)
+        survey = self._survey(passes, seed, **self._metric_of_rows())
         passes.n_passes += journal.resume(described_data(layout, survey), lambda: passes.n_passes)
+        survey = self._in_metric(survey)
         starts = journal.once("starts", lambda: self._starts(init, passes, survey, seeds))
         update, schedule = self._update(survey), self._schedule(survey)
-        spread = float(survey.variance.sum())
+        spread = survey.spread
         problem = CentersProblem(passes, survey.coordinates, survey.weight, update, spread)
+        rehearsal = None
         if self._samples(layout):
             rehearsal = Rehearsal(
                 survey.sample,
@@ -131,10 +152,17 @@ class CenterClusterer(Sampling, NearestCenter):
                 schedule,
                 seed,
             )
-            outcome, before = rehearsal.minimize(problem, starts, callbacks, began, journal)
-        else:
-            before = []
-            outcome = minimize(problem, starts, schedule, callbacks, began, journal=journal)
+        outcome, before = _minimized(problem, starts, schedule, callbacks, journal, rehearsal)
+        for _ in range(RESTARTS if self.empty_cluster == "restart" else 0):
+            whole = outcome.scored.cluster_weights.all()
+            if whole or journal.stopped is not None or not isinstance(init, str):
+                break
+            seeds = [int(one) for one in rng.randint(np.iinfo(np.int32).max, size=len(seeds))]
+            starts = self._starts(init, passes, survey, seeds)
+            with journal.aside() as other:
+                outcome, before = _minimized(problem, starts, schedule, callbacks, other, rehearsal)
+        if journal.stopped is None:
+            survey, outcome = self._finished(problem, survey, outcome, schedule, callbacks, journal)
         self._store_history(outcome, before)
         return survey, outcome
 
@@ -144,7 +172,43 @@ class CenterClusterer(Sampling, NearestCenter):
         """Centres to start from, in the model's coordinates."""
         if isinstance(init, str):
             return starting_centers(init, passes, survey, self.n_clusters, np.asarray(seeds))
-        return [_start_at(init, survey)]
+        with np.errstate(over="ignore", invalid="ignore"):  # found below
+            start = self._started(init, survey)
+            return [_in_range(start)]
+
+    def _finished(
+        self,
+        problem: CentersProblem,
+        survey: Survey,
+        outcome: Outcome[CenterState],
+        schedule: Schedule,
+        callbacks: list[Callback],
+        journal: Journal,
+    ) -> tuple[Survey, Outcome[CenterState]]:
+        """What follows the steps: empty clusters, coincident centres, a matrix, exact medians."""
+        empty = np.flatnonzero(outcome.scored.cluster_weights == 0)
+        if len(empty) and self.empty_cluster == "error":
+            raise ValueError(
+                f"{len(empty)} of {self.n_clusters} clusters became empty (first: cluster "
+                f"{empty[0]}), which empty_cluster='error' refuses. Ask for fewer clusters, or "
+                "set empty_cluster to 'farthest'."
+            )
+        with journal.aside() as other:
+            outcome, n_split = split_coincident(problem, outcome, schedule, callbacks, other)
+        if n_split:
+            warn_convergence(
+                f"{n_split} of {self.n_clusters} centres coincided with another one after the "
+                f"annealing, were moved to rows ({self.empty_cluster}), and polished.",
+                depth=2,
+            )
+        if self.distortion == "mahalanobis" and self.metric_params is None:
+            with journal.aside() as other:
+                coordinates, outcome = learned(problem, outcome, schedule, callbacks, other)
+            survey = replace(survey, coordinates=coordinates)
+        lazy = problem.passes.blocks.layout.lazy
+        if problem.degree == 1 and not lazy and outcome.run.state.s == -np.inf:
+            outcome = with_exact_medians(problem, outcome)
+        return survey, outcome
 
     def _n_starts(self, layout: Layout) -> int:
         if not isinstance(self.init, str):
@@ -176,6 +240,11 @@ class CenterClusterer(Sampling, NearestCenter):
         self.mean_ = survey.coordinates.mean
         self.scale_ = survey.coordinates.scale
         self.cluster_centers_ = survey.coordinates.to_input(state.centers)
+        if isinstance(survey.coordinates, WhitenedCoordinates):
+            whitening = survey.coordinates.whitening
+            self.precision_ = whitening @ whitening.T
+        elif hasattr(self, "precision_"):
+            del self.precision_
         self._n_features_out = len(self.cluster_centers_)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -226,16 +295,28 @@ class CenterClusterer(Sampling, NearestCenter):
         )
 
 
-def _start_at(centers: NDArray[np.float64], survey: Survey) -> NDArray[np.float64]:
+def _in_range(start: NDArray[np.float64]) -> NDArray[np.float64]:
     """Given centres in the model's coordinates, in which their distances must not overflow."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        start = survey.coordinates.to_model(centers)
-        if not np.square(start).sum(axis=1).max() < _LARGEST_SQUARE:
-            raise ValueError(
-                "init has values so large that squares of their distances overflow float64. Give "
-                "centres in the units of X."
-            )
+    if not np.square(start).sum(axis=1).max() < _LARGEST_SQUARE:
+        raise ValueError(
+            "init has values so large that squares of their distances overflow float64. Give "
+            "centres in the units of X."
+        )
     return start
+
+
+def _minimized(
+    problem: CentersProblem,
+    starts: list[NDArray[np.float64]],
+    schedule: Schedule,
+    callbacks: list[Callback],
+    journal: Journal,
+    rehearsal: Rehearsal | None,
+) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
+    """Steps over all rows, or on samples first; and what each start went through there."""
+    if rehearsal is not None:
+        return rehearsal.minimize(problem, starts, callbacks, journal.began, journal)
+    return minimize(problem, starts, schedule, callbacks, journal.began, journal=journal), []
 
 
 def _is(value: Any, name: str) -> bool:

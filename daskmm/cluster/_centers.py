@@ -13,7 +13,9 @@ from daskmm.assignment import distances_of, labels_of, map_rows
 from daskmm.blocks import float_dtype
 from daskmm.cluster._clusterer import MMClusterer
 from daskmm.cluster._input import read_table
-from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.distortions import Distortion
+from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
+from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
 from daskmm.stats import CenterState
 
 
@@ -24,13 +26,24 @@ class NearestCenter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMCluster
     mean_: NDArray[np.float64]
     scale_: NDArray[np.float64]
 
-    def _fitted_state(self) -> tuple[Coordinates, CenterState]:
+    def _fitted_state(self) -> tuple[Coordinates | WhitenedCoordinates, CenterState]:
         """What assignment needs, from public attributes alone."""
         check_is_fitted(self, "cluster_centers_")
-        coordinates = Coordinates(self.mean_, self.scale_)
+        coordinates = self._fitted_coordinates()
         weights = getattr(self, "feature_weights_", None)
         centers = coordinates.to_model(self.cluster_centers_)
-        return coordinates, CenterState(centers, -np.inf, weights)
+        metric = self._fitted_distortion(centers)
+        return coordinates, CenterState(centers, -np.inf, weights, *metric)
+
+    def _fitted_coordinates(self) -> Coordinates | WhitenedCoordinates:
+        precision = getattr(self, "precision_", None)
+        if precision is None:
+            return Coordinates(self.mean_, self.scale_)
+        return WhitenedCoordinates.of(self.mean_, precision)
+
+    def _fitted_distortion(self, centers: NDArray[np.float64]) -> tuple[Distortion, bool]:
+        """The distortion, and whether values may be missing; k-means' unless overridden."""
+        return SQUARED_EUCLIDEAN, False
 
     def predict(self, X: Any) -> Any:
         """Index of the nearest centre, in the model's distance.
@@ -48,7 +61,7 @@ class NearestCenter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMCluster
         return map_rows(labels_of, read_table(self, X, reset=False), *state)
 
     def transform(self, X: Any) -> Any:
-        """Unsquared distances to the centres, in the model's distance and scale.
+        """Distances to the centres in the model's scale: unsquared ones, or divergences.
 
         Parameters
         ----------

@@ -127,23 +127,23 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         if journal.stopped is not None:
             # Who interrupts a fit hears of it otherwise.
             if isinstance(journal.stopped, StopIteration):
-                _warn_convergence(STOPPED)
+                warn_convergence(STOPPED)
             return
         occupied = int(np.count_nonzero(outcome.scored.cluster_weights))
         if occupied < self.n_clusters:
-            _warn_convergence(
+            warn_convergence(
                 f"Number of distinct clusters ({occupied}) found smaller than n_clusters "
                 f"({self.n_clusters}): the data may have too few distinct rows."
             )
         coincident = outcome.scored.coincident_centers
         if coincident:
-            _warn_convergence(
+            warn_convergence(
                 f"{coincident} of {self.n_clusters} centres coincide with another one. Annealing "
                 "that begins too hot ends so: try s0='auto' or a lower s0, more max_iter, or "
                 "polish=True."
             )
         if not outcome.run.converged and self.tol > 0:
-            _warn_convergence(
+            warn_convergence(
                 f"Not converged in max_iter={self.max_iter} iterations: the last was at power "
                 f"{self.s_:.3g}. Raise max_iter or eta."
             )
@@ -173,6 +173,6 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         return state
 
 
-def _warn_convergence(message: str) -> None:
-    # From here: _warn, fit, the caller.
-    warnings.warn(message, ConvergenceWarning, stacklevel=4)
+def warn_convergence(message: str, depth: int = 1) -> None:
+    """Warn the caller of a fit, from a function so many calls below it."""
+    warnings.warn(message, ConvergenceWarning, stacklevel=3 + depth)

@@ -152,6 +152,7 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         n_sweeps = journal.resume(described_data(passes.blocks.layout, survey), sweeps)
         self.n_passes_ = passes.n_passes
         self._plan_of(passes.blocks.layout)
+        assert isinstance(survey.coordinates, Coordinates)
         coordinates = self._stored_coordinates(survey.coordinates)
         self.mean_, self.scale_ = coordinates.mean, coordinates.scale
         self.X_fit_ = coordinates.to_model(np.asarray(computed(table)[0]))

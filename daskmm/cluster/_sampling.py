@@ -53,8 +53,16 @@ class Sampling:
         usual = sample_size(layout.n_rows, layout.n_features, self.n_clusters)
         return layout.n_rows > _LARGE * usual
 
-    def _survey(self, passes: Passes, seed: int) -> Survey:
-        """First pass, with the samples that are wanted; rows have been counted."""
+    def _survey(self, passes: Passes, seed: int, **metric: Any) -> Survey:
+        """First pass, with the samples that are wanted; rows have been counted.
+
+        Parameters
+        ----------
+        passes : Passes
+        seed : int
+        **metric
+            Of `first_pass`, where distances are not k-means'.
+        """
         return first_pass(
             passes,
             self.n_clusters,
@@ -62,4 +70,5 @@ class Sampling:
             seed,
             wanted=self._sample_rows(),
             with_reserve=self._samples(passes.blocks.layout),
+            **metric,
         )

@@ -73,8 +73,20 @@ class EntropyPowerKMeans(AnnealedClusterer):
         Divide each feature by its population standard deviation, inside the block kernel: the
         penalty presumes comparable scales. Centres are reported in the input's units. Turn it
         off where low variance is what tells a feature that matters.
-    empty_cluster : {"farthest"}
-        A cluster that no row is nearest to in a hard step moves to a row that is served worst.
+    distortion : {"sqeuclidean", "manhattan"}, default="sqeuclidean"
+        "manhattan" takes Σ_l w_l |x_l − θ_l| for the distance, which minds outliers less; centres
+        are medians, as in `PowerKMeans`.
+    missing : {"error", "partial"}, default="error"
+        What NaN are: an error, or missing values. These are left out of distances and means, and
+        what a feature adds to a distance is divided by the share of its values that are there:
+        without that, features with few values would get the largest weights.
+    empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
+        What becomes of a cluster that no row is nearest to in a hard step: its centre moves to a
+        row that is served worst, or to a random one; "restart" begins again from other starts
+        (ten times at most; given centres are the only start) and "error" raises a ValueError
+        where the best start ends with such a cluster.
+        Centres that coincide at the end are split likewise ("farthest" and "random"), polished
+        once more, and warned about.
     verbose : int, default=0
         Log each iteration (logger "daskmm", level INFO).
     callbacks : list of callable, optional
@@ -125,6 +137,7 @@ class EntropyPowerKMeans(AnnealedClusterer):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **AnnealedClusterer._parameter_constraints,
+        "distortion": [StrOptions({"sqeuclidean", "manhattan"})],
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
 
@@ -148,6 +161,8 @@ class EntropyPowerKMeans(AnnealedClusterer):
         tol: float = 1e-4,
         random_state: Any = None,
         standardize: bool = True,
+        distortion: str = "sqeuclidean",
+        missing: str = "error",
         empty_cluster: str = "farthest",
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
@@ -168,16 +183,27 @@ class EntropyPowerKMeans(AnnealedClusterer):
         self.tol = tol
         self.random_state = random_state
         self.standardize = standardize
+        self.distortion = distortion
+        self.missing = missing
         self.empty_cluster = empty_cluster
         self.verbose = verbose
         self.callbacks = callbacks
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
 
+    def _metric_of_rows(self) -> dict[str, Any]:
+        return {**super()._metric_of_rows(), "weigh_shares": True}
+
     def _update(self, survey: Survey) -> Update:
         lam = self.lam
         self.lam_ = AUTO_LAM * survey.mean_variance if isinstance(lam, str) else float(lam)
-        return EntropyUpdate(self.lam_, survey.varying)
+        return EntropyUpdate(
+            self.lam_,
+            survey.varying,
+            survey.distortion,
+            survey.partial,
+            self._relocation(survey),
+        )
 
     def _store(self, outcome: Outcome[CenterState], survey: Survey) -> None:
         super()._store(outcome, survey)

@@ -258,6 +258,7 @@ checkpoint, checkpoint_every
         wanted = self.n_landmarks
         if wanted is None or isinstance(wanted, str):
             wanted = min(LANDMARKS_PER_CLUSTER * self.n_clusters, len(rows))
+        assert isinstance(survey.coordinates, Coordinates)
         coordinates = nystrom_coordinates(
             rows, weights, survey.coordinates, self.kernels_[0], wanted, seed
         )

@@ -44,8 +44,23 @@ class KMeans(CenterClusterer):
     standardize : bool, default=False
         Divide each feature by its population standard deviation, inside the block kernel;
         centres are reported in the input's units.
-    empty_cluster : {"farthest"}
-        A cluster that no row is nearest to moves to a row that is served worst.
+    distortion : str, default="sqeuclidean"
+        What the distance to a centre is. "sqeuclidean"; "kl" or "poisson" (the I-divergence
+        Σ x log(x/θ) − x + θ, for counts and probabilities); "itakura-saito" or "gamma"
+        (Σ x/θ − log(x/θ) − 1, for positive values whose noise grows with them); "logistic" (for
+        values in [0, 1]); "mahalanobis", with one matrix for all clusters. These are Bregman
+        divergences, for which a centre is a mean. "euclidean" and "manhattan" are not squared,
+        and mind outliers less: centres are geometric medians, and medians. See the notes.
+    metric_params : dict, optional
+        ``{"VI": matrix}``, the inverse covariance of "mahalanobis". It is learned where it is
+        not given, with determinant 1.
+    missing : {"error", "partial"}, default="error"
+        What NaN are: an error, or missing values, which are left out of distances and means.
+    empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
+        What becomes of a cluster that no row is nearest to: its centre moves to a row that is
+        served worst, or to a random one; "restart" begins again from other starts (ten times at
+        most; given centres are the only start) and "error" raises a ValueError where the best
+        start ends with such a cluster.
     verbose : int, default=0
         Log each iteration (logger "daskmm", level INFO).
     callbacks : list of callable, optional
@@ -67,7 +82,8 @@ class KMeans(CenterClusterer):
     labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
         Dropped when a model of lazy data is pickled or saved.
     inertia_ : float
-        Sum of the squared distances to the nearest centre, in the model's scale.
+        Sum of the distances (squared ones, or the distortion's) to the nearest centre, in the
+        model's scale.
     objective_history_ : ndarray of shape (iterations,)
         Objective per unit of sample weight at the state with which each iteration began.
     history_ : list of IterationRecord
@@ -80,12 +96,39 @@ class KMeans(CenterClusterer):
         The last power, −∞.
     mean_, scale_ : ndarray of shape (n_features,)
         Distances are measured between (x − mean_) / scale_; scale_ is 1 unless standardised.
+    precision_ : ndarray of shape (n_features, n_features)
+        The matrix of "mahalanobis"; only there.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         For DataFrames.
 
+    Notes
+    -----
+    The divergences are those of Poisson, binomial and gamma (exponential) distributions: twice
+    the divergence is the deviance. They are measured between the values as they are, so the data
+    must be in their domain, and `standardize` must be False; `mean_` is 0. A centre that is 0 in
+    some feature is infinitely far from rows that are not. Therefore starting centres are
+    0.95 x + 0.05 (mean of the rows), and given ones are drawn inside likewise where they have zeros
+    (for "logistic", also ones).
+
+    "mahalanobis" begins with the inverse covariance of all rows; then clusters and their pooled
+    scatter take turns.
+
+    Steps of "euclidean" and "manhattan" are weighted means too, with weights 1/(2 max(d, ε)) of
+    the distances (per feature for "manhattan") to the centres before, ε being 1e-6 of the standard
+    deviation, by which the objective may rise. Starting centres, given ones too, are drawn towards
+    the mean as above: a centre leaves a row slowly. Streamed data end there; for data in memory,
+    centres become the exact medians at last, if hard steps came before.
+
+    With missing values, a distance is the sum over the features that a row has, and a centre is
+    in each feature the mean of the values there are (k-POD). A row or feature without any value
+    is an error.
+
     References
     ----------
+    Banerjee, Merugu, Dhillon & Ghosh, "Clustering with Bregman Divergences", JMLR 6, 2005.
+    Chi, Chi & Baraniuk, "k-POD: A Method for k-Means Clustering of Missing Data", The American
+    Statistician 70, 2016.
     Lloyd, "Least squares quantization in PCM", IEEE Trans. Inf. Theory 28, 1982.
 
     Examples
@@ -109,6 +152,9 @@ class KMeans(CenterClusterer):
         tol: float = 1e-4,
         random_state: Any = None,
         standardize: bool = False,
+        distortion: str = "sqeuclidean",
+        metric_params: dict[str, Any] | None = None,
+        missing: str = "error",
         empty_cluster: str = "farthest",
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
@@ -124,6 +170,9 @@ class KMeans(CenterClusterer):
         self.tol = tol
         self.random_state = random_state
         self.standardize = standardize
+        self.distortion = distortion
+        self.metric_params = metric_params
+        self.missing = missing
         self.empty_cluster = empty_cluster
         self.verbose = verbose
         self.callbacks = callbacks

@@ -6,38 +6,41 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from daskmm.numerics.distortions import Distortion
+from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
+
 # Up to this size the whole spectrum is cheaper than an iterative solver is to set up.
 _DENSE = 512
 
 
-def critical_power(rows: NDArray[np.float64], row_weights: NDArray[np.float64]) -> float:
+def critical_power(
+    rows: NDArray[np.float64],
+    row_weights: NDArray[np.float64],
+    distortion: Distortion = SQUARED_EUCLIDEAN,
+) -> float:
     r"""Power above which all centres fall onto the mean.
 
     Linearised where all centres sit at the mean μ, differences between them grow by
     2(1 − s)·λ_max(E[uuᵀ]) per step, u = (x − μ)/‖x − μ‖; so the collapsed state is stable for
     s > s_crit = 1 − 1/(2 λ_max). Between 1 − p/2 (isotropic rows) and 1/2 (rows on a line).
+    Other distortions say themselves what grows there.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features), float64
-        A sample, in the metric of the clustering (centred, and scaled if it is to be).
+        A sample, in the metric of the clustering (centred, and scaled if it is to be). NaN are
+        values that are missing.
     row_weights : ndarray of shape (n_rows,), float64
         Sample weights.
+    distortion : Distortion
 
     Returns
     -------
     float
         s_crit; 1/2 when all rows coincide.
     """
-    centred = rows - np.average(rows, axis=0, weights=row_weights)
-    norms = np.sqrt(np.einsum("il,il->i", centred, centred))
-    # Rows at the mean have no direction; rounding must not give them one.
-    directed = norms > 1e-12 * norms.max(initial=0.0)
-    if not directed.any():
-        return 0.5
-    weights = row_weights[directed] / row_weights[directed].sum()
-    directions = centred[directed] * (np.sqrt(weights) / norms[directed])[:, None]
-    return 1.0 - 1.0 / (2.0 * _largest_eigenvalue(directions))
+    offset, factor = distortion.growth(rows, row_weights)
+    return 0.5 if factor is None else offset - 1.0 / _largest_eigenvalue(factor)
 
 
 def _largest_eigenvalue(a: NDArray[np.float64]) -> float:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 # cancellation, and is computed again from the differences.
 CANCELLATION = 1e-4
 # Rows × features of differences held at once while doing so.
-_REDO_ELEMENTS = 1 << 18
+REDO_ELEMENTS = 1 << 18
 
 FloatArray = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ def _from_differences(
     near_centers: NDArray[np.intp],
 ) -> None:
     """Overwrite the given entries of `distances`, a bounded number of differences at a time."""
-    step = max(1, _REDO_ELEMENTS // rows.shape[1])
+    step = max(1, REDO_ELEMENTS // rows.shape[1])
     for start in range(0, len(near_rows), step):
         i = near_rows[start : start + step]
         j = near_centers[start : start + step]

@@ -8,22 +8,21 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 
-def within_dispersion(
-    squares: FloatArray, cluster_weights: FloatArray, centers: FloatArray
-) -> FloatArray:
+def within_dispersion(squares: FloatArray, masses: FloatArray, centers: FloatArray) -> FloatArray:
     """Weighted within-cluster dispersion of each feature at its minimising centres.
 
-    D_l = Σ_ij φ_ij (x_il − θ_jl)² = Σ_ij φ_ij x_il² − Σ_j N_j θ_jl², with N_j = Σ_i φ_ij and θ
-    the new centres; clipped at 0, where rounding would make it negative.
+    D_l = Σ_ij φ_ij (x_il − θ_jl)² = Σ_ij φ_ij x_il² − Σ_j N_jl θ_jl², with N_jl the sum of φ_ij
+    over the rows with a value, and θ the new centres; clipped at 0, where rounding would make it
+    negative.
 
     Parameters
     ----------
     squares : ndarray of shape (n_features,)
         Σ_ij φ_ij x_il².
-    cluster_weights : ndarray of shape (n_clusters,)
-        N_j.
+    masses : ndarray of shape (n_clusters, n_features) or (n_clusters, 1)
+        N_jl.
     centers : ndarray of shape (n_clusters, n_features)
-        θ_j = Σ_i φ_ij x_i / N_j.
+        θ_jl = Σ_i φ_ij x_il / N_jl.
 
     Returns
     -------
@@ -34,7 +33,7 @@ def within_dispersion(
     Chakraborty, Paul, Das & Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020,
     Algorithm 1.
     """
-    return np.maximum(squares - cluster_weights @ (centers * centers), 0.0)
+    return np.maximum(squares - (masses * centers * centers).sum(axis=0), 0.0)
 
 
 def softmin_weights(

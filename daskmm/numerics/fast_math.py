@@ -77,6 +77,21 @@ def log2_1p(excess: Any) -> Any:
     return np.minimum(np.log1p(excess) / np.log(2.0), np.finfo(np.asarray(excess).dtype).maxexp)
 
 
+def split_exponent(value: Any) -> Any:
+    """Split a normal positive double into n and f: it is 2^n (1 + f), 1 + f in [√½, √2).
+
+    What it returns of others means nothing. Compiled code takes `_split_exponent`.
+    """
+    mantissa, n = np.frexp(value)
+    small = mantissa < np.sqrt(0.5)
+    return n - small, np.where(small, 2.0 * mantissa, mantissa) - 1.0
+
+
+def log2_from(exponent: Any, q: Any) -> Any:
+    """Logarithm n + log2(1 + f) from n and q = f/(2 + f). Compiled code takes `_log2_from`."""
+    return exponent + 2.0 * np.arctanh(q) / np.log(2.0)
+
+
 def exp2(power: Any) -> Any:
     """2^y for y within the exponents of normal numbers (−126 to 127, −1022 to 1023).
 
@@ -92,11 +107,36 @@ def _log2_1p(excess: Any) -> Callable:
     return _log2_1p_64
 
 
+@overload(split_exponent, jit_options=_INLINED)
+def _split_exponent(value: Any) -> Callable:
+    return _split_exponent_64
+
+
+@overload(log2_from, jit_options=_INLINED)
+def _log2_from(exponent: Any, q: Any) -> Callable:
+    return _log2_from_64
+
+
 @overload(exp2, jit_options=_INLINED)
 def _exp2(power: Any) -> Callable:
     if power == types.float32:
         return _exp2_32
     return _exp2_64
+
+
+def _split_exponent_64(value: Any) -> Any:
+    bits = np.float64(value).view(np.int64)
+    above = bits - _HALF_ROOT
+    n = np.int64((above >> 52) + _ROUND_BITS).view(np.float64) - _ROUND
+    return n, np.int64(bits - (above & _EXPONENT)).view(np.float64) - 1.0
+
+
+def _log2_from_64(exponent: Any, q: Any) -> Any:
+    t = q * q
+    t2 = t * t
+    series = (_A0 + _A1 * t) + t2 * (_A2 + _A3 * t)
+    series += (t2 * t2) * ((_A4 + _A5 * t) + t2 * _A6)
+    return exponent + q * series
 
 
 def _log2_1p_64(excess: Any) -> Any:

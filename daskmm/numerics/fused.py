@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.numerics.distances import CANCELLATION
+from daskmm.numerics.divergences import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.power_means import FLUSHED
 from daskmm.numerics.rows import TILE_BYTES, Coordinates, tiles
 
@@ -55,6 +56,7 @@ class BlockSums(NamedTuple):
     ----------
     weights : ndarray of shape (n_clusters,)
     sums : ndarray of shape (n_clusters, n_features)
+    observed : ndarray of shape (n_clusters, n_features) or None
     squares : ndarray of shape (n_features,) or None
     objective, inertia, hardness : float
     farthest_distances : ndarray of shape (n,)
@@ -65,12 +67,39 @@ class BlockSums(NamedTuple):
 
     weights: FloatArray
     sums: FloatArray
+    observed: FloatArray | None
     squares: FloatArray | None
     objective: float
     inertia: float
     hardness: float
     farthest_distances: FloatArray
     farthest_rows: NDArray[np.int64]
+
+
+class CenterPlanes(NamedTuple):
+    """`daskmm.numerics.divergences.Planes` as the loops take them, in the rows' type.
+
+    Attributes
+    ----------
+    factors, constants : ndarray of shape (n_clusters, n_features)
+        A row z is at the distance Σ factors·z + Σ constants + its own term.
+    norms, reaches : ndarray of shape (n_clusters,), one more if that is odd
+        Sums of the constants, unless they are summed over observed values only; and the size of
+        the terms of a product. Centres are looked at in pairs: the odd one's partner is at ∞.
+    slack : float
+        Reach of centres that the distances of a row do not bound.
+    edges : ndarray of int8 of shape (n_clusters, n_features) or (0, 0)
+    ends : ndarray of shape (2,)
+        Where the domain ends.
+    """
+
+    factors: NDArray
+    constants: NDArray
+    norms: NDArray
+    reaches: NDArray
+    slack: np.floating
+    edges: NDArray[np.int8]
+    ends: FloatArray
 
 
 @functools.cache
@@ -88,6 +117,28 @@ def available() -> bool:
     return _kernel() is not None
 
 
+def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
+    """What the distances of the rows to all centres have in common.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Of any numeric dtype, in any order, in the model's coordinates. NaN are holes.
+    distortion : Bregman
+
+    Returns
+    -------
+    ndarray of shape (n_rows,), or None where it costs next to nothing
+    """
+    if distortion.code == SQUARED_EUCLIDEAN.code:
+        return None
+    from daskmm.numerics import fused_terms
+
+    assert distortion.code is not None
+    reference = np.broadcast_to(distortion.reference, rows.shape[1:])
+    return fused_terms.row_terms(distortion.code, rows, reference)
+
+
 def block_sums(
     rows: NDArray,
     weights: FloatArray | None,
@@ -96,6 +147,9 @@ def block_sums(
     s: float,
     feature_weights: FloatArray | None,
     n_farthest: int,
+    distortion: Bregman = SQUARED_EUCLIDEAN,
+    partial: bool = False,
+    terms: FloatArray | None = None,
 ) -> BlockSums:
     """Sums of one candidate over a block of rows.
 
@@ -116,6 +170,11 @@ def block_sums(
     feature_weights : ndarray of shape (n_features,) or None
     n_farthest : int
         Worst-served rows to list in a hard step.
+    distortion : Bregman
+    partial : bool
+        Whether NaN are holes.
+    terms : ndarray of shape (n_rows,), optional
+        `row_terms` of the rows.
 
     Returns
     -------
@@ -128,6 +187,11 @@ def block_sums(
     scale = _plain(np.ones(p) if coordinates is None else coordinates.scale)
     w = _plain(np.ones(p) if feature_weights is None else feature_weights)
     dtype = _working_dtype(rows, scale, centers, s)
+    if s == -np.inf and (partial or terms is not None):
+        # The cost is that of a double precision score, for which there is no short way here.
+        dtype = np.dtype(np.float64)
+    planes = _center_planes(centers, feature_weights, distortion, partial, dtype)
+    code = distortion.code if partial or terms is not None else kernel.PLAIN
     # Of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
     # Double precision has computed again what is not exact enough.
@@ -136,6 +200,7 @@ def block_sums(
     tile = _tile_rows(k, p, dtype.itemsize)
     n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
     squares = np.zeros(0 if feature_weights is None else p)
+    observed = np.zeros((k if partial else 0, p))
     hard = s == -np.inf
     n_listed = n_farthest if hard else 0
     far, far_rows = np.zeros(n_listed), np.zeros(n_listed, np.int64)
@@ -143,11 +208,12 @@ def block_sums(
     unit = 1.0
     if dtype == np.float32 and not hard and weights is not None:
         unit = float(weights.max()) or 1.0
-    state = (mean, scale, _plain(centers), w)
-    found = (n_j, sums, squares, totals)
+    found = (n_j, sums, squares, observed, totals)
     for part in _parts(rows, dtype):
         v = _plain(np.empty(0) if weights is None else weights[part] / unit)
         x = _plain(rows[part], dtype)
+        own = _plain(np.empty(0) if terms is None else terms[part])
+        state = (mean, scale, _plain(centers), w, code, own, planes)
         # A single centre has all of each row, whatever the power.
         if hard or k == 1:
             far_rows -= part.start
@@ -161,12 +227,39 @@ def block_sums(
     return BlockSums(
         n_j,
         sums,
+        observed if partial else None,
         None if feature_weights is None else squares,
         float(totals[0]),
         float(totals[1]),
         float(totals[2]),
         far[listed],
         far_rows[listed],
+    )
+
+
+def _center_planes(
+    centers: FloatArray,
+    feature_weights: FloatArray | None,
+    distortion: Bregman,
+    partial: bool,
+    dtype: np.dtype,
+) -> CenterPlanes:
+    """Centres as the products see them: as their type holds them, and so must their norms."""
+    k, p = centers.shape
+    held = centers.astype(dtype).astype(np.float64)
+    constants, factors, sizes, edges = distortion.planes(held, feature_weights)
+    norms, reaches = np.full(k + k % 2, np.inf), np.full(k + k % 2, np.inf)
+    norms[:k] = 0.0 if partial else constants.sum(axis=1)
+    reaches[:k] = sizes
+    bounded = distortion.code == SQUARED_EUCLIDEAN.code and not partial
+    return CenterPlanes(
+        _plain(factors, dtype),
+        _plain(constants if partial else np.empty((0, p)), dtype),
+        _plain(norms, dtype),
+        _plain(reaches, dtype),
+        dtype.type(0.0 if bounded else sizes.max()),
+        np.empty((0, 0), np.int8) if edges is None else edges,
+        np.array([distortion.lowest, distortion.highest]),
     )
 
 

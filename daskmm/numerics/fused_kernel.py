@@ -22,13 +22,14 @@ import numpy as np
 from numba import njit, types
 from numba.extending import get_cython_function_address, overload
 
+from daskmm.numerics.fused_elements import PLAIN
 from daskmm.numerics.fused_tile import (
     add_squares,
     assign,
     complete,
     decide,
-    distance,
     dot,
+    exact_distance,
     finish,
     keep_farthest,
     multiply,
@@ -38,15 +39,16 @@ from daskmm.numerics.fused_tile import (
     redo_row,
     repeated,
     scatter,
+    separate,
     separation,
     settle,
     settled,
+    split,
     squared_norms,
     to_model,
     to_model_in_type,
     two_nearest,
     weigh,
-    weighted_centers,
 )
 from daskmm.numerics.power_means import TIE
 
@@ -106,17 +108,41 @@ def _gemm_of(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
 
 @_entry
 def soft_sums(
-    rows, weights, mean, scale, centers, w, s, limits, rounding, tile, n_j, sums, squares, totals
+    rows,
+    weights,
+    mean,
+    scale,
+    centers,
+    w,
+    code,
+    terms,
+    planes,
+    s,
+    limits,
+    rounding,
+    tile,
+    n_j,
+    sums,
+    squares,
+    observed,
+    totals,
 ):
     """Add the sums of one candidate at a finite power.
 
     Parameters
     ----------
     rows : array of shape (n_rows, n_features), single or double, C order
+        NaN are holes where `observed` is not empty.
     weights : array of shape (n_rows,), or empty where all are 1
     mean, scale : arrays of shape (n_features,)
     centers : array of shape (n_clusters, n_features)
     w : array of shape (n_features,)
+    code : int
+        Of the distortion, in `daskmm.numerics.fused_elements`.
+    terms : array of shape (n_rows,), or empty where they are squared norms
+        What the distances of a row have in common.
+    planes : tuple
+        What `daskmm.numerics.fused.CenterPlanes` holds.
     s : float
     limits : tuple of the rows' type
         Share of the norms below which a distance is cancelled; lowest exponent of a weight;
@@ -125,22 +151,18 @@ def soft_sums(
         Error of a product, as a share of the norms.
     tile : int
         Rows at a time.
-    n_j, sums, squares, totals : arrays
-        Added to. `totals` are objective, inertia, hardness; `squares` may be empty.
+    n_j, sums, squares, observed, totals : arrays
+        Added to. `totals` are objective, inertia, hardness; `squares` and `observed` may be empty.
     """
     (n, p), k = rows.shape, len(centers)
     kind = rows.dtype
     cancelled, lowest, low, high = limits
     power, inverse_s, n_clusters = kind.type(s - 1.0), kind.type(1.0 / s), kind.type(k)
-    scaled = not np.all(scale == 1.0)
-    factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
-    weighted_centers(centers, w, factors, center_norms)
+    scaled, holes = not np.all(scale == 1.0), len(observed) > 0
     # Centres are looked at in pairs; the odd one's partner is at ∞.
-    z, d, part = (
-        np.empty((tile, p), kind),
-        np.zeros((k + k % 2, tile), kind),
-        np.empty((k, p), kind),
-    )
+    factors, constants, center_norms, reaches, slack, edges, ends = planes
+    z, held = np.empty((tile, p), kind), np.empty((tile if holes else 0, p), kind)
+    d, part = np.zeros((k + k % 2, tile), kind), np.empty((k, p), kind)
     of_rows, of_rows_double = np.empty((7, tile), kind), np.empty((4, tile))
     distances, w_ = np.empty(k), w.astype(kind)
     means, scales = repeated(mean).astype(kind), repeated(scale).astype(kind)
@@ -161,19 +183,36 @@ def soft_sums(
         else:
             v[:] = 1.0
         to_model_in_type(block.ravel(), means, rest, scales, scaled, z.ravel()[: b * p])
-        squared_norms(zb, w_, norms)
+        if holes:
+            split(z.ravel()[: b * p], held.ravel()[: b * p])
+        if len(terms):
+            assign(terms[start : start + b], norms)
+        else:
+            squared_norms(zb, w_, norms)
         _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, z, p_, factors, p_, zero, d, ld_)
+        if holes:
+            _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
+        if len(edges):
+            separate(block, edges, ends[0], ends[1], d)
         m[:] = np.inf
         for j in range(0, k, 2):
             near = complete(
-                d[j, :b], d[j + 1, :b], norms, center_norms[j], center_norms[j + 1], cancelled, m
+                d[j, :b],
+                d[j + 1, :b],
+                norms,
+                center_norms[j],
+                center_norms[j + 1],
+                reaches[j],
+                reaches[j + 1],
+                cancelled,
+                m,
             )
             if near > 0:
-                redo(block, mean, scale, centers, w, norms, center_norms, cancelled, low, j, d, m)
-        if prepare(m, norms, low, high, rounding, exact, inverse, tie) > 0:
+                redo(code, block, mean, scale, centers, w, norms, reaches, cancelled, low, j, d, m)
+        if prepare(m, norms, slack, low, high, rounding, exact, inverse, tie) > 0:
             for i in range(b):
                 if m[i] != 0.0 and not (m[i] >= low and norms[i] <= high):
-                    exact[i] = redo_row(block[i], mean, scale, centers, w, distances)
+                    exact[i] = redo_row(code, block[i], mean, scale, centers, w, distances)
                     m[i] = ratios(distances, exact[i], d[:k, i])
                     inverse[i], tie[i] = 1.0 / m[i], TIE
         total[:] = 0.0
@@ -192,6 +231,11 @@ def soft_sums(
         for j in range(k):
             for f in range(p):
                 sums[j, f] += part[j, f]
+        if holes:
+            _gemm(_NO_TRANSPOSE, _NO_TRANSPOSE, p_, k_, b_, one, held, p_, d, ld_, zero, part, p_)
+            for j in range(k):
+                for f in range(p):
+                    observed[j, f] += part[j, f]
 
 
 @_entry
@@ -202,12 +246,16 @@ def hard_sums(
     scale,
     centers,
     w,
+    code,
+    terms,
+    planes,
     rounding,
     cancelled,
     tile,
     n_j,
     sums,
     squares,
+    observed,
     totals,
     far,
     far_rows,
@@ -219,7 +267,9 @@ def hard_sums(
 
     Parameters
     ----------
-    rows, weights, mean, scale, centers, w, tile, n_j, sums, squares, totals
+    rows, weights, mean, scale, centers, w, code, terms, planes, tile
+        As in `soft_sums`.
+    n_j, sums, squares, observed, totals
         As in `soft_sums`.
     rounding, cancelled : float of the rows' type
         Error of a product, and distances that are to be computed again, as a share of the norms.
@@ -230,10 +280,10 @@ def hard_sums(
     """
     (n, p), k = rows.shape, len(centers)
     kind = rows.dtype
-    scaled = not np.all(scale == 1.0)
-    factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
-    weighted_centers(centers, w, factors, center_norms)
+    scaled, holes = not np.all(scale == 1.0), len(observed) > 0
+    factors, constants, center_norms, _, slack, edges, ends = planes
     z, d = np.empty((tile, p), kind), np.zeros((k + k % 2, tile), kind)
+    held, ignored, none = np.empty((tile if holes else 0, p), kind), np.zeros(k), np.zeros(0)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     means, scales = repeated(mean), repeated(scale)
     # Numbers of centres are kept in a type as wide as the distances.
@@ -253,9 +303,18 @@ def hard_sums(
         else:
             v[:] = 1.0
         to_model(block.ravel(), means, scales, scaled, exact.ravel()[: b * p])
+        if holes:
+            split(exact.ravel()[: b * p], held.ravel()[: b * p])
         assign(exact.ravel()[: b * p], z.ravel())
-        squared_norms(z[:b], w_, norms)
+        if len(terms):
+            assign(terms[start : start + b], norms)
+        else:
+            squared_norms(z[:b], w_, norms)
         _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, z, p_, factors, p_, zero, d, ld_)
+        if holes:
+            _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
+        if len(edges):
+            separate(block, edges, ends[0], ends[1], d)
         smallest[:] = np.inf
         second[:] = np.inf
         nearest[:] = 0
@@ -265,24 +324,31 @@ def hard_sums(
                 d[j, :b], d[j + 1, :b], norm, other_norm, kind.type(j), smallest, second, nearest
             )
         worst = kind.type((1.0 - 1e-5) * far[-1] if len(far) else np.inf)
-        if settle(smallest, second, norms, rounding, cancelled, worst, served) > 0:
+        if settle(smallest, second, norms, slack, rounding, cancelled, worst, served) > 0:
             for i in range(b):
-                if settled(smallest[i], second[i], norms[i], rounding, cancelled, worst):
+                if settled(smallest[i], second[i], norms[i], slack, rounding, cancelled, worst):
                     continue
-                span = norms[i] * 3 + 2 * (smallest[i] + norms[i])
+                span = norms[i] * 3 + 2 * (smallest[i] + norms[i]) + slack
                 if not second[i] - smallest[i] > rounding * span:
                     limit = smallest[i] + rounding * span
                     nearest[i] = decide(
-                        block[i], mean, scale, centers, w, d[:, i], center_norms, limit
+                        code, block[i], mean, scale, centers, w, d[:, i], center_norms, limit
                     )
-                served[i] = distance(block[i], mean, scale, centers[int(nearest[i])], w)
+                center = centers[int(nearest[i])]
+                served[i] = exact_distance(code, block[i], mean, scale, center, w)
                 if len(far) and v[i] > 0.0 and served[i] > far[-1]:
                     keep_farthest(served[i], start + i, far, far_rows)
         if rows.itemsize < exact.itemsize:
             # The cost is to be that of a double precision score.
             for i in range(b):
-                served[i] = separation(exact[i], centers[int(nearest[i])], w)
+                center = centers[int(nearest[i])]
+                if code == PLAIN:
+                    served[i] = separation(exact[i], center, w)
+                else:
+                    served[i] = exact_distance(code, block[i], mean, scale, center, w)
         scatter(exact[:b], nearest, v, n_j, sums, squares)
+        if holes:
+            scatter(held[:b], nearest, v, ignored, observed, none)
         inertia += dot(v, served)
         weight += v.sum()
     totals[0] += inertia

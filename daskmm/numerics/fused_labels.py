@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.numerics.fused import _parts, _plain, _tile_rows, _working_dtype
+from daskmm.numerics.fused_elements import PLAIN
 from daskmm.numerics.fused_kernel import _NO_TRANSPOSE, _TRANSPOSE, _entry, _gemm
 from daskmm.numerics.fused_tile import (
     assign,
@@ -95,7 +96,7 @@ def _fill(rows, mean, scale, centers, w, rounding, tile, labels, distances):
     means, scales = repeated(mean), repeated(scale)
     of_rows, served = np.empty((4, tile), kind), np.empty(tile)
     # Any distance will do here, as long as the nearest centre is told.
-    cancelled, worst = kind.type(-1), kind.type(np.inf)
+    cancelled, worst, slack = kind.type(-1), kind.type(np.inf), kind.type(0)
     sizes = np.array([tile, tile, k, p], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
     zero, one = np.zeros(1, kind), np.ones(1, kind)
@@ -121,13 +122,15 @@ def _fill(rows, mean, scale, centers, w, rounding, tile, labels, distances):
             two_nearest(
                 d[j, :b], d[j + 1, :b], norm, other_norm, kind.type(j), smallest, second, nearest
             )
-        if settle(smallest, second, norms, rounding, cancelled, worst, served) > 0:
+        if settle(smallest, second, norms, slack, rounding, cancelled, worst, served) > 0:
             for i in range(b):
-                if settled(smallest[i], second[i], norms[i], rounding, cancelled, worst):
+                if settled(smallest[i], second[i], norms[i], slack, rounding, cancelled, worst):
                     continue
                 span = norms[i] * 3 + 2 * (smallest[i] + norms[i])
                 limit = smallest[i] + rounding * span
-                nearest[i] = decide(block[i], mean, scale, centers, w, d[:, i], center_norms, limit)
+                nearest[i] = decide(
+                    PLAIN, block[i], mean, scale, centers, w, d[:, i], center_norms, limit
+                )
         assign(nearest, labels[start : start + b])
         for i in range(min(b, len(distances) - start)):
             center = centers[labels[start + i]]

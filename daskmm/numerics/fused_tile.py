@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from daskmm.numerics.fast_math import exp2, log2_1p
+from daskmm.numerics.fused_elements import PLAIN, element
 from daskmm.numerics.power_means import TIE
 
 # Products may be fused with sums. Sums may be reordered where that is said, which must not be
@@ -34,6 +35,25 @@ def distance(row, mean, scale, center, w):
     for f in range(len(row)):
         difference = (np.float64(row[f]) - mean[f]) / scale[f] - center[f]
         total += w[f] * difference * difference
+    return total
+
+
+@_part(_EXACT)
+def exact_distance(code, row, mean, scale, center, w):
+    """Distance of a row from the definition of the distortion of a code."""
+    if code == PLAIN:
+        return distance(row, mean, scale, center, w)
+    return distortion(code, row, mean, scale, center, w)
+
+
+@_part(_EXACT)
+def distortion(code, row, mean, scale, center, w):
+    """`distance` of the divergence of a code, over the values that are not NaN."""
+    total = 0.0
+    for f in range(len(row)):
+        z = (np.float64(row[f]) - mean[f]) / scale[f]
+        if z == z:
+            total += w[f] * element(code, z, center[f])
     return total
 
 
@@ -82,6 +102,31 @@ def assign(values, out):
     """Numbers in another type."""
     for q in range(len(values)):
         out[q] = values[q]
+
+
+@_part(_EXACT)
+def split(z, held):
+    """Put 0 into the holes of some numbers, and 1 into `held` where there are none, else 0."""
+    one, zero = held.dtype.type(1), held.dtype.type(0)
+    for q in range(len(z)):
+        value = z[q]
+        full = value == value
+        held[q] = one if full else zero
+        z[q] = value if full else z.dtype.type(0)
+
+
+@_part(_EXACT)
+def separate(rows, edges, lowest, highest, d):
+    """Put centres at an edge of the domain infinitely far from all rows that are not at it."""
+    for j in range(len(edges)):
+        at = np.flatnonzero(edges[j])
+        if len(at):
+            for i in range(len(rows)):
+                for f in at:
+                    x = rows[i, f]
+                    if x > lowest if edges[j, f] == 1 else x < highest:
+                        d[j, i] = np.inf
+                        break
 
 
 @_part(_EXACT)
@@ -135,7 +180,7 @@ def weighted_centers(centers, w, factors, norms):
 
 
 @_part(_REORDERED)
-def complete(first, other, norms, norm, other_norm, cancelled, smallest):
+def complete(first, other, norms, norm, other_norm, reach, other_reach, cancelled, smallest):
     """Distances to two centres from −2 zᵀθ, in place; returns how many are cancelled.
 
     The smallest distance of each row is kept, cancelled ones apart. Centres come in pairs to
@@ -147,7 +192,7 @@ def complete(first, other, norms, norm, other_norm, cancelled, smallest):
         m, n = smallest[i], norms[i]
         a = first[i] + (n + norm)
         b = other[i] + (n + other_norm)
-        far_a, far_b = a >= cancelled * (n + norm), b >= cancelled * (n + other_norm)
+        far_a, far_b = a >= cancelled * (n + reach), b >= cancelled * (n + other_reach)
         first[i] = a
         other[i] = b
         count += zero if far_a & far_b else one
@@ -252,7 +297,7 @@ def add_squares(z, phi, mass, squares):
 
 
 @_part(_REORDERED)
-def prepare(smallest, norms, low, high, rounding, exact, inverse, tie):
+def prepare(smallest, norms, slack, low, high, rounding, exact, inverse, tie):
     """1/m and the tie of each row; returns how many rows are out of the regular range."""
     count = norms.dtype.type(0)
     one, zero, least = norms.dtype.type(1), norms.dtype.type(0), norms.dtype.type(TIE)
@@ -262,7 +307,7 @@ def prepare(smallest, norms, low, high, rounding, exact, inverse, tie):
         exact[i] = m
         inverse[i] = one / m
         # Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d.
-        doubt = rounding * (three * norms[i] + two * m) / m if m > zero else zero
+        doubt = rounding * (three * norms[i] + two * m + slack) / m if m > zero else zero
         tie[i] = least + doubt
         regular = (m == zero) | ((m >= low) & (norms[i] <= high))
         count += zero if regular else one
@@ -270,24 +315,24 @@ def prepare(smallest, norms, low, high, rounding, exact, inverse, tie):
 
 
 @_part(_EXACT)
-def redo(rows, mean, scale, centers, w, norms, center_norms, cancelled, low, j, d, smallest):
+def redo(code, rows, mean, scale, centers, w, norms, reaches, cancelled, low, j, d, smallest):
     """Compute again the cancelled distances to two centres."""
     for c in range(j, min(j + 2, len(centers))):
         row = d[c]
         for i in range(len(norms)):
-            if not row[i] >= cancelled * (norms[i] + center_norms[c]):
-                near = distance(rows[i], mean, scale, centers[c], w)
+            if not row[i] >= cancelled * (norms[i] + reaches[c]):
+                near = exact_distance(code, rows[i], mean, scale, centers[c], w)
                 # A type too narrow for it must not make a zero of it.
                 row[i] = near if near == 0.0 else max(near, 1e-3 * low)
                 smallest[i] = min(smallest[i], row[i])
 
 
 @_part(_EXACT)
-def redo_row(row, mean, scale, centers, w, distances):
+def redo_row(code, row, mean, scale, centers, w, distances):
     """Distances of one row from the differences; returns the smallest."""
     smallest = np.inf
     for j in range(len(centers)):
-        distances[j] = distance(row, mean, scale, centers[j], w)
+        distances[j] = exact_distance(code, row, mean, scale, centers[j], w)
         smallest = min(smallest, distances[j])
     return smallest
 
@@ -334,14 +379,14 @@ def keep_farthest(distance, i, far_distances, far_rows):
 
 
 @_part(_REORDERED)
-def settle(smallest, second, norms, rounding, cancelled, worst, served):
+def settle(smallest, second, norms, slack, rounding, cancelled, worst, served):
     """Distances to the nearest centres; returns for how many rows `settled` is false."""
     count = norms.dtype.type(0)
     one, zero = norms.dtype.type(1), norms.dtype.type(0)
     two, three = norms.dtype.type(2), norms.dtype.type(3)
     for i in range(len(norms)):
         d = smallest[i] + norms[i]
-        span = three * norms[i] + two * d
+        span = three * norms[i] + two * d + slack
         fine = (second[i] - smallest[i] > rounding * span) & (d >= cancelled * span) & (d <= worst)
         served[i] = d
         count += zero if fine else one
@@ -349,25 +394,25 @@ def settle(smallest, second, norms, rounding, cancelled, worst, served):
 
 
 @_part(_EXACT)
-def settled(smallest, second, norm, rounding, cancelled, worst):
+def settled(smallest, second, norm, slack, rounding, cancelled, worst):
     """Whether products tell the nearest centre, and a distance that is exact enough.
 
-    Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d. Distances above
-    `worst` may be listed, and are wanted exactly.
+    Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d; where that does not
+    hold, no reach is above `slack`. Distances above `worst` may be listed, and are wanted exactly.
     """
     two, three = type(norm)(2), type(norm)(3)
     d = smallest + norm
-    span = three * norm + two * d
+    span = three * norm + two * d + slack
     return second - smallest > rounding * span and d >= cancelled * span and d <= worst
 
 
 @_part(_EXACT)
-def decide(row, mean, scale, centers, w, dots, center_norms, limit):
+def decide(code, row, mean, scale, centers, w, dots, center_norms, limit):
     """The nearest among those centres whose distance by products is not above `limit`."""
     least, nearest = np.inf, 0
     for j in range(len(centers)):
         if not (dots[j] + center_norms[j] > limit):
-            d = distance(row, mean, scale, centers[j], w)
+            d = exact_distance(code, row, mean, scale, centers[j], w)
             if d < least:
                 least, nearest = d, j
     return nearest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,45 @@ class Coordinates:
     def to_input(self, rows: FloatArray) -> FloatArray:
         """Rows back in the input's units."""
         return rows * self.scale + self.mean
+
+
+@dataclass(frozen=True)
+class WhitenedCoordinates:
+    """Coordinates z = (x − mean) W in which a Mahalanobis distance is Euclidean.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n_features,), float64
+        In the input's units.
+    whitening : ndarray of shape (n_features, n_features)
+        W, with W Wᵀ the matrix of the distance.
+    """
+
+    mean: FloatArray
+    whitening: FloatArray
+
+    @classmethod
+    def of(cls, mean: FloatArray, precision: FloatArray) -> Self:
+        """Coordinates of the distance (x − y)ᵀ P (x − y)."""
+        return cls(mean, np.asarray(np.linalg.cholesky(precision), dtype=np.float64))
+
+    @property
+    def scale(self) -> FloatArray:
+        """Features are not scaled one by one."""
+        return np.ones_like(self.mean)
+
+    @property
+    def inverse(self) -> FloatArray:
+        """W⁻¹."""
+        return np.asarray(np.linalg.inv(self.whitening), dtype=np.float64)
+
+    def to_model(self, rows: NDArray) -> FloatArray:
+        """Rows of any numeric dtype in the model's coordinates, as a new float64 array."""
+        return np.subtract(rows, self.mean, dtype=np.float64) @ self.whitening
+
+    def to_input(self, rows: FloatArray) -> FloatArray:
+        """Rows back in the input's units."""
+        return rows @ self.inverse + self.mean
 
 
 def tile_rows(n_features: int, n_clusters: int) -> int:

@@ -1,0 +1,162 @@
+"""What a distortion D(x, θ) has to say to take part in a clustering, and rows prepared for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+# Starting centres are (1 − ε) x + ε · reference where D is infinite at the edge of its domain.
+INWARDS = 0.05
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Some rows, and what is computed of them once for all centres.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        In the model's coordinates; 0 where there is no value.
+    observed : ndarray of shape (n_rows, n_features) or None
+        1 where there is a value and 0 where there is none; None where there are no holes.
+    terms : ndarray of shape (n_rows, n_features)
+        What the distances to all centres have in common; the rows themselves where nothing is.
+    """
+
+    rows: FloatArray
+    observed: FloatArray | None
+    terms: FloatArray
+
+    @property
+    def originals(self) -> FloatArray:
+        """The rows with NaN in their holes."""
+        if self.observed is None:
+            return self.rows
+        return np.where(self.observed > 0, self.rows, np.nan)
+
+
+class CenterUpdate(NamedTuple):
+    """Sums of a tile that make the next centres, and feature weights.
+
+    Attributes
+    ----------
+    sums : ndarray of shape (n_clusters, n_features)
+        Σ_i φ_ij ω_ijl x_il, with ω of the majorizing function.
+    denominators : ndarray of shape (n_clusters, n_features) or None
+        Σ_i φ_ij ω_ijl over the observed values; None where they are Σ_i φ_ij.
+    squares : ndarray of shape (n_features,) or None
+        Majorizing dispersion per feature, as if all centres were 0; where features are weighted.
+    """
+
+    sums: FloatArray
+    denominators: FloatArray | None
+    squares: FloatArray | None
+
+
+class Distortion(ABC):
+    """A distortion D(x, θ) ≥ 0 that is 0 at x = θ, in the model's coordinates.
+
+    Attributes
+    ----------
+    code : int or None
+        By which the compiled loops know it; None where they do not.
+    degree : int
+        The power of ‖x − θ‖ with which it vanishes: 2 for Bregman divergences, 1 for norms.
+    title, domain : str
+        The distortion, and the values it is defined for, in words.
+    """
+
+    code: ClassVar[int | None] = None
+    degree: ClassVar[int] = 2
+    title: ClassVar[str]
+    domain: ClassVar[str] = "any number"
+    # Whether it stays the same when rows and centres are shifted.
+    shifts: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def around(cls, mean: FloatArray, variance: FloatArray) -> Distortion:
+        """The distortion for rows of a given mean and variance, in the model's coordinates."""
+
+    @abstractmethod
+    def tile(self, rows: FloatArray, partial: bool) -> Tile:
+        """Prepare rows, of which NaN are holes where `partial` is set."""
+
+    @abstractmethod
+    def distances(
+        self, tile: Tile, centers: FloatArray, feature_weights: FloatArray | None
+    ) -> FloatArray:
+        """Σ_l w_l δ_l(x_il, θ_jl) over the observed values, of shape (n_rows, n_clusters)."""
+
+    @abstractmethod
+    def update(
+        self,
+        tile: Tile,
+        phi: FloatArray,
+        centers: FloatArray,
+        distances: FloatArray,
+        feature_weights: FloatArray | None,
+    ) -> CenterUpdate:
+        """Sums of the MM step at the weights φ (times sample weights)."""
+
+    @classmethod
+    def outside(cls, rows: NDArray) -> NDArray[np.bool_] | None:
+        """Which values are outside of the domain; None where all are within, or NaN."""
+        return None
+
+    @abstractmethod
+    def inside(self, rows: FloatArray) -> FloatArray:
+        """Centres near given rows, at which D is finite for every row."""
+
+    def off_edges(self, centers: FloatArray) -> FloatArray:
+        """Those of given centres that are at an edge of the domain drawn inside."""
+        return centers
+
+    @abstractmethod
+    def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
+        """How fast coincident centres part; see `daskmm.numerics.annealing.critical_power`.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows, n_features)
+            NaN in holes.
+        row_weights : ndarray of shape (n_rows,)
+
+        Returns
+        -------
+        offset : float
+        factor : ndarray of shape (n_rows, n_features) or None
+            A in s_crit = offset − 1/λ_max(AᵀA); None where all rows coincide.
+        """
+
+    def spread(self, rows: FloatArray, row_weights: FloatArray) -> float:
+        """Mean distortion of rows (NaN in holes) from their mean."""
+        tile = self.tile(rows, bool(np.isnan(rows).any()))
+        mean = observed_mean(rows, row_weights)[None, :]
+        return float(np.average(self.distances(tile, mean, None)[:, 0], weights=row_weights))
+
+    def reported(self, distances: FloatArray) -> FloatArray:
+        """Distances in the units in which users expect them."""
+        return distances
+
+
+def split_holes(rows: FloatArray, partial: bool) -> tuple[FloatArray, FloatArray | None]:
+    """Rows with 0 in their holes, and where there are values; None where holes are not allowed."""
+    if not partial:
+        return rows, None
+    held = ~np.isnan(rows)
+    return np.where(held, rows, 0.0), held.astype(np.float64)
+
+
+def observed_mean(rows: FloatArray, row_weights: FloatArray) -> FloatArray:
+    """Weighted mean of each feature's values; 0 where it has none."""
+    filled, observed = split_holes(rows, True)
+    assert observed is not None
+    weight = row_weights @ observed
+    return np.divide(row_weights @ filled, weight, out=np.zeros_like(weight), where=weight > 0)

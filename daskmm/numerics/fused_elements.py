@@ -1,0 +1,68 @@
+"""Divergences of single numbers in compiled code; importing this imports numba.
+
+What is computed is defined by the ``elements`` of the classes in `daskmm.numerics.divergences`,
+whose codes tell them apart.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numba import njit
+
+# Squared Euclidean distances without holes, which have loops of their own.
+PLAIN = -1
+SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
+# t − log(1 + t) = t q − 2 q³ Σ_i q^(2i) / (2i + 3) with q = t/(2 + t), for |q| below this.
+NEAR = 0.1
+_C3, _C5, _C7, _C9, _C11, _C13, _C15, _C17 = (1.0 / power for power in range(3, 19, 2))
+
+
+def part(inlined: bool = False) -> Callable:
+    """Decorator of compiled functions; a loop that calls an inlined one can be vectorised."""
+    return njit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"}, forceinline=inlined)
+
+
+@part(inlined=True)
+def series(u):
+    """Σ_i u^i / (2i + 3) for u < 0.01, so that log((1 + q)/(1 − q)) = 2q + 2q³ series(q²)."""
+    u2 = u * u
+    low = (_C3 + _C5 * u) + u2 * (_C7 + _C9 * u)
+    return low + (u2 * u2) * ((_C11 + _C13 * u) + u2 * (_C15 + _C17 * u))
+
+
+@part()
+def _information(x, theta):
+    """I-divergence x log(x/θ) − x + θ."""
+    if x == 0.0:
+        return theta
+    difference = theta - x
+    q = difference / (theta + x)
+    if abs(q) < NEAR:
+        return q * (difference - 2.0 * x * q * q * series(q * q))
+    return difference + x * math.log(x / theta) if theta > 0.0 else np.inf
+
+
+@part()
+def _itakura_saito(x, theta):
+    """x/θ − log(x/θ) − 1."""
+    difference = x - theta
+    q, t = difference / (theta + x), difference / theta
+    if abs(q) < NEAR:
+        return q * (t - 2.0 * q * q * series(q * q))
+    return t - math.log(x / theta) if x > 0.0 else np.inf
+
+
+@part()
+def element(code, x, theta):
+    """δ(x, θ) of the divergence of a code."""
+    if code == SQUARED:
+        return (x - theta) * (x - theta)
+    if code == INFORMATION:
+        return _information(x, theta)
+    if code == ITAKURA_SAITO:
+        return _itakura_saito(x, theta)
+    return _information(x, theta) + _information(1.0 - x, 1.0 - theta)

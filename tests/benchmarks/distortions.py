@@ -1,0 +1,92 @@
+"""Cost of a pass with other distortions and missing values, beside squared Euclidean's.
+
+Run: python tests/benchmarks/distortions.py [repeats] [rows] [features] [clusters]
+
+One MM step at a finite power and one hard step over rows in memory, on one thread. Prints a
+Markdown table: medians of interleaved runs, as ratios to the step of squared Euclidean.
+"""
+
+import statistics
+import sys
+import time
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from daskmm.metric import DISTORTIONS
+from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
+from daskmm.stats import CenterState, candidate_sums
+
+POWERS = {"soft": -5.0, "hard": -np.inf}
+NAMES = ("kl", "itakura-saito", "logistic", "mahalanobis", "euclidean", "manhattan")
+HOLES = 0.2
+
+
+def interleaved(jobs, repeats):
+    """Median seconds of each job, run in turns, after one that counts for nothing."""
+    seconds = {name: [] for name in jobs}
+    for repeat in range(repeats + 1):
+        for name, job in jobs.items():
+            began = time.perf_counter()
+            job()
+            if repeat:
+                seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def data(n_rows, n_features, n_clusters, dtype):
+    """Counts of a mixture, and centres near its means."""
+    rng = np.random.default_rng(0)
+    truth = rng.gamma(2.0, 2.0, (n_clusters, n_features))
+    return rng.poisson(truth[rng.integers(n_clusters, size=n_rows)]).astype(dtype), truth + 0.1
+
+
+def step(name, rows, centers, s, holes=False):
+    """A step of one distortion over the rows, moved into its domain."""
+    p = rows.shape[1]
+    top = np.nanmax(rows) + 1.0
+    if name == "logistic":
+        rows, centers = (rows / top).astype(rows.dtype), centers / top
+    elif name == "itakura-saito":
+        rows, centers = rows + rows.dtype.type(0.5), centers + 0.5
+    mean = np.nanmean(rows, axis=0, dtype=np.float64)
+    variance = np.nanvar(rows, axis=0, dtype=np.float64)
+    family = DISTORTIONS[name]
+    shift = mean if family.shifts else np.zeros(p)
+    coordinates = Coordinates(shift, np.ones(p))
+    if name == "mahalanobis":
+        coordinates = WhitenedCoordinates.of(mean, np.diag(1.0 / variance))
+        centers = coordinates.to_model(centers)
+    else:
+        centers = centers - shift
+    state = CenterState(centers, s, None, family.around(mean - shift, variance), holes)
+    return lambda: candidate_sums(rows, None, coordinates, (state,))
+
+
+def main(repeats, *shape):
+    names = [*NAMES, "missing", "kl, missing"]
+    print(f"{shape[0]:,} rows, {shape[1]} features, {shape[2]} clusters\n")
+    print("| step | sqeuclidean, ns per row | " + " | ".join(names) + " |")
+    print("|---|---|" + "---|" * len(names))
+    for dtype in (np.float64, np.float32):
+        rows, centers = data(*shape, dtype)
+        holes = np.random.default_rng(1).random(rows.shape) < HOLES
+        partial = np.where(holes, dtype(np.nan), rows)
+        for kind, s in POWERS.items():
+            jobs = {"sqeuclidean": step("sqeuclidean", rows, centers, s)}
+            jobs |= {name: step(name, rows, centers, s) for name in NAMES}
+            jobs["missing"] = step("sqeuclidean", partial, centers, s, holes=True)
+            jobs["kl, missing"] = step("kl", partial, centers, s, holes=True)
+            t = interleaved(jobs, repeats)
+            base = t.pop("sqeuclidean")
+            ratios = " | ".join(f"{t[name] / base:.2f}" for name in names)
+            print(
+                f"| {kind}, {np.dtype(dtype)} | {1e9 * base / shape[0]:.0f} | {ratios} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    given = [int(text) for text in sys.argv[1:]]
+    with threadpool_limits(1):
+        main(*given, *(9, 100_000, 50, 20)[len(given) :])

@@ -1,0 +1,31 @@
+"""scikit-learn's own estimator checks over distortions and missing modes, pair by pair."""
+
+import warnings
+
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from test_sklearn_checks import EXPECTED_FAILURES
+
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+
+PAIRS = [
+    KMeans(distortion="kl"),
+    KMeans(distortion="euclidean", missing="partial"),
+    PowerKMeans(distortion="poisson", missing="partial"),
+    PowerKMeans(distortion="mahalanobis", n_init=2),
+    EntropyPowerKMeans(distortion="manhattan", missing="partial", n_init=2, eta=1.3),
+]
+
+
+def expected_failures(estimator):
+    if estimator.distortion not in ("kl", "poisson"):
+        return EXPECTED_FAILURES
+    return {**EXPECTED_FAILURES, "check_clustering": "its rows are negative, and so refused"}
+
+
+@parametrize_with_checks(PAIRS, expected_failed_checks=expected_failures)
+def test_scikit_learn_estimator_check(estimator, check):
+    with warnings.catch_warnings():
+        # Some checks have fewer distinct rows than clusters, or rows in a hurry.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check(estimator)
