@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.journal import Journal
-from daskmm.mm import Callback, Outcome, Run, Schedule, minimize
+from daskmm.mm import EQUALLY_GOOD, Callback, Outcome, Run, Schedule, minimize
 from daskmm.stats import CenterState, CenterSums, Sample
 from daskmm.updates import CentersProblem, repeated_centers
 
@@ -94,7 +94,10 @@ def split_coincident(
         return outcome, 0
     hard = Schedule(-np.inf, max_iter=left, tol=schedule.tol)
     polished = minimize(problem, [state], hard, callbacks, journal.began, journal=journal)
-    if polished.inertia >= outcome.inertia:
+    costs = [step.inertia + step.penalty for step in (outcome.scored, polished.scored)]
+    scale = max(abs(step.inertia) + abs(step.penalty) for step in (outcome.scored, polished.scored))
+    # Rows may be as few as the places that the centres have; all that is gained then is rounding.
+    if costs[0] - costs[1] <= max(EQUALLY_GOOD * scale, problem.rounding):
         return outcome, 0
     return continued(outcome, polished), n_split
 
