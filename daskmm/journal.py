@@ -21,7 +21,7 @@ from dask.utils import parse_timedelta
 logger = logging.getLogger("daskmm")
 
 # A report of work in tasks costs some milliseconds.
-_REPORT_SECONDS = 2.0
+_REPORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
