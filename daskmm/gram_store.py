@@ -116,7 +116,7 @@ class GramStore:
             described["fingerprints"] = tuple(described["fingerprints"])
             self.manifest = Manifest(**described)
             self.tiles_array = _array_of(self.group, "tiles")
-        except (KeyError, TypeError) as error:
+        except Exception as error:  # json, codecs, zarr: whatever is wrong with what it says
             raise GramStoreError(f"{self.path} has a damaged description: {error}") from error
         self.origin: dict[str, Any] | None = attributes.get("origin")
 
