@@ -14,6 +14,8 @@ from daskmm.numerics.fused import _parts, _plain, _tile_rows, _working_dtype
 from daskmm.numerics.fused_elements import PLAIN
 from daskmm.numerics.fused_kernel import _NO_TRANSPOSE, _TRANSPOSE, _entry, _gemm
 from daskmm.numerics.fused_tile import (
+    _REORDERED,
+    _part,
     assign,
     decide,
     distance,
@@ -24,7 +26,6 @@ from daskmm.numerics.fused_tile import (
     squared_norms,
     to_model,
     two_nearest,
-    weighted_centers,
 )
 from daskmm.numerics.rows import Coordinates
 
@@ -74,6 +75,19 @@ def nearest_centers(
     )
 
 
+@_part(_REORDERED)
+def _weighted_centers(centers, w, factors, norms):
+    """−2 w θ, the right factor of the products, and the norms Σ w θ²."""
+    for j in range(len(centers)):
+        norm = 0.0
+        for f in range(len(w)):
+            # The product sees the centre as its type holds it, and so must the norm.
+            factors[j, f] = centers[j, f]
+            norm += w[f] * np.float64(factors[j, f]) * np.float64(factors[j, f])
+            factors[j, f] = -2.0 * w[f] * centers[j, f]
+        norms[j] = norm
+
+
 @_entry
 def _fill(rows, mean, scale, centers, w, rounding, tile, labels, distances):
     """Labels of some rows, and distances where there is room for them; whether all are finite.
@@ -90,7 +104,7 @@ def _fill(rows, mean, scale, centers, w, rounding, tile, labels, distances):
     scaled = not np.all(scale == 1.0)
     # Centres are compared in pairs; the last may have to do with one infinitely far.
     factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
-    weighted_centers(centers, w, factors, center_norms)
+    _weighted_centers(centers, w, factors, center_norms)
     z, d = np.empty((tile, p), kind), np.zeros((k + k % 2, tile), kind)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     means, scales = repeated(mean), repeated(scale)

@@ -76,13 +76,10 @@ def _fill(code, rows, reference, terms):
 
 
 @part(inlined=True)
-def _fast_information(x, theta, log_theta):
-    """I-divergence without branches, and with a single division; θ > 0."""
+def _fast_information(x, theta, log_theta, exponent, f, inverse):
+    """I-divergence without branches; θ > 0, and `inverse` is 1/((2 + f) (θ + x))."""
     difference, total = theta - x, theta + x
-    exponent, f = split_exponent(x)
-    g = 2.0 + f
-    inverse = 1.0 / (g * total)
-    q = difference * g * inverse
+    q = difference * (2.0 + f) * inverse
     near = q * (difference - 2.0 * x * q * q * series(q * q))
     log = _LOG_2 * log2_from(exponent, f * total * inverse)
     far = difference + x * (log - log_theta)
@@ -95,7 +92,9 @@ def _information_all(x, theta, log_theta, out):
     """Divergences of numbers that lie end to end; 0 of NaN."""
     for q in range(len(x)):
         value = np.float64(x[q])
-        found = _fast_information(value, theta[q], log_theta[q])
+        exponent, f = split_exponent(value)
+        inverse = 1.0 / ((2.0 + f) * (theta[q] + value))
+        found = _fast_information(value, theta[q], log_theta[q], exponent, f, inverse)
         out[q] = found if value == value else 0.0
 
 
@@ -121,6 +120,14 @@ def _logistic_all(x, theta, log_theta, log_rest, out):
     """As `_information_all`; `log_rest` is log(1 − θ)."""
     for q in range(len(x)):
         value, other = np.float64(x[q]), theta[q]
-        found = _fast_information(value, other, log_theta[q])
-        found += _fast_information(1.0 - value, 1.0 - other, log_rest[q])
+        rest, other_rest = 1.0 - value, 1.0 - other
+        exponent, f = split_exponent(value)
+        exponent_rest, f_rest = split_exponent(rest)
+        # One division for both.
+        a, b = (2.0 + f) * (other + value), (2.0 + f_rest) * (other_rest + rest)
+        inverse = 1.0 / (a * b)
+        found = _fast_information(value, other, log_theta[q], exponent, f, b * inverse)
+        found += _fast_information(
+            rest, other_rest, log_rest[q], exponent_rest, f_rest, a * inverse
+        )
         out[q] = found if value == value else 0.0

@@ -167,19 +167,6 @@ def squared_norms(z, w, norms):
 
 
 @_part(_REORDERED)
-def weighted_centers(centers, w, factors, norms):
-    """−2 w θ, the right factor of the products, and the norms Σ w θ²."""
-    for j in range(len(centers)):
-        norm = 0.0
-        for f in range(len(w)):
-            # The product sees the centre as its type holds it, and so must the norm.
-            factors[j, f] = centers[j, f]
-            norm += w[f] * np.float64(factors[j, f]) * np.float64(factors[j, f])
-            factors[j, f] = -2.0 * w[f] * centers[j, f]
-        norms[j] = norm
-
-
-@_part(_REORDERED)
 def complete(first, other, norms, norm, other_norm, reach, other_reach, cancelled, smallest):
     """Distances to two centres from −2 zᵀθ, in place; returns how many are cancelled.
 
