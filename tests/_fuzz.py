@@ -35,7 +35,7 @@ ALL = (
 )
 CENTERED = (KMeans, PowerKMeans, EntropyPowerKMeans)
 # Seconds that no input may take; a fit takes a tenth of one.
-HANG_SECONDS = 60
+HANG_SECONDS = 120
 
 
 # How often values are of a kind, and tables of a form.

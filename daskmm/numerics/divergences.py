@@ -241,6 +241,7 @@ class Bregman(Distortion):
         shares = np.maximum(weights @ held[directed], np.finfo(float).tiny)
         scale = np.sqrt(self.curvature(mean) / shares)
         z = (rows[directed] - mean) * scale
+        # Roots first: of denormal distances the quotient would overflow.
         return 1.0, z * (np.sqrt(weights) / np.sqrt(distances[directed]))[:, None]
 
 
