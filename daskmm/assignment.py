@@ -111,19 +111,15 @@ def distances_of(
 ) -> NDArray:
     """Reported distances of one block, in the floating dtype that stands for its own."""
     out = np.empty((len(rows), len(state.centers)), dtype=float_dtype(rows.dtype))
-    largest = np.finfo(out.dtype).max
-
-    def reported(elements: FloatArray) -> FloatArray:
-        distances = state.distortion.reported(elements)
-        # Infinity is a distance of some distortions; what the cast would make of others is none.
-        if (np.isfinite(distances) & (distances > largest)).any():
-            raise ValueError(
-                f"Input X has values so large that distances overflow {out.dtype}, in block "
-                f"{position.block}. Pass X.astype('float64')."
-            )
-        return distances
-
-    return blockwise(rows, position, coordinates, state, reported, out)
+    with np.errstate(over="ignore"):  # found below
+        blockwise(rows, position, coordinates, state, state.distortion.reported, out)
+    far = np.flatnonzero(~np.isfinite(out).all(axis=1))
+    if len(far) and not state.distortion.infinite:
+        raise ValueError(
+            f"Input X has values so large that distances overflow {out.dtype}, in "
+            f"{position.of_row(int(far[0]))}. Pass X.astype('float64')."
+        )
+    return out
 
 
 def squared_distances_of(

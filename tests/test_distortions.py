@@ -705,3 +705,13 @@ def test_a_fit_that_stops_goes_on_to_the_same_model(name, missing, tmp_path):
     resumed = PowerKMeans(3, checkpoint=path, **parameters).fit(X)
     np.testing.assert_array_equal(resumed.cluster_centers_, expected.cluster_centers_)
     assert resumed.inertia_ == expected.inertia_
+
+
+def test_rows_that_no_cluster_can_hold_are_infinitely_far_and_still_have_a_label():
+    rows = np.array([[5.0, 0.0], [7.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
+    model = KMeans(2, distortion="kl", random_state=0).fit(rows)
+    odd = np.array([[3.0, 1.0], [6.0, 0.0]])
+    assert np.isinf(model.transform(odd)[0]).all()
+    assert np.isfinite(model.transform(odd)[1]).all()
+    assert model.predict(odd)[0] in (0, 1)
+    assert model.score(odd) == -np.inf

@@ -70,12 +70,15 @@ class Distortion(ABC):
         The power of ‖x − θ‖ with which it vanishes: 2 for Bregman divergences, 1 for norms.
     title, domain : str
         The distortion, and the values it is defined for, in words.
+    infinite : bool
+        Whether rows in the domain may be infinitely far from centres at its edge.
     """
 
     code: ClassVar[int | None] = None
     degree: ClassVar[int] = 2
     title: ClassVar[str]
     domain: ClassVar[str] = "any number"
+    infinite: ClassVar[bool] = False
     # Whether it stays the same when rows and centres are shifted.
     shifts: ClassVar[bool] = False
 

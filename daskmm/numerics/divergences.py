@@ -290,6 +290,7 @@ class KullbackLeibler(Bregman):
     code: ClassVar[int | None] = 1
     title: ClassVar[str] = "the I-divergence"
     domain: ClassVar[str] = "x ≥ 0"
+    infinite: ClassVar[bool] = True
     lowest: ClassVar[float] = 0.0
 
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
@@ -341,6 +342,7 @@ class Logistic(Bregman):
     code: ClassVar[int | None] = 3
     title: ClassVar[str] = "the logistic divergence"
     domain: ClassVar[str] = "0 ≤ x ≤ 1"
+    infinite: ClassVar[bool] = True
     lowest: ClassVar[float] = 0.0
     highest: ClassVar[float] = 1.0
 
