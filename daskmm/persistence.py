@@ -18,6 +18,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 
 from daskmm.blurring import BlurringRecord
 from daskmm.digests import digest
+from daskmm.lam_path import LamPath
 from daskmm.mm import IterationRecord
 from daskmm.numerics.kernels import Kernel
 from daskmm.state_files import flush_folder, flush_tree
@@ -29,6 +30,7 @@ _RECORDS: dict[str, type] = {
     "BlurringRecord": BlurringRecord,
     "IterationRecord": IterationRecord,
     "Kernel": Kernel,
+    "LamPath": LamPath,
 }
 
 

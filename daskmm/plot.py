@@ -9,21 +9,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.extmath import randomized_svd
 
+from daskmm.figures import BLUE, GREY, MOST_FEATURES, RED, log_formatter, new_figure
 from daskmm.numerics.rows import Coordinates
+from daskmm.path_plots import bandwidth_path, lam_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from daskmm.selection import BandwidthPath
+__all__ = [
+    "annealing_trace",
+    "bandwidth_path",
+    "feature_weights",
+    "lam_path",
+    "projection",
+]
 
-__all__ = ["annealing_trace", "bandwidth_path", "feature_weights", "projection"]
-
-# Bars, and numbered clusters, beyond which a picture cannot be read.
-_MOST_BARS = 60
+# Numbered clusters beyond which a picture cannot be read.
 _MOST_NUMBERS = 100
 # Share of the rows' own spread in the axes, which counts only where centres span too few.
 _OWN_SPREAD = 1e-3
-_BLUE, _GREY, _RED = "#1f5fa8", "#a8b0b8", "#b8442a"
 
 
 def require_matplotlib() -> None:
@@ -34,17 +38,7 @@ def require_matplotlib() -> None:
     ImportError
         If matplotlib is not installed.
     """
-    _new_figure()
-
-
-def _new_figure(**options: Any) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Pictures need matplotlib, the extra 'plot': pip install 'daskmm[plot]'."
-        ) from error
-    return Figure(**{"layout": "constrained", "dpi": 120, **options})
+    new_figure()
 
 
 def annealing_trace(model: Any) -> Figure:
@@ -67,10 +61,10 @@ def annealing_trace(model: Any) -> Figure:
     """
     history = model.history_
     annealed = [record for record in history if math.isfinite(record.s)]
-    figure = _new_figure(figsize=(7.2, 5.2 if annealed else 3.6))
+    figure = new_figure(figsize=(7.2, 5.2 if annealed else 3.6))
     axes = figure.subplots(2 if annealed else 1, sharex=True, squeeze=False)[:, 0]
     iterations = [record.iteration for record in history]
-    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4, "color": _BLUE}
+    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4, "color": BLUE}
     axes[0].plot(iterations, [record.objective for record in history], **marks)
     axes[0].set_ylabel("objective per unit weight")
     if annealed:
@@ -79,27 +73,20 @@ def annealing_trace(model: Any) -> Figure:
         )
         axes[1].set_yscale("log")
         for level in (axes[1].yaxis.set_major_formatter, axes[1].yaxis.set_minor_formatter):
-            level(_log_formatter())
+            level(log_formatter())
         axes[1].set_ylabel("−s (power, log scale)")
     hard = [record.iteration for record in history if not math.isfinite(record.s)]
     for axis in axes:
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
         if hard and annealed:
-            axis.axvspan(hard[0] - 0.5, hard[-1] + 0.5, color=_GREY, alpha=0.25, linewidth=0)
+            axis.axvspan(hard[0] - 0.5, hard[-1] + 0.5, color=GREY, alpha=0.25, linewidth=0)
     steps = f"{len(annealed)} annealing and {len(hard)} Lloyd steps (shaded)"
     steps = steps if annealed and hard else "annealing steps" if annealed else "Lloyd steps"
     axes[0].set_title(f"{type(model).__name__}: {steps}", fontsize=11)
     axes[-1].set_xlabel("iteration")
     axes[-1].xaxis.get_major_locator().set_params(integer=True)
     return figure
-
-
-def _log_formatter() -> Any:
-    """Plain numbers on a log axis, with more of them where it spans less than a decade."""
-    from matplotlib.ticker import LogFormatter
-
-    return LogFormatter(minor_thresholds=(1, 0.4))
 
 
 def feature_weights(model: Any) -> Figure:
@@ -125,13 +112,13 @@ def feature_weights(model: Any) -> Figure:
     if weights is None:
         raise ValueError(f"{type(model).__name__} has no feature weights to draw.")
     names = feature_names(model)
-    order = np.argsort(-weights, kind="stable")[:_MOST_BARS]
+    order = np.argsort(-weights, kind="stable")[:MOST_FEATURES]
     equal = 1.0 / len(weights)
-    figure = _new_figure(figsize=(max(5.0, 2.0 + 0.17 * len(order)), 4.0))
+    figure = new_figure(figsize=(max(5.0, 2.0 + 0.17 * len(order)), 4.0))
     axis = figure.subplots()
-    colors = [_BLUE if weights[index] > equal else _GREY for index in order]
+    colors = [BLUE if weights[index] > equal else GREY for index in order]
     axis.bar(range(len(order)), weights[order], color=colors, width=0.8)
-    axis.axhline(equal, color=_RED, linewidth=1, linestyle="--")
+    axis.axhline(equal, color=RED, linewidth=1, linestyle="--")
     axis.annotate(
         "equal weights",
         (1.0, equal),
@@ -139,7 +126,7 @@ def feature_weights(model: Any) -> Figure:
         xytext=(-2, 3),
         textcoords="offset points",
         ha="right",
-        color=_RED,
+        color=RED,
         fontsize=9,
     )
     axis.set_xticks(range(len(order)), [_short(names[index]) for index in order])
@@ -191,7 +178,7 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     rows = np.asarray(sample)
     clusters = np.asarray(model.predict(rows) if labels is None else labels)
     points, centers, shares = _plane(model, rows, clusters)
-    figure = _new_figure(figsize=(6.6, 6.0))
+    figure = new_figure(figsize=(6.6, 6.0))
     axis = figure.subplots()
     colors = _colors(len(centers))
     size = float(np.clip(28_000 / max(len(points), 1), 5, 25))
@@ -209,70 +196,6 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_title(
         f"{type(model).__name__}: {len(points):,} rows, {len(centers)} clusters", fontsize=11
-    )
-    return figure
-
-
-def bandwidth_path(path: BandwidthPath) -> Figure:
-    """Clusters, their worth and the features' weights over a grid of bandwidths.
-
-    Parameters
-    ----------
-    path : BandwidthPath
-        Of :func:`daskmm.selection.bandwidth_path`. The plateau around its choice is shaded.
-        Beyond 60 features only those are drawn that weigh most at the chosen bandwidth.
-
-    Returns
-    -------
-    matplotlib Figure
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    """
-    figure = _new_figure(figsize=(7.2, 7.6))
-    axes = figure.subplots(3, sharex=True)
-    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4}
-    axes[0].plot(path.bandwidths, path.n_clusters, color=_BLUE, **marks)
-    axes[0].set_yscale("log")
-    axes[0].set_ylabel("clusters (log scale)")
-    axes[1].plot(path.bandwidths, path.gain, color=_BLUE, **marks)
-    axes[1].axhline(0.0, color=_GREY, linewidth=1)
-    # Partitions far too fine lose much; where the choice is made must remain readable.
-    top = max(float(path.gain.max()), 0.1)
-    axes[1].set_ylim(max(float(path.gain.min()), -top) - 0.1 * top, 1.1 * top)
-    axes[1].set_ylabel("gain (nats per row)", color=_BLUE)
-    beside = axes[1].twinx()
-    between = np.sqrt(path.bandwidths[:-1] * path.bandwidths[1:])
-    beside.plot(between, path.agreement, color=_RED, linewidth=1, linestyle="--")
-    beside.set_ylim(-0.05, 1.05)
-    beside.set_ylabel("agreement of neighbours", color=_RED)
-    beside.spines["top"].set_visible(False)
-    heaviest = np.argsort(-path.feature_weights[path.chosen], kind="stable")[:_MOST_BARS]
-    weights = path.feature_weights[:, np.sort(heaviest)]
-    axes[2].plot(path.bandwidths, weights, linewidth=1, alpha=0.8)
-    rest = path.feature_weights.shape[1] - len(heaviest)
-    axes[2].set_ylabel(
-        f"feature weights\n({rest:,} small ones not drawn)" if rest else "feature weights"
-    )
-    axes[2].set_xscale("log")
-    axes[2].set_xlabel("bandwidth (log scale)")
-    first, last = path.plateau
-    for axis in axes:
-        axis.axvspan(path.bandwidths[first], path.bandwidths[last], color=_GREY, alpha=0.25)
-        axis.axvline(path.bandwidth, color="black", linewidth=1, linestyle=":")
-        axis.grid(alpha=0.25)
-        axis.spines["top"].set_visible(False)
-    for axis in axes[[0, 2]]:
-        axis.spines["right"].set_visible(False)
-    for level in (axes[0].yaxis.set_major_formatter, axes[0].yaxis.set_minor_formatter):
-        level(_log_formatter())
-    found = int(path.n_clusters[path.chosen])
-    axes[0].set_title(
-        f"bandwidth {path.bandwidth:.3g}: {found} cluster{'s' * (found != 1)} "
-        f"of {path.n_rows:,} rows",
-        fontsize=11,
     )
     return figure
 

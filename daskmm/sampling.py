@@ -30,7 +30,9 @@ from daskmm.mm import (
 from daskmm.numerics.rows import Rows
 from daskmm.passes import Passes, tree_reduce
 from daskmm.recombination import are_alike, cheapest, recombined
+from daskmm.restart import Restarts
 from daskmm.stats import CenterState, Sample
+from daskmm.trials import AsTheyAre
 from daskmm.updates import CentersProblem, Update
 
 FloatArray = NDArray[np.float64]
@@ -51,7 +53,7 @@ _CALM_READS = 1
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
 # Stages of a fit.
-_SAMPLE, _GENERATION, _RESERVE = "sample", "generation", "reserve"
+_SAMPLE, _RESTARTED, _GENERATION, _RESERVE = "sample", "restarted", "generation", "reserve"
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,9 @@ class Rehearsal:
         Mean squared distance of the rows from their mean.
     schedule : Schedule
     seed : int
-        Of the choices made when solutions are combined.
+        Of the choices made when solutions are combined, and of restarts.
+    restarts : bool
+        Whether starts are annealed once more with the feature weights that they learned.
     """
 
     sample: Sample
@@ -94,6 +98,7 @@ class Rehearsal:
     spread: float
     schedule: Schedule
     seed: int
+    restarts: bool = False
 
     @property
     def _hard_schedule(self) -> Schedule:
@@ -165,6 +170,8 @@ class Rehearsal:
             jobs += [(start, self._hard_schedule) for start in starts]
         tasks = _Tasks(self, lazy, began, n_passes, journal)
         runs = tasks.run(_SAMPLE, jobs)
+        if self.restarts and journal.stopped is None:
+            runs = self._restarted(runs, tasks)
         if len(starts) > 1:
             runs = self._combined(runs, len(starts), tasks)
         rehearsed = [Rehearsed(run.state, run.history) for run in runs]
@@ -194,13 +201,28 @@ class Rehearsal:
                 break
         return runs
 
+    def _restarted(self, runs: list[Run[CenterState]], tasks: _Tasks) -> list[Run[CenterState]]:
+        """Each run, or what a restart with its feature weights led to, whichever costs less."""
+        restarts = Restarts(self.sample, 1, self.seed, tasks.lazy)
+        better = restarts.of([run.state for run in runs], tasks.journal)
+        jobs = [(state, self._hard_schedule) for state in better if state is not None]
+        born = iter(tasks.run(_RESTARTED, jobs) if jobs else ())
+        if tasks.journal.stopped is not None:
+            return runs
+        kept = []
+        for run, state in zip(runs, better, strict=True):
+            again = run if state is None else next(born)
+            won = again.last < run.last
+            kept.append(replace(again, history=[*run.history, *again.history]) if won else run)
+        return kept
+
     def problem(self) -> CentersProblem:
         """The sample as a table of one block: one thread works on it."""
         rows, weights = self.sample.rows, self.sample.weights
         layout = Layout((len(rows),), 1, rows.shape[1], rows.dtype, lazy=False)
         passes = Passes(RowBlocks(rows, layout, (rows,), (weights,)))
         total = float(weights.sum())
-        return CentersProblem(passes, _AsTheyAre(), total, self.update, self.spread, exact=False)
+        return CentersProblem(passes, AsTheyAre(), total, self.update, self.spread, exact=False)
 
     def _on_reserve(
         self, rehearsed: list[Rehearsed], began: float, n_passes: int, journal: Journal
@@ -264,15 +286,6 @@ def _goes_on(run: Any, schedule: Schedule) -> bool:
     if not isinstance(run, Run):
         return True
     return run.stage != "done" and len(run.history) < schedule.max_iter
-
-
-@dataclass(frozen=True)
-class _AsTheyAre:
-    """Rows that are in the model's coordinates already."""
-
-    def to_model(self, rows: NDArray) -> FloatArray:
-        """A copy of the rows."""
-        return np.array(rows, dtype=np.float64)
 
 
 def _rehearse(

@@ -1,400 +1,236 @@
-"""The bandwidth of weighted blurring mean shift, chosen without labels."""
+"""Choices without labels: paths over a parameter, on a sample, in one reading of the data."""
 
 from __future__ import annotations
 
-import functools
-import itertools
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
+import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state, check_scalar
 
-from daskmm.blurring import CONVENTIONS, Blurred, Blurring, Rows, blur, rows_in_memory
+from daskmm.bandwidths import BandwidthPath, bandwidth_path, choose_bandwidth
+from daskmm.blocks import float_dtype
 from daskmm.cluster._input import read_weighted, weighted_passes
-from daskmm.metrics import adjusted_rand_score
-from daskmm.passes import one_blas_thread, run_on_threads
-from daskmm.survey import first_pass
+from daskmm.lam_path import STARTS, LamPath, follow_lam
+from daskmm.numerics.rows import Coordinates
+from daskmm.passes import one_blas_thread
+from daskmm.stats import Sample
+from daskmm.survey import Survey, first_pass
+from daskmm.trials import Trials, spawned, thinned
 
-__all__ = ["BandwidthPath", "bandwidth_path", "choose_bandwidth"]
+__all__ = [
+    "BandwidthPath",
+    "LamPath",
+    "bandwidth_path",
+    "choose_bandwidth",
+    "information_gain",
+    "lam_path",
+]
 
-FloatArray = NDArray[np.float64]
-
-# The grid of bandwidths, in units of the mean variance of the features.
-GRID = np.geomspace(0.002, 0.6, 26)
-# λ per sample, in the same units.
-DEFAULT_LAM = 0.1
-# Rows on which a path is followed: it costs a fit with n² kernel values for each bandwidth.
-SAMPLE_ROWS = 1000
-# Iterations at first, and for those that are not settled then but have not many times too many
-# clusters either. Far too small bandwidths cost most, never settle, and need not be exact.
-_FIRST_ITERATIONS, _ITERATIONS = 100, 300
-_MANY = 2
-# Least share of a feature's variance that is taken to be left within the clusters.
-_LEAST_WITHIN = 1e-3
+# Rows on which a partition is judged.
+GAIN_ROWS = 4000
 
 
-@dataclass(frozen=True)
-class BandwidthPath:
-    """Clusters and feature weights over a grid of bandwidths.
-
-    Attributes
-    ----------
-    bandwidths : ndarray of shape (n_bandwidths,), float64
-        h, increasing.
-    n_clusters : ndarray of shape (n_bandwidths,), int64
-        As a fit of 300 iterations to the sample has; after 100 where there are more than twice
-        as many as the rule allows.
-    gain : ndarray of shape (n_bandwidths,), float64
-        Information gain per row in nats, less its penalties, as in :func:`bandwidth_path`; 0 for
-        one cluster.
-    agreement : ndarray of shape (n_bandwidths - 1,), float64
-        Adjusted Rand index between the clusters of neighbouring bandwidths.
-    feature_weights : ndarray of shape (n_bandwidths, n_features), float64
-    chosen : int
-        Index of the bandwidth that the rule prefers.
-    n_rows : int
-        Rows of the sample.
-    """
-
-    bandwidths: FloatArray
-    n_clusters: NDArray[np.int64]
-    gain: FloatArray
-    agreement: FloatArray
-    feature_weights: FloatArray
-    chosen: int
-    n_rows: int
-
-    @property
-    def bandwidth(self) -> float:
-        """The chosen bandwidth."""
-        return float(self.bandwidths[self.chosen])
-
-    @property
-    def plateau(self) -> tuple[int, int]:
-        """First and last index of the bandwidths around the chosen one with as many clusters."""
-        return _run_around(self.n_clusters, self.chosen)
-
-
-def bandwidth_path(
+def information_gain(
     X: Any,
+    labels: Any,
     *,
     sample_weight: Any = None,
-    bandwidths: ArrayLike | None = None,
-    lam: float | str = "auto",
-    convention: str = "auto",
-    standardize: bool = True,
-    sample_size: int = SAMPLE_ROWS,
+    standardize: bool = False,
+    n_draws: int = 3,
+    sample_size: int = GAIN_ROWS,
     random_state: int | np.random.RandomState | None = None,
-) -> BandwidthPath:
-    r"""Follow weighted blurring mean shift over a grid of bandwidths, on a sample.
-
-    Look at it with :func:`daskmm.plot.bandwidth_path`: the bandwidth decides the number of
-    clusters, and real data often allow more than one answer.
+) -> float:
+    r"""How much more a partition explains than clusters of pure noise would, in nats.
 
     Parameters
     ----------
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         Visited once.
+    labels : array-like or dask Array of shape (n_samples,), or fitted estimator
+        Clusters of the rows, integers; or a model with centres, which predicts them, and whose
+        scale and feature weights the null then has.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
-    bandwidths : array-like of shape (n_bandwidths,), optional
-        Positive; 26 values from .002 to .6 on a logarithmic grid by default, in units of the
-        mean variance of the features, which is 1 when they are standardised.
-    lam : "auto" or float, default="auto"
-        Entropy penalty λ per sample; "auto" is .1 in the same units. ``inf`` keeps the weights
-        of the features equal.
-    convention : {"auto", "paper", "reference"}, default="auto"
-    standardize : bool, default=True
-    sample_size : int, default=1000
+    standardize : bool, default=False
+        For labels: whether the null is clustered with all features on one scale. A model
+        decides by itself.
+    n_draws : int, default=3
+        Draws of the null, whose gain is averaged.
+    sample_size : int, default=4000
         Rows to use at most. More than the first pass draws (10,000, fewer where rows are wide)
         are not to be had.
     random_state : int, RandomState instance or None, default=None
-        Draws the sample. The path does not depend on the chunks of `X`.
+        Draws the sample and the null.
 
     Returns
     -------
-    BandwidthPath
+    float
+        About 0 for clusters that noise has too.
 
     Raises
     ------
     ValueError, TypeError
         If a parameter or the data cannot be used.
 
-    Warns
-    -----
-    UserWarning
-        If one cluster is preferred to any others, all bandwidths give too many clusters, or both
-        neighbours of the chosen bandwidth give other numbers of clusters.
-
     Notes
     -----
-    **The rule.** A partition of the n rows into k clusters of shares π_j, whose means hold the
-    share R_l of the variance of feature l, is worth
+    With R_l the share of the variance of feature l that lies between the clusters' means, and
+    R⁰_l the same of independent Gaussian features of as many rows and the same scale, cut into
+    as many clusters by power k-means,
 
     .. math::
 
-        \frac{p_e}{p} \sum_{l=1}^p \Big[ \tfrac12 \log\frac{1}{1 - R_l}
-            - \frac{(k-1) \log n}{2n} \Big] + \sum_j \pi_j \log \pi_j
+        IG = \sum_l \tfrac12 \log \frac{\max(1 - R^0_l, .001)}{\max(1 - R_l, .001)}
 
-    nats per row: what the means explain of the features, less Schwarz's penalty for fitting
-    them, less the entropy of the labels; that is the integrated classification likelihood, with
-    the variances shared by the clusters. Features count as :math:`p_e = (\sum λ)^2 / \sum λ^2`
-    independent ones, with the eigenvalues λ of their correlation matrix, so that what many say
-    together is heard once. Features are not weighted, so that the gain cannot be won by putting
-    all weight on an easy one; 1 − R_l is at least .001. One cluster gains 0, and noise cut into
-    more loses. The bandwidth with the largest gain wins among those with
-    :math:`k \le \max(\sqrt n, n/10)`; the choice is the middle of the run of bandwidths around
-    it with as many clusters.
-
-    A bandwidth found on the sample serves for all rows: the kernel sums are means over the same
-    density.
-
-    References
-    ----------
-    Biernacki, Celeux and Govaert, "Assessing a Mixture Model for Clustering with the Integrated
-    Completed Likelihood", IEEE PAMI 22, 2000.
+    over all features that vary. They are not weighted, so that the gain cannot be won by
+    putting all weight on an easy one. It does not depend on the scale of any feature, other
+    than by what a model makes of it.
     """
+    check_scalar(n_draws, "n_draws", Integral, min_val=1)
     check_scalar(sample_size, "sample_size", Integral, min_val=1)
-    _check_parameters(bandwidths, lam, convention)
+    model = labels if hasattr(labels, "predict") else None
+    clusters = labels if model is None else model.predict(X)
     table, weights = read_weighted(BaseEstimator(), X, sample_weight, reset=True)
-    seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+    passes = weighted_passes(_with_column(table, clusters), weights)
+    seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     with one_blas_thread():
-        survey = first_pass(weighted_passes(table, weights), 1, bool(standardize), int(seed))
-    sample = survey.sample
-    rows, row_weights = _thinned(sample.rows, sample.weights, int(sample_size), int(seed))
-    default = GRID * _mean_variance(rows, row_weights)
-    grid = default if bandwidths is None else np.unique(np.asarray(bandwidths, dtype=np.float64))
-    penalty = DEFAULT_LAM * survey.mean_variance if isinstance(lam, str) else float(lam)
-    path = _follow(rows, row_weights, grid, penalty, convention)
-    _warn(path)
-    return path
-
-
-def choose_bandwidth(
-    rows: FloatArray, weights: FloatArray, lam: float, convention: str = "auto", seed: int = 0
-) -> float:
-    """Choose the bandwidth for a sample, as :func:`bandwidth_path` does.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        In the model's coordinates. Of more than 1,000 rows, 1,000 are used.
-    weights : ndarray of shape (n_rows,), float64
-        Sample weights, positive.
-    lam : float
-        Entropy penalty λ per sample.
-    convention : {"auto", "paper", "reference"}, default="auto"
-    seed : int, default=0
-        Draws the 1,000.
-
-    Returns
-    -------
-    float
-        h > 0.
-
-    Warns
-    -----
-    UserWarning
-        As in :func:`bandwidth_path`.
-    """
-    rows, weights = _thinned(rows, weights, SAMPLE_ROWS, seed)
-    grid = GRID * _mean_variance(rows, weights)
-    path = _follow(rows, weights, grid, lam, convention)
-    _warn(path)
-    return path.bandwidth
-
-
-def information_gain(
-    rows: FloatArray, weights: FloatArray, labels: NDArray[np.int32], n_independent: float
-) -> float:
-    """What a partition tells of the rows, per row in nats, less what it costs.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-    weights : ndarray of shape (n_rows,)
-        Positive.
-    labels : ndarray of shape (n_rows,)
-        From 0 on.
-    n_independent : float
-        The number of independent features that the features are worth.
-
-    Returns
-    -------
-    float
-        0 for one cluster.
-    """
-    sizes = np.bincount(labels, weights)
-    shares = sizes[sizes > 0] / sizes.sum()
-    sums = np.zeros((len(sizes), rows.shape[1]))
-    np.add.at(sums, labels, weights[:, None] * rows)
-    means = sums / np.maximum(sizes, np.finfo(float).tiny)[:, None]
-    within, total = _variances(rows - means[labels], weights), _variances(rows, weights)
-    varying = total > 0
-    if not varying.any():
-        return 0.0
-    left = np.clip(within[varying] / total[varying], _LEAST_WITHIN, 1.0)
-    told = -0.5 * np.log(left).mean()
-    fitted = (len(shares) - 1) * np.log(len(rows)) / (2 * len(rows))
-    return float(n_independent * (told - fitted) + (shares * np.log(shares)).sum())
-
-
-def independent_features(rows: FloatArray, weights: FloatArray) -> float:
-    """Effective number of independent features, (Σλ)² / Σλ² of the correlation matrix.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-    weights : ndarray of shape (n_rows,)
-        Positive.
-
-    Returns
-    -------
-    float
-        Between 1 and the number of features that vary; 0 where none does.
-    """
-    deviations = np.sqrt(_variances(rows, weights))
-    varying = deviations > 0
-    if not varying.any():
-        return 0.0
-    centered = rows[:, varying] - np.average(rows[:, varying], axis=0, weights=weights)
-    z = np.sqrt(weights / weights.sum())[:, None] * centered / deviations[varying]
-    # Rows' and features' Gram matrices have the same eigenvalues.
-    gram = z.T @ z if len(z) > z.shape[1] else z @ z.T
-    return float(np.trace(gram) ** 2 / np.square(gram).sum())
-
-
-def _variances(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted population variance of each feature, exactly 0 for a constant one."""
-    mean = np.average(rows, axis=0, weights=weights)
-    variance = np.average(np.square(rows - mean), axis=0, weights=weights)
-    return np.where(np.ptp(rows, axis=0) > 0, variance, 0.0)
-
-
-def _mean_variance(rows: FloatArray, weights: FloatArray) -> float:
-    """Mean variance of the features that vary (1 if none does)."""
-    variance = _variances(rows, weights)
-    return float(variance[variance > 0].mean()) if (variance > 0).any() else 1.0
-
-
-def _thinned(
-    rows: FloatArray, weights: FloatArray, n_rows: int, seed: int
-) -> tuple[FloatArray, FloatArray]:
-    """At most so many of the rows, drawn without replacement."""
-    if len(rows) <= n_rows:
-        return rows, weights
-    rng = np.random.default_rng(seed)
-    kept = np.sort(rng.choice(len(rows), n_rows, replace=False, shuffle=False))
-    return rows[kept], weights[kept]
-
-
-def _check_parameters(bandwidths: ArrayLike | None, lam: Any, convention: str) -> None:
-    if bandwidths is not None:
-        h = np.asarray(bandwidths, dtype=np.float64)
-        if h.ndim != 1 or not len(h) or not (np.isfinite(h) & (h > 0)).all():
-            raise ValueError(f"bandwidths must be positive numbers; got {bandwidths!r}.")
-    if not (isinstance(lam, str) and lam == "auto"):
-        check_scalar(lam, "lam", Real)
-        if not lam > 0:
-            raise ValueError(f"lam must be positive; got {lam}.")
-    if convention not in CONVENTIONS:
-        raise ValueError(f"convention must be one of {CONVENTIONS}; got {convention!r}.")
-
-
-def _follow(
-    rows: FloatArray, weights: FloatArray, grid: FloatArray, lam: float, convention: str
-) -> BandwidthPath:
-    """The path over a grid that increases."""
-    with one_blas_thread():
-        settings = [Blurring(float(h), lam, convention, _ITERATIONS) for h in grid]
-        start = rows_in_memory(rows, weights, settings[0].merge_tol)
-        many = _MANY * _most_clusters(len(rows))
-        jobs = [functools.partial(_blurred, start, one, many) for one in settings]
-        found = list(run_on_threads(jobs))
-        n_independent = independent_features(rows, weights)
-    labels = [one.labels for one in found]
-    n_clusters = np.array([len(one.modes) for one in found])
-    gain = np.array([information_gain(rows, weights, one, n_independent) for one in labels])
-    return BandwidthPath(
-        grid,
-        n_clusters,
-        gain,
-        _agreement(labels),
-        np.array([one.feature_weights for one in found]),
-        preferred(n_clusters, gain, len(rows)),
-        len(rows),
-    )
-
-
-def _blurred(start: Rows, settings: Blurring, many: float) -> Blurred:
-    """A fit, cut short where it is not settled and has more than so many clusters."""
-    found = blur(start, replace(settings, max_iter=_FIRST_ITERATIONS))
-    if found.converged or len(found.modes) > many:
-        return found
-    return blur(start, settings)
-
-
-def _most_clusters(n_rows: int) -> float:
-    """So many clusters may be found among some rows."""
-    return max(np.sqrt(n_rows), n_rows / 10)
-
-
-def _agreement(labels: Sequence[NDArray[np.int32]]) -> FloatArray:
-    return np.array([adjusted_rand_score(*pair) for pair in itertools.pairwise(labels)])
-
-
-def preferred(n_clusters: NDArray[np.int64], gain: FloatArray, n_rows: int) -> int:
-    """Index of the bandwidth that the rule prefers.
-
-    Parameters
-    ----------
-    n_clusters, gain : ndarray of shape (n_bandwidths,)
-        In the order of increasing bandwidths.
-    n_rows : int
-
-    Returns
-    -------
-    int
-        The last, where all have too many clusters.
-    """
-    few = n_clusters <= _most_clusters(n_rows)
-    if not few.any():
-        return len(gain) - 1
-    best = int(np.argmax(np.where(few, gain, -np.inf)))
-    first, last = _run_around(n_clusters, best)
-    return (first + last + 1) // 2
-
-
-def _run_around(n_clusters: NDArray[np.int64], index: int) -> tuple[int, int]:
-    """First and last index of the run of equal numbers that holds an index."""
-    first = last = index
-    while first > 0 and n_clusters[first - 1] == n_clusters[index]:
-        first -= 1
-    while last + 1 < len(n_clusters) and n_clusters[last + 1] == n_clusters[index]:
-        last += 1
-    return first, last
-
-
-def _warn(path: BandwidthPath) -> None:
-    """Say where the rule is not to be relied upon."""
-    first, last = path.plateau
-    found = int(path.n_clusters[path.chosen])
-    if found == 1:
-        problem = "no bandwidth gives clusters that are worth more than one cluster of all rows"
-    elif path.gain[path.chosen] < 0:
-        problem = f"all bandwidths give too many clusters for {path.n_rows} rows"
-    elif len(path.bandwidths) > 1 and first == last:
-        problem = f"{found} clusters are found at one bandwidth only, there is no plateau"
+        survey = first_pass(passes, 1, False, seed)
+    drawn = survey.coordinates.to_input(survey.sample.rows)
+    joined, row_weights = thinned(drawn, survey.sample.weights, int(sample_size), seed)
+    if model is not None:
+        coordinates = Coordinates(model.mean_, model.scale_)
     else:
-        return
-    warnings.warn(
-        f"The automatic bandwidth is {path.bandwidth:.3g}, but {problem}. Look at the path, "
-        "daskmm.selection.bandwidth_path(X), and give a bandwidth.",
-        UserWarning,
-        stacklevel=3,
-    )
+        deviation = np.sqrt(survey.variance[:-1])
+        scale = np.where((deviation > 0) & standardize, deviation, 1.0)
+        coordinates = Coordinates(survey.coordinates.mean[:-1], scale)
+    sample = Sample(coordinates.to_model(joined[:, :-1]), row_weights)
+    trials = Trials.of(sample, len(joined), seed)
+    feature_weights = getattr(model, "feature_weights_", trials.equal_weights)
+    with one_blas_thread():
+        gains = [
+            trials.gain(np.rint(joined[:, -1]).astype(np.int64), feature_weights, one)
+            for one in spawned(seed, n_draws)
+        ]
+    return float(np.mean(gains))
+
+
+def lam_path(
+    X: Any,
+    n_clusters: int,
+    *,
+    sample_weight: Any = None,
+    lams: ArrayLike | None = None,
+    n_init: int = STARTS,
+    standardize: bool = True,
+    sample_size: int | None = None,
+    random_state: int | np.random.RandomState | None = None,
+) -> LamPath:
+    r"""Follow entropy-weighted power k-means over a grid of penalties, on a sample.
+
+    `EntropyPowerKMeans` does so by itself with ``lam="auto"``, and keeps the path as
+    ``lam_path_``. Look at it with :func:`daskmm.plot.lam_path`.
+
+    Parameters
+    ----------
+    X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        Visited once.
+    n_clusters : int
+    sample_weight : array-like or dask Array of shape (n_samples,), optional
+    lams : array-like of shape (n_lams,), optional
+        Penalties λ per unit of sample weight, positive; ``inf`` keeps the weights of the
+        features equal. By default .1, .2, .35, .5 and 1 times the mean variance of the features
+        (which is 1 when they are standardised), and ``inf``.
+    n_init : int, default=3
+        Starts of each.
+    standardize : bool, default=True
+    sample_size : int, optional
+        Rows to use at most: 2,000, or 50 per cluster if that is more, by default.
+    random_state : int, RandomState instance or None, default=None
+        Draws the sample, the starts and the null. The path does not depend on the chunks of
+        `X`.
+
+    Returns
+    -------
+    LamPath
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a parameter or the data cannot be used.
+
+    Notes
+    -----
+    **The rule.** For each λ and start: EWP learns weights w; power k-means with these weights
+    starts afresh, and of both partitions that with the lower :math:`\sum_l w_l V_l (1 - R_l)`
+    is kept, where R_l is the share of the variance V_l of feature l that lies between the
+    clusters' means. Independent Gaussian features of variances :math:`w_l V_l` are clustered in
+    the same way, into as many clusters, and have shares R⁰_l. What the clusters explain of all
+    features, without regard to the weights, beyond what those of noise explain,
+
+    .. math::
+
+        IG(λ) = \sum_l \tfrac12 \log \frac{\max(1 - R^0_l, .001)}{\max(1 - R_l, .001)}
+
+    nats, is averaged over the starts. The *largest* λ wins that has
+    :math:`IG(λ) \ge \max IG - \max(.07 \max IG,\ .1)`: features are weighted only as much as it
+    tells clearly more.
+    """
+    check_scalar(n_clusters, "n_clusters", Integral, min_val=1)
+    check_scalar(n_init, "n_init", Integral, min_val=1)
+    if sample_size is not None:
+        check_scalar(sample_size, "sample_size", Integral, min_val=n_clusters)
+    grid = None if lams is None else _checked_lams(lams)
+    survey, lazy, seed = _survey(X, sample_weight, n_clusters, standardize, random_state)
+    with one_blas_thread():
+        return follow_lam(
+            survey.sample, int(n_clusters), seed, lazy, grid, int(n_init), sample_size
+        )
+
+
+def _survey(
+    X: Any, sample_weight: Any, n_clusters: int, standardize: bool, random_state: Any
+) -> tuple[Survey, bool, int]:
+    """The first pass, whether the data are lazy, and a seed."""
+    seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    table, weights = read_weighted(BaseEstimator(), X, sample_weight, reset=True)
+    passes = weighted_passes(table, weights)
+    with one_blas_thread():
+        survey = first_pass(passes, n_clusters, bool(standardize), seed)
+    return survey, passes.blocks.layout.lazy, seed
+
+
+def _checked_lams(lams: ArrayLike) -> Sequence[float]:
+    grid = np.asarray(lams, dtype=np.float64)
+    if grid.ndim != 1 or not len(grid) or not (grid > 0).all():
+        raise ValueError(f"lams must be positive numbers; got {lams!r}.")
+    return [float(lam) for lam in np.unique(grid)]
+
+
+def _with_column(table: NDArray | da.Array, labels: Any) -> NDArray | da.Array:
+    """A table with the rows' labels as its last feature.
+
+    Raises
+    ------
+    ValueError
+        If there is not one label per row.
+    """
+    dtype = float_dtype(table.dtype)
+    if not isinstance(table, da.Array):
+        values = np.asarray(labels)
+        if values.shape != (len(table),):
+            raise ValueError(f"labels have shape {values.shape}; X has {len(table)} rows.")
+        return np.column_stack([table.astype(dtype, copy=False), values.astype(dtype)])
+    column = labels if isinstance(labels, da.Array) else da.from_array(np.asarray(labels), -1)
+    if not np.isnan([*table.shape, *column.shape]).any():
+        if column.shape != table.shape[:1]:
+            raise ValueError(f"labels have shape {column.shape}; X has {table.shape[0]} rows.")
+        column = column.rechunk((table.chunks[0],))
+    elif column.numblocks != table.numblocks[:1]:
+        raise ValueError("labels cannot be matched to X: its row counts are unknown.")
+    return da.concatenate(
+        [table.astype(dtype), column.astype(dtype)[:, None]], axis=1, allow_unknown_chunksizes=True
+    ).rechunk({1: -1})

@@ -51,8 +51,13 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
 class Update(Protocol):
     """What differs between the centre-based algorithms."""
 
-    # Whether hard steps alone, from the same start, may win over an annealing by their cost.
-    hedged: ClassVar[bool]
+    @property
+    def hedged(self) -> bool:
+        """Whether hard steps alone, from the same start, may win over an annealing by their cost.
+
+        Where they may not, weights are learned while it anneals, and a restart with these
+        weights may find better clusters.
+        """
 
     @property
     def distortion(self) -> Distortion:
@@ -115,7 +120,7 @@ class EntropyUpdate:
     Attributes
     ----------
     lam : float
-        λ per unit of sample weight.
+        λ per unit of sample weight; infinite for equal weights, which have no penalty.
     varying : ndarray of bool of shape (n_features,)
         Features that are not constant; the others get weight 0.
     distortion : Distortion
@@ -131,8 +136,10 @@ class EntropyUpdate:
     partial: bool = False
     relocation: Relocation = to_worst_served
 
-    # The weights are learned while it anneals; those of hard steps can be cheap and wrong.
-    hedged: ClassVar[bool] = False
+    @property
+    def hedged(self) -> bool:
+        """Only of equal weights; those that hard steps learn can be cheap and wrong."""
+        return bool(np.isinf(self.lam))
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """State at given centres, with equal weights."""
@@ -151,6 +158,8 @@ class EntropyUpdate:
     def penalty(self, state: CenterState) -> float:
         """λ Σ_l w_l log w_l."""
         assert state.feature_weights is not None
+        if np.isinf(self.lam):
+            return 0.0
         return self.lam * negative_entropy(state.feature_weights)
 
 

@@ -35,6 +35,8 @@ def quick(cls, **parameters):
     settings = {"n_clusters": 4, "n_init": 2, "random_state": 0}
     if cls in ANNEALED:
         settings["eta"] = 1.3
+    if cls is EntropyPowerKMeans:
+        settings["lam"] = "0.5*variance"
     return cls(**settings | parameters)
 
 

@@ -59,9 +59,10 @@ def test_ewp_on_real_data(name):
             X, y = data["X"], data["y"]
     else:
         pytest.skip(f"needs {name}.npz in {SHARED}/data (or DASKMM_SHARED)")
+    k, lam = len(np.unique(y)), "0.5*variance"
     scores = [
         normalized_mutual_info_score(
-            y, EntropyPowerKMeans(len(np.unique(y)), random_state=seed).fit(X).labels_
+            y, EntropyPowerKMeans(k, lam=lam, random_state=seed).fit(X).labels_
         )
         for seed in range(10)
     ]

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import plot
-from daskmm.blurring import Blurring, blur_rows
-from daskmm.datasets import make_wbms_simulation1, make_wbms_toy
-from daskmm.selection import (
+from daskmm.bandwidths import (
     GRID,
     bandwidth_path,
     choose_bandwidth,
+    classification_gain,
     independent_features,
-    information_gain,
     preferred,
 )
+from daskmm.blurring import Blurring, blur_rows
+from daskmm.datasets import make_wbms_simulation1, make_wbms_toy
 
 
 def numbers(make, *args, **parameters):
@@ -87,7 +87,7 @@ def test_gain_follows_its_formula(n, p, k, seed):
     rows = rng.integers(-2, 3, size=(n, p)) + rng.choice([0.0, 0.25], size=p)
     weights = rng.uniform(0.5, 3, size=n)
     labels = rng.integers(k, size=n).astype(np.int32)
-    got = information_gain(rows, weights, labels, 1.7)
+    got = classification_gain(rows, weights, labels, 1.7)
     expected = naive_gain(rows.tolist(), weights.tolist(), labels.tolist(), 1.7)
     assert got == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -97,14 +97,14 @@ def test_gain_does_not_depend_on_scale_place_or_names():
     labels = rng.integers(3, size=60).astype(np.int32)
     rows = rng.normal(size=(60, 4)) + 3 * labels[:, None]
     ones = np.ones(60)
-    gain = information_gain(rows, ones, labels, 2.0)
+    gain = classification_gain(rows, ones, labels, 2.0)
     assert gain > 0.5
-    assert information_gain(1e3 * rows - 40, ones, labels, 2.0) == pytest.approx(gain)
-    assert information_gain(rows, ones, 2 - labels, 2.0) == pytest.approx(gain)
-    assert information_gain(rows, 7 * ones, labels, 2.0) == pytest.approx(gain)
+    assert classification_gain(1e3 * rows - 40, ones, labels, 2.0) == pytest.approx(gain)
+    assert classification_gain(rows, ones, 2 - labels, 2.0) == pytest.approx(gain)
+    assert classification_gain(rows, 7 * ones, labels, 2.0) == pytest.approx(gain)
     # A number of a cluster that has no rows is none.
-    assert information_gain(rows, ones, 2 * labels, 2.0) == pytest.approx(gain)
-    assert information_gain(rows, ones, np.zeros(60, np.int32), 2.0) == 0
+    assert classification_gain(rows, ones, 2 * labels, 2.0) == pytest.approx(gain)
+    assert classification_gain(rows, ones, np.zeros(60, np.int32), 2.0) == 0
 
 
 def test_noise_cut_into_clusters_loses():
@@ -112,7 +112,7 @@ def test_noise_cut_into_clusters_loses():
     rows = rng.normal(size=(400, 6))
     halves = (rows[:, 0] > 0).astype(np.int32)
     worth = independent_features(rows, np.ones(400))
-    assert information_gain(rows, np.ones(400), halves, worth) < 0
+    assert classification_gain(rows, np.ones(400), halves, worth) < 0
 
 
 def test_independent_features_are_counted_by_eigenvalues():

@@ -28,6 +28,7 @@ from daskmm.numerics.rows import WhitenedCoordinates
 from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
 from daskmm.relocation import METHODS, RandomRows, left_in_place, split_coincident
+from daskmm.restart import Restarts, refined
 from daskmm.sampling import Rehearsal
 from daskmm.seeding import starting_centers
 from daskmm.stats import CenterState
@@ -151,8 +152,12 @@ class CenterClusterer(Metric, Sampling, NearestCenter):
                 spread,
                 schedule,
                 seed,
+                self._restarts(schedule, update),
             )
         outcome, before = _minimized(problem, starts, schedule, callbacks, journal, rehearsal)
+        if rehearsal is None and self._restarts(schedule, update) and journal.stopped is None:
+            restarts = Restarts(survey.sample, len(starts), seed, layout.lazy)
+            outcome = refined(outcome, problem, restarts, schedule, callbacks, journal)
         for _ in range(RESTARTS if self.empty_cluster == "restart" else 0):
             whole = outcome.scored.cluster_weights.all()
             if whole or journal.stopped is not None or not isinstance(init, str):
@@ -209,6 +214,15 @@ class CenterClusterer(Metric, Sampling, NearestCenter):
         if problem.degree == 1 and not lazy and outcome.run.state.s == -np.inf:
             outcome = with_exact_medians(problem, outcome)
         return survey, outcome
+
+    def _restarts(self, schedule: Schedule, update: Update) -> bool:
+        """Whether to anneal once more with the feature weights that were learned.
+
+        Not from given centres: they say where clusters are to be. And for squared distances of
+        whole rows alone.
+        """
+        plain = self.distortion == "sqeuclidean" and self.missing == "error"
+        return schedule.polish and not update.hedged and isinstance(self.init, str) and plain
 
     def _n_starts(self, layout: Layout) -> int:
         if not isinstance(self.init, str):

@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm import planning
 from daskmm.assignment import labels_of
+from daskmm.bandwidths import DEFAULT_LAM, choose_bandwidth
 from daskmm.blocks import Layout, layout_of
 from daskmm.blurring import (
     CONVENTIONS,
@@ -36,7 +37,6 @@ from daskmm.journal import Journal
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Passes, Position, one_blas_thread
 from daskmm.planning import Plan
-from daskmm.selection import DEFAULT_LAM, choose_bandwidth
 from daskmm.stats import CenterState
 from daskmm.survey import Survey, check_row_count, first_pass
 

@@ -19,15 +19,15 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from daskmm.blurring import Blurring, blur_rows
-from daskmm.datasets import make_wbms_simulation1, make_wbms_simulation2, make_wbms_toy
-from daskmm.selection import (
+from daskmm.bandwidths import (
     GRID,
     choose_bandwidth,
+    classification_gain,
     independent_features,
-    information_gain,
     preferred,
 )
+from daskmm.blurring import Blurring, blur_rows
+from daskmm.datasets import make_wbms_simulation1, make_wbms_simulation2, make_wbms_toy
 
 SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[3] / "shared"))
 LAM = 0.1
@@ -84,7 +84,7 @@ def largest_gain(path):
     """daskmm's rule."""
     ones = np.ones(len(path.rows))
     worth = independent_features(path.rows, ones)
-    gain = [information_gain(path.rows, ones, labels, worth) for labels in path.labels]
+    gain = [classification_gain(path.rows, ones, labels, worth) for labels in path.labels]
     return preferred(path.n_clusters, np.array(gain), len(path.rows))
 
 
@@ -92,7 +92,7 @@ def correlated_gain(path):
     """The same with every feature counted as independent."""
     ones = np.ones(len(path.rows))
     varying = int((np.ptp(path.rows, axis=0) > 0).sum())
-    gain = [information_gain(path.rows, ones, labels, varying) for labels in path.labels]
+    gain = [classification_gain(path.rows, ones, labels, varying) for labels in path.labels]
     return preferred(path.n_clusters, np.array(gain), len(path.rows))
 
 

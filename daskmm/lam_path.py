@@ -1,0 +1,149 @@
+"""The penalty λ of entropy-weighted power k-means, chosen without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.passes import tree_reduce
+from daskmm.stats import Sample
+from daskmm.trials import Trials, nearest, spawned
+
+FloatArray = NDArray[np.float64]
+
+# Penalties that are tried, in units of the mean variance of the features; without an end, the
+# features are not weighted.
+MULTIPLES = (0.1, 0.2, 0.35, 0.5, 1.0, np.inf)
+# Starts of each.
+STARTS = 3
+# Rows to try them on: so many, or so many per cluster.
+SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 50
+# The largest penalty wins whose gain is within this share, or these nats, of the best.
+TOLERANCE, LEAST_TOLERANCE = 0.07, 0.1
+
+
+@dataclass(frozen=True)
+class LamPath:
+    """Information gain and feature weights over a grid of penalties.
+
+    Attributes
+    ----------
+    lams : ndarray of shape (n_lams,), float64
+        λ per unit of sample weight, increasing; the last may be infinite (equal weights).
+    gains : ndarray of shape (n_lams, n_starts), float64
+        Information gain over the null, in nats, of each start.
+    feature_weights : ndarray of shape (n_lams, n_features), float64
+        Mean over the starts.
+    chosen : int
+        Index of the penalty that the rule prefers.
+    n_clusters, n_rows : int
+        Clusters, and rows of the sample.
+    """
+
+    lams: FloatArray
+    gains: FloatArray
+    feature_weights: FloatArray
+    chosen: int
+    n_clusters: int
+    n_rows: int
+
+    @property
+    def lam(self) -> float:
+        """The chosen penalty."""
+        return float(self.lams[self.chosen])
+
+    @property
+    def gain(self) -> FloatArray:
+        """Mean gain over the starts, of shape (n_lams,)."""
+        return np.asarray(self.gains.mean(axis=1))
+
+    @property
+    def spread(self) -> FloatArray:
+        """Standard deviation of the gain over the starts, of shape (n_lams,)."""
+        return np.asarray(self.gains.std(axis=1))
+
+    @property
+    def threshold(self) -> float:
+        """Least gain that the rule accepts."""
+        return _threshold(self.gain)
+
+
+def sample_rows(n_clusters: int) -> int:
+    """Rows on which penalties are tried."""
+    return max(SAMPLE_ROWS, ROWS_PER_CLUSTER * n_clusters)
+
+
+def follow_lam(
+    sample: Sample,
+    n_clusters: int,
+    seed: int,
+    lazy: bool,
+    lams: Sequence[float] | None = None,
+    n_starts: int = STARTS,
+    n_rows: int | None = None,
+) -> LamPath:
+    """The path over a grid of penalties; see :func:`daskmm.selection.lam_path`.
+
+    Parameters
+    ----------
+    sample : Sample
+        Of the first pass, in the model's coordinates.
+    n_clusters : int
+    seed : int
+        Of the starts and the null; the same for every penalty.
+    lazy : bool
+        Whether to run on the active dask scheduler, or on threads here; one task for each
+        penalty and start.
+    lams : sequence of float, optional
+        Increasing; `MULTIPLES` of the mean variance by default.
+    n_starts : int
+    n_rows : int, optional
+        Rows of the sample to use at most.
+    """
+    trials = Trials.of(sample, n_rows or sample_rows(n_clusters), seed)
+    grid = [c * trials.mean_variance for c in MULTIPLES] if lams is None else list(lams)
+    seeds = spawned(seed, n_starts)
+    jobs = [(float(lam), start) for lam in grid for start in seeds]
+    found: list[tuple[float, FloatArray]] = tree_reduce(
+        _try_lam, jobs, (trials, n_clusters), lazy, "try-lam"
+    )
+    gains = np.array([gain for gain, _ in found]).reshape(len(grid), n_starts)
+    weights = np.array([w for _, w in found]).reshape(len(grid), n_starts, -1).mean(axis=1)
+    chosen = preferred_lam(gains.mean(axis=1))
+    return LamPath(np.array(grid), gains, weights, chosen, n_clusters, len(trials.rows))
+
+
+def preferred_lam(gain: FloatArray) -> int:
+    """Index of the penalty that the rule prefers: the largest whose gain is near the best.
+
+    Parameters
+    ----------
+    gain : ndarray of shape (n_lams,)
+        In the order of increasing penalties.
+    """
+    return int(np.flatnonzero(gain >= _threshold(gain))[-1])
+
+
+def _threshold(gain: FloatArray) -> float:
+    best = float(gain.max())
+    return best - max(TOLERANCE * best, LEAST_TOLERANCE)
+
+
+def _try_lam(
+    lam: float, seed: int, trials: Trials, n_clusters: int
+) -> list[tuple[float, FloatArray]]:
+    """Task of one penalty and start: the gain, and the feature weights."""
+    own, fresh, null = spawned(seed, 3)
+    if np.isinf(lam):
+        weights = trials.equal_weights
+        labels = trials.with_weights(weights, n_clusters, fresh)
+    else:
+        state = trials.learn(n_clusters, lam, own)
+        assert state.feature_weights is not None
+        weights = state.feature_weights
+        both = nearest(trials.rows, state), trials.with_weights(weights, n_clusters, fresh)
+        labels = min(both, key=lambda own: trials.cost(own, weights))
+    return [(trials.gain(labels, weights, null), weights)]

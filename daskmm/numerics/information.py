@@ -1,0 +1,82 @@
+"""How much a partition of the rows explains of their features."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+# Least share of a feature's variance that is taken to be left within the clusters.
+LEAST_WITHIN = 1e-3
+
+
+class Partition(NamedTuple):
+    """What the clusters of some rows leave unexplained.
+
+    Attributes
+    ----------
+    within : ndarray of shape (n_features,)
+        1 − R_l, the share of each feature's variance that is within the clusters; 1 for a
+        constant feature.
+    shares : ndarray of shape (n_occupied,)
+        Share of the weight of each cluster that is not empty.
+    """
+
+    within: FloatArray
+    shares: FloatArray
+
+
+def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """Population variance of each feature, exactly 0 for a constant one.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    weights : ndarray of shape (n_rows,)
+        Positive.
+    """
+    mean = weights @ rows / weights.sum()
+    variance = weights @ np.square(rows - mean) / weights.sum()
+    return np.where(np.ptp(rows, axis=0) > 0, variance, 0.0)
+
+
+def partition(rows: FloatArray, weights: FloatArray, labels: NDArray[np.integer]) -> Partition:
+    """What hard labels leave unexplained of each feature.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    weights : ndarray of shape (n_rows,)
+        Positive.
+    labels : ndarray of shape (n_rows,)
+    """
+    order = np.argsort(labels, kind="stable")
+    ordered = labels[order]
+    first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    ordered_rows, ordered_weights = rows[order], weights[order]
+    sizes = np.add.reduceat(ordered_weights, first)
+    sums = np.add.reduceat(ordered_rows * ordered_weights[:, None], first, axis=0)
+    means = np.repeat(sums / sizes[:, None], np.diff(np.r_[first, len(rows)]), axis=0)
+    left = ordered_weights @ np.square(ordered_rows - means) / weights.sum()
+    total = weighted_variance(rows, weights)
+    within = np.ones_like(total)
+    varying = (total > 0) & (len(sizes) > 1)
+    within[varying] = np.minimum(left[varying] / total[varying], 1.0)
+    return Partition(within, sizes / weights.sum())
+
+
+def gain_over(within: FloatArray, null: FloatArray, varying: NDArray[np.bool_]) -> float:
+    """Information gain over a null, Σ_l ½ log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)], in nats.
+
+    Parameters
+    ----------
+    within, null : ndarray of shape (n_features,)
+        1 − R_l of the partition, and 1 − R⁰_l of one of rows without clusters.
+    varying : ndarray of bool of shape (n_features,)
+        Features that count.
+    """
+    ratio = np.maximum(null, LEAST_WITHIN) / np.maximum(within, LEAST_WITHIN)
+    return float(0.5 * np.log(ratio[varying]).sum())

@@ -1,0 +1,131 @@
+"""Pictures of the paths along which parameters are chosen; public in `daskmm.plot`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskmm.figures import BLUE, GREY, MOST_FEATURES, RED, log_formatter, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from daskmm.bandwidths import BandwidthPath
+    from daskmm.lam_path import LamPath
+
+
+def bandwidth_path(path: BandwidthPath) -> Figure:
+    """Clusters, their worth and the features' weights over a grid of bandwidths.
+
+    Parameters
+    ----------
+    path : BandwidthPath
+        Of :func:`daskmm.selection.bandwidth_path`. The plateau around its choice is shaded.
+        Beyond 60 features only those are drawn that weigh most at the chosen bandwidth.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    figure = new_figure(figsize=(7.2, 7.6))
+    axes = figure.subplots(3, sharex=True)
+    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4}
+    axes[0].plot(path.bandwidths, path.n_clusters, color=BLUE, **marks)
+    axes[0].set_yscale("log")
+    axes[0].set_ylabel("clusters (log scale)")
+    axes[1].plot(path.bandwidths, path.gain, color=BLUE, **marks)
+    axes[1].axhline(0.0, color=GREY, linewidth=1)
+    # Partitions far too fine lose much; where the choice is made must remain readable.
+    top = max(float(path.gain.max()), 0.1)
+    axes[1].set_ylim(max(float(path.gain.min()), -top) - 0.1 * top, 1.1 * top)
+    axes[1].set_ylabel("gain (nats per row)", color=BLUE)
+    beside = axes[1].twinx()
+    between = np.sqrt(path.bandwidths[:-1] * path.bandwidths[1:])
+    beside.plot(between, path.agreement, color=RED, linewidth=1, linestyle="--")
+    beside.set_ylim(-0.05, 1.05)
+    beside.set_ylabel("agreement of neighbours", color=RED)
+    beside.spines["top"].set_visible(False)
+    heaviest = np.argsort(-path.feature_weights[path.chosen], kind="stable")[:MOST_FEATURES]
+    weights = path.feature_weights[:, np.sort(heaviest)]
+    axes[2].plot(path.bandwidths, weights, linewidth=1, alpha=0.8)
+    rest = path.feature_weights.shape[1] - len(heaviest)
+    axes[2].set_ylabel(
+        f"feature weights\n({rest:,} small ones not drawn)" if rest else "feature weights"
+    )
+    axes[2].set_xscale("log")
+    axes[2].set_xlabel("bandwidth (log scale)")
+    first, last = path.plateau
+    for axis in axes:
+        axis.axvspan(path.bandwidths[first], path.bandwidths[last], color=GREY, alpha=0.25)
+        axis.axvline(path.bandwidth, color="black", linewidth=1, linestyle=":")
+        axis.grid(alpha=0.25)
+        axis.spines["top"].set_visible(False)
+    for axis in axes[[0, 2]]:
+        axis.spines["right"].set_visible(False)
+    for level in (axes[0].yaxis.set_major_formatter, axes[0].yaxis.set_minor_formatter):
+        level(log_formatter())
+    found = int(path.n_clusters[path.chosen])
+    axes[0].set_title(
+        f"bandwidth {path.bandwidth:.3g}: {found} cluster{'s' * (found != 1)} "
+        f"of {path.n_rows:,} rows",
+        fontsize=11,
+    )
+    return figure
+
+
+def lam_path(path: LamPath) -> Figure:
+    """Information gain and the features' weights over a grid of penalties.
+
+    Parameters
+    ----------
+    path : LamPath
+        Of :func:`daskmm.selection.lam_path`, or the ``lam_path_`` of a model. Penalties that the
+        rule accepts have a gain above the broken line; it prefers the largest. Beyond 60
+        features only those are drawn that weigh most at the chosen penalty.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    figure = new_figure(figsize=(7.2, 5.6))
+    axes = figure.subplots(2, sharex=True)
+    places = np.arange(len(path.lams))
+    axes[0].errorbar(
+        places, path.gain, path.spread, color=BLUE, marker="o", markersize=4, capsize=3
+    )
+    axes[0].axhline(path.threshold, color=RED, linewidth=1, linestyle="--")
+    axes[0].axhline(0.0, color=GREY, linewidth=1)
+    axes[0].set_ylabel("information gain (nats)")
+    heaviest = np.argsort(-path.feature_weights[path.chosen], kind="stable")[:MOST_FEATURES]
+    axes[1].plot(places, path.feature_weights[:, np.sort(heaviest)], linewidth=1, alpha=0.8)
+    rest = path.feature_weights.shape[1] - len(heaviest)
+    axes[1].set_ylabel(
+        f"feature weights\n({rest:,} small ones not drawn)" if rest else "feature weights"
+    )
+    axes[1].set_xticks(places, [_readable(lam) for lam in path.lams])
+    axes[1].set_xlabel("λ per unit of sample weight")
+    for axis in axes:
+        axis.axvline(path.chosen, color="black", linewidth=1, linestyle=":")
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_title(
+        f"λ = {_readable(path.lam)}: {path.gain[path.chosen]:.3g} nats, "
+        f"{path.n_clusters} clusters of {path.n_rows:,} rows",
+        fontsize=11,
+    )
+    return figure
+
+
+def _readable(lam: float) -> str:
+    return f"{lam:.3g}" if np.isfinite(lam) else "∞ (equal)"

@@ -1,0 +1,194 @@
+"""Clusterings of a sample in memory, and of rows without clusters, to choose parameters by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import kmeans_plusplus
+
+from daskmm.blocks import Layout, RowBlocks
+from daskmm.mm import Schedule, iterate
+from daskmm.numerics.annealing import critical_power
+from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.distortions import observed_mean
+from daskmm.numerics.information import gain_over, partition, weighted_variance
+from daskmm.passes import Passes
+from daskmm.stats import CenterState, Sample
+from daskmm.updates import CentersProblem, EntropyUpdate, PowerUpdate, Update
+
+FloatArray = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+# Annealing of trials: the power's growth, and when a cost has come to rest. Coarser than a fit's,
+# whose clusters are wanted themselves.
+_ETA, _TOL, _CALM, _MAX_ITER = 1.1, 1e-3, 2, 200
+# First power, in units of the critical one, of the fits that learn weights and of those that
+# have them.
+_LEARNING, _KNOWING = 1.25, 2.0
+# Features with less than this share of the weighted variance are left out.
+_NEGLIGIBLE = 1e-9
+
+
+@dataclass(frozen=True)
+class AsTheyAre:
+    """Rows that are in the model's coordinates already."""
+
+    def to_model(self, rows: NDArray) -> FloatArray:
+        """A copy of the rows."""
+        return np.array(rows, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """A sample on which to try things.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float64
+        In the model's coordinates.
+    weights : ndarray of shape (n_rows,)
+        Sample weights, positive.
+    variance : ndarray of shape (n_features,)
+        V_l, of these rows; exactly 0 for a constant feature.
+    """
+
+    rows: FloatArray
+    weights: FloatArray
+    variance: FloatArray
+
+    @classmethod
+    def of(cls, sample: Sample, n_rows: int, seed: int) -> Trials:
+        """Trials on at most so many rows of a sample, drawn without replacement.
+
+        A missing value (NaN) is taken to be the feature's mean.
+        """
+        rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
+        rows = filled(rows, weights)
+        return cls(rows, weights, weighted_variance(rows, weights))
+
+    @property
+    def varying(self) -> NDArray[np.bool_]:
+        """Features that are not constant."""
+        return self.variance > 0
+
+    @property
+    def mean_variance(self) -> float:
+        """V, the mean variance of the features that vary (1 if none does)."""
+        return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
+
+    @property
+    def equal_weights(self) -> FloatArray:
+        """1/p for each of the p features that vary."""
+        varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
+        return varying / np.count_nonzero(varying)
+
+    def learn(self, n_clusters: int, lam: float, seed: int) -> CenterState:
+        """Centres and feature weights by EWP with a penalty λ, from greedy k-means++."""
+        update = EntropyUpdate(lam, self.varying)
+        return _anneal(self.rows, self.weights, n_clusters, seed, update, _LEARNING)
+
+    def with_weights(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> Labels:
+        """Labels by power k-means with given feature weights, from a fresh greedy k-means++."""
+        kept = self._matter(feature_weights)
+        z = np.ascontiguousarray(self.rows[:, kept] * np.sqrt(feature_weights[kept]))
+        return power_labels(z, self.weights, n_clusters, seed)
+
+    def cost(self, labels: Labels, feature_weights: FloatArray) -> float:
+        """Σ_l w_l V_l (1 − R_l), the mean weighted squared distance to the clusters' means."""
+        within = partition(self.rows, self.weights, labels).within
+        return float((feature_weights * self.variance) @ within)
+
+    def null_within(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
+        """1 − R⁰_l of independent Gaussian features of the sample's scale, clustered alike.
+
+        Features that have next to no weight are not drawn: clusters tell of them what chance
+        does, R⁰ = (k − 1)/(n − 1).
+        """
+        n_rows = len(self.rows)
+        kept = self._matter(feature_weights)
+        null = np.full(len(kept), 1.0 - (n_clusters - 1) / max(n_rows - 1, 1))
+        rows = np.random.default_rng(seed).standard_normal((n_rows, np.count_nonzero(kept)))
+        scale = np.sqrt((feature_weights * self.variance)[kept])
+        labels = power_labels(rows * scale, self.weights, n_clusters, seed)
+        null[kept] = partition(rows, self.weights, labels).within
+        return null
+
+    def gain(self, labels: Labels, feature_weights: FloatArray, seed: int) -> float:
+        """Information gain of labels over the null, in nats."""
+        found = partition(self.rows, self.weights, labels)
+        null = self.null_within(feature_weights, len(found.shares), seed)
+        return gain_over(found.within, null, self.varying)
+
+    def _matter(self, feature_weights: FloatArray) -> NDArray[np.bool_]:
+        share = feature_weights * self.variance
+        return share >= _NEGLIGIBLE * share.sum()
+
+
+def power_labels(rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int) -> Labels:
+    """Labels by power k-means from one greedy k-means++ start.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float64
+    weights : ndarray of shape (n_rows,)
+    n_clusters, seed : int
+    """
+    state = _anneal(rows, weights, n_clusters, seed, PowerUpdate(), _KNOWING)
+    return nearest(rows, state)
+
+
+def nearest(rows: FloatArray, state: CenterState) -> Labels:
+    """Label of each row's nearest centre, in the distance of a state."""
+    return squared_distances(rows, state.centers, state.feature_weights).argmin(axis=1)
+
+
+def _anneal(
+    rows: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    seed: int,
+    update: Update,
+    multiple: float,
+) -> CenterState:
+    start, _ = kmeans_plusplus(
+        rows, n_clusters, sample_weight=weights, random_state=np.random.RandomState(seed)
+    )
+    critical = critical_power(rows - weights @ rows / weights.sum(), weights)
+    schedule = Schedule(
+        min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
+    )
+    problem = sample_problem(rows, weights, update)
+    return iterate(problem, [np.asarray(start, dtype=np.float64)], schedule)[0].state
+
+
+def sample_problem(rows: FloatArray, weights: FloatArray, update: Update) -> CentersProblem:
+    """Rows in the model's coordinates as a table of one block: one thread works on it."""
+    layout = Layout((len(rows),), 1, rows.shape[1], rows.dtype, lazy=False)
+    passes = Passes(RowBlocks(rows, layout, (rows,), (weights,)))
+    spread = float(weighted_variance(rows, weights).sum())
+    return CentersProblem(passes, AsTheyAre(), float(weights.sum()), update, spread, exact=False)
+
+
+def thinned(
+    rows: FloatArray, weights: FloatArray, n_rows: int, seed: int
+) -> tuple[FloatArray, FloatArray]:
+    """At most so many of the rows, drawn without replacement, in their order."""
+    if len(rows) <= n_rows:
+        return rows, weights
+    rng = np.random.default_rng(seed)
+    kept = np.sort(rng.choice(len(rows), n_rows, replace=False, shuffle=False))
+    return rows[kept], weights[kept]
+
+
+def filled(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """Rows with the means of the features where values are missing (NaN)."""
+    missing = np.isnan(rows)
+    return np.where(missing, observed_mean(rows, weights), rows) if missing.any() else rows
+
+
+def spawned(seed: int, n_seeds: int) -> list[int]:
+    """Seeds of as many draws, independent of each other."""
+    states = np.random.SeedSequence(seed).generate_state(n_seeds)
+    return [int(state) >> 1 for state in states]
