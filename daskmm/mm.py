@@ -129,6 +129,7 @@ def minimize(
     began: float | None = None,
     race: Race | None = None,
     journal: Journal | None = None,
+    stage: str = TABLE,
 ) -> Outcome[S]:
     """Advance all starts together, one reading of the data per iteration; return the best.
 
@@ -147,15 +148,16 @@ def minimize(
         Given the costs of all starts after each iteration, the indices of those that are worth
         another one. Of hard steps only: the others end where they are, their cost known.
     journal : Journal, optional
-        Where to put down, under "table", what each iteration has led to, and what is gone on
-        from.
+        Where to put down what each iteration has led to, and what is gone on from.
+    stage : str
+        Its name there.
 
     Returns
     -------
     Outcome
     """
-    runs = iterate(problem, starts, schedule, callbacks, began, race, journal)
-    return _score(problem, runs, journal)
+    runs = iterate(problem, starts, schedule, callbacks, began, race, journal, stage=stage)
+    return _score(problem, runs, journal, stage)
 
 
 def iterate(
@@ -310,7 +312,9 @@ def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool
     return step.state.s <= threshold and step.hardness >= HARDNESS
 
 
-def _score(problem: Problem[S], runs: list[Run[S]], journal: Journal | None) -> Outcome[S]:
+def _score(
+    problem: Problem[S], runs: list[Run[S]], journal: Journal | None, stage: str
+) -> Outcome[S]:
     """Hard cost of the final states, in one pass where it is not known; the cheapest wins."""
     if unscored := [index for index, run in enumerate(runs) if run.scored is None]:
         if journal is not None and isinstance(journal.stopped, KeyboardInterrupt):
@@ -323,7 +327,7 @@ def _score(problem: Problem[S], runs: list[Run[S]], journal: Journal | None) -> 
         for index, step in zip(unscored, steps, strict=True):
             runs[index] = replace(runs[index], scored=step)
         if journal is not None and journal.stopped is None:
-            journal.keep(TABLE, runs, iterations=0)
+            journal.keep(stage, runs, iterations=0)
     scored = [run.scored for run in runs if run.scored is not None]
     scale = max(step.inertia + abs(step.penalty) for step in scored)
     best = first_best([step.inertia + step.penalty for step in scored], scale)

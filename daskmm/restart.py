@@ -22,6 +22,8 @@ from daskmm.updates import CentersProblem
 
 # A restart is kept when the weighted variance within its clusters is lower by this share.
 _LOWER = 1e-6
+# Where a journal has the steps that follow.
+_RESTARTED = "restarted table"
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def refined(
         Of the fit; the iterations that are left of its `max_iter` are taken at most.
     callbacks : sequence of callable
     journal : Journal
-        Of the fit. These iterations are not put down: a fit that goes on takes them again.
+        Of the fit, where these iterations are put down too.
 
     Returns
     -------
@@ -118,14 +120,9 @@ def refined(
         return outcome
     later = replace(schedule, s0=-np.inf, max_iter=left)
     heard = [_from(callback, outcome.n_iter) for callback in callbacks]
-    own = Journal()
-    try:
-        again = minimize(problem, [better], later, heard, journal.began, journal=own)
-    except KeyboardInterrupt as interrupt:
-        journal.stop(interrupt)
-        return outcome
-    if own.stopped is not None:
-        journal.stop(own.stopped)
+    again = minimize(
+        problem, [better], later, heard, journal.began, journal=journal, stage=_RESTARTED
+    )
     if _cost(again, problem) >= _cost(outcome, problem):
         return outcome
     history = [

@@ -142,6 +142,8 @@ def found(model):
         dataclasses.replace(record, seconds=0.0, n_passes=0) for record in values["history_"]
     ]
     values["labels_"] = computed(values["labels_"])
+    if "lam_path_" in values:
+        values |= vars(values.pop("lam_path_"))
     return values
 
 
