@@ -118,7 +118,7 @@ class Outcome(Generic[S]):
     @property
     def n_iter(self) -> int:
         """Iterations over the data."""
-        return max((run.history[-1].iteration for run in self.runs if run.history), default=0)
+        return max(len(run.history) for run in self.runs)
 
 
 def minimize(

@@ -16,6 +16,7 @@ import numpy as np
 from daskmm.journal import Journal
 from daskmm.mm import Callback, IterationRecord, Outcome, Schedule, minimize
 from daskmm.passes import tree_reduce
+from daskmm.relocation import continued
 from daskmm.stats import CenterState, Sample
 from daskmm.trials import Trials, nearest, spawned
 from daskmm.updates import CentersProblem
@@ -110,7 +111,7 @@ def refined(
     Returns
     -------
     Outcome
-        Of one run, if the restart won; its history goes on where the fit's ended.
+        If the restart won, the best run's history goes on where it had ended.
     """
     left = schedule.max_iter - outcome.n_iter
     if left < 1 or not outcome.run.converged:
@@ -119,17 +120,13 @@ def refined(
     if better is None:
         return outcome
     later = replace(schedule, s0=-np.inf, max_iter=left)
-    heard = [_from(callback, outcome.n_iter) for callback in callbacks]
+    heard = [_from(callback, len(outcome.run.history)) for callback in callbacks]
     again = minimize(
         problem, [better], later, heard, journal.began, journal=journal, stage=_RESTARTED
     )
     if _cost(again, problem) >= _cost(outcome, problem):
         return outcome
-    history = [
-        *outcome.run.history,
-        *(replace(r, iteration=r.iteration + outcome.n_iter) for r in again.run.history),
-    ]
-    return replace(again, runs=[replace(again.run, history=history)])
+    return continued(outcome, again)
 
 
 def _restart(state: CenterState, seed: int, trials: Trials) -> list[_Found]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm.cluster.power import AnnealedClusterer
 from daskmm.holding import Persist
