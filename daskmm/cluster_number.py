@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,22 +11,26 @@ from sklearn.cluster import kmeans_plusplus
 
 from daskmm.mm import Schedule, iterate
 from daskmm.numerics.distances import squared_distances
-from daskmm.numerics.likelihood import partition_gain, whitened, without_tails
+from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
 from daskmm.passes import tree_reduce
 from daskmm.stats import CenterState, Sample
-from daskmm.trials import nearest, sample_problem, spawned, thinned
+from daskmm.trials import filled, nearest, sample_problem, spawned, thinned
 from daskmm.updates import PowerUpdate
 
 FloatArray = NDArray[np.float64]
 
+# What rows are compared with: see `variant_of`.
+WITHOUT_TAILS, CORRELATED, PERMUTED = "without tails", "correlated", "permuted"
+NULLS = (CORRELATED, PERMUTED)
 # Clusters at most, and rows of the sample for each of them at least.
 MOST_CLUSTERS, LEAST_ROWS = 40, 20
 # Rows to try them on: so many, or so many per cluster.
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 50
-# Starts, on the rows as they are; and on the rows without tails.
-STARTS, STARTS_WITHOUT_TAILS = 3, 2
-# Partitions that gain no more than this, in nats per row, are those of noise.
-LEAST_GAIN = 0.05
+# Starts on the rows as they are, and on each of the variants that tell what noise does.
+STARTS, STARTS_ON_VARIANTS = 3, 2
+# Partitions that gain no more than this, in nats per row, are those of noise; unless they explain
+# so much more than those of rows without clusters.
+LEAST_GAIN, LEAST_INFORMATION = 0.1, 0.12
 # Hard steps at first, and after two clusters have become one.
 _FIRST_STEPS, _STEPS = 30, 8
 # Relative change that ends them.
@@ -49,6 +54,9 @@ class ClusterNumberPath:
     gains_without_tails : ndarray of shape (n_numbers, n_starts), float64
         The same gains where no feature is more than three robust standard deviations from its
         median: whether there are clusters at all.
+    information : ndarray of shape (n_numbers,), float64
+        What partitions of the rows without tails explain beyond those of rows without clusters,
+        in nats per row.
     n_rows, n_features : int
         Rows of the sample, and features that count.
     """
@@ -57,6 +65,7 @@ class ClusterNumberPath:
     gains: FloatArray
     costs: FloatArray
     gains_without_tails: FloatArray
+    information: FloatArray
     n_rows: int
     n_features: int
 
@@ -71,15 +80,19 @@ class ClusterNumberPath:
         return np.asarray(self.gains.std(axis=1))
 
     @property
-    def has_clusters(self) -> bool:
+    def separated(self) -> bool:
         """Whether any partition gains more than those of noise do."""
-        surely = min(self.gain.max(initial=-np.inf), self.gains_without_tails.max(initial=-np.inf))
-        return bool(surely > LEAST_GAIN)
+        if not len(self.numbers):
+            return False
+        return bool(min(self.gain.max(), self.gains_without_tails.max()) > LEAST_GAIN)
 
     @property
     def n_clusters(self) -> int:
         """The number that the rule prefers; 1 for no clusters."""
-        return int(self.numbers[self.gain.argmax()]) if self.has_clusters else 1
+        if self.separated:
+            return int(self.numbers[self.gain.argmax()])
+        overlapping = self.information.max(initial=-np.inf) > LEAST_INFORMATION
+        return int(self.numbers[self.information.argmax()]) if overlapping else 1
 
 
 def follow_n_clusters(
@@ -110,56 +123,95 @@ def follow_n_clusters(
     """
     wanted = n_rows or max(SAMPLE_ROWS, ROWS_PER_CLUSTER * most)
     rows, weights = thinned(sample.rows, sample.weights, wanted, seed)
+    rows = filled(rows, weights)
     if feature_weights is not None:
         scale = feature_weights * np.square(rows).mean(axis=0)
         kept = scale > _NEGLIGIBLE * scale.max()
         rows = np.ascontiguousarray(rows[:, kept] * np.sqrt(feature_weights[kept]))
     most = min(most, len(rows) // LEAST_ROWS)
-    if most < 2:
-        most = min(2, len(rows) - 1)
-    numbers = np.arange(2, most + 1)
-    jobs = [(start, False) for start in spawned(seed, n_starts)]
-    jobs += [(start, True) for start in spawned(seed, STARTS_WITHOUT_TAILS)]
-    found = tree_reduce(_merge_down, jobs, (rows, weights, most), lazy, "merge-down")
-    gains, costs = (np.array(part).T for part in zip(*found, strict=True))
+    most = max(most, min(2, len(rows) - 1))
+    jobs = [(start, "rows") for start in spawned(seed, n_starts)]
+    for variant in (WITHOUT_TAILS, *NULLS):
+        jobs += [(start, variant) for start in spawned(seed, STARTS_ON_VARIANTS)]
+    found: list[_Descent] = tree_reduce(
+        _merge_down, jobs, (rows, weights, most), lazy, "merge-down"
+    )
+    gains, costs, explained = (np.array(part).T for part in zip(*found, strict=True))
+    variants = np.array([variant for _, variant in jobs])
+    own, cut = variants == "rows", variants == WITHOUT_TAILS
+    best = costs[:, cut].argmin(axis=1)
+    of_nulls = explained[:, np.isin(variants, NULLS)].max(axis=1, initial=0.0)
     return ClusterNumberPath(
-        numbers,
-        gains[:, :n_starts],
-        costs[:, :n_starts],
-        gains[:, n_starts:],
+        np.arange(2, most + 1),
+        gains[:, own],
+        costs[:, own],
+        gains[:, cut],
+        explained[:, cut][np.arange(len(best)), best] - of_nulls,
         len(rows),
         rows.shape[1],
     )
 
 
+class _Descent(NamedTuple):
+    """Of 2, 3, … clusters."""
+
+    gains: list[float]
+    costs: list[float]
+    explained: list[float]
+
+
+def variant_of(rows: FloatArray, variant: str, rng: np.random.RandomState) -> FloatArray:
+    """Rows to compare with.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    variant : {"rows", "without tails", "correlated", "permuted"}
+        The rows as they are; with their features cut at three robust standard deviations; and of
+        these, Gaussian rows of the same covariance, or rows whose features are each permuted,
+        which keeps their distributions and nothing between them.
+    rng : RandomState
+    """
+    if variant == "rows":
+        return rows
+    rows = without_tails(rows)
+    if variant == CORRELATED:
+        _, lengths, axes = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+        noise = rng.standard_normal((len(rows), len(lengths)))
+        return np.asarray(noise * (lengths / np.sqrt(len(rows))) @ axes)
+    if variant == PERMUTED:
+        return np.column_stack([rng.permutation(feature) for feature in rows.T])
+    return rows
+
+
 def _merge_down(
-    seed: int, cut: bool, rows: FloatArray, weights: FloatArray, most: int
-) -> list[tuple[list[float], list[float]]]:
-    """Task of one start: gains and costs of k-means with 2, 3, … clusters.
+    seed: int, variant: str, rows: FloatArray, weights: FloatArray, most: int
+) -> list[_Descent]:
+    """Task of one start: k-means with 2, 3, … clusters.
 
     It begins with the largest number. Then the two clusters become one whose centres are the
     cheapest to join (Ward), and hard steps follow; so each number inherits what was found with
     more clusters, where few are missed.
     """
-    if most < 2:
-        return [([], [])]
-    rows = without_tails(rows) if cut else rows
+    random = np.random.RandomState(seed)
+    rows = variant_of(rows, variant, random)
     white = whitened(rows, weights)
     problem = sample_problem(rows, weights, PowerUpdate())
-    random = np.random.RandomState(seed)
+    descent = _Descent([], [], [])
+    if most < 2:
+        return [descent]
     centers, _ = kmeans_plusplus(rows, most, sample_weight=weights, random_state=random)
-    gains, costs = [], []
     steps = _FIRST_STEPS
-    while True:
+    for n_clusters in range(most, 1, -1):
         schedule = Schedule(-np.inf, max_iter=steps, tol=_TOL, calm=1)
         run = iterate(problem, [np.asarray(centers, dtype=np.float64)], schedule)[0]
         labels = nearest(rows, run.state)
-        gains.append(partition_gain(white, weights, labels))
-        costs.append(run.last)
-        if len(run.state.centers) == 2:
-            return [(gains[::-1], costs[::-1])]
-        sizes = np.bincount(labels, weights, minlength=len(run.state.centers))
+        explained, gain = partition_likelihood(white, weights, labels)
+        for values, value in zip(descent, (gain, run.last, explained), strict=True):
+            values.insert(0, value)
+        sizes = np.bincount(labels, weights, minlength=n_clusters)
         centers, steps = joined(run.state, sizes), _STEPS
+    return [descent]
 
 
 def joined(state: CenterState, sizes: NDArray) -> FloatArray:

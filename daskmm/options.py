@@ -226,10 +226,11 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-k",
         "--n-clusters",
-        type=int,
+        type=_auto_or(int),
         default=argparse.SUPPRESS,
         metavar="K",
-        help="number of clusters; mean-shift finds it",
+        help="number of clusters; auto: kmeans, power and entropy choose it on a sample; "
+        "mean-shift finds it",
     )
     command.add_argument("--model", choices=MODELS, default="power", help="(default: %(default)s)")
     _add_columns(command)
@@ -239,10 +240,11 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     add = parameters.add_argument
     add(
         "--lam",
-        type=_auto_or(float),
+        type=_penalty,
         metavar="X",
         help="entropy, multi-kernel, mean-shift: penalty per sample; small ones select few "
-        "features or kernels (auto; .04; auto: .1)",
+        "features or kernels (auto: chosen on a sample, or a multiple like 0.5*variance; .04; "
+        "auto: .1)",
     )
     add("--kernel", choices=KERNELS, help="kernel: (rbf)")
     add(
@@ -376,6 +378,14 @@ def _add_kernel(build: argparse.ArgumentParser) -> None:
         help="divide each feature by its standard deviation first",
     )
     _add_columns(build)
+
+
+def _penalty(text: str) -> Any:
+    """A number, or words that the model understands or refuses."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _auto_or(number: type) -> Any:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daskmm.cluster_number import LEAST_GAIN, LEAST_INFORMATION
 from daskmm.figures import BLUE, GREY, MOST_FEATURES, RED, log_formatter, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from daskmm.bandwidths import BandwidthPath
+    from daskmm.cluster_number import ClusterNumberPath
     from daskmm.lam_path import LamPath
 
 
@@ -123,6 +125,48 @@ def lam_path(path: LamPath) -> Figure:
         f"λ = {_readable(path.lam)}: {path.gain[path.chosen]:.3g} nats, "
         f"{path.n_clusters} clusters of {path.n_rows:,} rows",
         fontsize=11,
+    )
+    return figure
+
+
+def n_clusters_path(path: ClusterNumberPath) -> Figure:
+    """What each number of clusters gains, and how it is told from noise.
+
+    Parameters
+    ----------
+    path : ClusterNumberPath
+        Of :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a model.
+        Above the broken lines there are clusters.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    figure = new_figure(figsize=(7.2, 5.6))
+    axes = figure.subplots(2, sharex=True)
+    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4}
+    axes[0].errorbar(path.numbers, path.gain, path.spread, color=BLUE, capsize=2, **marks)
+    tails = path.gains_without_tails.max(axis=1)
+    axes[0].plot(path.numbers, tails, color=GREY, linewidth=1, label="without tails")
+    axes[0].legend(frameon=False, fontsize=8)
+    axes[0].set_ylabel("gain (nats per row)")
+    axes[1].plot(path.numbers, path.information, color=BLUE, **marks)
+    axes[1].set_ylabel("explained beyond noise (nats)")
+    axes[1].set_xlabel("number of clusters")
+    for axis, least in zip(axes, (LEAST_GAIN, LEAST_INFORMATION), strict=True):
+        axis.axhline(least, color=RED, linewidth=1, linestyle="--")
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+        if path.n_clusters > 1:
+            axis.axvline(path.n_clusters, color="black", linewidth=1, linestyle=":")
+    found = "no clusters" if path.n_clusters == 1 else f"{path.n_clusters} clusters"
+    axes[0].set_title(
+        f"{found} among {path.n_rows:,} rows of {path.n_features:,} features", fontsize=11
     )
     return figure
 

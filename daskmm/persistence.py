@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from daskmm.blurring import BlurringRecord
+from daskmm.cluster_number import ClusterNumberPath
 from daskmm.digests import digest
 from daskmm.lam_path import LamPath
 from daskmm.mm import IterationRecord
@@ -28,6 +29,7 @@ VERSION = 1
 # Records that a model may hold.
 _RECORDS: dict[str, type] = {
     "BlurringRecord": BlurringRecord,
+    "ClusterNumberPath": ClusterNumberPath,
     "IterationRecord": IterationRecord,
     "Kernel": Kernel,
     "LamPath": LamPath,

@@ -11,7 +11,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from daskmm.figures import BLUE, GREY, MOST_FEATURES, RED, log_formatter, new_figure
 from daskmm.numerics.rows import Coordinates
-from daskmm.path_plots import bandwidth_path, lam_path
+from daskmm.path_plots import bandwidth_path, lam_path, n_clusters_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +21,7 @@ __all__ = [
     "bandwidth_path",
     "feature_weights",
     "lam_path",
+    "n_clusters_path",
     "projection",
 ]
 

@@ -15,6 +15,8 @@ from sklearn.utils import check_random_state, check_scalar
 from daskmm.bandwidths import BandwidthPath, bandwidth_path, choose_bandwidth
 from daskmm.blocks import float_dtype
 from daskmm.cluster._input import read_weighted, weighted_passes
+from daskmm.cluster_number import MOST_CLUSTERS, ClusterNumberPath, follow_n_clusters
+from daskmm.cluster_number import STARTS as NUMBER_STARTS
 from daskmm.lam_path import STARTS, LamPath, follow_lam
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import one_blas_thread
@@ -24,9 +26,11 @@ from daskmm.trials import Trials, spawned, thinned
 
 __all__ = [
     "BandwidthPath",
+    "ClusterNumberPath",
     "LamPath",
     "bandwidth_path",
     "choose_bandwidth",
+    "choose_n_clusters",
     "information_gain",
     "lam_path",
 ]
@@ -188,6 +192,102 @@ def lam_path(
     with one_blas_thread():
         return follow_lam(
             survey.sample, int(n_clusters), seed, lazy, grid, int(n_init), sample_size
+        )
+
+
+def choose_n_clusters(
+    X: Any,
+    *,
+    sample_weight: Any = None,
+    most: int = MOST_CLUSTERS,
+    feature_weights: ArrayLike | None = None,
+    n_init: int = NUMBER_STARTS,
+    standardize: bool = False,
+    sample_size: int | None = None,
+    random_state: int | np.random.RandomState | None = None,
+) -> ClusterNumberPath:
+    r"""Choose the number of clusters, on a sample.
+
+    `KMeans`, `PowerKMeans` and `EntropyPowerKMeans` do so by themselves with
+    ``n_clusters="auto"``, and keep the path as ``n_clusters_path_``. Look at it with
+    :func:`daskmm.plot.n_clusters_path`.
+
+    Parameters
+    ----------
+    X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        Visited once.
+    sample_weight : array-like or dask Array of shape (n_samples,), optional
+    most : int, default=40
+        Numbers from 2 to this one are tried, as far as there are 20 rows for each cluster.
+    feature_weights : array-like of shape (n_features,), optional
+        Weights of the features in the distance, not negative. `EntropyPowerKMeans` takes those
+        that it learns for 20 clusters, which are much the same for any number.
+    n_init : int, default=3
+        Starts.
+    standardize : bool, default=False
+    sample_size : int, optional
+        Rows to use at most: 2,000, or 50 for each of `most` clusters if that is more, by
+        default.
+    random_state : int, RandomState instance or None, default=None
+        Draws the sample, the starts and what they are compared with. The path does not depend
+        on the chunks of `X`.
+
+    Returns
+    -------
+    ClusterNumberPath
+        Its ``n_clusters`` is the choice: 1 where there are no clusters.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a parameter or the data cannot be used.
+
+    Notes
+    -----
+    **The rule.** k-means finds many clusters first; then the two that are cheapest to join
+    (Ward) become one, steps of k-means follow, and so on down to two, from several starts. A
+    partition of n rows of p features into k clusters of shares π_j, with the covariance T of
+    all rows and W of those within clusters, gains
+
+    .. math::
+
+        G(k) = 	frac12 \log rac{|T|}{|W|} + \sum_j π_j \log π_j
+               - 	frac32 rac{(k - 1)\, p}{n}
+
+    nats per row over one cluster: the classification likelihood of Gaussian clusters of one
+    covariance, less what Akaike's criterion with a factor of 3 charges for their centres. The
+    k of the largest gain wins, if it gains .1, also where no feature is more than three robust
+    standard deviations from its median, so that tails make no clusters. Where clusters
+    overlap so much that none does, the first term is compared with that of rows without
+    clusters: Gaussian ones of the same covariance, and the rows with each feature permuted.
+    The k that explains most beyond both of them wins, if it is .12 nats; else there are no
+    clusters. Directions of next to no variance are left out, and all but one for ten rows.
+
+    Features of few different values, most of all rare ones, are clusters by themselves to this
+    rule, and so there are many.
+
+    References
+    ----------
+    Biernacki, Celeux and Govaert, "Assessing a Mixture Model for Clustering with the Integrated
+    Completed Likelihood", IEEE PAMI 22, 2000.
+    Bozdogan, "Choosing the Number of Component Clusters in the Mixture-Model Using a New
+    Informational Complexity Criterion", 1993 (the factor of 3).
+    Ward, "Hierarchical Grouping to Optimize an Objective Function", JASA 58, 1963.
+    """
+    check_scalar(most, "most", Integral, min_val=2)
+    check_scalar(n_init, "n_init", Integral, min_val=1)
+    if sample_size is not None:
+        check_scalar(sample_size, "sample_size", Integral, min_val=2)
+    survey, lazy, seed = _survey(X, sample_weight, 1, standardize, random_state)
+    weights = None
+    if feature_weights is not None:
+        weights = np.asarray(feature_weights, dtype=np.float64)
+        expected = survey.variance.shape
+        if weights.shape != expected or not (np.isfinite(weights) & (weights >= 0)).all():
+            raise ValueError(f"feature_weights must be {expected[0]} numbers, not negative.")
+    with one_blas_thread():
+        return follow_n_clusters(
+            survey.sample, seed, lazy, weights, int(most), int(n_init), sample_size
         )
 
 

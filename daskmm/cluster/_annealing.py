@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -30,7 +30,6 @@ class Annealing:
     # kernels are learned while all rows still belong to all clusters.
     _critical_multiple: ClassVar[float] = 1.25
 
-    n_clusters: int
     s0: float | str
     eta: float
     anneal_every: int
@@ -38,14 +37,19 @@ class Annealing:
     max_iter: int
     tol: float
 
+    if TYPE_CHECKING:
+
+        @property
+        def _n_at_most(self) -> int: ...
+
     def _schedule_past(self, critical_power: float) -> Schedule:
         """Schedule for data of a given critical power."""
         s0 = self.s0
         if isinstance(s0, str):
             s0 = min(HARMONIC, self._critical_multiple * critical_power)
-        elif math.log(self.n_clusters) > -s0 * _LARGEST_LOG:
+        elif math.log(self._n_at_most) > -s0 * _LARGEST_LOG:
             raise ValueError(
-                f"s0={s0} is too close to 0 for n_clusters={self.n_clusters}: k^(-1/s) overflows."
+                f"s0={s0} is too close to 0 for n_clusters={self._n_at_most}: k^(-1/s) overflows."
             )
         return Schedule(
             float(s0),

@@ -18,7 +18,7 @@ from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._clusterer import MMClusterer, warn_convergence
 from daskmm.cluster._input import read_weighted, weighted_passes
 from daskmm.cluster._metric import Metric
-from daskmm.cluster._sampling import Sampling
+from daskmm.cluster._number import ClusterNumber
 from daskmm.fingerprints import described_data
 from daskmm.journal import Journal
 from daskmm.mahalanobis import learned
@@ -45,7 +45,7 @@ RESTARTS = 10
 RELOCATION_SEED = 0
 
 
-class CenterClusterer(Metric, Sampling, NearestCenter):
+class CenterClusterer(Metric, ClusterNumber, NearestCenter):
     """Base of the estimators whose clusters are centres.
 
     A subclass says what its schedule is and, where it is not power k-means', its update.
@@ -53,7 +53,8 @@ class CenterClusterer(Metric, Sampling, NearestCenter):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MMClusterer._parameter_constraints,
-        **Sampling._sampling_constraints,
+        **ClusterNumber._sampling_constraints,
+        **ClusterNumber._number_constraints,
         **Metric._metric_constraints,
         "init": [StrOptions({"k-means++", "k-means||", "random"}), "array-like"],
         "empty_cluster": [StrOptions(set(METHODS))],
@@ -176,7 +177,7 @@ class CenterClusterer(Metric, Sampling, NearestCenter):
     ) -> list[NDArray[np.float64]]:
         """Centres to start from, in the model's coordinates."""
         if isinstance(init, str):
-            return starting_centers(init, passes, survey, self.n_clusters, np.asarray(seeds))
+            return starting_centers(init, passes, survey, self._n_sought, np.asarray(seeds))
         with np.errstate(over="ignore", invalid="ignore"):  # found below
             start = self._started(init, survey)
             return [_in_range(start)]
@@ -194,7 +195,7 @@ class CenterClusterer(Metric, Sampling, NearestCenter):
         empty = np.flatnonzero(outcome.scored.cluster_weights == 0)
         if len(empty) and self.empty_cluster == "error":
             raise ValueError(
-                f"{len(empty)} of {self.n_clusters} clusters became empty (first: cluster "
+                f"{len(empty)} of {self._n_sought} clusters became empty (first: cluster "
                 f"{empty[0]}), which empty_cluster='error' refuses. Ask for fewer clusters, or "
                 "set empty_cluster to 'farthest'."
             )
@@ -202,7 +203,7 @@ class CenterClusterer(Metric, Sampling, NearestCenter):
             outcome, n_split = split_coincident(problem, outcome, schedule, callbacks, other)
         if n_split:
             warn_convergence(
-                f"{n_split} of {self.n_clusters} centres coincided with another one after the "
+                f"{n_split} of {self._n_sought} centres coincided with another one after the "
                 f"annealing, were moved to rows ({self.empty_cluster}), and polished.",
                 depth=2,
             )
@@ -239,6 +240,8 @@ class CenterClusterer(Metric, Sampling, NearestCenter):
             centers = np.asarray(self.init, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"init must be an array of numbers: {error}") from error
+        if isinstance(self.n_clusters, str):
+            raise ValueError("init must be the name of a method where n_clusters='auto'.")
         expected = (self.n_clusters, self.n_features_in_)
         if centers.shape != expected:
             raise ValueError(
@@ -300,7 +303,7 @@ class CenterClusterer(Metric, Sampling, NearestCenter):
         """Cost of a fit to a table of this layout; refused where workers cannot hold it."""
         return planning.plan(
             layout,
-            self.n_clusters,
+            self._n_at_most,
             self._n_starts(layout),
             self._expected_schedule(layout.n_features),
             planning.SEEDING_PASSES if _is(self.init, "k-means||") else 0,

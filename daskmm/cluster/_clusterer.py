@@ -54,7 +54,7 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         **CHECKPOINT_CONSTRAINTS,
     }
 
-    n_clusters: int
+    n_clusters: Any
     n_init: int | str
     max_iter: int
     tol: float
@@ -74,12 +74,27 @@ class MMClusterer(ClusterMixin, BaseEstimator):
     s_: float
     n_features_in_: int
 
+    @property
+    def _n_sought(self) -> int:
+        """Clusters that the fit looks for; known once the data have been looked at."""
+        return int(self.n_clusters)
+
+    @property
+    def _n_at_most(self) -> int:
+        """Clusters that it may come to look for."""
+        return int(self.n_clusters)
+
+    @property
+    def _n_at_least(self) -> int:
+        """Clusters that it looks for in any case."""
+        return int(self.n_clusters)
+
     def _planned_layout(self, X: Any) -> Layout:
         """Row blocks of a table that might be fitted; neither data are read nor `self` changed."""
         self._validate_params()
         layout = layout_of(read_table(type(self)(**self.get_params()), X, reset=True))
         if layout.n_rows is not None:
-            check_row_count(layout.n_rows, self.n_clusters)
+            check_row_count(layout.n_rows, self._n_at_least)
         return layout
 
     def _journal(self) -> Journal:
@@ -130,15 +145,15 @@ class MMClusterer(ClusterMixin, BaseEstimator):
                 warn_convergence(STOPPED)
             return
         occupied = int(np.count_nonzero(outcome.scored.cluster_weights))
-        if occupied < self.n_clusters:
+        if occupied < self._n_sought:
             warn_convergence(
                 f"Number of distinct clusters ({occupied}) found smaller than n_clusters "
-                f"({self.n_clusters}): the data may have too few distinct rows."
+                f"({self._n_sought}): the data may have too few distinct rows."
             )
         coincident = outcome.scored.coincident_centers
         if coincident:
             warn_convergence(
-                f"{coincident} of {self.n_clusters} centres coincide with another one. Annealing "
+                f"{coincident} of {self._n_sought} centres coincide with another one. Annealing "
                 "that begins too hot ends so: try s0='auto' or a lower s0, more max_iter, or "
                 "polish=True."
             )

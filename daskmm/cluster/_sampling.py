@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -24,18 +24,25 @@ class Sampling:
         "persist": ["boolean", StrOptions({"auto"})],
     }
 
-    n_clusters: int
     standardize: bool
     sample_size: int | str | None
     persist: Persist
+
+    if TYPE_CHECKING:
+
+        @property
+        def _n_at_most(self) -> int: ...
+
+        @property
+        def _n_at_least(self) -> int: ...
 
     def _sample_rows(self) -> int | None:
         """Rows that were asked for; None for the usual number."""
         if self.sample_size is None or isinstance(self.sample_size, str):
             return None
-        if self.sample_size < self.n_clusters:
+        if self.sample_size < self._n_at_least:
             raise ValueError(
-                f"sample_size={self.sample_size} should be >= n_clusters={self.n_clusters}."
+                f"sample_size={self.sample_size} should be >= n_clusters={self._n_at_least}."
             )
         return int(self.sample_size)
 
@@ -50,7 +57,7 @@ class Sampling:
         wanted = self._sample_rows()
         if wanted is not None:
             return layout.n_rows > wanted
-        usual = sample_size(layout.n_rows, layout.n_features, self.n_clusters)
+        usual = sample_size(layout.n_rows, layout.n_features, self._n_at_most)
         return layout.n_rows > _LARGE * usual
 
     def _survey(self, passes: Passes, seed: int, **metric: Any) -> Survey:
@@ -63,12 +70,15 @@ class Sampling:
         **metric
             Of `first_pass`, where distances are not k-means'.
         """
+        layout = passes.blocks.layout
+        assert layout.n_rows is not None
+        usual = sample_size(layout.n_rows, layout.n_features, self._n_at_most)
         return first_pass(
             passes,
-            self.n_clusters,
+            self._n_at_least,
             bool(self.standardize),
             seed,
-            wanted=self._sample_rows(),
-            with_reserve=self._samples(passes.blocks.layout),
+            wanted=self._sample_rows() or usual,
+            with_reserve=self._samples(layout),
             **metric,
         )

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm.cluster.power import AnnealedClusterer
+from daskmm.cluster_number import LEAST_ROWS
 from daskmm.holding import Persist
 from daskmm.lam_path import LamPath, follow_lam
 from daskmm.mm import IterationRecord, Outcome
@@ -24,6 +25,8 @@ from daskmm.updates import EntropyUpdate, Update
 
 # lam="auto" where there is no choice: this share of the mean feature variance.
 AUTO_LAM = 0.5
+# Clusters while the features are weighed by which their number is chosen.
+_SOME_CLUSTERS = 20
 # λ in units of the mean feature variance, as in "0.5*variance".
 _MULTIPLE = re.compile(r"\s*(?:([^*]+)\*)?\s*variance\s*")
 
@@ -41,7 +44,9 @@ class EntropyPowerKMeans(AnnealedClusterer):
 
     Parameters
     ----------
-    n_clusters : int, default=8
+    n_clusters : int or "auto", default=8
+        "auto" chooses a number from 2 to 40 on the sample of the first pass, or 1, with a
+        warning, where there are no clusters: see `daskmm.selection.choose_n_clusters`.
     lam : float, "auto", or a multiple of the variance such as "0.5*variance"
         λ > 0. Small values concentrate the weight on few features, large ones keep it even;
         ``inf`` keeps it equal. A multiple is one of the mean variance of the features, in the
@@ -121,6 +126,11 @@ class EntropyPowerKMeans(AnnealedClusterer):
     lam_path_ : LamPath
         For ``lam="auto"``: the gain of each λ, over several starts, and the feature weights; to
         be looked at with `daskmm.plot.lam_path`.
+    n_clusters_ : int
+        The number of clusters.
+    n_clusters_path_ : ClusterNumberPath
+        For ``n_clusters="auto"``: what each number gains; to be looked at with
+        `daskmm.plot.n_clusters_path`.
     labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
         Dropped when a model of lazy data is pickled or saved.
     inertia_ : float
@@ -176,7 +186,7 @@ class EntropyPowerKMeans(AnnealedClusterer):
 
     def __init__(
         self,
-        n_clusters: int = 8,
+        n_clusters: int | str = 8,
         *,
         lam: float | str = "auto",
         init: str | ArrayLike = "k-means++",
@@ -230,12 +240,28 @@ class EntropyPowerKMeans(AnnealedClusterer):
         if isinstance(self.lam, str) and multiple is None:
             if self.distortion == "sqeuclidean":
                 lazy = passes.blocks.layout.lazy
-                self.lam_path_ = follow_lam(survey.sample, self.n_clusters, seed, lazy)
+                self.lam_path_ = follow_lam(survey.sample, self._n_sought, seed, lazy)
                 self.lam_ = self.lam_path_.lam
                 return survey
             multiple = AUTO_LAM
         self.lam_ = float(self.lam) if multiple is None else multiple * survey.mean_variance
         return survey
+
+    def _weights_for_number(
+        self, survey: Survey, seed: int, lazy: bool
+    ) -> NDArray[np.float64] | None:
+        # The features that make clusters are found with any number of them.
+        if self.distortion != "sqeuclidean":
+            return None
+        multiple = _multiple_of_variance(self.lam)
+        lams = None
+        if multiple is not None:
+            lams = [multiple * survey.mean_variance]
+        elif not isinstance(self.lam, str):
+            lams = [float(self.lam)]
+        n_clusters = max(1, min(_SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))
+        path = follow_lam(survey.sample, n_clusters, seed, lazy, lams)
+        return path.feature_weights[path.chosen]
 
     def _update(self, survey: Survey) -> Update:
         return EntropyUpdate(

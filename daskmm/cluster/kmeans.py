@@ -20,7 +20,9 @@ class KMeans(CenterClusterer):
 
     Parameters
     ----------
-    n_clusters : int, default=8
+    n_clusters : int or "auto", default=8
+        "auto" chooses a number from 2 to 40 on the sample of the first pass, or 1, with a
+        warning, where there are no clusters: see `daskmm.selection.choose_n_clusters`.
     init : {"k-means++", "k-means||", "random"} or array of shape (n_clusters, n_features)
         Greedy k-means++ on a sample drawn in the first pass; scalable k-means++ by six passes of
         its own; rows of that sample; or centres in the input's units.
@@ -79,6 +81,11 @@ class KMeans(CenterClusterer):
     ----------
     cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
         In the input's units.
+    n_clusters_ : int
+        The number of clusters.
+    n_clusters_path_ : ClusterNumberPath
+        For ``n_clusters="auto"``: what each number gains; to be looked at with
+        `daskmm.plot.n_clusters_path`.
     labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
         Dropped when a model of lazy data is pickled or saved.
     inertia_ : float
@@ -142,7 +149,7 @@ class KMeans(CenterClusterer):
 
     def __init__(
         self,
-        n_clusters: int = 8,
+        n_clusters: int | str = 8,
         *,
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",

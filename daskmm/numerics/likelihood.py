@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,7 +35,9 @@ def whitened(rows: FloatArray, weights: FloatArray) -> FloatArray:
         rows do not vary.
     """
     share = np.sqrt(weights / weights.sum())[:, None]
-    centered = share * (rows - weights @ rows / weights.sum())
+    # Off the first row, rows that are all alike are exactly 0.
+    moved = rows - rows[:1]
+    centered = share * (moved - weights @ moved / weights.sum())
     left, lengths, _ = np.linalg.svd(centered, full_matrices=False)
     if not len(lengths) or lengths[0] == 0.0:
         return np.empty((len(rows), 0))
@@ -42,7 +46,24 @@ def whitened(rows: FloatArray, weights: FloatArray) -> FloatArray:
     return np.asarray(left[:, kept] / share)
 
 
-def partition_gain(white: FloatArray, weights: FloatArray, labels: NDArray[np.integer]) -> float:
+class Likelihood(NamedTuple):
+    """What a partition gains over one cluster, per row in nats.
+
+    Attributes
+    ----------
+    explained : float
+        ½ log |T|/|W|, with the covariances of all rows and of those within clusters.
+    gain : float
+        The same, less the entropy of the clusters' shares and the cost of their centres.
+    """
+
+    explained: float
+    gain: float
+
+
+def partition_likelihood(
+    white: FloatArray, weights: FloatArray, labels: NDArray[np.integer]
+) -> Likelihood:
     r"""Classification likelihood that a partition gains over one cluster, per row in nats.
 
     .. math::
@@ -60,8 +81,8 @@ def partition_gain(white: FloatArray, weights: FloatArray, labels: NDArray[np.in
 
     Returns
     -------
-    float
-        0 for one cluster.
+    Likelihood
+        0 and 0 for one cluster.
     """
     sizes = np.bincount(labels, weights)
     sums = np.zeros((len(sizes), white.shape[1]))
@@ -70,9 +91,10 @@ def partition_gain(white: FloatArray, weights: FloatArray, labels: NDArray[np.in
     shares = sizes[occupied] / weights.sum()
     between = (sums[occupied] / weights.sum()) / np.sqrt(shares)[:, None]
     within = np.clip(1.0 - np.linalg.svd(between, compute_uv=False) ** 2, LEAST_WITHIN, 1.0)
+    explained = float(-0.5 * np.log(within).sum())
     parameters = (len(shares) - 1) * white.shape[1]
-    cost = PER_PARAMETER * parameters / len(white)
-    return float(-0.5 * np.log(within).sum() + shares @ np.log(shares) - cost)
+    gain = explained + float(shares @ np.log(shares)) - PER_PARAMETER * parameters / len(white)
+    return Likelihood(explained, gain)
 
 
 def without_tails(rows: FloatArray, width: float = 3.0) -> FloatArray:

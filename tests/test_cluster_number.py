@@ -1,0 +1,242 @@
+"""The number of clusters, chosen without labels."""
+
+import math
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+from _support import ESTIMATORS, CountingSource, blobs, computed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load, plot
+from daskmm.cluster_number import CORRELATED, PERMUTED, WITHOUT_TAILS, joined, variant_of
+from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
+from daskmm.selection import choose_n_clusters
+from daskmm.stats import CenterState
+
+X, TRUTH = blobs(900, 4, 6, seed=5)
+
+
+def mixture(k, p, n=1200, seed=0, apart=6.0, noise=0):
+    """Clusters of unit variance whose centres are at least so far apart."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(k, p))
+    distances = np.linalg.norm(centers[:, None] - centers, axis=2)[~np.eye(k, dtype=bool)]
+    centers *= apart / distances.min()
+    rows = centers[rng.integers(k, size=n)] + rng.normal(size=(n, p))
+    return np.column_stack([rows, rng.normal(size=(n, noise))])
+
+
+# The criterion.
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_likelihood_by_its_formula(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(80, 3)) @ rng.normal(size=(3, 3)) + 5
+    labels, weights = rng.integers(4, size=80), rng.uniform(0.5, 2, 80)
+    found = partition_likelihood(whitened(rows, weights), weights, labels)
+    share = weights / weights.sum()
+    total = np.cov(rows.T, aweights=share, bias=True)
+    within, entropy = np.zeros((3, 3)), 0.0
+    for cluster in range(4):
+        mine = labels == cluster
+        size = share[mine].sum()
+        within += size * np.cov(rows[mine].T, aweights=share[mine], bias=True)
+        entropy += size * math.log(size)
+    explained = 0.5 * math.log(np.linalg.det(total) / np.linalg.det(within))
+    assert found.explained == pytest.approx(explained)
+    assert found.gain == pytest.approx(explained + entropy - 1.5 * 3 * 3 / 80)
+    one = partition_likelihood(whitened(rows, weights), weights, 0 * labels)
+    assert one == pytest.approx((0, 0), abs=1e-12)
+
+
+@given(st.integers(0, 10_000), st.integers(5, 40), st.integers(1, 8), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_whitened_rows_have_unit_covariance(seed, n, p, flat):
+    rng = np.random.default_rng(seed)
+    rows, weights = rng.normal(size=(n, p)) * rng.uniform(0.1, 10, p), rng.uniform(0.5, 2, n)
+    if flat:
+        rows[:, 0] = rows[:, -1]
+    white = whitened(rows, weights)
+    assert white.shape[1] <= max(2, n // 10)
+    covariance = np.cov(white.T, aweights=weights / weights.sum(), bias=True)
+    np.testing.assert_allclose(np.atleast_2d(covariance), np.eye(white.shape[1]), atol=1e-9)
+    assert whitened(np.ones((n, p)), weights).shape == (n, 0)
+
+
+def test_tails_are_cut():
+    rows = np.column_stack([np.r_[np.arange(-5.0, 6), 1e6], np.r_[np.zeros(11), 1.0]])
+    cut = without_tails(rows)
+    np.testing.assert_array_equal(cut[:11], rows[:11])
+    assert cut[11, 0] == pytest.approx(0.5 + 3 * 1.4826 * 3)
+    # Half of the values are alike: who is to say what is rare?
+    assert cut[11, 1] == 1
+
+
+def test_rows_without_clusters():
+    rows = mixture(3, 4)
+    rng = np.random.RandomState(0)
+    assert variant_of(rows, "rows", rng) is rows
+    cut = variant_of(rows, WITHOUT_TAILS, rng)
+    permuted = variant_of(rows, PERMUTED, rng)
+    np.testing.assert_array_equal(np.sort(permuted, axis=0), np.sort(cut, axis=0))
+    assert np.abs(np.corrcoef(permuted.T) - np.eye(4)).max() < 0.15
+    gaussian = variant_of(rows, CORRELATED, rng)
+    np.testing.assert_allclose(np.cov(gaussian.T), np.cov(cut.T), rtol=0.3, atol=0.8)
+
+
+def test_the_cheapest_pair_is_joined():
+    rng = np.random.default_rng(0)
+    centers, sizes = rng.normal(size=(7, 2)), rng.uniform(0, 5, 7)
+    found = joined(CenterState(centers, -np.inf), sizes)
+    costs = {
+        (i, j): sizes[i] * sizes[j] / (sizes[i] + sizes[j]) * ((centers[i] - centers[j]) ** 2).sum()
+        for i in range(7)
+        for j in range(i)
+    }
+    i, j = min(costs, key=costs.get)
+    mean = (sizes[i] * centers[i] + sizes[j] * centers[j]) / (sizes[i] + sizes[j])
+    np.testing.assert_allclose(found[-1], mean)
+    np.testing.assert_array_equal(found[:-1], np.delete(centers, [i, j], axis=0))
+    assert joined(CenterState(centers, -np.inf), np.zeros(7)).shape == (6, 2)
+
+
+# The choice.
+
+
+@pytest.mark.parametrize(
+    ("k", "p", "noise", "apart"),
+    [(2, 1, 0, 9), (2, 2, 0, 6), (3, 5, 10, 6), (10, 5, 0, 3.5), (10, 20, 0, 6), (5, 20, 0, 2.5)],
+)
+def test_numbers_of_mixtures(k, p, noise, apart):
+    rows = mixture(k, p, seed=k, noise=noise, apart=apart)
+    path = choose_n_clusters(rows, most=20, random_state=0)
+    assert path.n_clusters == k
+    assert path.gains.shape == path.costs.shape == (19, 3)
+    assert (np.diff(path.costs.min(axis=1)) < 1e-9).all()
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "uniform", "t3", "correlated"])
+@pytest.mark.parametrize("p", [2, 30])
+def test_noise_has_no_clusters(kind, p):
+    rng = np.random.default_rng(p)
+    rows = {
+        "gaussian": lambda: rng.normal(size=(1000, p)),
+        "uniform": lambda: rng.uniform(size=(1000, p)),
+        "t3": lambda: rng.standard_t(3, size=(1000, p)),
+        "correlated": lambda: rng.normal(size=(1000, p)) @ rng.normal(size=(p, p)),
+    }[kind]()
+    path = choose_n_clusters(rows, most=20, random_state=0)
+    assert path.n_clusters == 1
+    assert not path.separated
+
+
+def test_one_far_row_is_no_cluster_and_two_far_ones_hide_none():
+    rows = np.vstack([mixture(4, 3), [[1e4, 0, 0], [0, 1e4, 0]]])
+    assert choose_n_clusters(rows, most=12, random_state=0).n_clusters >= 4
+    noise = np.vstack([np.random.default_rng(0).normal(size=(800, 3)), [[1e4, 0, 0]]])
+    assert choose_n_clusters(noise, most=12, random_state=0).n_clusters == 1
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_fits_choose_their_number(cls, tmp_path):
+    model = cls("auto", n_init=2, random_state=0).fit(X)
+    assert model.n_clusters_ == model.n_clusters_path_.n_clusters == 6
+    assert model.cluster_centers_.shape == (6, 4)
+    assert adjusted_rand_score(TRUTH, model.labels_) > 0.99
+    given_it = cls(6, n_init=2, random_state=0).fit(X)
+    assert given_it.n_clusters_ == 6
+    assert not hasattr(given_it, "n_clusters_path_")
+    assert model.n_passes_ == given_it.n_passes_
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.n_clusters_path_.gains, model.n_clusters_path_.gains)
+    np.testing.assert_array_equal(again.predict(X), model.labels_)
+    # Another fit of the same model knows nothing of the first.
+    fresh = clone(model).fit(X[:300] * 2)
+    other = model.fit(X[:300] * 2)
+    np.testing.assert_array_equal(fresh.cluster_centers_, other.cluster_centers_)
+    assert model.plan(X).passes is not None
+
+
+@pytest.mark.parametrize("cls", [KMeans, EntropyPowerKMeans])
+def test_streamed_fits_choose_without_reading(cls):
+    source = CountingSource(X)
+    model = cls("auto", sample_size=300, random_state=0).fit(source.as_dask((250, -1)))
+    assert set(source.reads.values()) == {model.n_passes_}
+    assert model.n_clusters_ == 6
+    whole = cls("auto", sample_size=300, random_state=0).fit(X)
+    np.testing.assert_allclose(
+        model.n_clusters_path_.gains, whole.n_clusters_path_.gains, rtol=1e-6, atol=1e-9
+    )
+    np.testing.assert_array_equal(computed(model.labels_), whole.labels_)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_a_fit_without_clusters_warns(cls):
+    noise = np.random.default_rng(0).normal(size=(500, 3))
+    with pytest.warns(UserWarning, match="No clusters were found"):
+        model = cls("auto", n_init=1, random_state=0).fit(noise)
+    assert model.n_clusters_ == 1
+    np.testing.assert_array_equal(model.labels_, 0)
+    np.testing.assert_allclose(model.cluster_centers_[0], noise.mean(axis=0), atol=1e-9)
+
+
+def test_features_hidden_among_noise():
+    rng = np.random.default_rng(3)
+    told = rng.uniform(size=(8, 4))[rng.integers(8, size=1600)] + 0.02 * rng.normal(size=(1600, 4))
+    rows = np.column_stack([told, rng.normal(size=(1600, 30))])
+    model = EntropyPowerKMeans("auto", n_init=2, random_state=0).fit(rows)
+    assert model.n_clusters_ == 8
+
+
+def test_few_rows():
+    for n in (1, 2, 3, 7):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = KMeans("auto", random_state=0).fit(np.arange(2.0 * n).reshape(n, 2) ** 2)
+        assert 1 <= model.n_clusters_ <= max(1, n - 1)
+    path = choose_n_clusters(np.ones((50, 3)), random_state=0)
+    assert path.n_clusters == 1
+
+
+def test_weights_lazy_input_and_missing_values():
+    weights = np.random.default_rng(0).integers(0, 3, len(X))
+    path = choose_n_clusters(X, most=12, sample_weight=weights, random_state=0)
+    assert path.n_clusters == 6
+    assert path.n_rows == np.count_nonzero(weights)
+    lazy = choose_n_clusters(da.from_array(X, chunks=(100, 2)), most=12, random_state=0)
+    here = choose_n_clusters(X, most=12, random_state=0)
+    np.testing.assert_allclose(lazy.gains, here.gains, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(lazy.information, here.information, rtol=1e-6, atol=1e-9)
+    holes = np.where(np.random.default_rng(1).random(X.shape) < 0.01, np.nan, X)
+    model = PowerKMeans("auto", missing="partial", n_init=1, random_state=0).fit(holes)
+    assert model.n_clusters_ >= 6
+
+
+def test_parameters_that_cannot_be():
+    for bad in ({"most": 1}, {"n_init": 0}, {"sample_size": 1}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            choose_n_clusters(X, **bad)
+    for weights in (np.ones(3), -np.ones(4), [np.nan] * 4):
+        with pytest.raises(ValueError, match="feature_weights must be 4 numbers"):
+            choose_n_clusters(X, feature_weights=weights)
+    with pytest.raises(ValueError, match="n_clusters='auto'"):
+        KMeans("auto", init=X[:3]).fit(X)
+    with pytest.raises(ValueError, match="n_clusters"):
+        KMeans("some").fit(X)
+
+
+def test_picture(tmp_path):
+    path = choose_n_clusters(X, most=10, random_state=0)
+    figure = plot.n_clusters_path(path)
+    figure.savefig(tmp_path / "path.png")
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), path.gain)
+    assert figure.axes[0].get_title().startswith("6 clusters among 900 rows")
+    noise = choose_n_clusters(np.random.default_rng(0).normal(size=(300, 2)), most=4)
+    assert plot.n_clusters_path(noise).axes[0].get_title().startswith("no clusters")
