@@ -25,7 +25,7 @@ path, kind, name, settings = sys.argv[1:]
 X = zarr.open_array(path, mode="r")
 if kind == "numpy":
     rows = np.empty(X.shape, X.dtype)
-    for start in range(0, len(X), 20_000):
+    for start in range(0, X.shape[0], 20_000):
         rows[start : start + 20_000] = X[start : start + 20_000]
     X = rows
 elif kind != "zarr":
