@@ -199,15 +199,6 @@ class Journal:
                 self.stop(asked)
 
     @contextmanager
-    def aside(self) -> Iterator[Journal]:
-        """A journal of steps that a resumed fit takes again; what stops it, stops this one."""
-        other = Journal()
-        other._created, other.seconds = self._created, self.seconds
-        yield other
-        if other.stopped is not None:
-            self.stop(other.stopped)
-
-    @contextmanager
     def folder(self) -> Iterator[Path]:
         """Room on disk for the time of the fit."""
         with tempfile.TemporaryDirectory() as scratch:

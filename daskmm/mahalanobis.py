@@ -129,8 +129,7 @@ def learned(
             problem.passes, turned, problem.weight, problem.update, problem.spread
         )
         hard = Schedule(-np.inf, max_iter=left, tol=schedule.tol)
-        with journal.aside() as turn:
-            then = minimize(other, [state], hard, callbacks, turn.began, journal=turn)
+        then = minimize(other, [state], hard, callbacks, journal.began, journal=journal)
         gain = outcome.inertia - then.inertia
         if gain <= 0.0:
             break

@@ -52,6 +52,8 @@ MODELS = {
     "power, no polish": PowerKMeans(**annealed | {"polish": False, "tol": 0, "max_iter": 6}),
     "entropy": EntropyPowerKMeans(**annealed),
     "entropy, sampled": EntropyPowerKMeans(**sampled),
+    "mahalanobis": PowerKMeans(**annealed, distortion="mahalanobis"),
+    "manhattan, restarts": PowerKMeans(**annealed, distortion="manhattan", empty_cluster="restart"),
     "kernel": KernelPowerKMeans(**annealed),
     "kernel, one start": KernelPowerKMeans(**annealed | {"n_init": 1}),
     "kernel, landmarks": KernelPowerKMeans(**sampled, n_landmarks="auto"),

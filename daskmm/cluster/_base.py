@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -163,10 +164,11 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
             whole = outcome.scored.cluster_weights.all()
             if whole or journal.stopped is not None or not isinstance(init, str):
                 break
-            seeds = [int(one) for one in rng.randint(np.iinfo(np.int32).max, size=len(seeds))]
-            starts = self._starts(init, passes, survey, seeds)
-            with journal.aside() as other:
-                outcome, before = _minimized(problem, starts, schedule, callbacks, other, rehearsal)
+            again = journal.draw(rng, len(seeds))
+            starts = journal.once(
+                "starts", functools.partial(self._starts, init, passes, survey, again)
+            )
+            outcome, before = _minimized(problem, starts, schedule, callbacks, journal, rehearsal)
         if journal.stopped is None:
             survey, outcome = self._finished(problem, survey, outcome, schedule, callbacks, journal)
         self._store_history(outcome, before)
@@ -199,8 +201,7 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
                 f"{empty[0]}), which empty_cluster='error' refuses. Ask for fewer clusters, or "
                 "set empty_cluster to 'farthest'."
             )
-        with journal.aside() as other:
-            outcome, n_split = split_coincident(problem, outcome, schedule, callbacks, other)
+        outcome, n_split = split_coincident(problem, outcome, schedule, callbacks, journal)
         if n_split:
             warn_convergence(
                 f"{n_split} of {self._n_sought} centres coincided with another one after the "
@@ -208,8 +209,7 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
                 depth=2,
             )
         if self.distortion == "mahalanobis" and self.metric_params is None:
-            with journal.aside() as other:
-                coordinates, outcome = learned(problem, outcome, schedule, callbacks, other)
+            coordinates, outcome = learned(problem, outcome, schedule, callbacks, journal)
             survey = replace(survey, coordinates=coordinates)
         lazy = problem.passes.blocks.layout.lazy
         if problem.degree == 1 and not lazy and outcome.run.state.s == -np.inf:
