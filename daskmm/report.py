@@ -72,7 +72,7 @@ def describe_plan(source: str, model: Any, plan: Plan) -> str:
     plan : Plan
     """
     known = getattr(model, "n_clusters", None)
-    clusters = "an unknown number of" if known is None else known
+    clusters = known if isinstance(known, int) else "an unknown number of"
     title = f"{type(model).__name__} with {clusters} clusters of {source}"
     return f"{title}\n{plan}"
 

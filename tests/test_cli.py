@@ -89,6 +89,16 @@ def test_fit_options_reach_the_estimator(tmp_path, npy, capsys):
     assert "callbacks" not in summary["parameters"]
 
 
+def test_choices_without_labels(tmp_path, npy, capsys):
+    options = "-k auto --model entropy --lam auto --n-init 1 --quiet --json --no-pictures"
+    assert main(["fit", npy, "--out", str(tmp_path / "run"), *options.split()]) == 0
+    summary = strict(capsys.readouterr().out)
+    assert summary["n_clusters"] == len(summary["cluster_sizes"]) == K
+    assert summary["parameters"]["n_clusters"] == summary["parameters"]["lam"] == "auto"
+    assert main(["plan", npy, "-k", "auto"]) == 0
+    assert "an unknown number of clusters" in capsys.readouterr().out
+
+
 def test_quiet_says_nothing(tmp_path, npy, capsys):
     assert fit(npy, tmp_path / "run", "--quiet") == 0
     assert main(["predict", str(tmp_path / "run"), npy, "--out", f"{tmp_path}/l", "--quiet"]) == 0
@@ -210,7 +220,9 @@ def refused(capsys, *arguments):
         (["-k", "2", "--lam", "0.5"], "--lam has no meaning for --model power"),
         (["-k", "2", "--model", "entropy", "--lam", "-1"], "'lam' parameter"),
         (["-k", "2", "--model", "kmeans", "--eta", "2"], "--eta has no meaning"),
-        (["-k", "two"], "invalid int value: 'two' (see daskmm fit --help)"),
+        (["-k", "two"], "invalid number or \"auto\", int value: 'two' (see daskmm fit --help)"),
+        (["-k", "auto", "--model", "kernel"], "'n_clusters' parameter"),
+        (["-k", "2", "--model", "entropy", "--lam", "some"], "'lam' parameter"),
         (["-k", "2", "--columns", "a"], "no named columns"),
         ([], "arguments are required: -k"),
     ],

@@ -10,6 +10,7 @@ data/ of DASKMM_SHARED. Everything by default.
 
 import os
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -17,18 +18,22 @@ from pathlib import Path
 import numpy as np
 import sklearn.cluster
 import sklearn.datasets
+import zarr
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics import normalized_mutual_info_score, silhouette_score
 
-from daskmm import EntropyPowerKMeans
+from daskmm import EntropyPowerKMeans, KMeans
 from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
 from daskmm.lam_path import MULTIPLES
+from daskmm.selection import choose_n_clusters
 
 SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[3] / "shared"))
 DRAWS = range(100, 105)
 SEEDS = range(3)
 # Numbers of a table that count as many.
 WIDE = 300_000
+# Rows of noise and of mixtures.
+ROWS = 2000
 
 
 def standardised(X):
@@ -126,7 +131,141 @@ def real():
     show("worst", *[""] * (len(names) - 1), min(row[-1] for row in rows), "")
 
 
-SECTIONS = {"simulations": simulations, "real": real}
+NOISE = {
+    "Gaussian": lambda rng, p: rng.normal(size=(ROWS, p)),
+    "uniform": lambda rng, p: rng.uniform(size=(ROWS, p)),
+    "Student's t, 3 degrees": lambda rng, p: rng.standard_t(3, size=(ROWS, p)),
+    "Cauchy": lambda rng, p: rng.standard_cauchy(size=(ROWS, p)),
+    "one correlated Gaussian": lambda rng, p: rng.normal(size=(ROWS, p)) @ rng.normal(size=(p, p)),
+}
+
+
+def noise():
+    print("\n## Noise: draws of which it is said that there are no clusters")
+    head("rows", "p=2", "p=10", "p=100", "in all", "gain at most", "beyond nulls at most")
+    for name, make in NOISE.items():
+        counts, gains, information = [], [], []
+        for p in (2, 10, 100):
+            paths = [
+                choose_n_clusters(make(np.random.default_rng([draw, p]), p), random_state=draw)
+                for draw in DRAWS
+            ]
+            counts.append(sum(path.n_clusters == 1 for path in paths))
+            gains += [min(path.gain.max(), path.gains_without_tails.max()) for path in paths]
+            information += [path.information.max() for path in paths]
+        share = [f"{count} of {len(DRAWS)}" for count in counts]
+        show(name, *share, f"{sum(counts)} of 15", max(gains), max(information))
+
+
+def mixture(k, p, n_noise, apart, draw):
+    """Unit Gaussian clusters, the nearest centres so far apart, and features of noise."""
+    rng = np.random.default_rng([k, p, n_noise, int(10 * apart), draw])
+    centers = rng.normal(size=(k, p))
+    distances = np.linalg.norm(centers[:, None] - centers, axis=2)[~np.eye(k, dtype=bool)]
+    centers *= apart / distances.min()
+    rows = centers[rng.integers(k, size=ROWS)] + rng.normal(size=(ROWS, p))
+    return np.column_stack([rows, rng.normal(size=(ROWS, n_noise))])
+
+
+def by_gap_and_silhouette(X, draw):
+    """Numbers that the gap statistic and the silhouette prefer, of 2 to 25."""
+    numbers = range(2, 26)
+    rng = np.random.default_rng(draw)
+    box = X.min(axis=0) + rng.uniform(size=(2, *X.shape)) * np.ptp(X, axis=0)
+    some = rng.choice(len(X), 500, replace=False)
+    gaps, errors, widths = [], [], []
+    for k in numbers:
+        peer = sklearn.cluster.KMeans(k, n_init=2, max_iter=50, random_state=draw)
+        peer.fit(X)
+        widths.append(silhouette_score(X[some], peer.labels_[some]))
+        inertia = peer.inertia_
+        references = [np.log(peer.fit(one).inertia_) for one in box]
+        gaps.append(np.mean(references) - np.log(inertia))
+        errors.append(np.std(references) * np.sqrt(1 + 1 / len(box)))
+    settled = [
+        k
+        for k, gap, following, error in zip(numbers, gaps, gaps[1:], errors[1:], strict=False)
+        if gap >= following - error
+    ]
+    return (settled or [numbers[-1]])[0], numbers[int(np.argmax(widths))]
+
+
+def numbers():
+    print("\n## Numbers of clusters: share exact, and within 15 %, of three draws")
+    print("\nCentres of the nearest clusters are 6 (separated), 3.5 (touching) or 2.5 standard")
+    print("deviations (overlapping) apart. Gap and silhouette see the first draw only.")
+    head("apart", "noise", "p", *(f"k={k}" for k in (3, 5, 10, 20)), "gap, silhouette")
+    hits = {}
+    for apart in (6.0, 3.5, 2.5):
+        for n_noise in (0, 20):
+            for p in (5, 20):
+                cells, others = [], []
+                for k in (3, 5, 10, 20):
+                    found = []
+                    for draw in range(3):
+                        X = mixture(k, p, n_noise, apart, draw)
+                        found.append(choose_n_clusters(X, random_state=draw).n_clusters)
+                        hits.setdefault(("chosen", apart), []).append((found[-1], k))
+                    cells.append(", ".join(map(str, found)))
+                    if apart > 3:
+                        both = by_gap_and_silhouette(mixture(k, p, n_noise, apart, 0), 0)
+                        others.append("{}, {}".format(*both))
+                        for name, one in zip(("gap", "silhouette"), both, strict=True):
+                            hits.setdefault((name, apart), []).append((one, k))
+                show(f"{apart}", f"{n_noise}", f"{p}", *cells, "; ".join(others))
+    head("rule", "apart", "exact", "within 15 %")
+    for (name, apart), pairs in hits.items():
+        found, true = np.array(pairs).T
+        close = np.abs(found - true) <= 0.15 * true
+        show(name, f"{apart}", (found == true).mean(), close.mean())
+
+
+def cost():
+    print("\n## What choices cost: a million rows, p=50, k=20, float32, out of core")
+    with tempfile.TemporaryDirectory() as folder:
+        rng = np.random.default_rng(0)
+        centers = rng.normal(size=(20, 50)) * 1.5
+        store = zarr.create_array(
+            Path(folder) / "rows",
+            shape=(10**6, 50),
+            chunks=(62_500, 50),
+            dtype=np.float32,
+            compressors=None,
+        )
+        for first in range(0, 10**6, 62_500):
+            truth = rng.integers(20, size=62_500)
+            store[first : first + 62_500] = centers[truth] + rng.normal(size=(62_500, 50))
+        fits = {
+            'lam="0.5*variance"': {"lam": "0.5*variance"},
+            'lam="auto"': {},
+            'lam="0.5*variance", n_clusters="auto"': {"n_clusters": "auto", "lam": "0.5*variance"},
+            "k-means": {},
+            'k-means, n_clusters="auto"': {"n_clusters": "auto"},
+        }
+        seconds = {name: [] for name in [*fits, "one reading"]}
+        for _ in range(3):
+            for name, parameters in fits.items():
+                cls = KMeans if name.startswith("k-means") else EntropyPowerKMeans
+                began = time.perf_counter()
+                model = cls(**{"n_clusters": 20, "random_state": 0} | parameters).fit(store)
+                seconds[name].append(time.perf_counter() - began)
+                if name == "k-means":
+                    began = time.perf_counter()
+                    model.score(store)
+                    seconds["one reading"].append(time.perf_counter() - began)
+        head("fit", "seconds (median of three)", "readings")
+        reading = np.median(seconds["one reading"])
+        for name, taken in seconds.items():
+            show(name, np.median(taken), np.median(taken) / reading)
+
+
+SECTIONS = {
+    "simulations": simulations,
+    "real": real,
+    "noise": noise,
+    "numbers": numbers,
+    "cost": cost,
+}
 
 if __name__ == "__main__":
     for section in sys.argv[1:] or SECTIONS:
