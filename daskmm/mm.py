@@ -26,6 +26,7 @@ __all__ = [
     "Run",
     "Schedule",
     "Step",
+    "cheapest_first",
     "first_best",
     "iterate",
     "minimize",
@@ -334,10 +335,23 @@ def _score(
     return Outcome(runs, best, scored[best].inertia * problem.weight, scored[best])
 
 
-def first_best(values: Sequence[float], scale: float) -> int:
-    """Index of the smallest value, the first of those that differ by no more than rounding.
+def cheapest_first(costs: Sequence[float], scale: float) -> list[int]:
+    """Indices by increasing cost; those that differ by rounding alone keep their order.
 
     Starts that end alike are told apart by their order, not by the last bit of a sum.
+
+    Parameters
+    ----------
+    costs : sequence of float
+    scale : float
+        Size of the terms that costs are sums of.
     """
-    array = np.asarray(values)
-    return int(np.flatnonzero(array <= array.min() + EQUALLY_GOOD * scale)[0])
+    array = np.asarray(costs)
+    unit = EQUALLY_GOOD * scale or 1.0
+    steps = np.round((array - array.min()) / unit)
+    return [int(index) for index in np.argsort(steps, kind="stable")]
+
+
+def first_best(values: Sequence[float], scale: float) -> int:
+    """Index of the smallest value, the first of those that differ by no more than rounding."""
+    return cheapest_first(values, scale)[0]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
-from daskmm.mm import EQUALLY_GOOD, Run
+from daskmm.mm import EQUALLY_GOOD, Run, cheapest_first
 from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
 from daskmm.seeding import greedy_rows
 from daskmm.stats import CenterState
@@ -33,7 +33,8 @@ def are_alike(runs: Sequence[Run[CenterState]]) -> bool:
 
 def cheapest(runs: Sequence[Run[CenterState]], n_kept: int) -> list[Run[CenterState]]:
     """The cheapest solutions, the best first; earlier ones where they cost the same."""
-    return sorted(runs, key=lambda run: run.last)[:n_kept]
+    costs = [run.last for run in runs]
+    return [runs[index] for index in cheapest_first(costs, abs(min(costs)))[:n_kept]]
 
 
 def recombined(

@@ -23,7 +23,7 @@ from daskmm.mm import (
     Outcome,
     Run,
     Schedule,
-    first_best,
+    cheapest_first,
     iterate,
     minimize,
 )
@@ -319,9 +319,10 @@ def worth_polishing(costs: Sequence[float], margin: float = _WORTH_POLISHING) ->
         Share of the best cost by which others may be worse.
     """
     scale = abs(min(costs))
-    chosen = [first_best(costs, scale)]
-    for index in np.argsort(costs, kind="stable"):
+    order = cheapest_first(costs, scale)
+    chosen = order[:1]
+    for index in order[1:]:
         apart = min(abs(costs[index] - costs[other]) for other in chosen)
         if apart > _SAME_OPTIMUM * scale and costs[index] <= costs[chosen[0]] + margin * scale:
-            chosen.append(int(index))
+            chosen.append(index)
     return chosen[:POLISHED]
