@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.numerics.distances import CANCELLATION
-from daskmm.numerics.divergences import SQUARED_EUCLIDEAN, Bregman
+from daskmm.numerics.divergences import SQUARED_EUCLIDEAN, Bregman, Logistic
 from daskmm.numerics.power_means import FLUSHED
 from daskmm.numerics.rows import TILE_BYTES, Coordinates, tiles
 
@@ -250,6 +250,9 @@ def _center_planes(
     constants, factors, sizes, edges = distortion.planes(held, feature_weights)
     norms, reaches = np.full(k + k % 2, np.inf), np.full(k + k % 2, np.inf)
     norms[:k] = 0.0 if partial else constants.sum(axis=1)
+    if distortion.code == Logistic.code:
+        # Terms of rows are computed with errors that are a share of 1 per feature.
+        sizes = sizes + p
     reaches[:k] = sizes
     bounded = distortion.code == SQUARED_EUCLIDEAN.code and not partial
     return CenterPlanes(

@@ -66,7 +66,7 @@ def _fill(code, rows, reference, terms):
         elif code == ITAKURA_SAITO:
             _itakura_saito_all(x, theta, inverse, logs, elements)
         else:
-            _logistic_all(x, theta, logs, rest, elements)
+            _logistic_all(x, logs, rest, elements)
         first = start // p
         for i in range(len(x) // p):
             total = 0.0
@@ -116,18 +116,17 @@ def _itakura_saito_all(x, theta, inverse_theta, log_theta, out):
 
 
 @part()
-def _logistic_all(x, theta, log_theta, log_rest, out):
-    """As `_information_all`; `log_rest` is log(1 − θ)."""
+def _logistic_all(x, log_theta, log_rest, out):
+    """As `_information_all`, but for digits of numbers near θ; `log_rest` is log(1 − θ)."""
     for q in range(len(x)):
-        value, other = np.float64(x[q]), theta[q]
-        rest, other_rest = 1.0 - value, 1.0 - other
+        value = np.float64(x[q])
+        rest = 1.0 - value
         exponent, f = split_exponent(value)
         exponent_rest, f_rest = split_exponent(rest)
-        # One division for both.
-        a, b = (2.0 + f) * (other + value), (2.0 + f_rest) * (other_rest + rest)
-        inverse = 1.0 / (a * b)
-        found = _fast_information(value, other, log_theta[q], exponent, f, b * inverse)
-        found += _fast_information(
-            rest, other_rest, log_rest[q], exponent_rest, f_rest, a * inverse
-        )
+        g, g_rest = 2.0 + f, 2.0 + f_rest
+        # One division for both logarithms; that of 0 is finite here.
+        inverse = 1.0 / (g * g_rest)
+        log = _LOG_2 * log2_from(exponent, f * g_rest * inverse)
+        log_of_rest = _LOG_2 * log2_from(exponent_rest, f_rest * g * inverse)
+        found = value * (log - log_theta[q]) + rest * (log_of_rest - log_rest[q])
         out[q] = found if value == value else 0.0
