@@ -24,6 +24,8 @@ WITHOUT_TAILS, CORRELATED, PERMUTED = "without tails", "correlated", "permuted"
 NULLS = (CORRELATED, PERMUTED)
 # Clusters at most, and rows of the sample for each of them at least.
 MOST_CLUSTERS, LEAST_ROWS = 40, 20
+# Clusters while other things are chosen, where their number is not known.
+SOME_CLUSTERS = 20
 # Rows to try them on: so many, or so many per cluster.
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 50
 # Starts on the rows as they are, and on each of the variants that tell what noise does.

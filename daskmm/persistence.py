@@ -22,6 +22,7 @@ from daskmm.digests import digest
 from daskmm.lam_path import LamPath
 from daskmm.mm import IterationRecord
 from daskmm.numerics.kernels import Kernel
+from daskmm.scale_choice import ScaleChoice
 from daskmm.state_files import flush_folder, flush_tree
 
 FORMAT = "daskmm-model"
@@ -33,6 +34,7 @@ _RECORDS: dict[str, type] = {
     "IterationRecord": IterationRecord,
     "Kernel": Kernel,
     "LamPath": LamPath,
+    "ScaleChoice": ScaleChoice,
 }
 
 

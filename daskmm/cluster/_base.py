@@ -57,6 +57,7 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
         **ClusterNumber._sampling_constraints,
         **ClusterNumber._number_constraints,
         **Metric._metric_constraints,
+        "standardize": ["boolean", StrOptions({"auto"})],
         "init": [StrOptions({"k-means++", "k-means||", "random"}), "array-like"],
         "empty_cluster": [StrOptions(set(METHODS))],
     }

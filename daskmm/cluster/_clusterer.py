@@ -59,7 +59,7 @@ class MMClusterer(ClusterMixin, BaseEstimator):
     max_iter: int
     tol: float
     random_state: Any
-    standardize: bool
+    standardize: Any
     verbose: int
     callbacks: Any
     checkpoint: str | Path | None

@@ -26,7 +26,7 @@ class Metric:
 
     distortion: str
     missing: str
-    standardize: bool
+    standardize: bool | str
     # Where there is a distortion with parameters to choose.
     metric_params: dict[str, Any] | None = None
 
@@ -51,6 +51,13 @@ class Metric:
             raise ValueError(
                 "distortion='mahalanobis' mixes all features: it needs standardize=False and "
                 "missing='error'."
+            )
+        if isinstance(self.standardize, str) and (
+            self.distortion != "sqeuclidean" or self.missing == "partial"
+        ):
+            raise ValueError(
+                "standardize='auto' compares squared distances of whole rows: it needs "
+                "distortion='sqeuclidean' and missing='error'."
             )
         if self.metric_params is not None and self.distortion != "mahalanobis":
             raise ValueError("metric_params are those of distortion='mahalanobis' alone.")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from daskmm.cluster._sampling import Sampling
+from daskmm.cluster._scale import ScaleOfFeatures
 from daskmm.cluster_number import MOST_CLUSTERS, ClusterNumberPath, follow_n_clusters
 from daskmm.passes import Passes
 from daskmm.survey import Survey
@@ -21,7 +21,7 @@ NO_CLUSTERS = (
 )
 
 
-class ClusterNumber(Sampling):
+class ClusterNumber(ScaleOfFeatures):
     """Mixin of the estimators that can choose the number of their clusters."""
 
     _number_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -24,7 +24,7 @@ class Sampling:
         "persist": ["boolean", StrOptions({"auto"})],
     }
 
-    standardize: bool
+    standardize: Any
     sample_size: int | str | None
     persist: Persist
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm.cluster.power import AnnealedClusterer
-from daskmm.cluster_number import LEAST_ROWS
+from daskmm.cluster_number import LEAST_ROWS, SOME_CLUSTERS
 from daskmm.holding import Persist
 from daskmm.lam_path import LamPath, follow_lam
 from daskmm.mm import IterationRecord, Outcome
@@ -25,8 +25,6 @@ from daskmm.updates import EntropyUpdate, Update
 
 # lam="auto" where there is no choice: this share of the mean feature variance.
 AUTO_LAM = 0.5
-# Clusters while the features are weighed by which their number is chosen.
-_SOME_CLUSTERS = 20
 # λ in units of the mean feature variance, as in "0.5*variance".
 _MULTIPLE = re.compile(r"\s*(?:([^*]+)\*)?\s*variance\s*")
 
@@ -177,6 +175,7 @@ class EntropyPowerKMeans(AnnealedClusterer):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **AnnealedClusterer._parameter_constraints,
         "distortion": [StrOptions({"sqeuclidean", "manhattan"})],
+        "standardize": ["boolean"],
         "lam": [str, Interval(Real, 0, np.inf, closed="right")],
     }
 
@@ -259,7 +258,7 @@ class EntropyPowerKMeans(AnnealedClusterer):
             lams = [multiple * survey.mean_variance]
         elif not isinstance(self.lam, str):
             lams = [float(self.lam)]
-        n_clusters = max(1, min(_SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))
+        n_clusters = max(1, min(SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))
         path = follow_lam(survey.sample, n_clusters, seed, lazy, lams)
         return path.feature_weights[path.chosen]
 

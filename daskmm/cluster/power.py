@@ -77,9 +77,12 @@ class PowerKMeans(AnnealedClusterer):
         row, memberships being nearly hard; with tol=0 and polish=False exactly `max_iter`
         iterations are run.
     random_state : int, RandomState or None
-    standardize : bool, default=False
+    standardize : bool or "auto", default=False
         Divide each feature by its population standard deviation, inside the block kernel;
-        centres are reported in the input's units.
+        centres are reported in the input's units. "auto" does so where clusters of standardised
+        features tell clearly more than those of the features as they are: where their
+        information gain, `daskmm.selection.information_gain`, on the sample of the first pass,
+        is larger by 7 % and by .1 nats. Features whose noise is loud lose their say by it.
     distortion : str, default="sqeuclidean"
         What the distance to a centre is. "sqeuclidean"; "kl" or "poisson" (the I-divergence
         Σ x log(x/θ) − x + θ, for counts and probabilities); "itakura-saito" or "gamma"
@@ -117,6 +120,8 @@ class PowerKMeans(AnnealedClusterer):
     ----------
     cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
         In the input's units.
+    standardize_path_ : ScaleChoice
+        For ``standardize="auto"``: the gains of both scales.
     n_clusters_ : int
         The number of clusters.
     n_clusters_path_ : ClusterNumberPath
@@ -196,7 +201,7 @@ class PowerKMeans(AnnealedClusterer):
         max_iter: int = 300,
         tol: float = 1e-4,
         random_state: Any = None,
-        standardize: bool = False,
+        standardize: bool | str = False,
         distortion: str = "sqeuclidean",
         metric_params: dict[str, Any] | None = None,
         missing: str = "error",
