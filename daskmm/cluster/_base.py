@@ -159,7 +159,7 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
             )
         outcome, before = _minimized(problem, starts, schedule, callbacks, journal, rehearsal)
         if rehearsal is None and self._restarts(schedule, update) and journal.stopped is None:
-            restarts = Restarts(survey.sample, len(starts), seed, layout.lazy)
+            restarts = Restarts(survey.sample, len(starts), seed, lazy=False)
             outcome = refined(outcome, problem, restarts, schedule, callbacks, journal)
         for _ in range(RESTARTS if self.empty_cluster == "restart" else 0):
             whole = outcome.scored.cluster_weights.all()

@@ -386,6 +386,7 @@ def _plain_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     """Sample weights in memory, 1 where there are none."""
     if sample_weight is None:
         return np.ones(n_rows)
-    if np.ndim(sample_weight) == 0:
-        sample_weight = np.full(n_rows, sample_weight)
-    return checked_weights(computed(sample_weight)[0], n_rows, Position(0, 0))
+    weights = sample_weight if is_lazy(sample_weight) else np.asarray(sample_weight)
+    if weights.ndim == 0:
+        weights = np.full(n_rows, weights)
+    return checked_weights(computed(weights)[0], n_rows, Position(0, 0))

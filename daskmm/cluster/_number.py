@@ -47,7 +47,7 @@ class ClusterNumber(ScaleOfFeatures):
     def _survey(self, passes: Passes, seed: int, **metric: Any) -> Survey:
         survey = super()._survey(passes, seed, **metric)
         if isinstance(self.n_clusters, str):
-            lazy = passes.blocks.layout.lazy
+            lazy = self._on_scheduler(passes.blocks.layout)
             weights = self._weights_for_number(survey, seed, lazy)
             self.n_clusters_path_ = follow_n_clusters(survey.sample, seed, lazy, weights)
             self.n_clusters_ = self.n_clusters_path_.n_clusters

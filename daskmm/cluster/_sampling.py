@@ -60,6 +60,13 @@ class Sampling:
         usual = sample_size(layout.n_rows, layout.n_features, self._n_at_most)
         return layout.n_rows > _LARGE * usual
 
+    def _on_scheduler(self, layout: Layout) -> bool:
+        """Whether work on the sample goes to the active dask scheduler, as its annealing does.
+
+        Where the table itself is annealed, a compute is a pass over it.
+        """
+        return layout.lazy and self._samples(layout)
+
     def _survey(self, passes: Passes, seed: int, **metric: Any) -> Survey:
         """First pass, with the samples that are wanted; rows have been counted.
 

@@ -238,7 +238,7 @@ class EntropyPowerKMeans(AnnealedClusterer):
         survey = super()._survey(passes, seed, **metric)
         if isinstance(self.lam, str) and multiple is None:
             if self.distortion == "sqeuclidean":
-                lazy = passes.blocks.layout.lazy
+                lazy = self._on_scheduler(passes.blocks.layout)
                 self.lam_path_ = follow_lam(survey.sample, self._n_sought, seed, lazy)
                 self.lam_ = self.lam_path_.lam
                 return survey
