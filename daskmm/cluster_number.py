@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +58,7 @@ class ClusterNumberPath:
         median: whether there are clusters at all.
     information : ndarray of shape (n_numbers,), float64
         What partitions of the rows without tails explain beyond those of rows without clusters,
-        in nats per row.
+        in nats per row; NaN where clusters are apart, and it is not asked for.
     n_rows, n_features : int
         Rows of the sample, and features that count.
     """
@@ -132,26 +132,40 @@ def follow_n_clusters(
         rows = np.ascontiguousarray(rows[:, kept] * np.sqrt(feature_weights[kept]))
     most = min(most, len(rows) // LEAST_ROWS)
     most = max(most, min(2, len(rows) - 1))
-    jobs = [(start, "rows") for start in spawned(seed, n_starts)]
-    for variant in (WITHOUT_TAILS, *NULLS):
-        jobs += [(start, variant) for start in spawned(seed, STARTS_ON_VARIANTS)]
-    found: list[_Descent] = tree_reduce(
-        _merge_down, jobs, (rows, weights, most), lazy, "merge-down"
-    )
-    gains, costs, explained = (np.array(part).T for part in zip(*found, strict=True))
-    variants = np.array([variant for _, variant in jobs])
-    own, cut = variants == "rows", variants == WITHOUT_TAILS
-    best = costs[:, cut].argmin(axis=1)
-    of_nulls = explained[:, np.isin(variants, NULLS)].max(axis=1, initial=0.0)
-    return ClusterNumberPath(
+    shared = (rows, weights, most)
+    own = _descents("rows", n_starts, seed, shared, lazy)
+    cut = _descents(WITHOUT_TAILS, STARTS_ON_VARIANTS, seed, shared, lazy)
+    path = ClusterNumberPath(
         np.arange(2, most + 1),
-        gains[:, own],
-        costs[:, own],
-        gains[:, cut],
-        explained[:, cut][np.arange(len(best)), best] - of_nulls,
+        own.gains,
+        own.costs,
+        cut.gains,
+        np.full(most - 1, np.nan) if most > 1 else np.empty(0),
         len(rows),
         rows.shape[1],
     )
+    if path.separated:
+        return path
+    best = cut.explained[np.arange(len(path.numbers)), cut.costs.argmin(axis=1)]
+    nulls = [_descents(null, STARTS_ON_VARIANTS, seed, shared, lazy).explained for null in NULLS]
+    return replace(path, information=best - np.hstack(nulls).max(axis=1))
+
+
+class _Descents(NamedTuple):
+    """Of all starts, each of shape (n_numbers, n_starts)."""
+
+    gains: FloatArray
+    costs: FloatArray
+    explained: FloatArray
+
+
+def _descents(
+    variant: str, n_starts: int, seed: int, shared: tuple[FloatArray, FloatArray, int], lazy: bool
+) -> _Descents:
+    """k-means with 2, 3, … clusters of a variant of the rows."""
+    jobs = [(start, variant) for start in spawned(seed, n_starts)]
+    found: list[_Descent] = tree_reduce(_merge_down, jobs, shared, lazy, "merge-down")
+    return _Descents(*(np.array(part).T for part in zip(*found, strict=True)))
 
 
 class _Descent(NamedTuple):

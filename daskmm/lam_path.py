@@ -20,7 +20,7 @@ MULTIPLES = (0.1, 0.2, 0.35, 0.5, 1.0, np.inf)
 # Starts of each.
 STARTS = 3
 # Rows to try them on: so many, or so many per cluster.
-SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 50
+SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 100
 # The largest penalty wins whose gain is within this share, or these nats, of the best.
 TOLERANCE, LEAST_TOLERANCE = 0.07, 0.1
 

@@ -152,7 +152,7 @@ def lam_path(
         Starts of each.
     standardize : bool, default=True
     sample_size : int, optional
-        Rows to use at most: 2,000, or 50 per cluster if that is more, by default.
+        Rows to use at most: 2,000, or 100 per cluster if that is more, by default.
     random_state : int, RandomState instance or None, default=None
         Draws the sample, the starts and the null. The path does not depend on the chunks of
         `X`.

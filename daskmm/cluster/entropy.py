@@ -151,7 +151,7 @@ class EntropyPowerKMeans(AnnealedClusterer):
 
     Notes
     -----
-    **The choice of λ.** On 2,000 rows of the sample, or 50 per cluster, EWP is annealed from
+    **The choice of λ.** On 2,000 rows of the sample, or 100 per cluster, EWP is annealed from
     three starts for each λ. With R_l the share of the variance of feature l that lies between
     the clusters' means, and R⁰_l the same of independent Gaussian features, scaled by the
     weights that were learned and cut into as many clusters,

@@ -154,7 +154,7 @@ def noise():
             gains += [min(path.gain.max(), path.gains_without_tails.max()) for path in paths]
             information += [path.information.max() for path in paths]
         share = [f"{count} of {len(DRAWS)}" for count in counts]
-        show(name, *share, f"{sum(counts)} of 15", max(gains), max(information))
+        show(name, *share, f"{sum(counts)} of 15", max(gains), np.nanmax(information))
 
 
 def mixture(k, p, n_noise, apart, draw):
