@@ -79,7 +79,7 @@ def test_peak_memory_stays_below_the_plan_and_the_data(stored, name):
 
 
 CASES = {
-    "wide": ((50_000, 2000, "f4", 2000), "zarr", "EntropyPowerKMeans", {}),
+    "wide": ((50_000, 600, "f4", 5000), "zarr", "EntropyPowerKMeans", {}),
     "float64, annealed whole": (
         (500_000, 50, "f8", 40_000),
         "zarr",
