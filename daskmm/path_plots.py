@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daskmm.cluster_number import LEAST_GAIN, LEAST_INFORMATION
 from daskmm.figures import BLUE, GREY, MOST_FEATURES, RED, log_formatter, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from daskmm.bandwidths import BandwidthPath
@@ -53,13 +55,7 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
     beside.set_ylim(-0.05, 1.05)
     beside.set_ylabel("agreement of neighbours", color=RED)
     beside.spines["top"].set_visible(False)
-    heaviest = np.argsort(-path.feature_weights[path.chosen], kind="stable")[:MOST_FEATURES]
-    weights = path.feature_weights[:, np.sort(heaviest)]
-    axes[2].plot(path.bandwidths, weights, linewidth=1, alpha=0.8)
-    rest = path.feature_weights.shape[1] - len(heaviest)
-    axes[2].set_ylabel(
-        f"feature weights\n({rest:,} small ones not drawn)" if rest else "feature weights"
-    )
+    _draw_weights(axes[2], path.bandwidths, path)
     axes[2].set_xscale("log")
     axes[2].set_xlabel("bandwidth (log scale)")
     first, last = path.plateau
@@ -109,12 +105,7 @@ def lam_path(path: LamPath) -> Figure:
     axes[0].axhline(path.threshold, color=RED, linewidth=1, linestyle="--")
     axes[0].axhline(0.0, color=GREY, linewidth=1)
     axes[0].set_ylabel("information gain (nats)")
-    heaviest = np.argsort(-path.feature_weights[path.chosen], kind="stable")[:MOST_FEATURES]
-    axes[1].plot(places, path.feature_weights[:, np.sort(heaviest)], linewidth=1, alpha=0.8)
-    rest = path.feature_weights.shape[1] - len(heaviest)
-    axes[1].set_ylabel(
-        f"feature weights\n({rest:,} small ones not drawn)" if rest else "feature weights"
-    )
+    _draw_weights(axes[1], places, path)
     axes[1].set_xticks(places, [_readable(lam) for lam in path.lams])
     axes[1].set_xlabel("λ per unit of sample weight")
     for axis in axes:
@@ -169,6 +160,16 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
         f"{found} among {path.n_rows:,} rows of {path.n_features:,} features", fontsize=11
     )
     return figure
+
+
+def _draw_weights(axis: Axes, places: NDArray, path: BandwidthPath | LamPath) -> None:
+    """A line for each feature; of many, for those that weigh most where the choice fell."""
+    heaviest = np.argsort(-path.feature_weights[path.chosen], kind="stable")[:MOST_FEATURES]
+    axis.plot(places, path.feature_weights[:, np.sort(heaviest)], linewidth=1, alpha=0.8)
+    rest = path.feature_weights.shape[1] - len(heaviest)
+    axis.set_ylabel(
+        f"feature weights\n({rest:,} small ones not drawn)" if rest else "feature weights"
+    )
 
 
 def _readable(lam: float) -> str:
