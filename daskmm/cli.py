@@ -40,6 +40,7 @@ from daskmm.runs import (
     strict_json,
     write_run,
 )
+from daskmm.scaling import measure_pass
 
 _CLASSES: dict[str, type[MMClusterer]] = {
     "power": PowerKMeans,
@@ -173,9 +174,27 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
 def _plan(arguments: argparse.Namespace) -> None:
     model = _model(arguments)
-    plan = model.plan(open_data(arguments.input, columns=arguments.columns))
+    data = open_data(arguments.input, columns=arguments.columns)
+    plan = model.plan(data)
     found = {"input": arguments.input, "model": type(model).__name__, **plan.as_dict()}
-    _report(arguments, found, lambda: describe_plan(arguments.input, model, plan))
+    seconds = _pass_seconds(arguments, data)
+    if seconds:
+        found["pass_seconds"] = seconds
+    _report(arguments, found, lambda: describe_plan(arguments.input, model, plan, seconds))
+
+
+def _pass_seconds(arguments: argparse.Namespace, data: Any) -> dict[int, float]:
+    """Predicted seconds of a pass by the number of workers, for those that are asked for."""
+    if not arguments.workers:
+        return {}
+    if arguments.model not in ("kmeans", "power", "entropy"):
+        raise UserError(f"--workers has no meaning for --model {arguments.model}.")
+    if arguments.n_clusters == "auto":
+        raise UserError("--workers needs a number of clusters: -k K, not -k auto.")
+    if min(arguments.workers) < 1:
+        raise UserError(f"--workers must be positive, got {min(arguments.workers)}.")
+    model = measure_pass(data, arguments.n_clusters)
+    return {count: model.seconds(count) for count in arguments.workers}
 
 
 def _gram(arguments: argparse.Namespace) -> int:

@@ -47,7 +47,7 @@ T = TypeVar("T")
 # Tasks per thread that jobs are grouped into, at least, where there are so many: few cost little,
 # many share the work evenly. A task costs .1 ms on threads and 2 on a cluster.
 GROUPS_PER_THREAD = 8
-_GROUPS_PER_CLUSTER_THREAD = 4
+GROUPS_PER_CLUSTER_THREAD = 4
 
 
 class JobGraph:
@@ -274,7 +274,7 @@ class JobGraph:
             return aligned_cuts(n_jobs, threads_here() * GROUPS_PER_THREAD)
         threads = threads_of(client)
         if not self._futures:
-            return aligned_cuts(n_jobs, sum(threads.values()) * _GROUPS_PER_CLUSTER_THREAD)
+            return aligned_cuts(n_jobs, sum(threads.values()) * GROUPS_PER_CLUSTER_THREAD)
         found = holders_of(client, list(self._futures.values()))
         holders = [
             next((workers for key in keys if (workers := found.get(key))), ())
@@ -358,7 +358,7 @@ def _cuts_by_holder(holders: Sequence[Sequence[str]], threads: Mapping[str, int]
             lost.append(job)
     cuts = [
         tuple(lost[place] for place in cut)
-        for cut in aligned_cuts(len(lost), sum(threads.values()) * _GROUPS_PER_CLUSTER_THREAD)
+        for cut in aligned_cuts(len(lost), sum(threads.values()) * GROUPS_PER_CLUSTER_THREAD)
     ]
     for worker, jobs in held.items():
         size = -(-len(jobs) // threads[worker])

@@ -98,13 +98,15 @@ example:
   daskmm inspect run --json | python -m json.tool | less""",
     ),
     "plan": (
-        "say what a fit would cost, without reading the data",
+        "say what a fit would cost, before the data are read",
         """\
 Say what a fit to INPUT would cost: passes over the data, bytes read, memory of
-each worker, tasks. Reads no data. Takes the options of 'daskmm fit'.""",
+each worker, tasks; with --workers, seconds. Reads no data but for that. Takes the
+options of 'daskmm fit'.""",
         """\
 example:
-  daskmm plan points.zarr -k 200 --model entropy""",
+  daskmm plan points.zarr -k 200 --model entropy
+  daskmm plan points.zarr -k 200 --workers 1 8 100""",
     ),
 }
 
@@ -200,6 +202,14 @@ def build_parser() -> argparse.ArgumentParser:
     predict.add_argument("input", metavar="INPUT", help=_INPUT)
     predict.add_argument("--out", required=True, metavar="LABELS", help="zarr array to make")
     _add_model(plan)
+    plan.add_argument(
+        "--workers",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="kmeans, power, entropy: seconds that a pass would take on N workers of one thread "
+        "each, from a few blocks of INPUT that are read and computed on here",
+    )
     _add_gram(commands)
     for command in (fit, predict):
         _add_scheduler(command)

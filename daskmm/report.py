@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ def describe_prediction(found: dict[str, Any]) -> str:
     )
 
 
-def describe_plan(source: str, model: Any, plan: Plan) -> str:
+def describe_plan(
+    source: str, model: Any, plan: Plan, seconds: Mapping[int, float] | None = None
+) -> str:
     """Report of a plan.
 
     Parameters
@@ -70,11 +73,17 @@ def describe_plan(source: str, model: Any, plan: Plan) -> str:
         Where the data are.
     model : estimator
     plan : Plan
+    seconds : mapping, optional
+        Of a pass, by the number of workers.
     """
     known = getattr(model, "n_clusters", None)
     clusters = known if isinstance(known, int) else "an unknown number of"
     title = f"{type(model).__name__} with {clusters} clusters of {source}"
-    return f"{title}\n{plan}"
+    lines = [
+        f"a pass on {count:,} worker(s) of one thread: about {taken:.2g} s"
+        for count, taken in (seconds or {}).items()
+    ]
+    return "\n".join([title, str(plan), *lines])
 
 
 def _found(summary: dict[str, Any]) -> str:
