@@ -1,8 +1,13 @@
-"""What all pictures share: figures, colours, axes."""
+"""What all pictures share: figures, colours, axes, names."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -10,6 +15,14 @@ if TYPE_CHECKING:
 # Features beyond which a picture cannot be read.
 MOST_FEATURES = 60
 BLUE, GREY, RED = "#1f5fa8", "#a8b0b8", "#b8442a"
+# Ten colours that remain apart for colour-blind eyes (Petroff, "Accessible Color Sequences for
+# Data Visualization", 2021).
+_TEN_COLORS = (
+    *("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6"),
+    *("#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"),
+)
+# Letters of a name that are drawn, and items of a list that are written out.
+_NAME_LENGTH, _MOST_ITEMS = 18, 6
 
 
 def new_figure(**options: Any) -> Figure:
@@ -34,3 +47,47 @@ def log_formatter() -> Any:
     from matplotlib.ticker import LogFormatter
 
     return LogFormatter(minor_thresholds=(1, 0.4))
+
+
+def cluster_colors(n_clusters: int) -> NDArray[np.float64]:
+    """Colours that differ between clusters of neighbouring numbers, (n_clusters, 3)."""
+    from matplotlib.colors import hsv_to_rgb, to_rgb
+
+    if n_clusters <= len(_TEN_COLORS):
+        return np.array([to_rgb(color) for color in _TEN_COLORS[:n_clusters]])
+    # Steps of the golden ratio spread the hues; brightness alternates.
+    number = np.arange(n_clusters)
+    hue = number * (math.sqrt(5) - 1) / 2 % 1
+    saturation = np.choose(number % 3, [0.9, 0.6, 0.75])
+    value = np.choose(number % 2, [0.85, 0.65])
+    return hsv_to_rgb(np.column_stack([hue, saturation, value]))
+
+
+def feature_names(model: Any) -> list[str]:
+    """Names of the features of a fitted model, or their numbers, counted from 0."""
+    names = getattr(model, "feature_names_in_", None)
+    return [str(name) for name in (range(model.n_features_in_) if names is None else names)]
+
+
+def short_name(name: str) -> str:
+    """A name that fits beside an axis."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in name)
+    return plain if len(plain) <= _NAME_LENGTH else f"{plain[: _NAME_LENGTH - 1]}…"
+
+
+def name_ticks(axis: Any, names: Sequence[str]) -> None:
+    """Names instead of numbers along an axis; dollar signs are no formulas in them."""
+    labels = [short_name(name) for name in names]
+    axis.set_ticks(range(len(names)), labels, parse_math=False)
+
+
+def listed(items: Sequence[str]) -> str:
+    """The first items of a list, in words, and how many follow."""
+    shown = list(items[:_MOST_ITEMS])
+    more = len(items) - len(shown)
+    return ", ".join([*shown, f"and {more:,} more"] if more else shown)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 row", "2,000 rows"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -74,6 +74,12 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
         f"of {path.n_rows:,} rows",
         fontsize=11,
     )
+    figure.set_label(
+        f"Over {len(path.bandwidths)} bandwidths from {path.bandwidths[0]:.3g} to "
+        f"{path.bandwidths[-1]:.3g} the number of clusters falls from {path.n_clusters[0]:,} to "
+        f"{path.n_clusters[-1]:,}; {path.bandwidth:.3g} is chosen, with {found:,}, where they gain "
+        f"{path.gain[path.chosen]:.3g} nats per row."
+    )
     return figure
 
 
@@ -117,6 +123,13 @@ def lam_path(path: LamPath) -> Figure:
         f"{path.n_clusters} clusters of {path.n_rows:,} rows",
         fontsize=11,
     )
+    best = int(path.gain.argmax())
+    figure.set_label(
+        f"Over {len(path.lams)} penalties λ from {_readable(path.lams[0])} to "
+        f"{_readable(path.lams[-1])} clusters tell most at {_readable(path.lams[best])}, "
+        f"{path.gain[best]:.3g} nats; {_readable(path.lam)} is chosen, the largest with more than "
+        f"{path.threshold:.3g}."
+    )
     return figure
 
 
@@ -159,6 +172,9 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     axes[0].set_title(
         f"{found} among {path.n_rows:,} rows of {path.n_features:,} features", fontsize=11
     )
+    tried = f"Of 1 to {path.numbers[-1]}" if len(path.numbers) else "Of 1"
+    top = f"the gain is at most {path.gain.max():.3g} nats per row; " if len(path.gain) else ""
+    figure.set_label(f"{tried} clusters, {top}{found} are found among {path.n_rows:,} rows.")
     return figure
 
 

@@ -1,4 +1,8 @@
-"""Pictures of a fitted model, on matplotlib (the extra ``plot``)."""
+"""Pictures of a fitted model, on matplotlib (the extra ``plot``).
+
+Every function returns a figure whose label (``figure.get_label()``) is a sentence that says what
+it shows, for those who cannot see it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,23 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.extmath import randomized_svd
 
-from daskmm.figures import BLUE, GREY, MOST_FEATURES, RED, log_formatter, new_figure
-from daskmm.numerics.rows import Coordinates
+from daskmm.blur_plots import blur_frames
+from daskmm.figures import (
+    BLUE,
+    GREY,
+    MOST_FEATURES,
+    RED,
+    counted,
+    feature_names,
+    listed,
+    log_formatter,
+    name_ticks,
+    new_figure,
+)
 from daskmm.path_plots import bandwidth_path, lam_path, n_clusters_path
+from daskmm.profile_plots import cluster_profiles
+from daskmm.projection_plots import projection
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,16 +34,13 @@ if TYPE_CHECKING:
 __all__ = [
     "annealing_trace",
     "bandwidth_path",
+    "blur_frames",
+    "cluster_profiles",
     "feature_weights",
     "lam_path",
     "n_clusters_path",
     "projection",
 ]
-
-# Numbered clusters beyond which a picture cannot be read.
-_MOST_NUMBERS = 100
-# Share of the rows' own spread in the axes, which counts only where centres span too few.
-_OWN_SPREAD = 1e-3
 
 
 def require_matplotlib() -> None:
@@ -87,7 +99,22 @@ def annealing_trace(model: Any) -> Figure:
     axes[0].set_title(f"{type(model).__name__}: {steps}", fontsize=11)
     axes[-1].set_xlabel("iteration")
     axes[-1].xaxis.get_major_locator().set_params(integer=True)
+    figure.set_label(_course(history, len(annealed), len(hard)))
     return figure
+
+
+def _course(history: list[Any], n_annealed: int, n_hard: int) -> str:
+    """How a fit went, in words."""
+    first, last = history[0], history[-1]
+    text = (
+        f"The objective per unit weight goes from {first.objective:.4g} to {last.objective:.4g} "
+        f"in {counted(len(history), 'iteration')}"
+    )
+    if not n_annealed:
+        return f"{text}, all of them Lloyd steps."
+    powers = [record.s for record in history if math.isfinite(record.s)]
+    end = f"; {counted(n_hard, 'Lloyd step')} are the end" if n_hard else ""
+    return f"{text}, while the power s falls from {powers[0]:.4g} to {powers[-1]:.4g}{end}."
 
 
 def feature_weights(model: Any) -> Figure:
@@ -130,7 +157,7 @@ def feature_weights(model: Any) -> Figure:
         color=RED,
         fontsize=9,
     )
-    axis.set_xticks(range(len(order)), [_short(names[index]) for index in order])
+    name_ticks(axis.xaxis, [names[index] for index in order])
     axis.tick_params(axis="x", labelsize=8, rotation=90, length=0)
     axis.set_xlim(-0.7, len(order) - 0.3)
     axis.set_xlabel("feature")
@@ -140,123 +167,9 @@ def feature_weights(model: Any) -> Figure:
     rest = len(weights) - len(order)
     more = f"; {rest:,} small ones not drawn" if rest else ""
     axis.set_title(f"{above} of {len(weights):,} features above an equal share{more}", fontsize=11)
-    return figure
-
-
-def feature_names(model: Any) -> list[str]:
-    """Names of the features of a fitted model, or their numbers, counted from 0."""
-    names = getattr(model, "feature_names_in_", None)
-    return [str(name) for name in (range(model.n_features_in_) if names is None else names)]
-
-
-def _short(name: str, length: int = 18) -> str:
-    return name if len(name) <= length else f"{name[: length - 1]}…"
-
-
-def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -> Figure:
-    """Rows in the plane in which the cluster centres differ most.
-
-    The model's own distance decides: features are scaled and weighted as the model does, and
-    the axes are the principal ones of the rows' centres.
-
-    Parameters
-    ----------
-    model : fitted estimator
-    sample : array-like of shape (n_rows, n_features)
-        A few thousand rows, in the input's units.
-    labels : array-like of shape (n_rows,), optional
-        Cluster of each row; by default the nearest centre.
-
-    Returns
-    -------
-    matplotlib Figure
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    """
-    rows = np.asarray(sample)
-    clusters = np.asarray(model.predict(rows) if labels is None else labels)
-    points, centers, shares = _plane(model, rows, clusters)
-    figure = new_figure(figsize=(6.6, 6.0))
-    axis = figure.subplots()
-    colors = _colors(len(centers))
-    size = float(np.clip(28_000 / max(len(points), 1), 5, 25))
-    axis.scatter(points[:, 0], points[:, 1], s=size, c=colors[clusters], alpha=0.6, linewidths=0)
-    if len(centers) <= _MOST_NUMBERS:
-        _number(axis, centers[np.unique(clusters)], np.unique(clusters))
-    else:
-        axis.scatter(centers[:, 0], centers[:, 1], s=14, c="black", marker="+", linewidths=0.8)
-    axis.set_xlabel(f"axis 1 ({shares[0]:.0%} of the spread between clusters)")
-    axis.set_ylabel(f"axis 2 ({shares[1]:.0%})")
-    axis.margins(0.05)
-    axis.set_aspect("equal", adjustable="datalim")
-    axis.tick_params(labelsize=8)
-    axis.grid(alpha=0.2)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.set_title(
-        f"{type(model).__name__}: {len(points):,} rows, {len(centers)} clusters", fontsize=11
+    heaviest = [f"{names[index]} ({weights[index]:.3g})" for index in order[: max(above, 1)]]
+    figure.set_label(
+        f"{above} of {len(weights):,} features weigh more than an equal share ({equal:.3g}) and "
+        f"have {weights[order[:above]].sum():.0%} of the weight; the heaviest: {listed(heaviest)}."
     )
     return figure
-
-
-def _plane(
-    model: Any, rows: NDArray, clusters: NDArray
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Rows and centres on two axes, and the axes' shares of the spread between clusters."""
-    coordinates = Coordinates(model.mean_, model.scale_)
-    weights = np.sqrt(getattr(model, "feature_weights_", np.ones(model.n_features_in_)))
-    points = coordinates.to_model(rows) * weights
-    if hasattr(model, "cluster_centers_"):
-        centers = coordinates.to_model(model.cluster_centers_) * weights
-    else:  # means of a feature space have no place among the rows; those of the sample have
-        present = np.bincount(clusters, minlength=model.n_clusters)[:, None]
-        sums = np.zeros((model.n_clusters, points.shape[1]))
-        np.add.at(sums, clusters, points)
-        centers = sums / np.maximum(present, 1)
-    # A value that is missing is drawn where its cluster's centre has it.
-    points = np.where(np.isnan(points), centers[clusters], points)
-    if points.shape[1] == 1:
-        # A single feature; the second axis tells clusters apart by their number.
-        level = np.linspace(-1, 1, len(centers))[:, None] * max(float(np.ptp(points)), 1e-12) / 4
-        return np.hstack([points, level[clusters]]), np.hstack([centers, level]), np.array([1, 0])
-    served = centers[clusters]
-    middle = served.mean(axis=0)
-    spread = np.vstack([served - middle, _OWN_SPREAD * (points - points.mean(axis=0))])
-    axes = randomized_svd(spread, 2, random_state=0)[2].T
-    between = np.square(served - middle)
-    shares = np.square((served - middle) @ axes).sum(axis=0) / max(between.sum(), 1e-300)
-    return (points - middle) @ axes, (centers - middle) @ axes, shares
-
-
-def _number(axis: Any, centers: NDArray, numbers: NDArray) -> None:
-    """Write the clusters' numbers at their centres."""
-    from matplotlib.patheffects import withStroke
-
-    halo = [withStroke(linewidth=2, foreground="white")]
-    size = 10 if len(numbers) <= 20 else 8 if len(numbers) <= 50 else 6
-    for (x, y), number in zip(centers, numbers, strict=True):
-        axis.text(
-            *(x, y, str(number)),
-            ha="center",
-            va="center",
-            fontsize=size,
-            fontweight="bold",
-            path_effects=halo,
-        )
-
-
-def _colors(n_clusters: int) -> NDArray[np.float64]:
-    """Colours that differ between clusters of neighbouring numbers."""
-    from matplotlib import colormaps
-    from matplotlib.colors import hsv_to_rgb
-
-    if n_clusters <= 10:
-        return np.asarray(colormaps["tab10"](np.arange(n_clusters)))
-    # Steps of the golden ratio spread the hues; brightness alternates.
-    number = np.arange(n_clusters)
-    hue = number * (math.sqrt(5) - 1) / 2 % 1
-    saturation = np.choose(number % 3, [0.9, 0.6, 0.75])
-    value = np.choose(number % 2, [0.85, 0.65])
-    return hsv_to_rgb(np.column_stack([hue, saturation, value]))

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from daskmm import plot
 from daskmm.blocks import as_dask_array
+from daskmm.figures import feature_names
 from daskmm.io import has_columns, open_data
 from daskmm.numerics.rows import Coordinates
 from daskmm.output import (
@@ -215,7 +216,7 @@ def summarize(
     n_clusters = n_clusters_of(model)
     sizes = np.zeros(n_clusters, dtype=np.int64)
     sizes[: len(cluster_sizes)] = cluster_sizes
-    names = plot.feature_names(model)
+    names = feature_names(model)
     last = model.history_[-1]
     summary: dict[str, Any] = {
         "format": FORMAT,

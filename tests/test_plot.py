@@ -1,12 +1,25 @@
 """Pictures: that they are drawn, show what they should, and stay readable."""
 
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
+from _support import fit_recording, raise_if_computes
 
-from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
+from daskmm import (
+    EntropyPowerKMeans,
+    KernelPowerKMeans,
+    KMeans,
+    PowerKMeans,
+    WeightedBlurringMeanShift,
+    blur_plots,
+    plot,
+    profile_plots,
+    projection_plots,
+)
+from daskmm.figures import cluster_colors
 from daskmm.progress import ProgressLine, readable_seconds
 
 
@@ -97,7 +110,7 @@ def test_projection_shows_clusters_that_noise_hides(tmp_path):
 
 def test_colors_differ_between_neighbours():
     for k in (3, 10, 11, 100):
-        colors = plot._colors(k)
+        colors = cluster_colors(k)
         assert colors.shape[0] == k
         assert len(np.unique(colors, axis=0)) == k
 
@@ -161,3 +174,130 @@ def test_progress_without_known_bytes_and_with_an_error():
 )
 def test_readable_seconds(seconds, text):
     assert readable_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(("n_features", "k"), [(1, 2), (5, 3), (2000, 100)])
+def test_cluster_profiles(tmp_path, n_features, k):
+    X = blobs(400, n_features, k)
+    model = quick(KMeans, k, init=X[:k]).fit(X)
+    figure = plot.cluster_profiles(model, X)
+    drawn(figure, tmp_path / "profiles.png")
+    axis, bars = figure.axes[:2]
+    columns = [int(label.get_text()) for label in axis.get_xticklabels()]
+    clusters = [int(label.get_text()) for label in axis.get_yticklabels()]
+    assert len(columns) == min(n_features, 40)
+    assert len(clusters) == k
+    image = axis.images[0].get_array()
+    for row, cluster in enumerate(clusters):
+        for column, feature in enumerate(columns):
+            values = X[:, feature]
+            members = values[model.labels_ == cluster]
+            expected = (members.mean() - values.mean()) / values.std()
+            assert image[row, column] == pytest.approx(expected, abs=1e-6)
+    sizes = np.bincount(model.labels_, minlength=k)
+    np.testing.assert_array_equal([bar.get_width() for bar in bars.patches], sizes[clusters])
+    assert (np.diff(sizes[clusters]) <= 0).all()
+    left_out = figure.get_suptitle()
+    assert ("features not drawn" in left_out) == (n_features > 40)
+
+
+def test_profiles_put_the_features_first_that_separate():
+    X = np.random.default_rng(0).normal(size=(300, 6))
+    X[:150, 4] += 9
+    X[:, 5] = 7  # constant
+    X[:, 1] *= 1000  # wide, but the same in both clusters
+    means = np.stack([X[:150].mean(axis=0), X[150:].mean(axis=0)])
+    model = quick(KMeans, 2, standardize=True, init=means).fit(X)
+    profiles = profile_plots.Profiles.of(model, X)
+    assert np.argmax(profiles.separation) == 4
+    truth = X[:150].mean(axis=0) - X[150:].mean(axis=0)
+    explained = (truth / 2) ** 2 / np.maximum(X.var(axis=0), 1e-12)
+    np.testing.assert_allclose(profiles.separation[:5], explained[:5], rtol=1e-6)
+    assert (profiles.deviations[:, 5] == 0).all()
+    assert profiles.telling(0, 1).tolist() == [4]
+
+
+def test_profiles_without_a_sample():
+    X = blobs(300, 4, 3)
+    scaled = profile_plots.Profiles.of(quick(KMeans, 3, standardize=True).fit(X))
+    np.testing.assert_allclose(
+        scaled.deviations, profile_plots.Profiles.of(quick(KMeans, 3).fit(X), X).deviations
+    )
+    plain = profile_plots.Profiles.of(quick(KMeans, 3).fit(X))
+    assert "centres" in plain.unit
+    np.testing.assert_allclose(plain.deviations.std(axis=0), 1)
+    kernel = KernelPowerKMeans(3, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="give a sample"):
+        plot.cluster_profiles(kernel)
+    means = profile_plots.Profiles.of(kernel, X, kernel.labels_).centers
+    expected = [X[kernel.labels_ == cluster].mean(axis=0) for cluster in range(3)]
+    np.testing.assert_allclose(means, expected)
+    gram = KernelPowerKMeans(3, kernel="precomputed", random_state=0).fit(X @ X.T)
+    with pytest.raises(ValueError, match="has no features"):
+        plot.cluster_profiles(gram)
+
+
+def test_profiles_compute_no_lazy_labels():
+    import dask.array as da
+
+    X = blobs(300, 4, 3)
+    model = quick(KMeans, 3).fit(da.from_array(X, chunks=(100, 4)))
+    with raise_if_computes():
+        figure = plot.cluster_profiles(model, X, model.predict(X))
+    assert not figure.axes[1].get_visible()
+
+
+def test_names_are_no_formulas(tmp_path):
+    X = blobs(200, 3, 2)
+    names = [r"price $\foo$", "a\nb", "$x$ & <b>"]
+    model = quick(EntropyPowerKMeans, 2, max_iter=9, tol=0).fit(pd.DataFrame(X, columns=names))
+    for figure in (plot.feature_weights(model), plot.cluster_profiles(model)):
+        drawn(figure, tmp_path / "names.png")
+
+
+def test_blur_frames(tmp_path):
+    corners = 12.0 * np.array([[0, 0, 0], [1, 1, 0], [1, 0, 1], [0, 1, 1]])
+    X = corners[np.arange(300) % 4] + np.random.default_rng(0).normal(size=(300, 3))
+    model = WeightedBlurringMeanShift(0.1, lam=1.0).fit(X)
+    assert model.n_clusters_ == 4
+    figure = plot.blur_frames(model, X, model.labels_)
+    drawn(figure, tmp_path / "frames.png")
+    replayed = blur_plots.replay(model, X, model.labels_)
+    assert replayed.n_points[0] == 300
+    assert replayed.n_points[-1] == 4
+    stages = replayed.stages()
+    assert stages[0] == 0
+    assert all(a < b for a, b in pairwise(stages))
+    assert replayed.n_points[stages[-1]] == 4
+    spreads = [
+        sum(replayed.frames[stage][model.labels_ == j].var() for j in range(4)) for stage in stages
+    ]
+    assert spreads[-1] < 1e-6
+    assert spreads[0] == max(spreads)
+    # Before the first iteration they are where `projection` has them.
+    points = plot.projection(model, X, model.labels_).axes[0].collections[0].get_offsets()
+    np.testing.assert_allclose(points, replayed.frames[0], atol=1e-9)
+    modes = projection_plots.Plane.of(model, X, model.labels_).centers
+    np.testing.assert_allclose(replayed.frames[-1], modes[model.labels_], atol=0.2)
+    with pytest.raises(ValueError, match="KMeans blurs no rows"):
+        plot.blur_frames(quick(KMeans, 2).fit(X), X)
+
+
+def test_blur_frames_of_one_feature_and_one_cluster(tmp_path):
+    X = blobs(50, 1, 1)
+    model = WeightedBlurringMeanShift(3.0, convention="paper")
+    fit_recording(model, X)
+    drawn(plot.blur_frames(model, X), tmp_path / "frames.png")
+
+
+def test_pictures_say_what_they_show():
+    X = blobs(400, 5, 3)
+    model = EntropyPowerKMeans("auto", random_state=0).fit(X)
+    assert "objective" in plot.annealing_trace(model).get_label()
+    assert "weigh more than an equal share" in plot.feature_weights(model).get_label()
+    assert "400 rows" in plot.projection(model, X).get_label()
+    assert "3 clusters are found" in plot.n_clusters_path(model.n_clusters_path_).get_label()
+    assert "is chosen" in plot.lam_path(model.lam_path_).get_label()
+    profiles = plot.cluster_profiles(model, X).get_label()
+    assert "3 clusters of 3 in 5 features of 5" in profiles
+    assert "Clusters have" in profiles
