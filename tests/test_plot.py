@@ -270,7 +270,8 @@ def test_blur_frames(tmp_path):
     assert all(a < b for a, b in pairwise(stages))
     assert replayed.n_points[stages[-1]] == 4
     spreads = [
-        sum(replayed.frames[stage][model.labels_ == j].var() for j in range(4)) for stage in stages
+        sum(replayed.frames[stage][model.labels_ == j].var(axis=0).sum() for j in range(4))
+        for stage in stages
     ]
     assert spreads[-1] < 1e-6
     assert spreads[0] == max(spreads)
