@@ -33,6 +33,7 @@ from daskmm.progress import ProgressLine
 from daskmm.report import describe_fit, describe_plan, describe_prediction, describe_run
 from daskmm.runs import (
     CHECKPOINT,
+    add_report,
     check_unfinished,
     n_clusters_of,
     open_for,
@@ -107,7 +108,7 @@ def _demo(arguments: argparse.Namespace) -> None:
 def _fit(arguments: argparse.Namespace) -> None:
     out = Path(arguments.out)
     check_unfinished(out)
-    if arguments.pictures:
+    if arguments.pictures or arguments.report:
         require_matplotlib()
     model = _model(arguments).set_params(checkpoint=out / CHECKPOINT)
     data = open_data(arguments.input, columns=arguments.columns)
@@ -118,7 +119,13 @@ def _fit(arguments: argparse.Namespace) -> None:
         remote = "://" in arguments.input
         source = arguments.input if remote else str(Path(arguments.input).absolute())
         summary = write_run(
-            out, model, data, source=source, notes=notes, pictures=arguments.pictures
+            out,
+            model,
+            data,
+            source=source,
+            notes=notes,
+            pictures=arguments.pictures,
+            report=arguments.report,
         )
     _report(arguments, {"run": str(out), **summary}, lambda: describe_fit(out, summary))
 
@@ -169,6 +176,9 @@ def _predict(arguments: argparse.Namespace) -> None:
 def _inspect(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.folder)
     found = {"run": str(run.path), **run.summary}
+    if arguments.report:
+        require_matplotlib()
+        found["report"] = str(add_report(run))
     _report(arguments, found, lambda: describe_run(run.path, run.summary))
 
 

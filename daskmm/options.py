@@ -55,6 +55,7 @@ Cluster the rows of INPUT and write a run folder:
   objective.png        objective and power by iteration
   projection.png       a sample of rows, coloured by cluster
   feature_weights.png  which features matter (--model entropy)
+  report.html          all of this as a page to show around (--report)
 
 A fit that was killed, interrupted or out of space is gone on with by the same
 command: until it is finished, the folder holds a checkpoint. There is a summary
@@ -197,8 +198,18 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_false",
         help="draw nothing; needs no matplotlib",
     )
+    fit.add_argument(
+        "--report",
+        action="store_true",
+        help="write RUN/report.html as well: one page, complete in itself, with all figures",
+    )
     for command in (predict, inspect):
         command.add_argument("folder", metavar="RUN", help="run folder that 'daskmm fit' made")
+    inspect.add_argument(
+        "--report",
+        action="store_true",
+        help="write RUN/report.html, without figures of rows, which a run folder does not hold",
+    )
     predict.add_argument("input", metavar="INPUT", help=_INPUT)
     predict.add_argument("--out", required=True, metavar="LABELS", help="zarr array to make")
     _add_model(plan)

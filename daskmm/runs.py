@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 import shutil
 import sys
 import uuid
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from daskmm import plot
 from daskmm.blocks import as_dask_array
 from daskmm.figures import feature_names
+from daskmm.html_report import write_report
 from daskmm.io import has_columns, open_data
 from daskmm.numerics.rows import Coordinates
 from daskmm.output import (
@@ -35,17 +35,20 @@ from daskmm.output import (
 )
 from daskmm.passes import one_blas_thread
 from daskmm.persistence import load
+from daskmm.plain_values import plain, strict_json
+from daskmm.report_figures import Sampled
 
 FORMAT = "daskmm-run"
 VERSION = 1
 MODEL, LABELS, SUMMARY = "model", "labels.zarr", "summary.json"
+REPORT = "report.html"
 # What an unfinished run has; a finished one has a summary.
 CHECKPOINT = "checkpoint"
 # Beginning of the name of contents that are being written.
 _FRESH = ".fresh-"
 # Parameters that say how a fit was done, not what it is.
 _OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
-# Rows of the projection's sample.
+# Rows of the sample that figures show.
 _SAMPLE_ROWS = 4000
 
 
@@ -73,7 +76,14 @@ class Run:
 
 
 def write_run(
-    path: str | Path, model: Any, X: Any, *, source: str, notes: list[str], pictures: bool
+    path: str | Path,
+    model: Any,
+    X: Any,
+    *,
+    source: str,
+    notes: list[str],
+    pictures: bool,
+    report: bool = False,
 ) -> dict[str, Any]:
     """Write a run folder; reads the data once more, for the labels.
 
@@ -91,6 +101,8 @@ def write_run(
         Warnings of the fit, for the summary.
     pictures : bool
         Whether to draw; needs matplotlib.
+    report : bool
+        Whether to write a page with all figures; needs matplotlib.
 
     Returns
     -------
@@ -105,10 +117,12 @@ def write_run(
     with _new_contents(Path(path)) as folder:
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
-            rows, labels = _label(model, X, writer)
+            sampled = _label(model, X, writer)
         summary = summarize(model, writer.counts, source, notes)
-        drawn = _draw(folder, model, rows, labels) if pictures else []
-        summary["files"] = [MODEL, LABELS, SUMMARY, *drawn]
+        drawn = _draw(folder, model, sampled) if pictures else []
+        if report:
+            write_report(folder / REPORT, model, summary, sampled)
+        summary["files"] = [MODEL, LABELS, SUMMARY, *drawn, *[REPORT] * report]
         (folder / SUMMARY).write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
     return summary
 
@@ -150,7 +164,7 @@ def _new_contents(path: Path) -> Iterator[Path]:
     shutil.rmtree(path / CHECKPOINT)
 
 
-def _label(model: Any, X: Any, writer: LabelWriter) -> tuple[NDArray, NDArray[np.int32]]:
+def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled:
     """Write all labels, and return a uniform sample of rows with theirs, by the same reading."""
     if isinstance(model.labels_, np.ndarray):
         return _label_in_memory(model, writer)
@@ -175,17 +189,17 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> tuple[NDArray, NDArray[np
         for labels, rows, labels_of_rows in results:
             writer.append(labels)
             sampled.append((rows, labels_of_rows))
-    return np.concatenate([s[0] for s in sampled]), np.concatenate([s[1] for s in sampled])
+    return Sampled(*(np.concatenate(pieces) for pieces in zip(*sampled, strict=True)))
 
 
-def _label_in_memory(model: Any, writer: LabelWriter) -> tuple[NDArray, NDArray[np.int32]]:
+def _label_in_memory(model: Any, writer: LabelWriter) -> Sampled:
     """The same for a model that holds its rows: an exact kernel's."""
     writer.append(model.labels_)
     n_rows = len(model.labels_)
     rng = np.random.default_rng(0)
     chosen = np.sort(rng.choice(n_rows, min(n_rows, _SAMPLE_ROWS), replace=False, shuffle=False))
     rows = Coordinates(model.mean_, model.scale_).to_input(model.X_fit_[chosen])
-    return rows, model.labels_[chosen]
+    return Sampled(rows, model.labels_[chosen])
 
 
 @dask.delayed(pure=False)
@@ -193,16 +207,16 @@ def _pick(labels: Any, rows: Any, local: NDArray[np.int64]) -> tuple[NDArray, ND
     return labels, np.asarray(rows)[local], labels[local]
 
 
-def _draw(folder: Path, model: Any, rows: NDArray, labels: NDArray) -> list[str]:
+def _draw(folder: Path, model: Any, sampled: Sampled) -> list[str]:
     """Pictures of the model, and their names."""
     figures = {}
     if hasattr(model, "objective_history_"):
         figures["objective.png"] = plot.annealing_trace(model)
     if hasattr(model, "feature_weights_"):
         figures["feature_weights.png"] = plot.feature_weights(model)
-    figures["projection.png"] = plot.projection(model, rows, labels)
+    figures["projection.png"] = plot.projection(model, *sampled)
     for name, figure in figures.items():
-        figure.savefig(folder / name)
+        figure.savefig(folder / name, metadata={"Description": figure.get_label()})
     return list(figures)
 
 
@@ -250,7 +264,7 @@ def summarize(
         if hasattr(model, f"{name}_"):
             summary[name] = getattr(model, f"{name}_")
     summary["history"] = [asdict(record) for record in model.history_]
-    return _plain(summary)
+    return plain(summary)
 
 
 def n_clusters_of(model: Any) -> int:
@@ -273,24 +287,6 @@ def features_found(model: Any) -> NDArray[np.int64]:
     order = np.argsort(-weights, kind="stable")
     # Rounding must not make a finding of equal weights.
     return order[weights[order] > (1 + 1e-9) / len(weights)]
-
-
-def _plain(value: Any) -> Any:
-    """A value in JSON's own types; numbers that JSON does not know become None."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
-
-
-def strict_json(value: Any, indent: int | None = None) -> str:
-    """JSON text without NaN and infinities, which the standard does not know."""
-    return json.dumps(_plain(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def open_run(path: str | Path) -> Run:
@@ -327,6 +323,31 @@ def open_run(path: str | Path) -> Run:
     if version != VERSION:
         raise ValueError(f"{path} has version {version} of the format; this reads {VERSION}.")
     return Run(path, load(path / MODEL), summary)
+
+
+def add_report(run: Run) -> Path:
+    """Write the report of a run that has none; no data are read, and no figure shows rows.
+
+    Parameters
+    ----------
+    run : Run
+
+    Returns
+    -------
+    Path
+        Of the page.
+
+    Raises
+    ------
+    FileExistsError
+        If there is one, which may show more.
+    ImportError
+        If matplotlib is not installed.
+    """
+    path = run.path / REPORT
+    with written_whole(path) as fresh:
+        write_report(fresh, run.model, run.summary, None)
+    return path
 
 
 def open_for(model: Any, path: str) -> Any:
