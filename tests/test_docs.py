@@ -1,0 +1,63 @@
+"""Every command and every line of Python that the pages show is run, in their order."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+PAGES = sorted(path.relative_to(TOP) for path in [TOP / "README.md", *TOP.glob("*/*.md")])
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_INSTALL = re.compile(r"python3 -m venv \.venv && \.venv/bin/python -m pip install \S+ .*? && ")
+_LINK = re.compile(r"\]\((?!https?://)([^)#]+)\)")
+
+
+def blocks(page, language):
+    """Texts of the fenced blocks of a language."""
+    found = _FENCE.findall((TOP / page).read_text())
+    return [text for known, text in found if known == language]
+
+
+def commands(page):
+    """What a page has the shell do, in an environment that has everything installed already."""
+    installed = [_INSTALL.sub("", text) for text in blocks(page, "sh")]
+    # The tests themselves; .ci/run begins with that very command.
+    return [t.replace(".venv/bin/", "") for t in installed if "-m pytest" not in t]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_lead_somewhere(page):
+    for target in _LINK.findall((TOP / page).read_text()):
+        assert (TOP / page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_blocks_say_what_they_are(page):
+    # console: what is not run here, and the page says why.
+    known = {language for language, _ in _FENCE.findall((TOP / page).read_text())}
+    assert known <= {"sh", "python", "console", "yaml"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p) or blocks(p, "python")], ids=str)
+def test_a_page_can_be_followed(page, tmp_path):
+    for name in ("deploy", "notebooks", "tests"):
+        (tmp_path / name).symlink_to(TOP / name)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": f"{TOP}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+        "MPLBACKEND": "agg",
+    }
+    lines = "\n".join(blocks(page, "python"))
+    jobs = [["bash", "-euo", "pipefail", "-c", text] for text in commands(page)]
+    jobs += [[sys.executable, "-c", lines]] if lines else []
+    for job in jobs:
+        done = subprocess.run(
+            job, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{job[-1]}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
