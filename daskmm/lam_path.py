@@ -21,8 +21,10 @@ MULTIPLES = (0.1, 0.2, 0.35, 0.5, 1.0, np.inf)
 STARTS = 3
 # Rows to try them on: so many, or so many per cluster.
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 100
-# The largest penalty wins whose gain is within this share, or these nats, of the best.
-TOLERANCE, LEAST_TOLERANCE = 0.07, 0.1
+# The largest penalty wins whose gain is as good as the best: not further from it than starts are
+# from each other, by so many standard deviations, within a share of it, but for these nats.
+SPREADS = 3.0
+TOLERANCE, LEAST_TOLERANCE = 0.07, 0.05
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class LamPath:
     @property
     def threshold(self) -> float:
         """Least gain that the rule accepts."""
-        return _threshold(self.gain)
+        return _threshold(self.gains)
 
 
 def sample_rows(n_clusters: int) -> int:
@@ -112,24 +114,27 @@ def follow_lam(
     )
     gains = np.array([gain for gain, _ in found]).reshape(len(grid), n_starts)
     weights = np.array([w for _, w in found]).reshape(len(grid), n_starts, -1).mean(axis=1)
-    chosen = preferred_lam(gains.mean(axis=1))
+    chosen = preferred_lam(gains)
     return LamPath(np.array(grid), gains, weights, chosen, n_clusters, len(trials.rows))
 
 
-def preferred_lam(gain: FloatArray) -> int:
-    """Index of the penalty that the rule prefers: the largest whose gain is near the best.
+def preferred_lam(gains: FloatArray) -> int:
+    """Index of the penalty that the rule prefers: the largest whose gain is as good as the best.
 
     Parameters
     ----------
-    gain : ndarray of shape (n_lams,)
+    gains : ndarray of shape (n_lams, n_starts)
         In the order of increasing penalties.
     """
-    return int(np.flatnonzero(gain >= _threshold(gain))[-1])
+    return int(np.flatnonzero(gains.mean(axis=1) >= _threshold(gains))[-1])
 
 
-def _threshold(gain: FloatArray) -> float:
-    best = float(gain.max())
-    return best - max(TOLERANCE * best, LEAST_TOLERANCE)
+def _threshold(gains: FloatArray) -> float:
+    best = float(gains.mean(axis=1).max())
+    share = TOLERANCE * best
+    if gains.shape[1] > 1:
+        share = min(share, SPREADS * float(np.median(gains.std(axis=1))))
+    return best - max(share, LEAST_TOLERANCE)
 
 
 def _try_lam(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.lam_path import LEAST_TOLERANCE, STARTS, TOLERANCE, sample_rows
+from daskmm.lam_path import STARTS, sample_rows
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import tree_reduce
@@ -16,6 +16,9 @@ from daskmm.survey import Survey
 from daskmm.trials import Trials, spawned
 
 FloatArray = NDArray[np.float64]
+
+# Standardised features tell clearly more if they tell more by this share, and by these nats.
+_CLEARLY, _CLEAR_NATS = 0.07, 0.1
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class ScaleChoice:
     def standardize(self) -> bool:
         """Whether standardised features tell clearly more."""
         before, after = self.gains_as_they_are.mean(), self.gains_standardized.mean()
-        return bool(after > before + max(TOLERANCE * after, LEAST_TOLERANCE))
+        return bool(after > before + max(_CLEARLY * after, _CLEAR_NATS))
 
 
 def compare_scales(survey: Survey, n_clusters: int, seed: int, lazy: bool) -> ScaleChoice:

@@ -179,9 +179,14 @@ def lam_path(
 
         IG(λ) = \sum_l \tfrac12 \log \frac{\max(1 - R^0_l, .001)}{\max(1 - R_l, .001)}
 
-    nats, is averaged over the starts. The *largest* λ wins that has
-    :math:`IG(λ) \ge \max IG - \max(.07 \max IG,\ .1)`: features are weighted only as much as it
-    tells clearly more.
+    nats, is averaged over the starts. The *largest* λ wins that is as good as the best:
+
+    .. math::
+
+        IG(λ) \ge \max IG - \max\{\min(3 σ,\ .07 \max IG),\ .05\},
+
+    with σ the standard deviation of a start, the median over all λ (a single start has none, and
+    goes by the other two). Features are weighted only as much as it tells clearly more.
     """
     check_scalar(n_clusters, "n_clusters", Integral, min_val=1)
     check_scalar(n_init, "n_init", Integral, min_val=1)

@@ -136,18 +136,24 @@ def test_the_null_is_clustered_like_the_rows():
 
 
 @pytest.mark.parametrize(
-    ("gain", "chosen"),
+    ("gain", "spread", "chosen"),
     [
-        ([5.0, 4.0, 3.0, 1.0], 0),
-        ([5.0, 4.7, 3.0, 1.0], 1),
-        ([0.0, 0.05, 0.02, -0.05], 3),
-        ([0.0, 0.05, 0.02, -0.06], 2),
-        ([14.0, 13.5, 12.0, 13.03], 3),
-        ([-1.0, -2.0], 0),
+        ([5.0, 4.0, 3.0, 1.0], 1.0, 0),
+        ([5.0, 4.7, 3.0, 1.0], 1.0, 1),  # within .07 of the best
+        ([5.0, 4.7, 3.0, 1.0], 0.11, 1),  # within three spreads
+        ([5.0, 4.7, 3.0, 1.0], 0.09, 0),
+        ([0.0, 0.05, 0.02, 0.01], 0.5, 3),  # nothing to choose from
+        ([0.0, 0.05, 0.02, -0.01], 0.5, 2),
+        ([14.0, 13.5, 12.0, 13.03], 1.0, 3),
+        ([-1.0, -2.0], 0.1, 0),
     ],
 )
-def test_the_largest_penalty_near_the_best_wins(gain, chosen):
-    assert preferred_lam(np.array(gain)) == chosen
+def test_the_largest_penalty_as_good_as_the_best_wins(gain, spread, chosen):
+    assert preferred_lam(np.add.outer(gain, [-spread, spread])) == chosen
+
+
+def test_a_single_start_goes_by_the_share():
+    assert preferred_lam(np.array([[5.0], [4.7], [3.0]])) == 1
 
 
 def test_the_path_finds_the_features():

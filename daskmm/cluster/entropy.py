@@ -157,8 +157,9 @@ class EntropyPowerKMeans(AnnealedClusterer):
     weights that were learned and cut into as many clusters,
     IG = Σ_l ½ log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)] nats are what the clusters tell of
     all features, weighted or not, beyond what clusters of noise do. The largest λ is taken whose
-    mean IG is at least max IG − max(.07·max IG, .1). The choice costs no reading of the data,
-    depends on `random_state`, and not on chunks.
+    mean IG is at least max IG − max{min(3σ, .07·max IG), .05}, where σ is the standard deviation
+    over the starts (the median over λ). The choice costs no reading of the data, depends on
+    `random_state`, and not on chunks.
 
     **The restart.** After the annealing, power k-means starts afresh with the feature weights
     that were learned; where this lowers the weighted variance within clusters, hard steps of
