@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Rows that are blurred again, and iterations at most: kernel sums of so few rows take a moment.
-MOST_ROWS = 500
+# Rows that are blurred again, fewer where they are wide, and iterations at most: kernel sums of
+# so few rows take a moment.
+MOST_ROWS, _MOST_PRODUCTS = 1500, 2_000_000_000
 _MOST_ITERATIONS = 100
 # A frame is shown when the rows still have this share of their way to go.
 _TO_GO = (0.7, 0.4, 0.15, 0.03)
@@ -105,7 +107,8 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
     ----------
     model : fitted WeightedBlurringMeanShift
     sample : array-like of shape (n_rows, n_features)
-        In the input's units; of more than 500 rows, 500 are taken.
+        In the input's units; of more than 1,500 rows (fewer where they are wide), so many
+        are taken.
     labels : array-like of shape (n_rows,), optional
         Cluster of each row, for its colour; by default the nearest mode.
 
@@ -125,8 +128,9 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
     figure = new_figure(figsize=(9.0, 6.2))
     rows = np.asarray(sample)
     clusters = np.asarray(model.predict(rows) if labels is None else labels)
-    if len(rows) > MOST_ROWS:
-        chosen = np.random.default_rng(0).choice(len(rows), MOST_ROWS, replace=False)
+    most = min(MOST_ROWS, math.isqrt(_MOST_PRODUCTS // rows.shape[1]))
+    if len(rows) > most:
+        chosen = np.random.default_rng(0).choice(len(rows), most, replace=False)
         rows, clusters = rows[chosen], clusters[chosen]
     blurred = replay(model, rows, clusters)
     stages = blurred.stages()
@@ -135,9 +139,10 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
         -(-len(stages) // n_columns), n_columns, sharex=True, sharey=True, squeeze=False
     )
     colors = cluster_colors(model.n_clusters_)[clusters]
+    size = float(np.clip(7000 / max(len(rows), 1), 6, 14))
     for axis, stage in zip(axes.flat, stages, strict=False):
         points = blurred.frames[stage]
-        axis.scatter(points[:, 0], points[:, 1], s=14, c=colors, alpha=0.6, linewidths=0)
+        axis.scatter(points[:, 0], points[:, 1], s=size, c=colors, alpha=0.6, linewidths=0)
         when = "before" if stage == 0 else f"after {counted(stage, 'iteration')}"
         axis.set_title(f"{when}: {counted(blurred.n_points[stage], 'point')}", fontsize=9)
         axis.margins(0.05)

@@ -8,6 +8,8 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from daskmm.figures import BLUE, GREY, RED
 
 if TYPE_CHECKING:
@@ -21,12 +23,12 @@ _THEMED = {
     GREY: "--grey",
     RED: "--red",
 }
-# Of what is drawn in pixels: points by the thousand.
-_DPI = 160
+# What is drawn in pixels, rather than one by one, and how finely.
+_MANY_POINTS, _DPI = 100, 160
 # A point is 1/72 inch, a pixel of CSS 1/96.
 _PIXELS_PER_POINT = 96 / 72
-# No figure is squeezed below this many pixels; narrow screens scroll.
-_LEAST_WIDTH = 560
+# No figure is squeezed below this share of its width, and of its letters; narrow screens scroll.
+_LEAST_SHARE = 0.62
 
 
 def inline_svg(figure: Figure, name: str) -> str:
@@ -50,7 +52,7 @@ def inline_svg(figure: Figure, name: str) -> str:
 
     for axes in figure.axes:
         for points in axes.collections:
-            points.set_rasterized(True)
+            points.set_rasterized(np.shape(points.get_offsets())[0] > _MANY_POINTS)
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": name}
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     text = io.StringIO()
@@ -72,5 +74,5 @@ def inline_svg(figure: Figure, name: str) -> str:
     return (
         f'<svg role="img" aria-label="{label}" viewBox="0 0 {width:g} {height:g}" '
         'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'style="max-width: {shown}px; min-width: {min(shown, _LEAST_WIDTH)}px">{body.strip()}'
+        f'style="max-width: {shown}px; min-width: {round(_LEAST_SHARE * shown)}px">{body.strip()}'
     )

@@ -22,6 +22,8 @@ from daskmm.report_figures import Picture, Sampled, pictures
 # Rows of the table of clusters, and features named in each.
 _MOST_ROWS, _TELLING = 500, 3
 _MOST_KERNELS = 4
+# Items of an array that are written out, and letters of a parameter or a feature's name.
+_MOST_ITEMS, _MOST_LETTERS = 12, 60
 
 
 def write_report(
@@ -122,7 +124,7 @@ def _headline(summary: Mapping[str, Any]) -> str:
 def _header(title: str, summary: Mapping[str, Any]) -> str:
     numbers = {
         "clusters": f"{summary['n_clusters']:,}",
-        "rows × features": f"{summary['n_rows']:,} × {summary['n_features']:,}",
+        "features": f"{summary['n_features']:,}",
         "iterations": f"{summary['n_iter']:,}",
         "passes over the data": f"{summary['n_passes']:,}",
         "time": readable_seconds(summary["seconds"]),
@@ -130,8 +132,7 @@ def _header(title: str, summary: Mapping[str, Any]) -> str:
     if "inertia" in summary:
         numbers["cost per row"] = _number(_per_row(summary))
     if "features_found" in summary:
-        found = f"{len(summary['features_found']):,} of {summary['n_features']:,}"
-        numbers["features that weigh most"] = found
+        numbers["features that matter"] = f"{len(summary['features_found']):,}"
     boxes = "\n".join(
         f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
         for name, value in numbers.items()
@@ -218,10 +219,14 @@ def _telling(profiles: Profiles, cluster: int) -> str:
         away = float(profiles.deviations[cluster, feature])
         side = "above" if away > 0 else "below"
         parts.append(
-            f'<span class="feature">{_text(profiles.names[feature])} '
-            f'<span class="{side}">{away:+.1f}</span></span>'
+            f'<span class="feature">{_text(_shortened(profiles.names[feature]))} '
+            f'<span class="{side}">{_signed(away)}</span></span>'
         )
     return " ".join(parts) or "nothing"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
 
 
 def _fitted(model: Any, summary: Mapping[str, Any]) -> str:
@@ -233,16 +238,28 @@ def _fitted(model: Any, summary: Mapping[str, Any]) -> str:
         "model": summary["model"],
         "data": summary["input"],
         "shape": f"{summary['n_rows']:,} rows × {summary['n_features']:,} features",
-        "parameters given": ", ".join(f"{k}={v}" for k, v in changed.items()) or "none",
+        "parameters given": ", ".join(f"{k}={_brief(v)}" for k, v in changed.items()) or "none",
         **_found(model, summary),
         "peak memory": readable_bytes(summary["peak_memory_bytes"]),
-        "made": f"{summary['created']} by daskmm {summary['daskmm']}",
+        "made": f"{summary['created'].replace('T', ' ')} by daskmm {summary['daskmm']}",
     }
     return (
         "<section>\n<h2>What was fitted</h2>\n"
         f"{_table(facts.items())}\n<details>\n<summary>all parameters</summary>\n"
-        f"{_table(parameters.items())}\n</details>\n</section>"
+        f"{_table((k, _brief(v)) for k, v in parameters.items())}\n</details>\n</section>"
     )
+
+
+def _brief(value: Any) -> str:
+    """A parameter, in the space of a line."""
+    if isinstance(value, list) and len(value) > _MOST_ITEMS:
+        width = f" × {len(value[0]):,}" if isinstance(value[0], list) else ""
+        return f"an array of {len(value):,}{width}"
+    return _shortened(str(value))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
 
 
 def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:

@@ -21,9 +21,9 @@ code, .path { overflow-wrap: anywhere; }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: .6rem;
   padding: 1.1rem 1.25rem; margin: 1.1rem 0; }
 .numbers { display: grid; gap: .8rem; margin: 1.3rem 0 0;
-  grid-template-columns: repeat(auto-fit, minmax(8.2rem, 1fr)); }
+  grid-template-columns: repeat(auto-fit, minmax(7.6rem, 1fr)); }
 .numbers div { background: var(--paper); border: 1px solid var(--line); border-radius: .6rem;
-  padding: .7rem .9rem; }
+  padding: .6rem .8rem; }
 .numbers dt { color: var(--quiet); font-size: .85rem; }
 .numbers dd { margin: 0; font-size: 1.35rem; font-weight: 600; overflow-wrap: anywhere; }
 .warning { background: var(--note); border-color: var(--noteline); }

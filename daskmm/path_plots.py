@@ -140,7 +140,8 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     ----------
     path : ClusterNumberPath
         Of :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a model.
-        Above the broken lines there are clusters.
+        Above the broken lines there are clusters. What clusters explain beyond noise is drawn
+        where it was asked for: where clusters are not apart.
 
     Returns
     -------
@@ -151,18 +152,20 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     ImportError
         If matplotlib is not installed.
     """
-    figure = new_figure(figsize=(7.2, 5.6))
-    axes = figure.subplots(2, sharex=True)
+    overlapping = bool(np.isfinite(path.information).any())
+    figure = new_figure(figsize=(7.2, 5.6 if overlapping else 3.4))
+    axes = figure.subplots(2 if overlapping else 1, sharex=True, squeeze=False)[:, 0]
     marks = {"marker": "o", "markersize": 3, "linewidth": 1.4}
     axes[0].errorbar(path.numbers, path.gain, path.spread, color=BLUE, capsize=2, **marks)
     tails = path.gains_without_tails.max(axis=1)
     axes[0].plot(path.numbers, tails, color=GREY, linewidth=1, label="without tails")
     axes[0].legend(frameon=False, fontsize=8)
     axes[0].set_ylabel("gain (nats per row)")
-    axes[1].plot(path.numbers, path.information, color=BLUE, **marks)
-    axes[1].set_ylabel("explained beyond noise (nats)")
-    axes[1].set_xlabel("number of clusters")
-    for axis, least in zip(axes, (LEAST_GAIN, LEAST_INFORMATION), strict=True):
+    if overlapping:
+        axes[1].plot(path.numbers, path.information, color=BLUE, **marks)
+        axes[1].set_ylabel("explained beyond noise (nats)")
+    axes[-1].set_xlabel("number of clusters")
+    for axis, least in zip(axes, (LEAST_GAIN, LEAST_INFORMATION), strict=False):
         axis.axhline(least, color=RED, linewidth=1, linestyle="--")
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)

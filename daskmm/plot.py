@@ -7,9 +7,11 @@ it shows, for those who cannot see it.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daskmm.blur_plots import blur_frames
 from daskmm.figures import (
@@ -43,6 +45,9 @@ __all__ = [
 ]
 
 
+_REHEARSED = "iteration (grey: on a sample, or on low-rank features)"
+
+
 def require_matplotlib() -> None:
     """Say which extra is missing, before time is spent on what is to be drawn.
 
@@ -61,7 +66,7 @@ def annealing_trace(model: Any) -> Figure:
     ----------
     model : fitted estimator
         Its ``history_`` is drawn. Lloyd steps are shaded; without annealing there is no power
-        to show.
+        to show. Iterations on a sample, or on low-rank features, are grey.
 
     Returns
     -------
@@ -73,47 +78,63 @@ def annealing_trace(model: Any) -> Figure:
         If matplotlib is not installed.
     """
     history = model.history_
-    annealed = [record for record in history if math.isfinite(record.s)]
+    steps = np.arange(1, len(history) + 1)
+    objective = np.array([record.objective for record in history])
+    power = np.array([-record.s for record in history])
+    hard, exact = np.isinf(power), np.array([record.exact for record in history])
+    annealed = not hard.all()
     figure = new_figure(figsize=(7.2, 5.2 if annealed else 3.6))
     axes = figure.subplots(2 if annealed else 1, sharex=True, squeeze=False)[:, 0]
-    iterations = [record.iteration for record in history]
-    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4, "color": BLUE}
-    axes[0].plot(iterations, [record.objective for record in history], **marks)
+    for run in _runs(exact):
+        color, size = (BLUE if exact[run.start] else GREY), (3 if len(history) <= 150 else 0)
+        marks = {"marker": "o", "markersize": size, "linewidth": 1.4, "color": color}
+        axes[0].plot(steps[run], objective[run], **marks)
+        soft = ~hard[run]
+        if soft.any():
+            axes[1].plot(steps[run][soft], power[run][soft], **marks)
     axes[0].set_ylabel("objective per unit weight")
     if annealed:
-        axes[1].plot(
-            [record.iteration for record in annealed], [-record.s for record in annealed], **marks
-        )
         axes[1].set_yscale("log")
         for level in (axes[1].yaxis.set_major_formatter, axes[1].yaxis.set_minor_formatter):
             level(log_formatter())
         axes[1].set_ylabel("−s (power, log scale)")
-    hard = [record.iteration for record in history if not math.isfinite(record.s)]
     for axis in axes:
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-        if hard and annealed:
-            axis.axvspan(hard[0] - 0.5, hard[-1] + 0.5, color=GREY, alpha=0.25, linewidth=0)
-    steps = f"{len(annealed)} annealing and {len(hard)} Lloyd steps (shaded)"
-    steps = steps if annealed and hard else "annealing steps" if annealed else "Lloyd steps"
-    axes[0].set_title(f"{type(model).__name__}: {steps}", fontsize=11)
-    axes[-1].set_xlabel("iteration")
+        for run in _runs(hard) if annealed else ():
+            if hard[run.start]:
+                low, high = steps[run][[0, -1]]
+                axis.axvspan(low - 0.5, high + 0.5, color=GREY, alpha=0.25, linewidth=0)
+    n_hard = int(hard.sum())
+    kinds = f"{len(history) - n_hard} annealing and {n_hard} Lloyd steps (shaded)"
+    kinds = kinds if annealed and n_hard else "annealing steps" if annealed else "Lloyd steps"
+    axes[0].set_title(f"{type(model).__name__}: {kinds}", fontsize=11)
+    axes[-1].set_xlabel("iteration" if exact.all() else _REHEARSED)
     axes[-1].xaxis.get_major_locator().set_params(integer=True)
-    figure.set_label(_course(history, len(annealed), len(hard)))
+    figure.set_label(_course(history, n_hard))
     return figure
 
 
-def _course(history: list[Any], n_annealed: int, n_hard: int) -> str:
+def _runs(flags: NDArray[np.bool_]) -> list[slice]:
+    """Stretches in which a flag stays as it is."""
+    ends = [*(np.flatnonzero(np.diff(flags)) + 1), len(flags)]
+    return [slice(int(low), int(high)) for low, high in pairwise([0, *ends])]
+
+
+def _course(history: list[Any], n_hard: int) -> str:
     """How a fit went, in words."""
     first, last = history[0], history[-1]
+    sampled = sum(not record.exact for record in history)
     text = (
         f"The objective per unit weight goes from {first.objective:.4g} to {last.objective:.4g} "
         f"in {counted(len(history), 'iteration')}"
     )
-    if not n_annealed:
+    if sampled:
+        text += f" ({sampled:,} of them not on all rows)"
+    if n_hard == len(history):
         return f"{text}, all of them Lloyd steps."
     powers = [record.s for record in history if math.isfinite(record.s)]
-    end = f"; {counted(n_hard, 'Lloyd step')} are the end" if n_hard else ""
+    end = f"; {counted(n_hard, 'Lloyd step')} follow" if n_hard else ""
     return f"{text}, while the power s falls from {powers[0]:.4g} to {powers[-1]:.4g}{end}."
 
 

@@ -1,0 +1,272 @@
+"""The HTML report: complete, valid, in a real browser, small, and nothing from elsewhere."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import html5lib
+import numpy as np
+import pandas as pd
+import pytest
+from _support import CountingSource
+
+from daskmm import KMeans, PowerKMeans, html_report, runs
+from daskmm.cli import main
+from daskmm.report_figures import Sampled
+
+NAMES = ["age", "price $", "a$b$c", "<script>alert(1)</script>", "x & y", 'say "so"', "Größe\n"]
+SVG = "{http://www.w3.org/2000/svg}"
+HTML = "{http://www.w3.org/1999/xhtml}"
+FIGURES = {
+    "power": {"projection", "profiles", "trace"},
+    "kmeans": {"projection", "profiles", "trace"},
+    "entropy": {"projection", "profiles", "weights", "lam_path", "trace"},
+    "kernel": {"projection", "profiles", "trace"},
+    "multi-kernel": {"projection", "profiles", "trace"},
+    "mean-shift": {"projection", "profiles", "weights", "frames"},
+}
+
+
+def table(n_rows=240):
+    centers = 9 * np.eye(len(NAMES))[:4]
+    rng = np.random.default_rng(0)
+    return centers[np.arange(n_rows) % 4] + rng.normal(size=(n_rows, len(NAMES)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("a & <b>")
+    pd.DataFrame(table(), columns=NAMES).to_csv(path / "rows.csv", index=False)
+    return path
+
+
+def options_of(model):
+    return {
+        "mean-shift": ["--bandwidth", "0.1"],
+        "entropy": ["-k", "4", "--lam", "auto", "--n-init", "1"],
+    }.get(model, ["-k", "4", "--n-init", "1"])
+
+
+@pytest.fixture(scope="module")
+def reported(folder):
+    """Run folders of all models, with reports."""
+    for model in FIGURES:
+        command = ["fit", str(folder / "rows.csv"), "--model", model, "--out", str(folder / model)]
+        options = ["--report", "--no-pictures", "--quiet", *options_of(model)]
+        assert main([*command, *options]) == 0
+    return folder
+
+
+@pytest.fixture(params=FIGURES)
+def run(request, reported):
+    return reported / request.param
+
+
+def parsed(page):
+    """The page as a tree; it must be valid for the parser that the standard describes."""
+    return html5lib.HTMLParser(strict=True).parse(page)
+
+
+def drawn(tree):
+    """Figures of a page, by name."""
+    return {figure.get("id"): figure.find(f".//{SVG}svg") for figure in tree.iter(f"{HTML}figure")}
+
+
+def check_page(page):
+    tree = parsed(page)
+    assert len(page.encode()) < 2e6
+    ids = re.findall(r'\sid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    for name in re.findall(r'(?:url\(#|href="#|labelledby=")([^)"]*)', page):
+        assert name in ids
+    tags = {element.tag for element in tree.iter() if isinstance(element.tag, str)}
+    assert not tags & {f"{HTML}script", f"{HTML}iframe", f"{HTML}object", f"{HTML}img"}
+    for element in tree.iter():
+        for name, value in element.attrib.items():
+            if str(name).endswith(("href", "src")):
+                assert value.startswith(("data:", "#")), value
+            assert not str(name).startswith("on")
+    assert not re.findall(r"url\((?!#)|@import", page)
+    figures = drawn(tree)
+    labels = [svg.get("aria-label") for svg in figures.values()]
+    assert all(len(label) > 60 and re.search(r"\d", label) for label in labels)
+    assert len(set(labels)) == len(labels)
+    return tree
+
+
+def test_report_of_each_model(run):
+    page = (run / "report.html").read_text(encoding="utf-8")
+    tree = check_page(page)
+    assert set(drawn(tree)) == FIGURES[run.name]
+    text = "".join(tree.itertext())
+    summary = json.loads((run / "summary.json").read_text())
+    assert "report.html" in summary["files"]
+    for part in (
+        "4 clusters of 240 rows",
+        summary["model"],
+        summary["input"],
+        "<script>alert(1)</script>",
+        *(f"{size:,}" for size in summary["cluster_sizes"]),
+    ):
+        assert part in text
+    rows = tree.findall(f".//{HTML}table[@class='clusters']/{HTML}tbody/{HTML}tr")
+    assert len(rows) == summary["n_clusters"]
+
+
+def test_inspect_makes_one_without_rows(run, capsys):
+    report, kept = run / "report.html", run / "kept.html"
+    assert main(["inspect", str(run), "--report"]) == 2
+    assert "report.html exists" in capsys.readouterr().err
+    report.rename(kept)
+    try:
+        assert main(["inspect", str(run), "--report", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["report"] == str(report)
+        tree = check_page(report.read_text(encoding="utf-8"))
+        without = FIGURES[run.name] - {"projection", "frames"}
+        assert set(drawn(tree)) == without - ({"profiles"} if "kernel" in run.name else set())
+        assert "no figure shows them" in "".join(tree.itertext())
+    finally:
+        kept.replace(report)
+    assert main(["inspect", str(run)]) == 0
+
+
+def test_the_table_tells_what_is_far_from_the_mean():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    X[:100, 1] += 50
+    model = KMeans(2, random_state=0).fit(X)
+    sizes = np.bincount(model.labels_)
+    summary = runs.summarize(model, sizes, "x", ["mind <this>"])
+    page = html_report.report_page(model, summary, Sampled(X, model.labels_))
+    tree = check_page(page)
+    rows = tree.findall(f".//{HTML}table[@class='clusters']/{HTML}tbody/{HTML}tr")
+    shown = {int(row[0].text): "".join(row[4].itertext()) for row in rows}
+    high = int(model.labels_[0])
+    assert shown[high].startswith("1 +1.0")
+    assert shown[1 - high].startswith("1 −1.0")
+    assert "mind <this>" in "".join(tree.itertext())
+
+
+def test_paths_of_choices_are_there():
+    X = table()[:, :4]
+    model = PowerKMeans("auto", standardize="auto", n_init=1, random_state=0).fit(X)
+    summary = runs.summarize(model, np.bincount(model.labels_), "x", [])
+    tree = check_page(html_report.report_page(model, summary, Sampled(X, model.labels_)))
+    assert "n_clusters_path" in drawn(tree)
+    assert "nats of standardised features" in "".join(tree.itertext())
+
+
+def test_no_further_reading(tmp_path):
+    """The sample comes with the labels; lazy data are never gathered."""
+    X = table(1200)
+    source = CountingSource(X)
+    lazy = source.as_dask((100, len(NAMES)))
+    model = KMeans(4, n_init=1, random_state=0).fit(lazy)
+    source.reads.clear()
+    runs.write_run(tmp_path / "run", model, lazy, source="", notes=[], pictures=False, report=True)
+    assert source.reads == dict.fromkeys(range(0, 1200, 100), 1)
+    check_page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+
+
+def wide_report():
+    """A report of 200 clusters in 5,000 features."""
+    rng = np.random.default_rng(0)
+    truth = np.arange(1000) % 200
+    X = rng.normal(size=(200, 5000)).astype(np.float32)[truth]
+    X += rng.normal(size=X.shape).astype(np.float32)
+    model = KMeans(200, init=X[:200], max_iter=2, tol=0).fit(X)
+    summary = runs.summarize(model, np.bincount(model.labels_), "wide.zarr", [])
+    return html_report.report_page(model, summary, Sampled(X, model.labels_))
+
+
+def test_many_clusters_and_features_stay_small():
+    page = wide_report()
+    tree = check_page(page)
+    rows = tree.findall(f".//{HTML}table[@class='clusters']/{HTML}tbody/{HTML}tr")
+    assert len(rows) == 200
+    assert "100 smaller clusters and 4,960 features not drawn" in page
+
+
+def test_without_matplotlib_nothing_is_fitted(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    fit = ["fit", str(folder / "rows.csv"), "-k", "2", "--out", str(tmp_path / "run")]
+    assert main([*fit, "--report", "--no-pictures"]) == 2
+    assert "daskmm[plot]" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert main([*fit, "--no-pictures", "--quiet"]) == 0
+    assert main(["inspect", str(tmp_path / "run"), "--report"]) == 2
+    assert "daskmm[plot]" in capsys.readouterr().err
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+# What a browser says of pages, by a script that is not part of them.
+_PROBE = """
+<body></body>
+<pre id="found"></pre>
+<script>
+const measured = frame => {{
+  const page = frame.contentDocument;
+  const figures = [...page.querySelectorAll("figure")].map(figure => {{
+    const svg = figure.querySelector("svg"), box = svg.getBoundingClientRect();
+    return {{name: figure.id, width: box.width, height: box.height,
+             label: svg.getAttribute("aria-label"),
+             ink: getComputedStyle(svg.querySelector("text")).fill}};
+  }});
+  const images = [...page.querySelectorAll("svg image")];
+  return {{figures, images: images.map(image => image.getBoundingClientRect().width),
+    width: page.documentElement.scrollWidth,
+    requests: page.defaultView.performance.getEntriesByType("resource").map(e => e.name),
+    paper: getComputedStyle(page.querySelector("section")).backgroundColor}};
+}};
+const frames = {frames}.map(([address, width]) => {{
+  const frame = document.createElement("iframe");
+  Object.assign(frame, {{src: address, height: 800, width}});
+  document.body.append(frame);
+  return frame;
+}});
+onload = () => {{
+  document.getElementById("found").textContent = JSON.stringify(frames.map(measured));
+}};
+</script>
+"""
+
+
+def luminance(color):
+    red, green, blue = (int(part) for part in re.findall(r"\d+", color)[:3])
+    return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (Debian's package of that name)")
+@pytest.mark.parametrize("dark", [False, True])
+def test_in_a_browser(reported, tmp_path, dark):
+    shown = [(model, width) for model in FIGURES for width in (1200, 400)]
+    frames = [((reported / model / "report.html").as_uri(), width) for model, width in shown]
+    probe = tmp_path / "probe.html"
+    probe.write_text(_PROBE.format(frames=json.dumps(frames)))
+    command = [
+        *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+        *("--enable-logging=stderr", "--v=0", "--allow-file-access-from-files"),
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+        *(f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000"),
+        *("--window-size=1300,900", "--dump-dom", probe.as_uri()),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)[1]
+    pages = json.loads(html.unescape(found))
+    assert len(pages) == len(shown)
+    for (model, width), page in zip(shown, pages, strict=True):
+        assert {figure["name"] for figure in page["figures"]} == FIGURES[model]
+        for figure in page["figures"]:
+            assert figure["width"] > 200
+            assert figure["height"] > 100
+            assert len(figure["label"]) > 60
+            # Letters stand out from what they are on.
+            assert abs(luminance(figure["ink"]) - luminance(page["paper"])) > 0.6
+        assert all(image > 10 for image in page["images"])
+        assert page["requests"] == []
+        assert page["width"] <= width
+        assert (luminance(page["paper"]) < 0.3) == dark
