@@ -80,7 +80,9 @@ def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> 
         if hasattr(model, attribute):
             add(attribute.strip("_"), title, caption, draw, getattr(model, attribute))
     if hasattr(model, "objective_history_"):
-        add("trace", "How the fit went", _TRACE, plot.annealing_trace, model)
+        annealed = any(np.isfinite(record.s) for record in model.history_)
+        caption = f"{_TRACE} {_ANNEALED}" if annealed else _TRACE
+        add("trace", "How the fit went", caption, plot.annealing_trace, model)
     return found
 
 
@@ -100,9 +102,10 @@ _FRAMES = (
     "Rows of a sample, blurred again with the bandwidth and the feature weights of the fit: each "
     "moves to the mean of its neighbours. Those that come together are a cluster."
 )
-_TRACE = (
-    "What the fit minimizes, by iteration. While it anneals, the power s falls and the objective "
-    "itself changes; it need not fall before the Lloyd steps at the end."
+_TRACE = "What the fit minimizes, by iteration."
+_ANNEALED = (
+    "While it anneals, the power s falls and the objective itself changes; it need not fall before "
+    "the Lloyd steps at the end."
 )
 _PATHS: tuple[tuple[str, str, str, Callable[..., Any]], ...] = (
     (

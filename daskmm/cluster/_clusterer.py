@@ -21,6 +21,7 @@ from daskmm import persistence
 from daskmm.blocks import Layout, layout_of
 from daskmm.checkpoint import Checkpoint
 from daskmm.cluster._input import read_table
+from daskmm.cluster._summary import FittedSummary
 from daskmm.fingerprints import described_parameters
 from daskmm.journal import Journal, Pace
 from daskmm.mm import IterationRecord, Outcome
@@ -39,7 +40,7 @@ CHECKPOINT_CONSTRAINTS: dict[str, list[Any]] = {
 STOPPED = "A callback asked the fit to stop: it has not converged."
 
 
-class MMClusterer(ClusterMixin, BaseEstimator):
+class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
     """Base of all estimators that the MM driver fits."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

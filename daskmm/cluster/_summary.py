@@ -1,0 +1,83 @@
+"""What a notebook shows of an estimator: scikit-learn's diagram, and what the fit found."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import numpy as np
+
+from daskmm.figures import feature_names, listed
+from daskmm.progress import readable_seconds
+
+# Features that are named.
+_HEAVIEST = 5
+_STYLE = "text-align: left; padding: .1em .8em .1em 0; border: 0; background: transparent;"
+
+
+class FittedSummary:
+    """Adds what a fit found to scikit-learn's HTML representation.
+
+    That one decides whether there is any: ``sklearn.set_config(display="text")`` does without.
+    """
+
+    def _repr_html_inner(self) -> str:
+        diagram: str = super()._repr_html_inner()  # type: ignore[misc]
+        return diagram + fitted_html(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        if "text/html" in bundle:
+            bundle["text/html"] += fitted_html(self)
+        return bundle
+
+
+def fitted_html(model: Any) -> str:
+    """A small table of what a fit found; nothing for an estimator that is not fitted.
+
+    Lazy labels are not computed for it.
+    """
+    if not getattr(model, "history_", None):
+        return ""
+    rows = "".join(
+        f'<tr><th scope="row" style="{_STYLE} font-weight: 500;">{html.escape(name)}</th>'
+        f'<td style="{_STYLE}">{html.escape(value)}</td></tr>'
+        for name, value in _facts(model).items()
+    )
+    return (
+        '<table class="daskmm-fitted" style="margin: .4em 0; border-collapse: collapse; '
+        f'color: inherit;"><tbody>{rows}</tbody></table>'
+    )
+
+
+def _facts(model: Any) -> dict[str, str]:
+    """What a fit found, by name."""
+    facts = {"clusters": f"{_n_clusters(model):,}"}
+    if (sizes := _sizes(model)) is not None:
+        facts["sizes, largest first"] = listed([f"{size:,}" for size in sorted(sizes)[::-1]])
+    if hasattr(model, "inertia_"):
+        facts["cost (inertia_)"] = f"{model.inertia_:.6g}"
+    if hasattr(model, "bandwidth_"):
+        facts["bandwidth"] = f"{model.bandwidth_:.4g}"
+    weights = getattr(model, "feature_weights_", None)
+    if weights is not None:
+        names, order = feature_names(model), np.argsort(-weights, kind="stable")[:_HEAVIEST]
+        facts["heaviest features"] = ", ".join(f"{names[i]} ({weights[i]:.3f})" for i in order)
+    facts["fit"] = (
+        f"{model.n_iter_:,} iterations, {model.n_passes_:,} passes, "
+        f"{readable_seconds(model.history_[-1].seconds)}"
+    )
+    return facts
+
+
+def _n_clusters(model: Any) -> int:
+    return int(model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_clusters)
+
+
+def _sizes(model: Any) -> list[int] | None:
+    """Rows of each cluster, where labels are in memory."""
+    labels = getattr(model, "labels_", None)
+    if not isinstance(labels, np.ndarray):
+        return None
+    sizes: list[int] = np.bincount(labels, minlength=_n_clusters(model)).tolist()
+    return sizes
