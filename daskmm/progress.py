@@ -1,4 +1,4 @@
-"""Progress of a fit, in one line, for the command line."""
+"""Progress of a fit in one line, on a stream or in a notebook."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _LINE_INTERVAL = 5.0
 _REFRESH_INTERVAL = 0.1
 
 
-class ProgressLine:
-    """Callback of an estimator that reports each iteration on a stream.
+class ProgressReport:
+    """Callback of an estimator that reports each iteration; how, its subclasses say.
 
-    On a terminal one line is refreshed in place; elsewhere a line is added every few seconds.
-    Use it as a context: it says that reading begins, and ends its line.
+    Use it as a context: it says that reading begins, and how it ended.
 
     Parameters
     ----------
@@ -34,33 +33,23 @@ class ProgressLine:
         Iterations at most, for the time left.
     bytes_per_pass : int or None
         For the bytes read per second; None leaves them out.
-    stream : text stream
-        Standard error by default.
-    interval : float, optional
+    interval : float
         Least seconds between reports.
     """
 
     def __init__(
-        self,
-        name: str,
-        max_iter: int,
-        bytes_per_pass: int | None = None,
-        stream: TextIO | None = None,
-        interval: float | None = None,
+        self, name: str, max_iter: int, bytes_per_pass: int | None, interval: float
     ) -> None:
         self.name = name
         self.max_iter = max_iter
         self.bytes_per_pass = bytes_per_pass
-        self.stream = sys.stderr if stream is None else stream
-        self.in_place = self.stream.isatty()
-        default = _REFRESH_INTERVAL if self.in_place else _LINE_INTERVAL
-        self.interval = default if interval is None else interval
+        self.interval = interval
         self._shown_at = -math.inf
         self._first: Record | None = None
         self._last: Record | None = None
 
     def __enter__(self) -> Self:
-        self._show(f"{self.name}: first look at the data")
+        self._report(f"{self.name}: first look at the data")
         return self
 
     def __exit__(
@@ -70,10 +59,7 @@ class ProgressLine:
         trace: TracebackType | None,
     ) -> None:
         if self._last is not None:
-            self._show(self.describe(self._last))
-        if self.in_place:
-            self.stream.write("\n")
-            self.stream.flush()
+            self._report(self.describe(self._last))
 
     def __call__(self, record: Record) -> None:
         """Report an iteration, unless the last report is too recent."""
@@ -81,7 +67,7 @@ class ProgressLine:
             self._first = record
         self._last = record
         if time.monotonic() - self._shown_at >= self.interval:
-            self._show(self.describe(record))
+            self._report(self.describe(record))
 
     def describe(self, record: Record) -> str:
         """The line for a record: iteration, how far it has come, passes, speed and time left.
@@ -90,7 +76,7 @@ class ProgressLine:
         """
         parts = [
             f"{self.name}: iteration {record.iteration}/{self.max_iter}",
-            *_progress_of(record),
+            *progress_of(record),
             f"{record.n_passes} passes",
         ]
         if self.bytes_per_pass is not None and record.seconds > 0:
@@ -107,8 +93,54 @@ class ProgressLine:
             return record.seconds / max(record.n_passes, 1)
         return (record.seconds - first.seconds) / (record.iteration - first.iteration)
 
-    def _show(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._shown_at = time.monotonic()
+        self._show(text)
+
+    def _show(self, text: str) -> None:
+        raise NotImplementedError
+
+
+class ProgressLine(ProgressReport):
+    """Progress on a stream.
+
+    On a terminal one line is refreshed in place; elsewhere a line is added every few seconds.
+
+    Parameters
+    ----------
+    name, max_iter, bytes_per_pass
+        As in `ProgressReport`.
+    stream : text stream
+        Standard error by default.
+    interval : float, optional
+        Least seconds between reports.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        max_iter: int,
+        bytes_per_pass: int | None = None,
+        stream: TextIO | None = None,
+        interval: float | None = None,
+    ) -> None:
+        self.stream = sys.stderr if stream is None else stream
+        self.in_place = self.stream.isatty()
+        default = _REFRESH_INTERVAL if self.in_place else _LINE_INTERVAL
+        super().__init__(name, max_iter, bytes_per_pass, default if interval is None else interval)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if self.in_place:
+            self.stream.write("\n")
+            self.stream.flush()
+
+    def _show(self, text: str) -> None:
         if self.in_place:
             width = shutil.get_terminal_size().columns
             # Back to the line's start, and clear what was longer before.
@@ -118,7 +150,7 @@ class ProgressLine:
         self.stream.flush()
 
 
-def _progress_of(record: Record) -> list[str]:
+def progress_of(record: Record) -> list[str]:
     """How far an iteration has come, in the terms of its algorithm."""
     if isinstance(record, BlurringRecord):
         return [record.stage, f"{record.n_representatives:,} distinct points"]

@@ -1,6 +1,12 @@
 """What notebooks show: estimators, and progress in place."""
 
+import logging
+import sys
+from types import SimpleNamespace
+
 import dask.array as da
+import nbclient
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +23,7 @@ from daskmm import (
     PowerKMeans,
     WeightedBlurringMeanShift,
     load,
+    notebook_progress,
 )
 
 X, _ = blobs()
@@ -70,3 +77,92 @@ def test_lazy_labels_are_not_computed(tmp_path):
     assert "sizes" not in shown[shown.index("daskmm-fitted") :]
     model.save(tmp_path / "model")
     assert "daskmm-fitted" in load(tmp_path / "model")._repr_html_()
+
+
+class Display:
+    """What a notebook would have received."""
+
+    def __init__(self):
+        self.shown = []
+
+    def display(self, content, raw, display_id):
+        assert raw
+        assert display_id
+        self.shown.append(content)
+        return SimpleNamespace(update=self.update)
+
+    def update(self, content, raw):
+        assert raw
+        self.shown.append(content)
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """Pretends that this process is a notebook's kernel."""
+    display = Display()
+    shell = SimpleNamespace(kernel=object())
+    module = SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(notebook_progress, "_INTERVAL", 0.0)
+    return display
+
+
+@pytest.mark.parametrize("model", ALL, ids=lambda model: type(model).__name__)
+def test_progress_of_every_estimator(notebook, model, caplog):
+    seen = []
+    model = type(model)(**model.get_params() | {"verbose": 1, "callbacks": [seen.append]}).fit(X)
+    texts = [content["text/plain"] for content in notebook.shown]
+    assert len(texts) == 2 + len(seen)
+    name = type(model).__name__
+    assert texts[0] == f"{name}: first look at the data"
+    assert texts[1].startswith(f"{name}: iteration {seen[0].iteration}/300")
+    assert f"{seen[-1].iteration} iterations" in texts[-1]
+    assert "left" not in texts[-1]
+    assert caplog.records == []
+    last = notebook.shown[-1]["text/html"]
+    assert ("<polyline" in last) == (len(seen) > 1)
+    assert texts[-1] in last
+
+
+def test_progress_says_when_a_fit_fails(notebook):
+    with pytest.raises(ValueError, match="NaN"):
+        quick(KMeans, verbose=1).fit(np.full((20, 2), np.nan))
+    assert notebook.shown[-1]["text/plain"] == "KMeans: stopped by ValueError"
+
+
+def test_outside_of_notebooks_iterations_are_logged(caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    assert not notebook_progress.in_notebook()
+    terminal = SimpleNamespace(get_ipython=lambda: SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython", terminal)
+    assert not notebook_progress.in_notebook()
+    with caplog.at_level(logging.INFO, "daskmm"):
+        model = quick(PowerKMeans, verbose=1).fit(X)
+    assert len([r for r in caplog.records if "IterationRecord" in r.message]) == model.n_iter_
+
+
+def test_sparkline_is_bounded():
+    assert notebook_progress._sparkline([1.0]) == ""
+    assert notebook_progress._sparkline([1.0, float("inf")]) == ""
+    flat = notebook_progress._sparkline([2.0, 2.0])
+    assert 'points="0,1.0 160,1.0"' in flat
+    long = notebook_progress._sparkline(list(range(10_000)))
+    assert len(long) < 4000
+
+
+def test_in_a_real_notebook():
+    """One display, updated in place, and the estimator below it."""
+    cell = (
+        "import numpy as np\nfrom daskmm import PowerKMeans\n"
+        "X = np.random.default_rng(0).normal(size=(300, 3))\nX[:150] += 9\n"
+        "PowerKMeans(2, n_init=1, random_state=0, verbose=1).fit(X)"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    progress, result = notebook.cells[0].outputs
+    assert progress.output_type == "display_data"
+    assert "iterations" in progress.data["text/plain"]
+    assert "first look" not in progress.data["text/plain"]
+    assert "<polyline" in progress.data["text/html"]
+    assert "daskmm-fitted" in result.data["text/html"]

@@ -112,10 +112,9 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._journal() as journal:
+        with self._journal() as journal, self._reported() as callbacks:
             table, weights = read_weighted(self, X, sample_weight, reset=True)
             init = self._checked_init()
-            callbacks = self._all_callbacks()
             passes = weighted_passes(table, weights)
             with one_blas_thread(), passes.persisted(self.persist):
                 survey, outcome = self._minimize(passes, init, callbacks, journal)

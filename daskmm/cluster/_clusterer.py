@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +26,7 @@ from daskmm.cluster._summary import FittedSummary
 from daskmm.fingerprints import described_parameters
 from daskmm.journal import Journal, Pace
 from daskmm.mm import IterationRecord, Outcome
+from daskmm.notebook_progress import NotebookProgress, in_notebook
 from daskmm.survey import check_row_count
 
 logger = logging.getLogger("daskmm")
@@ -105,18 +107,26 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
             return Journal()
         return Checkpoint(self.checkpoint, pace, described_parameters(self))
 
-    def _all_callbacks(self) -> list[Any]:
-        """The user's callbacks, and one that logs at INFO level when `verbose` is set."""
+    @contextmanager
+    def _reported(self) -> Iterator[list[Any]]:
+        """The user's callbacks and, with `verbose`, one that reports each iteration.
+
+        In a notebook it keeps one line up to date; elsewhere it logs at INFO level.
+        """
         callbacks = list(self.callbacks or ())
         for callback in callbacks:
             if not callable(callback):
                 raise TypeError(f"callbacks must be callable, got {callback!r}.")
         if not self.verbose:
-            return callbacks
-        if not logger.hasHandlers():
-            logger.addHandler(logging.StreamHandler())
-        logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
-        return [lambda record: logger.info("%s", record), *callbacks]
+            yield callbacks
+        elif in_notebook():
+            with NotebookProgress(type(self).__name__, self.max_iter) as report:
+                yield [report, *callbacks]
+        else:
+            if not logger.hasHandlers():
+                logger.addHandler(logging.StreamHandler())
+            logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+            yield [lambda record: logger.info("%s", record), *callbacks]
 
     def _store_history(
         self, outcome: Outcome[Any], before: Sequence[Sequence[IterationRecord]] = ()

@@ -111,8 +111,12 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        callbacks = self._all_callbacks()
-        with self._journal() as journal, one_blas_thread(), journal.folder() as scratch:
+        with (
+            self._journal() as journal,
+            self._reported() as callbacks,
+            one_blas_thread(),
+            journal.folder() as scratch,
+        ):
             rng = check_random_state(self.random_state)
             # The sample of the first pass has a seed, the landmarks, and each start.
             seeds = journal.draw(rng, 1 + self._n_starts() + (not self._precomputed()))

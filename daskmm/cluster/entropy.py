@@ -100,7 +100,8 @@ class EntropyPowerKMeans(AnnealedClusterer):
         Centres that coincide at the end are split likewise ("farthest" and "random"), polished
         once more, and warned about.
     verbose : int, default=0
-        Log each iteration (logger "daskmm", level INFO).
+        Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
+        logger "daskmm" at level INFO.
     callbacks : list of callable, optional
         Called once per iteration over all rows with a read-only `daskmm.mm.IterationRecord`.
         One that raises StopIteration ends the fit after this iteration.

@@ -207,8 +207,7 @@ checkpoint, checkpoint_every
                 "n_landmarks needs rows and an init of 'k-means++' or 'random': not a precomputed "
                 "Gram matrix, nor labels."
             )
-        with self._journal() as journal:
-            callbacks = self._all_callbacks()
+        with self._journal() as journal, self._reported() as callbacks:
             table, weights = read_weighted(self, X, sample_weight, reset=True)
             passes = weighted_passes(table, weights)
             with one_blas_thread(), passes.persisted(self.persist):

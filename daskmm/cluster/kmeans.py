@@ -67,7 +67,8 @@ class KMeans(CenterClusterer):
         most; given centres are the only start) and "error" raises a ValueError where the best
         start ends with such a cluster.
     verbose : int, default=0
-        Log each iteration (logger "daskmm", level INFO).
+        Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
+        logger "daskmm" at level INFO.
     callbacks : list of callable, optional
         Called once per iteration over all rows with a read-only `daskmm.mm.IterationRecord`.
         One that raises StopIteration ends the fit after this iteration.

@@ -86,7 +86,8 @@ class WeightedBlurringMeanShift(NearestCenter):
     count_components : bool, default=False
         Whether `history_` tells the number of clusters at every iteration.
     verbose : int, default=0
-        Log each iteration (logger "daskmm", level INFO).
+        Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
+        logger "daskmm" at level INFO.
     callbacks : list of callable, optional
         Called once per iteration with a read-only `daskmm.blurring.BlurringRecord`. One that
         raises StopIteration ends the fit after this iteration.
@@ -217,9 +218,8 @@ class WeightedBlurringMeanShift(NearestCenter):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._journal() as journal:
+        with self._journal() as journal, self._reported() as callbacks:
             table, weights = read_weighted(self, X, sample_weight, reset=True)
-            callbacks = self._all_callbacks()
             passes = weighted_passes(table, weights)
             self._plan_of(passes.blocks.layout)
             [seed] = journal.draw(check_random_state(self.random_state), 1)
