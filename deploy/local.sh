@@ -80,6 +80,7 @@ done
 [ -n "$python" ] || fail "no python with daskmm and distributed: pip install '.[distributed]'"
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/daskmm-local.XXXXXX")
+export DASK_TEMPORARY_DIRECTORY=$folder
 processes=()
 
 # The youngest first, so that workers take leave of the scheduler. What is left after ten seconds is
@@ -135,7 +136,7 @@ start scheduler -m dask scheduler --host 127.0.0.1 --port "$port" \
     --dashboard-address "127.0.0.1:$dashboard" --scheduler-file "$folder/scheduler.json"
 start workers -m dask worker --scheduler-file "$folder/scheduler.json" --host 127.0.0.1 \
     --nworkers "$workers" --nthreads "$threads" --memory-limit "$memory" \
-    --local-directory "$folder" --no-dashboard
+    --no-dashboard
 start ready -c '
 import sys
 from dask.utils import format_bytes
@@ -143,13 +144,11 @@ from distributed import Client
 
 with Client(scheduler_file=sys.argv[1]) as client:
     client.wait_for_workers(int(sys.argv[2]), timeout=120)
-    info = client.scheduler_info(n_workers=-1)
-    first = next(iter(info["workers"].values()))
-    print(info["address"])
-    shown = "dashboard" in info["services"]
-    print("dashboard:", client.dashboard_link if shown else "none, as bokeh is not installed")
-    print("workers: %s, threads of each: %d, memory of each: %s" % (
-        sys.argv[2], first["nthreads"], format_bytes(first["memory_limit"])))
+    limits = client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit)
+    print(client.scheduler.address)
+    print("dashboard:", client.dashboard_link or "none, as bokeh is not installed")
+    print("workers: %d, threads of each: %d, memory of each: %s" % (
+        len(limits), max(client.nthreads().values()), format_bytes(min(limits.values()))))
 ' "$folder/scheduler.json" "$workers"
 
 ready=${processes[0]}

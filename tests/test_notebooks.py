@@ -1,0 +1,69 @@
+"""The notebooks run to their ends and find what they say that they find."""
+
+import json
+
+import pytest
+from _execution import NOTEBOOKS, executed
+
+ALL = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
+# What none of them may hold: paths of the machine that one was written on.
+PLACES = ("/home/", "/root/", "/tmp/", "/work/", "/Users/", "C:\\\\")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_notebooks_are_stripped(name):
+    text = (NOTEBOOKS / f"{name}.ipynb").read_text()
+    notebook = json.loads(text)
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert code
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    assert not [place for place in PLACES if place in text]
+
+
+def numbers(name, *variables, **options):
+    """Values of some variables when the notebook has ended, and its outputs by type."""
+    asked = ", ".join(f"{variable!r}: {variable}" for variable in variables)
+    question = f"import json; print(json.dumps({{{asked}}}, default=lambda x: x.item()))"
+    answer, notebook = executed(name, question, **options)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return json.loads(answer), outputs
+
+
+def pictures(outputs):
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+@pytest.mark.timeout(240)
+def test_quickstart():
+    asked = ("blobs_found", "kmeans_found", "entropy_found", "unknown_found", "same")
+    found, outputs = numbers(
+        "quickstart", *asked, "unknown.n_clusters_", "nothing.n_clusters_", "sorted(features)"
+    )
+    assert found["blobs_found"] > 0.95
+    assert found["kmeans_found"] < 0.3
+    assert found["entropy_found"] > 0.99
+    assert found["unknown_found"] > 0.99
+    assert found["unknown.n_clusters_"] == 20
+    assert found["nothing.n_clusters_"] == 1
+    assert found["sorted(features)"] == [0, 1, 2, 3, 4]
+    assert found["same"] is True
+    assert pictures(outputs) == 5
+
+
+@pytest.mark.timeout(240)
+def test_kernel():
+    asked = ("straight_found", "rings_found", "agreement", "landmarks_found", "together_found")
+    found, outputs = numbers(
+        "kernel", *asked, "views_found", "sound", "centre != outside", "multiple.kernel_weights_[1]"
+    )
+    assert found["straight_found"] < 0.2
+    assert found["rings_found"] > 0.99
+    assert found["agreement"] > 0.99
+    assert found["sound"] is True
+    assert found["landmarks_found"] > 0.99
+    assert found["centre != outside"] is True
+    assert found["together_found"] < 0.5
+    assert found["views_found"] > 0.95
+    assert found["multiple.kernel_weights_[1]"] > 0.9
+    assert pictures(outputs) == 2
