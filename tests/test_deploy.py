@@ -42,7 +42,7 @@ ENDS = {
 }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("end", ENDS)
 def test_local_cluster_leaves_nothing_behind(end, tmp_path):
     act, code = ENDS[end]
@@ -62,7 +62,7 @@ def test_local_cluster_leaves_nothing_behind(end, tmp_path):
         pass
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_local_cluster_fits():
     X, truth = blobs()
     with local_cluster(1) as (_, address), Client(address) as client:
@@ -177,13 +177,13 @@ def allocation(tmp_path, monkeypatch):
             env=settings | more,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=200,
         )
 
     return run
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_slurm_job_of_daskmm_fit(allocation, tmp_path):
     np.save(tmp_path / "x.npy", blobs()[0])
     command = "daskmm fit x.npy -k 4 --out run --no-pictures --quiet"
@@ -201,7 +201,7 @@ def test_slurm_job_of_daskmm_fit(allocation, tmp_path):
     ]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_slurm_job_of_a_script(allocation, tmp_path):
     (tmp_path / "job.py").write_text(SCRIPT)
     done = allocation("job.py", "found")

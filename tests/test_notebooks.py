@@ -4,6 +4,7 @@ import json
 
 import pytest
 from _execution import NOTEBOOKS, executed
+from _local import local_cluster
 
 ALL = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 # What none of them may hold: paths of the machine that one was written on.
@@ -34,7 +35,6 @@ def pictures(outputs):
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 
-@pytest.mark.timeout(240)
 def test_quickstart():
     asked = ("blobs_found", "kmeans_found", "entropy_found", "unknown_found", "same")
     found, outputs = numbers(
@@ -51,7 +51,6 @@ def test_quickstart():
     assert pictures(outputs) == 5
 
 
-@pytest.mark.timeout(240)
 def test_kernel():
     asked = ("straight_found", "rings_found", "agreement", "landmarks_found", "together_found")
     found, outputs = numbers(
@@ -67,3 +66,25 @@ def test_kernel():
     assert found["views_found"] > 0.95
     assert found["multiple.kernel_weights_[1]"] > 0.9
     assert pictures(outputs) == 2
+
+
+def test_on_a_cluster(monkeypatch, tmp_path):
+    with local_cluster(2) as (_, address):
+        monkeypatch.setenv("DASKMM_SCHEDULER", address)
+        monkeypatch.setenv("DASKMM_DATA", str(tmp_path))
+        asked = ("sampled_found", "len(newcomers)", "worst", "moved", "stopped.n_iter_")
+        found, outputs = numbers(
+            "on-a-cluster", *asked, "sampled.n_passes_", "iterations[0].iteration", "same_bits"
+        )
+    assert found["sampled_found"] > 0.99
+    assert found["sampled.n_passes_"] <= 6
+    assert found["len(newcomers)"] == 1
+    assert found["worst"] <= 1e-9
+    assert found["moved"] == 0
+    assert found["stopped.n_iter_"] == 5
+    assert found["iterations[0].iteration"] == 6
+    assert found["same_bits"] is True
+    told = "".join(output.text for output in outputs if output.get("name") == "stdout")
+    assert "is dead\n" in told
+    # It tidies up.
+    assert list(tmp_path.iterdir()) == []
