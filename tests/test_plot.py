@@ -56,6 +56,17 @@ def test_annealing_trace(tmp_path, cls):
         np.testing.assert_array_equal(axes[1].lines[0].get_ydata(), powers)
 
 
+def test_annealing_trace_goes_on_from_the_sample_to_all_rows():
+    model = quick(PowerKMeans, 3, sample_size=200, eta=1.3).fit(blobs(2000, 2, 3))
+    exact = [record.exact for record in model.history_]
+    assert 0 < sum(exact) < len(exact)
+    objective, power = plot.annealing_trace(model).axes
+    np.testing.assert_array_equal(objective.lines[0].get_xdata(), 1 + np.arange(len(exact)))
+    (shade,) = objective.patches
+    assert shade.get_x() == len(power.lines[0].get_xdata()) + 0.5
+    assert shade.get_x() + shade.get_width() == len(exact) + 0.5
+
+
 def test_annealing_trace_without_polish(tmp_path):
     model = quick(PowerKMeans, 3, s0=-1, eta=1, polish=False).fit(blobs(300, 2, 3))
     drawn(plot.annealing_trace(model), tmp_path / "trace.png")
