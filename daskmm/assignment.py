@@ -14,7 +14,7 @@ from daskmm.blocks import float_dtype, layout_of, row_blocks
 from daskmm.domain import check_domain
 from daskmm.numerics import fused
 from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
-from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
+from daskmm.numerics.rows import Affine, Rows, tile_rows, tiles
 from daskmm.passes import (
     Passes,
     Position,
@@ -94,11 +94,11 @@ def _compiled_nearest(
     """Fill in labels and smallest distances by the compiled loops.
 
     Returns whether they could: not where numba is absent, coordinates are more than a shift and
-    a scale, distances are not squared Euclidean ones between whole rows, or values are to be
-    refused, which `blockwise` does in words.
+    a scale or a matrix, distances are not squared Euclidean ones between whole rows, or values are
+    to be refused, which `blockwise` does in words.
     """
     plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
-    if not (plain and fused.available() and isinstance(coordinates, Coordinates)):
+    if not (plain and fused.available() and isinstance(coordinates, Affine)):
         return False
     from daskmm.numerics.fused_labels import nearest_centers
 

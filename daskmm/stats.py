@@ -16,7 +16,7 @@ from daskmm.numerics import fused
 from daskmm.numerics.distortions import Distortion, Tile
 from daskmm.numerics.divergences import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.power_means import power_means
-from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
+from daskmm.numerics.rows import Affine, Rows, tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
@@ -273,7 +273,7 @@ class CenterSums:
         cls,
         rows: NDArray,
         weights: FloatArray | None,
-        coordinates: Coordinates | None,
+        coordinates: Affine | None,
         state: CenterState,
         terms: FloatArray | None = None,
     ) -> Self:
@@ -345,7 +345,7 @@ def candidate_sums(
 
     The block is walked in tiles, so temporaries are bounded whatever the block's size; each
     tile is brought to the model's coordinates once for all candidates. The compiled loops walk
-    the rows as they are, where coordinates are a mere shift and scale.
+    the rows as they are, where coordinates are a shift and a scale or a matrix.
 
     Parameters
     ----------
@@ -364,7 +364,7 @@ def candidate_sums(
         return CandidateSums(())
     first = states[0]
     compiled = fused.available() and first.distortion.code is not None
-    if compiled and isinstance(coordinates, Coordinates):
+    if compiled and isinstance(coordinates, Affine):
         return _compiled_sums(rows, weights, coordinates, states)
     totals: CandidateSums | None = None
     k, p = first.centers.shape
@@ -385,7 +385,7 @@ def candidate_sums(
 def _compiled_sums(
     rows: NDArray,
     weights: FloatArray | None,
-    coordinates: Coordinates | None,
+    coordinates: Affine | None,
     states: tuple[CenterState, ...],
 ) -> CandidateSums:
     """Sums by the compiled loops; what the rows alone decide is computed once."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from daskmm.numerics.distances import CANCELLATION
 from daskmm.numerics.divergences import SQUARED_EUCLIDEAN, Bregman, Logistic
 from daskmm.numerics.power_means import FLUSHED
-from daskmm.numerics.rows import TILE_BYTES, Coordinates, tiles
+from daskmm.numerics.rows import TILE_BYTES, Affine, Coordinates, WhitenedCoordinates, tiles
 
 FloatArray = NDArray[np.float64]
 
@@ -142,7 +142,7 @@ def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
 def block_sums(
     rows: NDArray,
     weights: FloatArray | None,
-    coordinates: Coordinates | None,
+    coordinates: Affine | None,
     centers: FloatArray,
     s: float,
     feature_weights: FloatArray | None,
@@ -161,7 +161,7 @@ def block_sums(
         decided in double precision; sums over the rows are double.
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
-    coordinates : Coordinates or None
+    coordinates : Coordinates, WhitenedCoordinates or None
         The model's; None where the rows are in them already.
     centers : ndarray of shape (n_clusters, n_features)
         In the model's coordinates.
@@ -182,16 +182,20 @@ def block_sums(
     """
     kernel = _kernel()
     assert kernel is not None
+    from daskmm.numerics.fused_elements import PLAIN, WHITENED
+
     k, p = centers.shape
-    mean = _plain(np.zeros(p) if coordinates is None else coordinates.mean)
-    scale = _plain(np.ones(p) if coordinates is None else coordinates.scale)
+    frame = _frame(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
     w = _plain(np.ones(p) if feature_weights is None else feature_weights)
-    dtype = _working_dtype(rows, scale, centers, s)
+    dtype = _working_dtype(rows, frame[1], centers, s)
     if s == -np.inf and (partial or terms is not None):
         # The cost is that of a double precision score, for which there is no short way here.
         dtype = np.dtype(np.float64)
+    hard = s == -np.inf
     planes = _center_planes(centers, feature_weights, distortion, partial, dtype)
-    code = distortion.code if partial or terms is not None else kernel.PLAIN
+    code = distortion.code
+    if not partial and terms is None:
+        code = WHITENED if len(frame[2]) else PLAIN
     # Of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
     # Double precision has computed again what is not exact enough.
@@ -201,7 +205,6 @@ def block_sums(
     n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
     squares = np.zeros(0 if feature_weights is None else p)
     observed = np.zeros((k if partial else 0, p))
-    hard = s == -np.inf
     n_listed = n_farthest if hard else 0
     far, far_rows = np.zeros(n_listed), np.zeros(n_listed, np.int64)
     # Weights may be out of single precision's range, but not their ratios that count.
@@ -209,11 +212,13 @@ def block_sums(
     if dtype == np.float32 and not hard and weights is not None:
         unit = float(weights.max()) or 1.0
     found = (n_j, sums, squares, observed, totals)
-    for part in _parts(rows, dtype):
+    # Hard steps bring rows to double precision anyway.
+    held = _row_dtype(rows) if hard else dtype
+    for part in _parts(rows, held):
         v = _plain(np.empty(0) if weights is None else weights[part] / unit)
-        x = _plain(rows[part], dtype)
+        x = _plain(rows[part], held)
         own = _plain(np.empty(0) if terms is None else terms[part])
-        state = (mean, scale, _plain(centers), w, code, own, planes)
+        state = (*frame, _plain(centers), w, code, own, planes)
         # A single centre has all of each row, whatever the power.
         if hard or k == 1:
             far_rows -= part.start
@@ -266,6 +271,14 @@ def _center_planes(
     )
 
 
+def _frame(coordinates: Affine) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean, scale and whitening matrix, which is empty where there is none."""
+    whitening = np.empty((0, 0))
+    if isinstance(coordinates, WhitenedCoordinates):
+        whitening = coordinates.whitening
+    return _plain(coordinates.mean), _plain(coordinates.scale), _plain(whitening)
+
+
 def _plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:
     """The array form for which the loops are compiled: C order, read-only, native."""
     plain = np.ascontiguousarray(values, dtype=dtype or np.float64).view()
@@ -283,12 +296,17 @@ def _parts(rows: NDArray, dtype: np.dtype) -> list[slice]:
 
 def _working_dtype(rows: NDArray, scale: FloatArray, centers: FloatArray, s: float) -> np.dtype:
     """Single precision where the rows have no more of it, and where it is enough."""
-    single = np.result_type(rows.dtype, np.float32) == np.float32
+    single = _row_dtype(rows) == np.float32
     for extent in (float(np.abs(centers).max()), float(scale.min()), float(scale.max())):
         single &= 1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE
     # The weights of a row sum to as much as k^(−1/s), which may be too large for it.
     single &= len(rows) >= _SINGLE_ROWS and np.log2(len(centers)) < -30.0 * s
     return np.dtype(np.float32 if single else np.float64)
+
+
+def _row_dtype(rows: NDArray) -> np.dtype:
+    """The narrower floating type that holds the rows exactly."""
+    return np.dtype(np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64)
 
 
 def _tile_rows(n_clusters: int, n_features: int, itemsize: int) -> int:

@@ -22,8 +22,10 @@ import numpy as np
 from numba import njit, types
 from numba.extending import get_cython_function_address, overload
 
-from daskmm.numerics.fused_elements import PLAIN
+from daskmm.numerics.fused_elements import WHITENED
 from daskmm.numerics.fused_tile import (
+    _EXACT,
+    _part,
     add_squares,
     assign,
     complete,
@@ -58,6 +60,9 @@ for _name in ("dgemm", "sgemm"):
 _CALL = types.void(*[types.voidptr] * 13)
 _dgemm = types.ExternalFunction("daskmm_dgemm", _CALL)
 _sgemm = types.ExternalFunction("daskmm_sgemm", _CALL)
+
+# Columns of a triangular matrix that are multiplied at a time.
+_COLUMNS = 16
 
 _NO_TRANSPOSE = np.frombuffer(b"N", dtype=np.uint8)
 _TRANSPOSE = np.frombuffer(b"T", dtype=np.uint8)
@@ -106,12 +111,30 @@ def _gemm_of(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
     return call
 
 
+@_part(_EXACT)
+def whiten(rows, whitening, sizes, z):
+    """Products of rows with a lower triangular matrix, whose zeros are mostly left out.
+
+    `sizes` are those of the callers: the first is how many rows there are, the fourth how wide
+    they are, the last two are set here.
+    """
+    p, one, zero = len(whitening), np.ones(1), np.zeros(1)
+    of_rows, of_matrix, of_z = rows.ravel(), whitening.ravel(), z.ravel()
+    b_, p_, columns_, left_ = sizes, sizes[3:], sizes[4:], sizes[5:]
+    for first in range(0, p, _COLUMNS):
+        columns_[0], left_[0] = min(_COLUMNS, p - first), p - first
+        matrix, x, found = of_matrix[first * (p + 1) :], of_rows[first:], of_z[first:]
+        none = _NO_TRANSPOSE
+        _gemm(none, none, columns_, b_, left_, one, matrix, p_, x, p_, zero, found, p_)
+
+
 @_entry
 def soft_sums(
     rows,
     weights,
     mean,
     scale,
+    whitening,
     centers,
     w,
     code,
@@ -135,6 +158,8 @@ def soft_sums(
         NaN are holes where `observed` is not empty.
     weights : array of shape (n_rows,), or empty where all are 1
     mean, scale : arrays of shape (n_features,)
+    whitening : array of shape (n_features, n_features) or (0, 0)
+        Lower triangular; what rows are multiplied by last, which is done in double precision.
     centers : array of shape (n_clusters, n_features)
     w : array of shape (n_features,)
     code : int
@@ -167,7 +192,10 @@ def soft_sums(
     distances, w_ = np.empty(k), w.astype(kind)
     means, scales = repeated(mean).astype(kind), repeated(scale).astype(kind)
     rest = (repeated(mean) - means).astype(kind)
-    sizes = np.array([tile, tile, k, p], dtype=np.int32)
+    exact_means, exact_scales = repeated(mean), repeated(scale)
+    raw = np.empty((tile if code == WHITENED else 1, p))
+    whitened = np.empty_like(raw)
+    sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
     zero, one = np.zeros(1, kind), np.ones(1, kind)
     for start in range(0, n, tile):
@@ -182,7 +210,12 @@ def soft_sums(
             v[:] = weights[start : start + b]
         else:
             v[:] = 1.0
-        to_model_in_type(block.ravel(), means, rest, scales, scaled, z.ravel()[: b * p])
+        if code == WHITENED:
+            to_model(block.ravel(), exact_means, exact_scales, scaled, raw.ravel())
+            whiten(raw, whitening, sizes, whitened)
+            assign(whitened.ravel()[: b * p], z.ravel())
+        else:
+            to_model_in_type(block.ravel(), means, rest, scales, scaled, z.ravel()[: b * p])
         if holes:
             split(z.ravel()[: b * p], held.ravel()[: b * p])
         if len(terms):
@@ -208,11 +241,27 @@ def soft_sums(
                 m,
             )
             if near > 0:
-                redo(code, block, mean, scale, centers, w, norms, reaches, cancelled, low, j, d, m)
+                redo(
+                    code,
+                    block,
+                    whitened,
+                    mean,
+                    scale,
+                    centers,
+                    w,
+                    norms,
+                    reaches,
+                    cancelled,
+                    low,
+                    j,
+                    d,
+                    m,
+                )
         if prepare(m, norms, slack, low, high, rounding, exact, inverse, tie) > 0:
             for i in range(b):
                 if m[i] != 0.0 and not (m[i] >= low and norms[i] <= high):
-                    exact[i] = redo_row(code, block[i], mean, scale, centers, w, distances)
+                    x = whitened[i % len(whitened)]
+                    exact[i] = redo_row(code, block[i], x, mean, scale, centers, w, distances)
                     m[i] = ratios(distances, exact[i], d[:k, i])
                     inverse[i], tie[i] = 1.0 / m[i], TIE
         total[:] = 0.0
@@ -244,6 +293,7 @@ def hard_sums(
     weights,
     mean,
     scale,
+    whitening,
     centers,
     w,
     code,
@@ -267,7 +317,7 @@ def hard_sums(
 
     Parameters
     ----------
-    rows, weights, mean, scale, centers, w, code, terms, planes, tile
+    rows, weights, mean, scale, whitening, centers, w, code, terms, planes, tile
         As in `soft_sums`.
     n_j, sums, squares, observed, totals
         As in `soft_sums`.
@@ -279,16 +329,17 @@ def hard_sums(
         Their positions.
     """
     (n, p), k = rows.shape, len(centers)
-    kind = rows.dtype
-    scaled, holes = not np.all(scale == 1.0), len(observed) > 0
     factors, constants, center_norms, _, slack, edges, ends = planes
+    kind = factors.dtype
+    scaled, holes = not np.all(scale == 1.0), len(observed) > 0
     z, d = np.empty((tile, p), kind), np.zeros((k + k % 2, tile), kind)
     held, ignored, none = np.empty((tile if holes else 0, p), kind), np.zeros(k), np.zeros(0)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
+    raw = np.empty((tile if code == WHITENED else 0, p))
     means, scales = repeated(mean), repeated(scale)
     # Numbers of centres are kept in a type as wide as the distances.
     of_rows, of_rows_double = np.empty((4, tile), kind), np.empty((2, tile))
-    sizes = np.array([tile, tile, k, p], dtype=np.int32)
+    sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
     zero, one = np.zeros(1, kind), np.ones(1, kind)
     inertia = weight = 0.0
@@ -302,7 +353,11 @@ def hard_sums(
             v[:] = weights[start : start + b]
         else:
             v[:] = 1.0
-        to_model(block.ravel(), means, scales, scaled, exact.ravel()[: b * p])
+        if code == WHITENED:
+            to_model(block.ravel(), means, scales, scaled, raw.ravel())
+            whiten(raw, whitening, sizes, exact)
+        else:
+            to_model(block.ravel(), means, scales, scaled, exact.ravel())
         if holes:
             split(exact.ravel()[: b * p], held.ravel()[: b * p])
         assign(exact.ravel()[: b * p], z.ravel())
@@ -332,20 +387,25 @@ def hard_sums(
                 if not second[i] - smallest[i] > rounding * span:
                     limit = smallest[i] + rounding * span
                     nearest[i] = decide(
-                        code, block[i], mean, scale, centers, w, d[:, i], center_norms, limit
+                        code,
+                        block[i],
+                        exact[i],
+                        mean,
+                        scale,
+                        centers,
+                        w,
+                        d[:, i],
+                        center_norms,
+                        limit,
                     )
                 center = centers[int(nearest[i])]
-                served[i] = exact_distance(code, block[i], mean, scale, center, w)
+                served[i] = exact_distance(code, block[i], exact[i], mean, scale, center, w)
                 if len(far) and v[i] > 0.0 and served[i] > far[-1]:
                     keep_farthest(served[i], start + i, far, far_rows)
-        if rows.itemsize < exact.itemsize:
+        if z.itemsize < exact.itemsize:
             # The cost is to be that of a double precision score.
             for i in range(b):
-                center = centers[int(nearest[i])]
-                if code == PLAIN:
-                    served[i] = separation(exact[i], center, w)
-                else:
-                    served[i] = exact_distance(code, block[i], mean, scale, center, w)
+                served[i] = separation(exact[i], centers[int(nearest[i])], w)
         scatter(exact[:b], nearest, v, n_j, sums, squares)
         if holes:
             scatter(held[:b], nearest, v, ignored, observed, none)

@@ -10,16 +10,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.numerics.fused import _parts, _plain, _tile_rows, _working_dtype
-from daskmm.numerics.fused_elements import PLAIN
-from daskmm.numerics.fused_kernel import _NO_TRANSPOSE, _TRANSPOSE, _entry, _gemm
+from daskmm.numerics.fused import _frame, _parts, _plain, _tile_rows, _working_dtype
+from daskmm.numerics.fused_elements import PLAIN, WHITENED
+from daskmm.numerics.fused_kernel import _NO_TRANSPOSE, _TRANSPOSE, _entry, _gemm, whiten
 from daskmm.numerics.fused_tile import (
     _REORDERED,
     _part,
     assign,
     decide,
-    distance,
     dot,
+    exact_distance,
     repeated,
     settle,
     settled,
@@ -27,14 +27,14 @@ from daskmm.numerics.fused_tile import (
     to_model,
     two_nearest,
 )
-from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.rows import Affine
 
 FloatArray = NDArray[np.float64]
 
 
 def nearest_centers(
     rows: NDArray,
-    coordinates: Coordinates,
+    coordinates: Affine,
     centers: FloatArray,
     feature_weights: FloatArray | None,
     labels: NDArray[np.int32],
@@ -46,7 +46,7 @@ def nearest_centers(
     ----------
     rows : ndarray of shape (n_rows, n_features)
         Of any numeric dtype, in any order, in the input's units.
-    coordinates : Coordinates
+    coordinates : Coordinates or WhitenedCoordinates
     centers : ndarray of shape (n_clusters, n_features)
         In the model's coordinates.
     feature_weights : ndarray of shape (n_features,) or None
@@ -63,7 +63,7 @@ def nearest_centers(
     """
     k, p = centers.shape
     w = _plain(np.ones(p) if feature_weights is None else feature_weights)
-    model = (_plain(coordinates.mean), _plain(coordinates.scale), _plain(centers), w)
+    model = (*_frame(coordinates), _plain(centers), w)
     dtype = _working_dtype(rows, coordinates.scale, centers, -np.inf)
     # Of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
@@ -89,29 +89,30 @@ def _weighted_centers(centers, w, factors, norms):
 
 
 @_entry
-def _fill(rows, mean, scale, centers, w, rounding, tile, labels, distances):
+def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, distances):
     """Labels of some rows, and distances where there is room for them; whether all are finite.
 
     Parameters
     ----------
-    rows, mean, scale, centers, w, rounding, tile
+    rows, mean, scale, whitening, centers, w, rounding, tile
         As in `daskmm.numerics.fused_kernel.hard_sums`.
     labels : int array of shape (n_rows,)
     distances : array of shape (n_rows,) or (0,)
     """
     (n, p), k = rows.shape, len(centers)
     kind = rows.dtype
-    scaled = not np.all(scale == 1.0)
+    scaled, code = not np.all(scale == 1.0), PLAIN if len(whitening) == 0 else WHITENED
     # Centres are compared in pairs; the last may have to do with one infinitely far.
     factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
     _weighted_centers(centers, w, factors, center_norms)
     z, d = np.empty((tile, p), kind), np.zeros((k + k % 2, tile), kind)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
+    raw = np.empty((tile if code == WHITENED else 0, p))
     means, scales = repeated(mean), repeated(scale)
     of_rows, served = np.empty((4, tile), kind), np.empty(tile)
     # Any distance will do here, as long as the nearest centre is told.
     cancelled, worst, slack = kind.type(-1), kind.type(np.inf), kind.type(0)
-    sizes = np.array([tile, tile, k, p], dtype=np.int32)
+    sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
     zero, one = np.zeros(1, kind), np.ones(1, kind)
     for start in range(0, n, tile):
@@ -120,7 +121,11 @@ def _fill(rows, mean, scale, centers, w, rounding, tile, labels, distances):
         block, norms, smallest = rows[start : start + b], of_rows[0, :b], of_rows[1, :b]
         second, nearest = of_rows[2, :b], of_rows[3, :b]
         values = exact.ravel()[: b * p]
-        to_model(block.ravel(), means, scales, scaled, values)
+        if code == WHITENED:
+            to_model(block.ravel(), means, scales, scaled, raw.ravel())
+            whiten(raw, whitening, sizes, exact)
+        else:
+            to_model(block.ravel(), means, scales, scaled, values)
         if not np.isfinite(dot(values, values)):
             for i in range(b):
                 if not np.isfinite(dot(exact[i], exact[i])):
@@ -143,10 +148,10 @@ def _fill(rows, mean, scale, centers, w, rounding, tile, labels, distances):
                 span = norms[i] * 3 + 2 * (smallest[i] + norms[i])
                 limit = smallest[i] + rounding * span
                 nearest[i] = decide(
-                    PLAIN, block[i], mean, scale, centers, w, d[:, i], center_norms, limit
+                    code, block[i], exact[i], mean, scale, centers, w, d[:, i], center_norms, limit
                 )
         assign(nearest, labels[start : start + b])
         for i in range(min(b, len(distances) - start)):
             center = centers[labels[start + i]]
-            distances[start + i] = distance(block[i], mean, scale, center, w)
+            distances[start + i] = exact_distance(code, block[i], exact[i], mean, scale, center, w)
     return True

@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.numerics.fast_math import log2_from, split_exponent
-from daskmm.numerics.fused import _parts, _plain
+from daskmm.numerics.fused import _parts, _plain, _row_dtype
 from daskmm.numerics.fused_elements import (
     INFORMATION,
     ITAKURA_SAITO,
-    NEAR,
+    element,
     part,
     series,
 )
 from daskmm.numerics.fused_kernel import _entry
-from daskmm.numerics.fused_tile import repeated
+from daskmm.numerics.fused_tile import _REORDERED, _part, repeated
 
 FloatArray = NDArray[np.float64]
 
@@ -45,8 +45,7 @@ def row_terms(code: int, rows: NDArray, reference: FloatArray) -> FloatArray:
     ndarray of shape (n_rows,), float64
     """
     terms = np.empty(len(rows))
-    single = np.result_type(rows.dtype, np.float32) == np.float32
-    dtype = np.dtype(np.float32 if single else np.float64)
+    dtype = _row_dtype(rows)
     for some in _parts(rows, dtype):
         _fill(code, _plain(rows[some], dtype), _plain(reference), terms[some])
     return terms
@@ -57,76 +56,88 @@ def _fill(code, rows, reference, terms):
     """Divergences of some rows."""
     n, p = rows.shape
     values, theta = rows.ravel(), repeated(reference)
-    logs, rest, elements = np.log(theta), np.log1p(-theta), np.empty(len(theta))
-    inverse = 1.0 / theta
+    inverse, elements = 1.0 / theta, np.empty(len(theta))
+    # Binary logarithms of numbers of at most 1, and of what is left of 1.
+    logs, rest = np.log(theta) / _LOG_2, np.log1p(-theta) / _LOG_2
     for start in range(0, n * p, len(theta)):
         x = values[start : start + len(theta)]
         if code == INFORMATION:
-            _information_all(x, theta, logs, elements)
+            _information_all(x, theta, inverse, elements)
         elif code == ITAKURA_SAITO:
-            _itakura_saito_all(x, theta, inverse, logs, elements)
+            _itakura_saito_all(x, theta, inverse, elements)
         else:
             _logistic_all(x, logs, rest, elements)
         first = start // p
         for i in range(len(x) // p):
-            total = 0.0
+            terms[first + i] = _total(elements[i * p : i * p + p])
+    for i in range(n):
+        # A ratio that overflows; no row of the domain is infinitely far from the reference.
+        if not np.isfinite(terms[i]):
+            terms[i] = 0.0
             for f in range(p):
-                total += elements[i * p + f]
-            terms[first + i] = total
+                x = np.float64(rows[i, f])
+                terms[i] += element(code, x, reference[f]) if x == x else 0.0
+
+
+@_part(_REORDERED)
+def _total(values):
+    """Sum of some numbers."""
+    total = 0.0
+    for q in range(len(values)):
+        total += values[q]
+    return total
 
 
 @part(inlined=True)
-def _fast_information(x, theta, log_theta, exponent, f, inverse):
-    """I-divergence without branches; θ > 0, and `inverse` is 1/((2 + f) (θ + x))."""
-    difference, total = theta - x, theta + x
-    q = difference * (2.0 + f) * inverse
-    near = q * (difference - 2.0 * x * q * q * series(q * q))
-    log = _LOG_2 * log2_from(exponent, f * total * inverse)
-    far = difference + x * (log - log_theta)
-    found = near if abs(q) < NEAR else far
-    return found if x > 0.0 else theta
+def _logarithm(x, theta, inverse_theta):
+    """What a divergence needs of log r = n log 2 + 2 q (1 + c), r = x/θ: r, r − 1, n, q, c.
+
+    n is 0 where r is within a factor √2 of 1, and r − 1 keeps its digits there.
+    """
+    ratio, excess = x * inverse_theta, (x - theta) * inverse_theta
+    n, f = split_exponent(ratio)
+    f = excess if n == 0.0 else f
+    q = f / (2.0 + f)
+    return ratio, excess, n, q, q * q * series(q * q)
 
 
 @part()
-def _information_all(x, theta, log_theta, out):
+def _information_all(x, theta, inverse_theta, out):
     """Divergences of numbers that lie end to end; 0 of NaN."""
-    for q in range(len(x)):
-        value = np.float64(x[q])
-        exponent, f = split_exponent(value)
-        inverse = 1.0 / ((2.0 + f) * (theta[q] + value))
-        found = _fast_information(value, theta[q], log_theta[q], exponent, f, inverse)
-        out[q] = found if value == value else 0.0
+    for k in range(len(x)):
+        value = np.float64(x[k])
+        ratio, excess, n, q, c = _logarithm(value, theta[k], inverse_theta[k])
+        near = q * (excess + 2.0 * ratio * c)
+        far = ratio * (n * _LOG_2 + 2.0 * q * (1.0 + c)) - excess
+        found = theta[k] * (near if n == 0.0 else far)
+        found = found if value > 0.0 else theta[k]
+        out[k] = found if value == value else 0.0
 
 
 @part()
-def _itakura_saito_all(x, theta, inverse_theta, log_theta, out):
+def _itakura_saito_all(x, theta, inverse_theta, out):
     """As `_information_all`."""
-    for q in range(len(x)):
-        value, other = np.float64(x[q]), theta[q]
-        difference, total = value - other, value + other
-        t = difference * inverse_theta[q]
-        exponent, f = split_exponent(value)
-        g = 2.0 + f
-        inverse = 1.0 / (g * total)
-        ratio = difference * g * inverse
-        near = ratio * (t - 2.0 * ratio * ratio * series(ratio * ratio))
-        far = t - (_LOG_2 * log2_from(exponent, f * total * inverse) - log_theta[q])
-        found = near if abs(ratio) < NEAR else far
-        out[q] = found if value == value else 0.0
+    for k in range(len(x)):
+        value = np.float64(x[k])
+        _, excess, n, q, c = _logarithm(value, theta[k], inverse_theta[k])
+        near = q * (excess - 2.0 * c)
+        far = excess - (n * _LOG_2 + 2.0 * q * (1.0 + c))
+        found = near if n == 0.0 else far
+        out[k] = found if value == value else 0.0
 
 
 @part()
 def _logistic_all(x, log_theta, log_rest, out):
-    """As `_information_all`, but for digits of numbers near θ; `log_rest` is log(1 − θ)."""
-    for q in range(len(x)):
-        value = np.float64(x[q])
+    """As `_information_all`, but for digits of numbers near θ; logarithms of θ and 1 − θ."""
+    for k in range(len(x)):
+        value = np.float64(x[k])
         rest = 1.0 - value
         exponent, f = split_exponent(value)
         exponent_rest, f_rest = split_exponent(rest)
         g, g_rest = 2.0 + f, 2.0 + f_rest
         # One division for both logarithms; that of 0 is finite here.
         inverse = 1.0 / (g * g_rest)
-        log = _LOG_2 * log2_from(exponent, f * g_rest * inverse)
-        log_of_rest = _LOG_2 * log2_from(exponent_rest, f_rest * g * inverse)
-        found = value * (log - log_theta[q]) + rest * (log_of_rest - log_rest[q])
-        out[q] = found if value == value else 0.0
+        log = log2_from(exponent, f * g_rest * inverse) - log_theta[k]
+        log_of_rest = log2_from(exponent_rest, f_rest * g * inverse) - log_rest[k]
+        found = _LOG_2 * (value * log + rest * log_of_rest)
+        out[k] = found if value == value else 0.0

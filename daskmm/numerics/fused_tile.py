@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from daskmm.numerics.fast_math import exp2, log2_1p
-from daskmm.numerics.fused_elements import PLAIN, element
+from daskmm.numerics.fused_elements import PLAIN, WHITENED, element
 from daskmm.numerics.power_means import TIE
 
 # Products may be fused with sums. Sums may be reordered where that is said, which must not be
@@ -39,10 +39,12 @@ def distance(row, mean, scale, center, w):
 
 
 @_part(_EXACT)
-def exact_distance(code, row, mean, scale, center, w):
-    """Distance of a row from the definition of the distortion of a code."""
+def exact_distance(code, row, z, mean, scale, center, w):
+    """Distance of a row from the definition of the distortion of a code; z where it is whitened."""
     if code == PLAIN:
         return distance(row, mean, scale, center, w)
+    if code == WHITENED:
+        return separation(z, center, w)
     return distortion(code, row, mean, scale, center, w)
 
 
@@ -302,24 +304,24 @@ def prepare(smallest, norms, slack, low, high, rounding, exact, inverse, tie):
 
 
 @_part(_EXACT)
-def redo(code, rows, mean, scale, centers, w, norms, reaches, cancelled, low, j, d, smallest):
+def redo(code, rows, z, mean, scale, centers, w, norms, reaches, cancelled, low, j, d, smallest):
     """Compute again the cancelled distances to two centres."""
     for c in range(j, min(j + 2, len(centers))):
         row = d[c]
         for i in range(len(norms)):
             if not row[i] >= cancelled * (norms[i] + reaches[c]):
-                near = exact_distance(code, rows[i], mean, scale, centers[c], w)
+                near = exact_distance(code, rows[i], z[i % len(z)], mean, scale, centers[c], w)
                 # A type too narrow for it must not make a zero of it.
                 row[i] = near if near == 0.0 else max(near, 1e-3 * low)
                 smallest[i] = min(smallest[i], row[i])
 
 
 @_part(_EXACT)
-def redo_row(code, row, mean, scale, centers, w, distances):
+def redo_row(code, row, z, mean, scale, centers, w, distances):
     """Distances of one row from the differences; returns the smallest."""
     smallest = np.inf
     for j in range(len(centers)):
-        distances[j] = exact_distance(code, row, mean, scale, centers[j], w)
+        distances[j] = exact_distance(code, row, z, mean, scale, centers[j], w)
         smallest = min(smallest, distances[j])
     return smallest
 
@@ -394,12 +396,12 @@ def settled(smallest, second, norm, slack, rounding, cancelled, worst):
 
 
 @_part(_EXACT)
-def decide(code, row, mean, scale, centers, w, dots, center_norms, limit):
+def decide(code, row, z, mean, scale, centers, w, dots, center_norms, limit):
     """The nearest among those centres whose distance by products is not above `limit`."""
     least, nearest = np.inf, 0
     for j in range(len(centers)):
         if not (dots[j] + center_norms[j] > limit):
-            d = exact_distance(code, row, mean, scale, centers[j], w)
+            d = exact_distance(code, row, z, mean, scale, centers[j], w)
             if d < least:
                 least, nearest = d, j
     return nearest

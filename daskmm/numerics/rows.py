@@ -92,6 +92,9 @@ class WhitenedCoordinates:
         return rows @ self.inverse + self.mean
 
 
+Affine = Coordinates | WhitenedCoordinates
+
+
 def tile_rows(n_features: int, n_clusters: int) -> int:
     """Rows per tile that keep the temporaries of one candidate within `TILE_BYTES`.
 
