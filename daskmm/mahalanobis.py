@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.assignment import labels_of
 from daskmm.journal import Journal
 from daskmm.mm import Callback, Outcome, Schedule, minimize
 from daskmm.numerics.annealing import critical_power
-from daskmm.numerics.rows import Rows, WhitenedCoordinates, tile_rows, tiles
+from daskmm.numerics.rows import WhitenedCoordinates, tile_rows, tiles
 from daskmm.passes import Position
 from daskmm.relocation import continued
 from daskmm.stats import CenterState, Sample
@@ -122,8 +123,7 @@ def learned(
             break
         state = replace(outcome.run.state, s=-np.inf)
         scatter = problem.passes.reduce(_scatter, coordinates, state)
-        back = coordinates.inverse
-        turned = WhitenedCoordinates.of(coordinates.mean, unit_precision(back.T @ scatter @ back))
+        turned = WhitenedCoordinates.of(coordinates.mean, unit_precision(scatter))
         state = replace(state, centers=turned.to_model(coordinates.to_input(state.centers)))
         other = CentersProblem(
             problem.passes, turned, problem.weight, problem.update, problem.spread
@@ -143,16 +143,15 @@ def _scatter(
     rows: NDArray,
     weights: NDArray | None,
     position: Position,
-    coordinates: Rows,
+    coordinates: WhitenedCoordinates,
     state: CenterState,
 ) -> FloatArray:
-    """Kernel of a turn: Σ_i v_i (z_i − θ)(z_i − θ)ᵀ, θ the nearest centre."""
+    """Kernel of a turn: Σ_i v_i (x_i − θ)(x_i − θ)ᵀ in the input's units, θ the nearest centre."""
     k, p = state.centers.shape
-    total = np.zeros((p, p))
+    total, offsets = np.zeros((p, p)), state.centers @ coordinates.inverse
+    nearest = labels_of(rows, position, coordinates, state)
     for part in tiles(len(rows), tile_rows(p, k)):
-        z = coordinates.to_model(rows[part])
-        tile = state.distortion.tile(z, False)
-        nearest = state.distortion.distances(tile, state.centers, None).argmin(axis=1)
-        z -= state.centers[nearest]
-        total += z.T @ (z if weights is None else z * weights[part][:, None])
+        x = np.subtract(rows[part], coordinates.mean, dtype=np.float64)
+        x -= offsets[nearest[part]]
+        total += x.T @ (x if weights is None else x * weights[part][:, None])
     return total
