@@ -182,15 +182,8 @@ def choose_bandwidth(
 
     Parameters
     ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-        In the model's coordinates. Of more than 1,000 rows, 1,000 are used.
-    weights : ndarray of shape (n_rows,), float64
-        Sample weights, positive.
-    lam : float
-        Entropy penalty λ per sample.
-    convention : {"auto", "paper", "reference"}, default="auto"
-    seed : int, default=0
-        Draws the 1,000.
+    rows, weights, lam, convention, seed
+        As in `follow_bandwidths`.
 
     Returns
     -------
@@ -202,11 +195,40 @@ def choose_bandwidth(
     UserWarning
         As in :func:`bandwidth_path`.
     """
+    return follow_bandwidths(rows, weights, lam, convention, seed).bandwidth
+
+
+def follow_bandwidths(
+    rows: FloatArray, weights: FloatArray, lam: float, convention: str, seed: int
+) -> BandwidthPath:
+    """The path over the default grid, on a sample that there is.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float64
+        In the model's coordinates. Of more than 1,000 rows, 1,000 are used.
+    weights : ndarray of shape (n_rows,), float64
+        Sample weights, positive.
+    lam : float
+        Entropy penalty λ per sample.
+    convention : {"auto", "paper", "reference"}
+    seed : int
+        Draws the 1,000.
+
+    Returns
+    -------
+    BandwidthPath
+
+    Warns
+    -----
+    UserWarning
+        As in :func:`bandwidth_path`.
+    """
     rows, weights = thinned(rows, weights, SAMPLE_ROWS, seed)
     grid = GRID * _mean_variance(rows, weights)
     path = _follow(rows, weights, grid, lam, convention)
     _warn(path)
-    return path.bandwidth
+    return path
 
 
 def classification_gain(

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from daskmm.bandwidths import BandwidthPath
 from daskmm.blurring import BlurringRecord, Progress
 from daskmm.disk_neighborhood import Blocks, DiskNeighborhood
 from daskmm.fingerprints import differences
@@ -34,6 +35,7 @@ _WORK = "work"
 _RECORDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
+        BandwidthPath,
         Blocks,
         BlurringRecord,
         CenterState,

@@ -27,8 +27,9 @@ _THEMED = {
 _MANY_POINTS, _DPI = 100, 160
 # A point is 1/72 inch, a pixel of CSS 1/96.
 _PIXELS_PER_POINT = 96 / 72
-# No figure is squeezed below this share of its width, and of its letters; narrow screens scroll.
-_LEAST_SHARE = 0.62
+# Figures are not squeezed below this share of their width, and of their letters; narrow screens
+# scroll, but for figures that a telephone can show at about half their width.
+_LEAST_SHARE, _PHONE, _NOT_WIDE = 0.62, 330, 700
 
 
 def inline_svg(figure: Figure, name: str) -> str:
@@ -70,9 +71,10 @@ def inline_svg(figure: Figure, name: str) -> str:
         body = re.sub(rf"(fill|stroke): {color}\b", rf"\1: var({variable})", body)
     width, height = (72 * length for length in figure.get_size_inches())
     shown = round(width * _PIXELS_PER_POINT)
+    least = min(shown, _PHONE) if shown < _NOT_WIDE else round(_LEAST_SHARE * shown)
     label = html.escape(str(figure.get_label()), quote=True)
     return (
         f'<svg role="img" aria-label="{label}" viewBox="0 0 {width:g} {height:g}" '
         'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'style="max-width: {shown}px; min-width: {round(_LEAST_SHARE * shown)}px">{body.strip()}'
+        f'style="max-width: {shown}px; min-width: {least}px">{body.strip()}'
     )

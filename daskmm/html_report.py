@@ -190,7 +190,7 @@ def _clusters(sizes: list[int], profiles: Profiles | None) -> str:
         rows.append(
             f'<tr><th scope="row" class="number">{cluster}</th>'
             f'<td class="number">{size:,}</td><td class="number">{size / total:.1%}</td>'
-            f'<td><span class="share" style="--part: {size / largest:.1%}"></span></td>'
+            f'<td class="bar"><span class="share" style="--part: {size / largest:.1%}"></span></td>'
             f"{telling}</tr>"
         )
     caption = f"{counted(len(sizes), 'cluster')}, the largest first."
@@ -202,11 +202,11 @@ def _clusters(sizes: list[int], profiles: Profiles | None) -> str:
             f"beside each, how far, in {profiles.unit}."
         )
     return (
-        '<section>\n<h2>Clusters</h2>\n<div class="wide" tabindex="0" role="region" '
-        'aria-label="Table of clusters">\n<table class="clusters">\n'
-        f"<caption>{_text(caption)}</caption>\n"
+        f'<section>\n<h2>Clusters</h2>\n<p class="quiet" id="clusters">{_text(caption)}</p>\n'
+        '<div class="wide" tabindex="0" role="region" aria-label="Table of clusters">\n'
+        '<table class="clusters" aria-describedby="clusters">\n'
         '<thead><tr><th scope="col" class="number">cluster</th><th scope="col" class="number">'
-        'rows</th><th scope="col" class="number">share</th><td></td>'
+        'rows</th><th scope="col" class="number">share</th><td class="bar"></td>'
         f"{heads}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody>\n</table>\n</div>\n"
         "</section>"
     )

@@ -16,7 +16,7 @@ header { padding-top: 2rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; }
 h2 { font-size: 1.15rem; margin: 0 0 .5rem; }
 p { margin: .4rem 0; }
-.quiet, figcaption, caption { color: var(--quiet); }
+figcaption, .quiet { color: var(--quiet); }
 code, .path { overflow-wrap: anywhere; }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: .6rem;
   padding: 1.1rem 1.25rem; margin: 1.1rem 0; }
@@ -35,7 +35,6 @@ figure svg { display: block; width: 100%; height: auto; margin: 0 auto; fill: va
   font-family: "DejaVu Sans", Verdana, system-ui, sans-serif; }
 figure svg * { stroke-linejoin: round; stroke-linecap: butt; }
 table { border-collapse: collapse; width: 100%; font-size: .94rem; }
-caption { text-align: left; font-size: .92rem; padding-bottom: .6rem; }
 th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: anywhere; }
 tbody tr:last-child > * { border-bottom: 0; }
@@ -43,7 +42,6 @@ thead th { color: var(--quiet); font-weight: 600; }
 .facts th { font-weight: 500; color: var(--quiet); width: 13rem; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap;
   overflow-wrap: normal; padding-right: 1.2rem; }
-.clusters { min-width: 34rem; }
 .share { display: block; width: 6rem; height: .6rem; margin-top: .45rem; border-radius: .3rem;
   background: linear-gradient(to right, var(--blue) var(--part), var(--line) var(--part)); }
 .feature { display: inline-block; margin-right: .9rem; }
@@ -52,6 +50,6 @@ thead th { color: var(--quiet); font-weight: 600; }
 summary { cursor: pointer; color: var(--quiet); margin-top: .6rem; }
 footer { color: var(--quiet); font-size: .88rem; padding-bottom: 2.5rem; }
 @media (max-width: 40rem) { h1 { font-size: 1.5rem; } .facts th { width: 8rem; }
-  section { padding: .9rem .9rem; } main, header, footer { padding-left: .7rem;
-  padding-right: .7rem; } }
+  section { padding: .9rem .9rem; } .clusters .bar { display: none; }
+  main, header, footer { padding-left: .7rem; padding-right: .7rem; } }
 """

@@ -16,6 +16,7 @@ import zarr
 from sklearn.base import BaseEstimator
 from zarr.codecs import BytesCodec, Crc32cCodec
 
+from daskmm.bandwidths import BandwidthPath
 from daskmm.blurring import BlurringRecord
 from daskmm.cluster_number import ClusterNumberPath
 from daskmm.digests import digest
@@ -29,6 +30,7 @@ FORMAT = "daskmm-model"
 VERSION = 1
 # Records that a model may hold.
 _RECORDS: dict[str, type] = {
+    "BandwidthPath": BandwidthPath,
     "BlurringRecord": BlurringRecord,
     "ClusterNumberPath": ClusterNumberPath,
     "IterationRecord": IterationRecord,

@@ -122,4 +122,11 @@ _PATHS: tuple[tuple[str, str, str, Callable[..., Any]], ...] = (
         "weights. The largest λ above the broken line is taken: the dotted line.",
         plot.lam_path,
     ),
+    (
+        "bandwidth_path_",
+        "How the bandwidth was chosen",
+        "Clusters, what they gain, and the features' weights over a grid of bandwidths. The dotted "
+        "line is the choice, on the shaded run of bandwidths with as many clusters.",
+        plot.bandwidth_path,
+    ),
 )

@@ -734,3 +734,26 @@ def test_scikit_learn_estimator_check(estimator, check):
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "The automatic bandwidth is", UserWarning)
         check(estimator)
+
+
+def test_the_path_of_the_bandwidth_is_kept(tmp_path):
+    """By the model, its file, and the checkpoint of a fit that is killed."""
+    rng = np.random.default_rng(0)
+    X = 8 * np.eye(3)[np.arange(120) % 3] + rng.normal(size=(120, 3))
+    model = WeightedBlurringMeanShift(random_state=0).fit(X)
+    path = model.bandwidth_path_
+    assert path.bandwidth == model.bandwidth_
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model").bandwidth_path_
+
+    def die(record):
+        raise RuntimeError
+
+    resumed = WeightedBlurringMeanShift(random_state=0, checkpoint=tmp_path / "fit")
+    with pytest.raises(RuntimeError):
+        resumed.set_params(callbacks=[die]).fit(X)
+    resumed.set_params(callbacks=None).fit(X)
+    for other in (again, resumed.bandwidth_path_):
+        for name, value in vars(path).items():
+            np.testing.assert_array_equal(getattr(other, name), value)
+    assert not hasattr(model.set_params(bandwidth=0.1).fit(X), "bandwidth_path_")

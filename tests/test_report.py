@@ -26,7 +26,7 @@ FIGURES = {
     "entropy": {"projection", "profiles", "weights", "lam_path", "trace"},
     "kernel": {"projection", "profiles", "trace"},
     "multi-kernel": {"projection", "profiles", "trace"},
-    "mean-shift": {"projection", "profiles", "weights", "frames"},
+    "mean-shift": {"projection", "profiles", "weights", "frames", "bandwidth_path"},
 }
 
 
@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
 
 def options_of(model):
     return {
-        "mean-shift": ["--bandwidth", "0.1"],
+        "mean-shift": [],
         "entropy": ["-k", "4", "--lam", "auto", "--n-init", "1"],
     }.get(model, ["-k", "4", "--n-init", "1"])
 

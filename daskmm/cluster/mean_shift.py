@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm import planning
 from daskmm.assignment import labels_of
-from daskmm.bandwidths import DEFAULT_LAM, choose_bandwidth
+from daskmm.bandwidths import DEFAULT_LAM, BandwidthPath, follow_bandwidths
 from daskmm.blocks import Layout, layout_of
 from daskmm.blurring import (
     CONVENTIONS,
@@ -118,6 +118,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         pairs of representatives (one per iteration).
     bandwidth_, lam_ : float
         As used.
+    bandwidth_path_ : BandwidthPath
+        With ``bandwidth="auto"``: what was compared; see `daskmm.plot.bandwidth_path`.
     mean_, scale_ : ndarray of shape (n_features,)
         Distances are measured between (x − mean_) / scale_.
     n_features_in_ : int
@@ -156,6 +158,7 @@ class WeightedBlurringMeanShift(NearestCenter):
     n_clusters_: int
     feature_weights_: NDArray[np.float64]
     bandwidth_: float
+    bandwidth_path_: BandwidthPath
     lam_: float
     history_: list[BlurringRecord]  # type: ignore[assignment]
 
@@ -243,12 +246,15 @@ class WeightedBlurringMeanShift(NearestCenter):
     def _settings(self, survey: Survey, seed: int, lazy: bool, journal: Journal) -> Blurring:
         """Parameters with what "auto" stands for."""
         lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
+        if hasattr(self, "bandwidth_path_"):  # of a former fit
+            del self.bandwidth_path_
         if self.bandwidth == "auto":
             sample = survey.sample
-            bandwidth = journal.once(
+            self.bandwidth_path_ = journal.once(
                 "bandwidth",
-                lambda: choose_bandwidth(sample.rows, sample.weights, lam, self.convention, seed),
+                lambda: follow_bandwidths(sample.rows, sample.weights, lam, self.convention, seed),
             )
+            bandwidth = self.bandwidth_path_.bandwidth
         else:
             bandwidth = float(self.bandwidth)
         return Blurring(
