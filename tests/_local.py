@@ -39,14 +39,14 @@ def local_cluster(workers=2, **more):
     ------
     script : Popen
         The shell script, still to be ended if it lives at the end.
-    address : str
-        Of the scheduler.
+    told : list of str
+        The lines that it printed, the first of which is the scheduler's address.
     """
     options = ["--workers", str(workers), "--memory-limit", "1GB"]
     with start(*options, "--port", "0", "--dashboard", "0", **more) as script:
         try:
-            address = script.stdout.readline().strip()
-            assert address, script.stderr.read()
-            yield script, address
+            told = [script.stdout.readline().strip() for _ in range(4)]
+            assert all(told), script.stderr.read()
+            yield script, told
         finally:
             script.terminate()

@@ -1,5 +1,6 @@
 """What starts clusters: local.sh for real, slurm.sh under a stand-in, the others by schema."""
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -26,19 +27,22 @@ from daskmm import PowerKMeans
 DEPLOY = ROOT / "deploy"
 
 
-def kill_scheduler(script):
-    (scheduler,) = (
-        process
-        for process in psutil.Process(script.pid).children()
-        if "scheduler" in process.cmdline()
-    )
-    scheduler.kill()
+def family_of(script):
+    """Processes below a script, and by their commands those of dask: scheduler, worker."""
+    family, servers = psutil.Process(script.pid).children(recursive=True), {}
+    for process in family:
+        # Short naps of the script come and go.
+        with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
+            if command[1:3] == ["-m", "dask"]:
+                servers[command[3]] = process
+    return family, servers
 
 
 ENDS = {
     "Ctrl-C": (lambda script: os.killpg(script.pid, signal.SIGINT), 130),
     "TERM": (lambda script: script.send_signal(signal.SIGTERM), 143),
-    "the scheduler dies": (kill_scheduler, 1),
+    "the scheduler dies": (lambda script: family_of(script)[1]["scheduler"].kill(), 1),
 }
 
 
@@ -46,18 +50,21 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_local_cluster_leaves_nothing_behind(end, tmp_path):
     act, code = ENDS[end]
-    with local_cluster(2, TMPDIR=str(tmp_path)) as (script, address):
-        family = psutil.Process(script.pid).children(recursive=True)
-        assert len([process for process in family if "dask" in process.cmdline()]) == 2
+    with local_cluster(2, TMPDIR=str(tmp_path)) as (script, told):
+        family, servers = family_of(script)
+        assert servers.keys() == {"scheduler", "worker"}
         act(script)
-        out, err = script.communicate(timeout=60)
+        _, err = script.communicate(timeout=60)
     assert script.returncode == code
     assert ("have ended" in err) == (code == 1)
-    assert "workers: 2, threads of each: 1, memory of each: 0.93 GiB" in out
+    assert told[2:] == [
+        "workers: 2, threads of each: 1, memory of each: 0.93 GiB",
+        "Ctrl-C stops them.",
+    ]
     _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive
     assert list(tmp_path.iterdir()) == []
-    host, port = address.removeprefix("tcp://").split(":")
+    host, port = told[0].removeprefix("tcp://").split(":")
     with pytest.raises(ConnectionRefusedError), socket.create_connection((host, int(port)), 5):
         pass
 
@@ -65,7 +72,7 @@ def test_local_cluster_leaves_nothing_behind(end, tmp_path):
 @pytest.mark.timeout(240)
 def test_local_cluster_fits():
     X, truth = blobs()
-    with local_cluster(1) as (_, address), Client(address) as client:
+    with local_cluster(1) as (_, told), Client(told[0]) as client:
         (limit,) = client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit).values()
         assert limit == 10**9
         assert all(client.run(lambda dask_worker: dask_worker.nanny).values())
@@ -187,12 +194,12 @@ def allocation(tmp_path, monkeypatch):
 def test_slurm_job_of_daskmm_fit(allocation, tmp_path):
     np.save(tmp_path / "x.npy", blobs()[0])
     command = "daskmm fit x.npy -k 4 --out run --no-pictures --quiet"
-    done = allocation(*command.split())
+    done = allocation(*command.split(), SLURM_NTASKS="2")
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["n_clusters"], summary["n_rows"]) == (4, 240)
     called = (tmp_path / "bin" / "srun.called").read_text()
-    assert called.startswith("--ntasks=3 --cpus-per-task=2 --kill-on-bad-exit=0 bash -c")
+    assert called.startswith("--ntasks=2 --cpus-per-task=2 --kill-on-bad-exit=0 bash -c")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "run", "x.npy"]
     assert not [
         process.pid

@@ -69,8 +69,8 @@ def test_kernel():
 
 
 def test_on_a_cluster(monkeypatch, tmp_path):
-    with local_cluster(2) as (_, address):
-        monkeypatch.setenv("DASKMM_SCHEDULER", address)
+    with local_cluster(2) as (_, told):
+        monkeypatch.setenv("DASKMM_SCHEDULER", told[0])
         monkeypatch.setenv("DASKMM_DATA", str(tmp_path))
         asked = ("sampled_found", "len(newcomers)", "worst", "moved", "stopped.n_iter_")
         found, outputs = numbers(
