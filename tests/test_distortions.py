@@ -18,11 +18,12 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskmm
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+from daskmm.assignment import labels_of
 from daskmm.metric import DISTORTIONS
 from daskmm.numerics import fused
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.divergences import information
-from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
 from daskmm.stats import CenterState, CenterSums, candidate_sums
 from daskmm.updates import PowerUpdate
 
@@ -213,6 +214,59 @@ def test_compiled_sums_are_those_of_numpy(name, partial, dtype, s):
 
 def objective(name, rows, weights, centers, s):
     return float(weights @ power_means(naive_distances(name, rows, centers), s)[1])
+
+
+@pytest.mark.parametrize("name", ["kl", "itakura-saito", "logistic"])
+def test_what_rows_have_in_common_keeps_its_digits(name):
+    if not fused.available():
+        pytest.skip("needs numba")
+    rng = np.random.default_rng(11)
+    reference = rng.uniform(0.2, 0.8, 5)
+    distortion = type(distortion_of(name, np.ones((2, 5))))(reference)
+    shifts = 10.0 ** rng.uniform(-9.0, 0.0, (300, 5)) * rng.choice([-0.9, 0.2], (300, 5))
+    rows = reference * (1.0 + shifts)
+    if name != "logistic":
+        rows = np.concatenate([rows, reference * 10.0 ** rng.uniform(-9.0, 9.0, (300, 5))])
+    expected = exact_distances(name, rows, reference[None])[:, 0]
+    # Those of the logistic divergence are exact up to a share of 1.
+    close = {"rtol": 0, "atol": 1e-15 * 5} if name == "logistic" else {"rtol": 1e-14}
+    np.testing.assert_allclose(fused.row_terms(rows, distortion), expected, **close)
+
+
+def test_ratios_to_the_reference_may_overflow():
+    if not fused.available():
+        pytest.skip("needs numba")
+    rows = np.array([[1e200, 0.0], [3.0, 1e-200], [1e-200, 2e-200]])
+    for reference in (np.array([1e-200, 1.0]), np.array([1e-310, 1e-310])):
+        distortion = DISTORTIONS["kl"](reference)
+        expected = distortion.elements(rows, reference).sum(axis=1)
+        assert np.isfinite(expected).any()
+        np.testing.assert_allclose(fused.row_terms(rows, distortion), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("p", [3, 16, 37])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("s", [-4.0, -np.inf])
+def test_whitened_rows_are_summed_as_if_they_came_whitened(p, dtype, s):
+    rng = np.random.default_rng(12)
+    mixing = rng.normal(size=(p, p)) + 2.0 * np.eye(p)
+    rows = (rng.normal(size=(5000, p)) @ mixing + 7.0).astype(dtype)
+    weights = rng.uniform(0.0, 2.0, len(rows))
+    coordinates = WhitenedCoordinates.of(
+        rows.mean(axis=0, dtype=float), np.linalg.inv(np.cov(rows.T))
+    )
+    z = (rows - coordinates.mean) @ coordinates.whitening
+    centers = z[:4] + 1e-3
+    state = CenterState(centers, s)
+    (found,) = candidate_sums(rows, weights, coordinates, (state,)).candidates
+    phi, values = power_means(((z[:, None] - centers) ** 2).sum(axis=2), s)
+    phi *= weights[:, None]
+    rtol = 1e-5 if dtype == np.float32 and s > -np.inf else 1e-11
+    np.testing.assert_allclose(found.weights, phi.sum(axis=0), rtol=rtol)
+    np.testing.assert_allclose(found.sums, phi.T @ z, rtol=rtol, atol=10 * rtol * len(rows))
+    np.testing.assert_allclose(found.objective, weights @ values, rtol=rtol)
+    labels = labels_of(rows, None, coordinates, state)
+    np.testing.assert_array_equal(labels, ((z[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1))
 
 
 @each
