@@ -179,7 +179,8 @@ def _inspect(arguments: argparse.Namespace) -> None:
     if arguments.report:
         require_matplotlib()
         found["report"] = str(add_report(run))
-    _report(arguments, found, lambda: describe_run(run.path, run.summary))
+    written = f"\nwritten:\n  {found['report']}" if arguments.report else ""
+    _report(arguments, found, lambda: describe_run(run.path, run.summary) + written)
 
 
 def _plan(arguments: argparse.Namespace) -> None:

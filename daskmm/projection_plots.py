@@ -19,6 +19,8 @@ FloatArray = NDArray[np.float64]
 
 # Numbered clusters beyond which a picture cannot be read.
 _MOST_NUMBERS = 100
+# Where rows spread so many times wider along one axis, equal units would leave a line of them.
+_MOST_OBLONG = 8
 # Share of the rows' own spread in the axes, which counts only where centres span too few.
 _OWN_SPREAD = 1e-3
 
@@ -140,7 +142,9 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     axis.set_xlabel(f"axis 1 ({shares[0]:.0%} of the spread between clusters)")
     axis.set_ylabel(f"axis 2 ({shares[1]:.0%})")
     axis.margins(0.05)
-    axis.set_aspect("equal", adjustable="datalim")
+    spans = np.ptp(points, axis=0) if len(points) else np.ones(2)
+    if spans.max() <= _MOST_OBLONG * spans.min():
+        axis.set_aspect("equal", adjustable="datalim")
     axis.tick_params(labelsize=8)
     axis.grid(alpha=0.2)
     axis.spines[["top", "right"]].set_visible(False)

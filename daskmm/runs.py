@@ -48,8 +48,8 @@ CHECKPOINT = "checkpoint"
 _FRESH = ".fresh-"
 # Parameters that say how a fit was done, not what it is.
 _OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
-# Rows of the sample that figures show.
-_SAMPLE_ROWS = 4000
+# Rows of the sample that figures show, and values: fewer rows where they are wide.
+_SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 8_000_000
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,7 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled:
     counts = np.asarray(model.labels_.chunks[0], dtype=np.int64)
     starts = np.cumsum(counts) - counts
     n_rows = int(counts.sum())
-    rng = np.random.default_rng(0)
-    chosen = np.sort(rng.choice(n_rows, min(n_rows, _SAMPLE_ROWS), replace=False, shuffle=False))
+    chosen = _chosen(n_rows, model.n_features_in_)
     # Both kinds as Delayed, unoptimised: so they are one graph, and each block is loaded once.
     label_blocks = model.labels_.to_delayed(optimize_graph=False).ravel()
     row_blocks = table.to_delayed(optimize_graph=False).ravel()
@@ -196,10 +195,16 @@ def _label_in_memory(model: Any, writer: LabelWriter) -> Sampled:
     """The same for a model that holds its rows: an exact kernel's."""
     writer.append(model.labels_)
     n_rows = len(model.labels_)
-    rng = np.random.default_rng(0)
-    chosen = np.sort(rng.choice(n_rows, min(n_rows, _SAMPLE_ROWS), replace=False, shuffle=False))
+    chosen = _chosen(n_rows, model.n_features_in_)
     rows = Coordinates(model.mean_, model.scale_).to_input(model.X_fit_[chosen])
     return Sampled(rows, model.labels_[chosen])
+
+
+def _chosen(n_rows: int, n_features: int) -> NDArray[np.int64]:
+    """Rows of the sample, drawn at random, in order."""
+    most = min(n_rows, _SAMPLE_ROWS, max(_SAMPLE_VALUES // n_features, 1))
+    rng = np.random.default_rng(0)
+    return np.sort(rng.choice(n_rows, most, replace=False, shuffle=False))
 
 
 @dask.delayed(pure=False)

@@ -315,3 +315,10 @@ def test_pictures_say_what_they_show():
     profiles = plot.cluster_profiles(model, X).get_label()
     assert "3 clusters of 3 in 5 features of 5" in profiles
     assert "Clusters have" in profiles
+
+
+def test_projection_of_one_wide_feature_is_no_line():
+    X = blobs(300, 3, 3)
+    assert plot.projection(quick(KMeans, 3).fit(X), X).axes[0].get_aspect() == 1
+    X[:, 0] *= 1000
+    assert plot.projection(quick(KMeans, 3).fit(X), X).axes[0].get_aspect() == "auto"

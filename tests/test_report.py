@@ -130,6 +130,11 @@ def test_inspect_makes_one_without_rows(run, capsys):
         assert set(drawn(tree)) == without - ({"profiles"} if "kernel" in run.name else set())
         assert "no figure shows them" in "".join(tree.itertext())
     finally:
+        report.unlink()
+    try:
+        assert main(["inspect", str(run), "--report"]) == 0
+        assert f"written:\n  {report}" in capsys.readouterr().out
+    finally:
         kept.replace(report)
     assert main(["inspect", str(run)]) == 0
 
@@ -169,6 +174,12 @@ def test_no_further_reading(tmp_path):
     runs.write_run(tmp_path / "run", model, lazy, source="", notes=[], pictures=False, report=True)
     assert source.reads == dict.fromkeys(range(0, 1200, 100), 1)
     check_page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+
+
+def test_samples_of_wide_rows_are_smaller():
+    assert len(runs._chosen(10**6, 50)) == 4000
+    assert len(runs._chosen(10**6, 5000)) == 1600
+    np.testing.assert_array_equal(runs._chosen(30, 10), np.arange(30))
 
 
 def wide_report():
