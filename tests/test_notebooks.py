@@ -68,6 +68,8 @@ def test_kernel():
     assert pictures(outputs) == 2
 
 
+# Each worker of a fresh installation compiles the inner loops for itself.
+@pytest.mark.timeout(600)
 def test_on_a_cluster(monkeypatch, tmp_path):
     with local_cluster(2) as (_, told):
         monkeypatch.setenv("DASKMM_SCHEDULER", told[0])
