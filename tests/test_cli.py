@@ -412,3 +412,10 @@ def test_kernel_models(tmp_path, store, npy, capsys, model):
         assert main(predict) == 0
     else:  # such a model has left its rows behind
         assert "without its training rows" in refused(capsys, *predict)
+
+
+def test_python_runs_the_command_too():
+    done = subprocess.run(
+        [sys.executable, "-m", "daskmm", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("daskmm ")

@@ -1,0 +1,8 @@
+"""``python -m daskmm`` is the command ``daskmm``."""
+
+import sys
+
+from daskmm.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
