@@ -357,9 +357,11 @@ def _peak_bytes(
         loaded = layout.n_rows * layout.bytes_per_row + threads * _KEPT_BYTES[0]
     record = 8 * n_starts * layout.n_features * (n_clusters + FARTHEST + 1)
     waiting = min(layout.n_blocks, SPLIT_EVERY * SPLIT_EVERY) * record
-    # The sample is held as it was read, widened, and once more while seeding; the reserve as it
-    # was read, and once more while it is put together.
-    sampled = layout.n_features * (8 * 3 * sizes.sample + 2 * 8 * sizes.reserve)
+    # The sample is held as it was read, widened, and once more while seeding; by each thread in
+    # the coordinates of a restart, and twice while that is seeded and judged; the reserve as it was
+    # read, and once more while it is put together.
+    copies = 3 + 3 * threads
+    sampled = layout.n_features * (8 * copies * sizes.sample + 2 * 8 * sizes.reserve)
     return INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sampled)
 
 

@@ -92,7 +92,8 @@ class Trials:
     def with_weights(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> Labels:
         """Labels by power k-means with given feature weights, from a fresh greedy k-means++."""
         kept = self._matter(feature_weights)
-        z = np.ascontiguousarray(self.rows[:, kept] * np.sqrt(feature_weights[kept]))
+        z = self.rows[:, kept]
+        z *= np.sqrt(feature_weights[kept])
         return power_labels(z, self.weights, n_clusters, seed)
 
     def cost(self, labels: Labels, feature_weights: FloatArray) -> float:
@@ -111,7 +112,9 @@ class Trials:
         null = np.full(len(kept), 1.0 - (n_clusters - 1) / max(n_rows - 1, 1))
         rows = np.random.default_rng(seed).standard_normal((n_rows, np.count_nonzero(kept)))
         scale = np.sqrt((feature_weights * self.variance)[kept])
-        labels = power_labels(rows * scale, self.weights, n_clusters, seed)
+        rows *= scale
+        labels = power_labels(rows, self.weights, n_clusters, seed)
+        # Shares of the variance do not depend on the scale.
         null[kept] = partition(rows, self.weights, labels).within
         return null
 

@@ -54,18 +54,20 @@ def partition(rows: FloatArray, weights: FloatArray, labels: NDArray[np.integer]
     labels : ndarray of shape (n_rows,)
     """
     order = np.argsort(labels, kind="stable")
-    ordered = labels[order]
-    first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    ordered_rows, ordered_weights = rows[order], weights[order]
-    sizes = np.add.reduceat(ordered_weights, first)
-    sums = np.add.reduceat(ordered_rows * ordered_weights[:, None], first, axis=0)
-    means = np.repeat(sums / sizes[:, None], np.diff(np.r_[first, len(rows)]), axis=0)
-    left = ordered_weights @ np.square(ordered_rows - means) / weights.sum()
+    ends = np.flatnonzero(np.diff(labels[order])) + 1
+    left, sizes = np.zeros(rows.shape[1]), []
+    # Cluster by cluster, so that no second copy of all rows is made.
+    for members in np.split(order, ends):
+        own, part = weights[members], rows[members]
+        sizes.append(own.sum())
+        part = part - own @ part / sizes[-1]
+        left += own @ np.square(part, out=part)
+    left /= weights.sum()
     total = weighted_variance(rows, weights)
     within = np.ones_like(total)
     varying = (total > 0) & (len(sizes) > 1)
     within[varying] = np.minimum(left[varying] / total[varying], 1.0)
-    return Partition(within, sizes / weights.sum())
+    return Partition(within, np.array(sizes) / weights.sum())
 
 
 def gain_over(within: FloatArray, null: FloatArray, varying: NDArray[np.bool_]) -> float:
