@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import time
@@ -23,7 +24,7 @@ from daskmm.updates import mm_step
 # scheduler on a core of its own that also has workers to serve).
 LATENCY_SECONDS = 0.02
 TASK_SECONDS = 0.002
-# Blocks that are measured, besides one that warms caches up.
+# Blocks that are measured.
 _MEASURED_BLOCKS = 4
 
 
@@ -101,7 +102,10 @@ class PassModel:
 
 
 def measure_pass(X: Any, n_clusters: int, *, n_blocks: int = _MEASURED_BLOCKS) -> PassModel:
-    """Load and compute on a few blocks of a table, one after the other on this thread.
+    """Load and compute on a few blocks of a table, one after the other, where fits would.
+
+    On a cluster, if one is active, by one of its workers, else in this process: loading may take
+    several times as long in the one as in the other.
 
     Parameters
     ----------
@@ -110,23 +114,29 @@ def measure_pass(X: Any, n_clusters: int, *, n_blocks: int = _MEASURED_BLOCKS) -
     n_clusters : int
         Centres of the step that is timed, taken from the rows.
     n_blocks : int
-        How many blocks are timed, evenly spread; one more is read before.
+        How many blocks are timed, evenly spread; each is read once before.
 
     Returns
     -------
     PassModel
         Medians over the blocks.
     """
-    blocks = row_blocks(as_dask_array(X))
+    # In one piece, so that dask does not load the blocks for it.
+    measured = functools.partial(_measured, row_blocks(as_dask_array(X)), n_clusters, n_blocks)
+    found: PassModel = dask.delayed(measured, pure=False)().compute()
+    return found
+
+
+def _measured(blocks: RowBlocks, n_clusters: int, n_blocks: int) -> PassModel:
     count = blocks.layout.n_blocks
     chosen = np.unique(np.linspace(0, count - 1, min(n_blocks, count)).astype(int))
+    found = []
     with one_blas_thread(), dask.config.set(scheduler="sync"):
-        rows, _, _ = _loaded(blocks, int(chosen[-1]))
-        _step_seconds(rows, n_clusters)  # compiles
-        found = []
-        for number in chosen:
+        # The first time compiles, opens files, and asks the system for memory.
+        for number in (*chosen, *chosen):
             rows, wall, processor = _loaded(blocks, int(number))
             found.append((rows.nbytes, wall, processor, _step_seconds(rows, n_clusters)))
+        found = found[len(chosen) :]
     size, wall, processor, compute = (
         statistics.median(values) for values in zip(*found, strict=True)
     )

@@ -3,11 +3,12 @@
 Run: python tests/benchmarks/scaling.py [--megabytes M]
 
 Each table is a zarr store of float32 or float64 rows in uncompressed chunks of 16 MB, streamed and
-kept by the workers. The prediction comes from a few blocks that this process measures
-(`daskmm.scaling`), before there are any workers; they share this machine's cores.
+kept by the workers. The prediction comes from a few blocks that a single worker measures
+(`daskmm.scaling`), alone on the machine; all later ones share its cores.
 """
 
 import argparse
+import contextlib
 import statistics
 import tempfile
 import time
@@ -62,6 +63,14 @@ def seconds_of(table, k):
     return statistics.median(taken[1:])
 
 
+@contextlib.contextmanager
+def cluster_of(n_workers):
+    """So many worker processes of one thread, on this machine."""
+    options = {"threads_per_worker": 1, "dashboard_address": ":0"}
+    with LocalCluster(n_workers=n_workers, **options) as cluster, Client(cluster):
+        yield
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=float, default=1000.0, help="size of each store")
@@ -72,11 +81,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, (p, k, dtype) in SHAPES.items():
             store = write(Path(folder) / f"{p}", megabytes, p, dtype)
-            model = measure_pass(store, k)
-            print(f"{model}", flush=True)
+            with cluster_of(1):
+                model = measure_pass(store, k)
             for n_workers in (1, 2, 4):
-                cluster = LocalCluster(n_workers, threads_per_worker=1, dashboard_address=":0")
-                with cluster, Client(cluster):
+                with cluster_of(n_workers):
                     lazy = da.from_zarr(store)
                     cells = []
                     kept = (lazy.persist(), model.persisted())
