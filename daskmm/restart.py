@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from daskmm.journal import Journal
-from daskmm.mm import Callback, IterationRecord, Outcome, Schedule, minimize
+from daskmm.mm import Callback, IterationRecord, Outcome, Schedule, first_best, minimize
 from daskmm.passes import tree_reduce
 from daskmm.relocation import continued
 from daskmm.stats import CenterState, Sample
@@ -73,7 +73,9 @@ class Restarts:
             return [None for _ in states]
         better: list[CenterState | None] = []
         for first in range(0, len(found), self.n_starts):
-            best = min(found[first : first + self.n_starts], key=lambda one: one.cost)
+            own = found[first : first + self.n_starts]
+            # The same clusters in another order cost the same but for rounding.
+            best = own[first_best([one.cost for one in own], own[0].before)]
             better.append(best.state if best.cost < (1.0 - _LOWER) * best.before else None)
         return better
 

@@ -25,7 +25,7 @@ from daskmm.updates import mm_step
 LATENCY_SECONDS = 0.02
 TASK_SECONDS = 0.002
 # Blocks that are measured.
-_MEASURED_BLOCKS = 4
+_MEASURED_BLOCKS = 8
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,15 @@ def polished(folder, persist=False, seconds=0.0):
     return model.fit(table(ROWS, CHUNK, folder, seconds))
 
 
+def other(folder, holes=0.0, **settings):
+    """An annealing over rows that are positive, and of which some values may be missing."""
+    rows = np.abs(ROWS) + 0.1
+    rows[np.random.default_rng(1).random(rows.shape) < holes] = np.nan
+    missing = "partial" if holes else "error"
+    settings = {"sample_size": None, "eta": 1.5, "random_state": 0, "missing": missing} | settings
+    return PowerKMeans(4, **settings).fit(table(rows, CHUNK, folder))
+
+
 def gram_stored(folder):
     kernel, path = GaussianKernel(folder), folder.path / "gram"
     model = KernelPowerKMeans(4, kernel=kernel, gram=path, eta=1.5, random_state=0)
@@ -105,6 +114,17 @@ CASES = {
     "polishing": Case(polished, "mm-step", 1, "rows"),
     "polishing, data kept by workers": Case(
         functools.partial(polished, persist=True), "mm-step", 1, "jobs"
+    ),
+    "counts": Case(functools.partial(other, distortion="kl"), "mm-step", 2, "rows"),
+    "counts with holes, data kept by workers": Case(
+        functools.partial(other, holes=0.2, distortion="kl", persist=True), "mm-step", 2, "jobs"
+    ),
+    "holes, polishing": Case(
+        functools.partial(other, holes=0.2, sample_size=200), "mm-step", 1, "rows"
+    ),
+    "outliers": Case(functools.partial(other, distortion="manhattan"), "mm-step", 2, "rows"),
+    "a distance that is learned": Case(
+        functools.partial(other, distortion="mahalanobis"), "mm-step", 2, "rows"
     ),
     "Gram write": Case(gram_stored, "gram-tile", 1, "kernel", (1, 2, 3, 5, 6)),
     "Gram sweep, stored": Case(gram_stored, "gram-sweep", 1, "jobs", (1, 2, 3, 5, 6)),

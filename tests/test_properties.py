@@ -468,3 +468,17 @@ def test_a_shift_by_a_million_changes_no_label(name, table, seeded):
     np.testing.assert_allclose(
         there.cluster_centers_ - 1e6, here.cluster_centers_, atol=1e-6 * X.std(), rtol=0
     )
+
+
+def test_restarts_that_end_alike_are_told_apart_by_their_order():
+    # Two restarts find the same clusters in another order, at a cost that differs by rounding.
+    rng = np.random.default_rng(3793615)
+    n, p, k = 74, 5, 5
+    rng.normal(size=(k, p)), rng.integers(k, size=n)
+    X = rng.normal(size=(n, p)) * rng.uniform(0.5, 2.0, p) + rng.normal(0.0, 5.0, p)
+    parameters = {"init": "k-means||", "n_init": 2, "random_state": 615, "eta": 1.5}
+    fits = [
+        fit(EntropyPowerKMeans(k, standardize=False, **parameters), da.from_array(X, chunks=chunks))
+        for chunks in [(n, p), ((30, 30, 14), (4, 1))]
+    ]
+    assert_same_fit(fits[1], fits[0])

@@ -82,6 +82,7 @@ def main():
         for name, (p, k, dtype) in SHAPES.items():
             store = write(Path(folder) / f"{p}", megabytes, p, dtype)
             with cluster_of(1):
+                seconds_of(da.from_zarr(store), k)  # a worker that was just started is busy with it
                 model = measure_pass(store, k)
             for n_workers in (1, 2, 4):
                 with cluster_of(n_workers):
