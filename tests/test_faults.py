@@ -70,7 +70,8 @@ def polished(folder, persist=False, seconds=0.0):
 def other(folder, holes=0.0, **settings):
     """An annealing over rows that are positive, and of which some values may be missing."""
     rows = np.abs(ROWS) + 0.1
-    rows[np.random.default_rng(1).random(rows.shape) < holes] = np.nan
+    # The first feature is always there: no row is without any value.
+    rows[:, 1:][np.random.default_rng(1).random((len(rows), 3)) < holes] = np.nan
     missing = "partial" if holes else "error"
     settings = {"sample_size": None, "eta": 1.5, "random_state": 0, "missing": missing} | settings
     return PowerKMeans(4, **settings).fit(table(rows, CHUNK, folder))
