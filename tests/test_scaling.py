@@ -67,7 +67,7 @@ def test_a_table_is_measured_on_a_few_blocks():
 
     rows = np.random.default_rng(0).normal(size=(2000, 3))
     X = da.from_array(rows, chunks=(100, 3)).map_blocks(load, dtype=float, meta=rows[:0])
-    model = measure_pass(X, 5)
+    model = measure_pass(X, 5, n_blocks=4)
     assert sorted(set(loaded)) == [0, 6, 12, 19]
     assert len(loaded) == 8
     assert (model.n_blocks, model.block_bytes) == (20, 2400)
