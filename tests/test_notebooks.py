@@ -38,8 +38,13 @@ def pictures(outputs):
 def test_quickstart():
     asked = ("blobs_found", "kmeans_found", "entropy_found", "unknown_found", "same")
     found, outputs = numbers(
-        "quickstart", *asked, "unknown.n_clusters_", "nothing.n_clusters_", "sorted(features)"
+        "quickstart",
+        *asked,
+        *("unknown.n_clusters_", "nothing.n_clusters_", "sorted(features)"),
+        "counts_found.to_dict()",
     )
+    made = found["counts_found.to_dict()"]["counts that are made"]
+    assert made["kl"] > made["sqeuclidean"]
     assert found["blobs_found"] > 0.95
     assert found["kmeans_found"] < 0.3
     assert found["entropy_found"] > 0.99
