@@ -6,6 +6,7 @@ import math
 import shutil
 import sys
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -20,7 +21,7 @@ _LINE_INTERVAL = 5.0
 _REFRESH_INTERVAL = 0.1
 
 
-class ProgressReport:
+class ProgressReport(ABC):
     """Callback of an estimator that reports each iteration; how, its subclasses say.
 
     Use it as a context: it says that reading begins, and how it ended.
@@ -97,8 +98,9 @@ class ProgressReport:
         self._shown_at = time.monotonic()
         self._show(text)
 
+    @abstractmethod
     def _show(self, text: str) -> None:
-        raise NotImplementedError
+        """Put a report where it is seen."""
 
 
 class ProgressLine(ProgressReport):

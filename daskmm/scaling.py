@@ -119,7 +119,12 @@ def measure_pass(X: Any, n_clusters: int, *, n_blocks: int = _MEASURED_BLOCKS) -
     Returns
     -------
     PassModel
-        Medians over the blocks.
+        Medians over the blocks that have rows.
+
+    Raises
+    ------
+    ValueError
+        If none of them has.
     """
     # In one piece, so that dask does not load the blocks for it.
     measured = functools.partial(_measured, row_blocks(as_dask_array(X)), n_clusters, n_blocks)
@@ -135,8 +140,12 @@ def _measured(blocks: RowBlocks, n_clusters: int, n_blocks: int) -> PassModel:
         # The first time compiles, opens files, and asks the system for memory.
         for number in (*chosen, *chosen):
             rows, wall, processor = _loaded(blocks, int(number))
+            if not len(rows):
+                continue
             found.append((rows.nbytes, wall, processor, _step_seconds(rows, n_clusters)))
-        found = found[len(chosen) :]
+    if not found:
+        raise ValueError("X has no rows in any of the blocks that were measured.")
+    found = found[len(found) // 2 :]
     size, wall, processor, compute = (
         statistics.median(values) for values in zip(*found, strict=True)
     )

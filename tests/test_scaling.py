@@ -99,3 +99,12 @@ def test_the_command_refuses(tmp_path, capsys, options, message):
     np.save(path, np.zeros((9, 2)))
     assert main(["plan", path, "--workers", "2", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_blocks_without_rows_are_not_measured():
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    model = measure_pass(da.from_array(rows, chunks=((0, 20, 0, 40), 3)), 5)
+    assert model.n_blocks == 4
+    assert 480 <= model.block_bytes <= 960
+    with pytest.raises(ValueError, match="no rows"):
+        measure_pass(da.from_array(rows[:0], chunks=((0,), 3)), 5)
