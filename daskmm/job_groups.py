@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Self
 from dask._task_spec import GraphNode, TaskRef
 from dask.typing import Key
 
+from daskmm.recycling import memory_recycled
+
 # Data that took longer than this to load are loaded by a thread of their own, one job ahead.
 SLOW_SECONDS = 1e-3
 
@@ -221,7 +223,7 @@ def _run(
     """
     jobs = (job for group in groups for job in group.jobs)
     # Closed at once when a kernel fails, lest the reader wait for the error to be forgotten.
-    with contextlib.closing(_loaded(jobs, _Loader(inputs))) as loaded:
+    with memory_recycled(), contextlib.closing(_loaded(jobs, _Loader(inputs))) as loaded:
         return functools.reduce(operator.add, _records(loaded, kernel, shared), Runs({}))
 
 

@@ -17,6 +17,7 @@ from daskmm.blocks import RowBlocks, as_dask_array, float_dtype, row_blocks
 from daskmm.job_graph import GROUPS_PER_CLUSTER_THREAD
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Position, checked_rows, one_blas_thread
+from daskmm.recycling import memory_recycled
 from daskmm.stats import CenterState
 from daskmm.updates import mm_step
 
@@ -104,8 +105,8 @@ class PassModel:
 def measure_pass(X: Any, n_clusters: int, *, n_blocks: int = _MEASURED_BLOCKS) -> PassModel:
     """Load and compute on a few blocks of a table, one after the other, where fits would.
 
-    On a cluster, if one is active, by one of its workers, else in this process: loading may take
-    several times as long in the one as in the other.
+    On a cluster, if one is active, by one of its workers, else in this process: the two may have
+    other roads to the data.
 
     Parameters
     ----------
@@ -136,7 +137,7 @@ def _measured(blocks: RowBlocks, n_clusters: int, n_blocks: int) -> PassModel:
     count = blocks.layout.n_blocks
     chosen = np.unique(np.linspace(0, count - 1, min(n_blocks, count)).astype(int))
     found = []
-    with one_blas_thread(), dask.config.set(scheduler="sync"):
+    with memory_recycled(), one_blas_thread(), dask.config.set(scheduler="sync"):
         # The first time compiles, opens files, and asks the system for memory.
         for number in (*chosen, *chosen):
             rows, wall, processor = _loaded(blocks, int(number))

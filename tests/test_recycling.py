@@ -1,0 +1,69 @@
+"""Memory of blocks is recycled where dask tells the allocator to give it back."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc's malloc")
+
+# Page faults of twenty blocks of 8 MB, one after the other: before, within, and after.
+PROGRAM = """
+import resource
+from daskmm.recycling import memory_recycled
+
+def faults():
+    bytes(8 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        block = b"x" * (8 << 20)
+        del block
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+before = faults()
+with memory_recycled():
+    with memory_recycled():
+        faults()
+    within = faults()
+print(before, within, faults())
+"""
+PAGES = 20 * (8 << 20) // 4096
+
+
+def faults_of(**environment):
+    """Page faults before, within and after."""
+    plain = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=plain | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return [int(number) for number in done.stdout.split()]
+
+
+def test_blocks_of_a_worker_take_the_memory_of_others():
+    before, within, after = faults_of(MALLOC_TRIM_THRESHOLD_="65536")
+    assert before > PAGES / 2
+    assert within < PAGES / 10
+    assert after > PAGES / 2
+
+
+def test_what_the_user_says_of_the_allocator_counts():
+    before, within, after = faults_of(
+        MALLOC_TRIM_THRESHOLD_="65536", MALLOC_MMAP_THRESHOLD_="65536"
+    )
+    assert min(before, within, after) > PAGES / 2
+
+
+def test_elsewhere_the_allocator_adapts_by_itself():
+    assert faults_of()[1] < PAGES / 10
+
+
+@pytest.mark.parametrize("threshold", ["99999999999", "nonsense"])
+def test_any_threshold_is_survived(threshold):
+    assert len(faults_of(MALLOC_TRIM_THRESHOLD_=threshold)) == 3
