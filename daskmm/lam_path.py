@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics.information import gain_over, partition
 from daskmm.passes import tree_reduce
 from daskmm.stats import Sample
 from daskmm.trials import Trials, nearest, spawned
@@ -98,7 +99,7 @@ def follow_lam(
         Of the starts and the null; the same for every penalty.
     lazy : bool
         Whether to run on the active dask scheduler, or on threads here; one task for each
-        penalty and start.
+        penalty.
     lams : sequence of float, optional
         Increasing; `MULTIPLES` of the mean variance by default.
     n_starts : int
@@ -107,13 +108,12 @@ def follow_lam(
     """
     trials = Trials.of(sample, n_rows or sample_rows(n_clusters), seed)
     grid = [c * trials.mean_variance for c in MULTIPLES] if lams is None else list(lams)
-    seeds = spawned(seed, n_starts)
-    jobs = [(float(lam), start) for lam in grid for start in seeds]
-    found: list[tuple[float, FloatArray]] = tree_reduce(
-        _try_lam, jobs, (trials, n_clusters), lazy, "try-lam"
+    jobs = [(float(lam),) for lam in grid]
+    shared = (trials, n_clusters, spawned(seed, n_starts))
+    found: list[tuple[FloatArray, FloatArray]] = tree_reduce(
+        _try_lam, jobs, shared, lazy, "try-lam"
     )
-    gains = np.array([gain for gain, _ in found]).reshape(len(grid), n_starts)
-    weights = np.array([w for _, w in found]).reshape(len(grid), n_starts, -1).mean(axis=1)
+    gains, weights = (np.array(values) for values in zip(*found, strict=True))
     chosen = preferred_lam(gains)
     return LamPath(np.array(grid), gains, weights, chosen, n_clusters, len(trials.rows))
 
@@ -138,17 +138,29 @@ def _threshold(gains: FloatArray) -> float:
 
 
 def _try_lam(
-    lam: float, seed: int, trials: Trials, n_clusters: int
-) -> list[tuple[float, FloatArray]]:
-    """Task of one penalty and start: the gain, and the feature weights."""
-    own, fresh, null = spawned(seed, 3)
+    lam: float, trials: Trials, n_clusters: int, seeds: Sequence[int]
+) -> list[tuple[FloatArray, FloatArray]]:
+    """Task of one penalty: the gain of every start, and the mean feature weights.
+
+    All starts are held against one null, with the weights of the first: it costs as much as a
+    start, and what differs among the gains of a penalty is then the starts alone.
+    """
+    own, fresh, null_seeds = zip(*(spawned(seed, 3) for seed in seeds), strict=True)
     if np.isinf(lam):
-        weights = trials.equal_weights
-        labels = trials.with_weights(weights, n_clusters, fresh)
+        weights = [trials.equal_weights] * len(seeds)
+        labels = [trials.with_weights(weights[0], n_clusters, seed) for seed in fresh]
     else:
-        state = trials.learn(n_clusters, lam, own)
-        assert state.feature_weights is not None
-        weights = state.feature_weights
-        both = nearest(trials.rows, state), trials.with_weights(weights, n_clusters, fresh)
-        labels = min(both, key=lambda own: trials.cost(own, weights))
-    return [(trials.gain(labels, weights, null), weights)]
+        weights, labels = [], []
+        for state, seed in zip(trials.learn(n_clusters, lam, own), fresh, strict=True):
+            w = state.feature_weights
+            assert w is not None
+            both = nearest(trials.rows, state), trials.with_weights(w, n_clusters, seed)
+            weights.append(w)
+            costs = [trials.cost(kept, w) for kept in both]
+            labels.append(both[int(np.argmin(costs))])
+    found = [partition(trials.rows, trials.weights, own) for own in labels]
+    mean = np.mean(weights, axis=0)
+    most = max(len(clusters.shares) for clusters in found)
+    null = trials.null_within(weights[0], most, null_seeds[0])
+    gains = [gain_over(clusters.within, null, trials.varying) for clusters in found]
+    return [(np.array(gains), mean)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,10 +85,10 @@ class Trials:
         varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
         return varying / np.count_nonzero(varying)
 
-    def learn(self, n_clusters: int, lam: float, seed: int) -> CenterState:
-        """Centres and feature weights by EWP with a penalty λ, from greedy k-means++."""
+    def learn(self, n_clusters: int, lam: float, seeds: Sequence[int]) -> list[CenterState]:
+        """Centres and feature weights by EWP with a penalty λ, from a greedy k-means++ per seed."""
         update = EntropyUpdate(lam, self.varying)
-        return _anneal(self.rows, self.weights, n_clusters, seed, update, _LEARNING)
+        return _anneal(self.rows, self.weights, n_clusters, seeds, update, _LEARNING)
 
     def with_weights(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> Labels:
         """Labels by power k-means with given feature weights, from a fresh greedy k-means++."""
@@ -138,7 +139,7 @@ def power_labels(rows: FloatArray, weights: FloatArray, n_clusters: int, seed: i
     weights : ndarray of shape (n_rows,)
     n_clusters, seed : int
     """
-    state = _anneal(rows, weights, n_clusters, seed, PowerUpdate(), _KNOWING)
+    (state,) = _anneal(rows, weights, n_clusters, [seed], PowerUpdate(), _KNOWING)
     return nearest(rows, state)
 
 
@@ -151,19 +152,22 @@ def _anneal(
     rows: FloatArray,
     weights: FloatArray,
     n_clusters: int,
-    seed: int,
+    seeds: Sequence[int],
     update: Update,
     multiple: float,
-) -> CenterState:
-    start, _ = kmeans_plusplus(
-        rows, n_clusters, sample_weight=weights, random_state=np.random.RandomState(seed)
-    )
+) -> list[CenterState]:
+    """Where a start of each seed ends; they advance together."""
+    starts = []
+    for seed in seeds:
+        random = np.random.RandomState(seed)
+        start, _ = kmeans_plusplus(rows, n_clusters, sample_weight=weights, random_state=random)
+        starts.append(np.asarray(start, dtype=np.float64))
     critical = critical_power(rows - weights @ rows / weights.sum(), weights)
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )
     problem = sample_problem(rows, weights, update)
-    return iterate(problem, [np.asarray(start, dtype=np.float64)], schedule)[0].state
+    return [run.state for run in iterate(problem, starts, schedule)]
 
 
 def sample_problem(rows: FloatArray, weights: FloatArray, update: Update) -> CentersProblem:
