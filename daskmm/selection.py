@@ -171,10 +171,10 @@ def lam_path(
     **The rule.** For each λ and start: EWP learns weights w; power k-means with these weights
     starts afresh, and of both partitions that with the lower :math:`\sum_l w_l V_l (1 - R_l)`
     is kept, where R_l is the share of the variance V_l of feature l that lies between the
-    clusters' means. Independent Gaussian features of variances :math:`w_l V_l`, with the
-    weights of the first start, are clustered in the same way, into as many clusters, and have shares
-    R⁰_l. What the clusters explain of all features, without regard to the weights, beyond what
-    those of noise explain,
+    clusters' means. Independent Gaussian features of variances :math:`w_l V_l`, with the weights
+    of the first start, are clustered in the same way, into as many clusters, and have shares R⁰_l.
+    What the clusters explain of all features, without regard to the weights, beyond what those of
+    noise explain,
 
     .. math::
 
