@@ -257,8 +257,8 @@ def choose_n_clusters(
 
     .. math::
 
-        G(k) = 	frac12 \log rac{|T|}{|W|} + \sum_j π_j \log π_j
-               - 	frac32 rac{(k - 1)\, p}{n}
+        G(k) = \tfrac12 \log \frac{|T|}{|W|} + \sum_j π_j \log π_j
+               - \tfrac32 \frac{(k - 1)\, p}{n}
 
     nats per row over one cluster: the classification likelihood of Gaussian clusters of one
     covariance, less what Akaike's criterion with a factor of 3 charges for their centres. The
