@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from daskmm.bandwidths import BandwidthPath
     from daskmm.cluster_number import ClusterNumberPath
+    from daskmm.distortion_choice import DistortionChoice
     from daskmm.lam_path import LamPath
 
 
@@ -178,6 +179,47 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     tried = f"Of 1 to {path.numbers[-1]}" if len(path.numbers) else "Of 1"
     top = f"the gain is at most {path.gain.max():.3g} nats per row; " if len(path.gain) else ""
     figure.set_label(f"{tried} clusters, {top}{found} are found among {path.n_rows:,} rows.")
+    return figure
+
+
+def distortion_choice(choice: DistortionChoice) -> Figure:
+    """What the clusters that each distortion finds tell of the features' ranks.
+
+    Parameters
+    ----------
+    choice : DistortionChoice
+        Of :func:`daskmm.selection.choose_distortion`.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    figure = new_figure(figsize=(7.2, 0.4 * len(choice.distortions) + 1.6))
+    axis = figure.subplots()
+    places = np.arange(len(choice.distortions))
+    colors = [RED if place == choice.chosen else BLUE for place in places]
+    axis.errorbar(choice.gain, places, xerr=choice.spread, fmt="none", color=GREY, capsize=3)
+    axis.scatter(choice.gain, places, color=colors, zorder=3)
+    axis.set_yticks(places, choice.distortions)
+    axis.invert_yaxis()
+    axis.set_xlabel("information gain of the ranks (nats)")
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_title(
+        f"{choice.distortion}: {choice.gain[choice.chosen]:.3g} nats, "
+        f"{choice.n_clusters} clusters of {choice.n_rows:,} rows",
+        fontsize=11,
+    )
+    figure.set_label(
+        f"Of {len(choice.distortions)} distortions the clusters of {choice.distortion} are chosen, "
+        f"which tell {choice.gain[choice.chosen]:.3g} nats of the features' ranks; the most that "
+        f"any tell is {choice.gain.max():.3g}, the least {choice.gain.min():.3g}."
+    )
     return figure
 
 

@@ -26,7 +26,7 @@ from daskmm.figures import (
     name_ticks,
     new_figure,
 )
-from daskmm.path_plots import bandwidth_path, lam_path, n_clusters_path
+from daskmm.path_plots import bandwidth_path, distortion_choice, lam_path, n_clusters_path
 from daskmm.profile_plots import cluster_profiles
 from daskmm.projection_plots import projection
 
@@ -38,6 +38,7 @@ __all__ = [
     "bandwidth_path",
     "blur_frames",
     "cluster_profiles",
+    "distortion_choice",
     "feature_weights",
     "lam_path",
     "n_clusters_path",

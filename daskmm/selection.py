@@ -17,6 +17,7 @@ from daskmm.blocks import float_dtype
 from daskmm.cluster._input import read_weighted, weighted_passes
 from daskmm.cluster_number import MOST_CLUSTERS, ClusterNumberPath, follow_n_clusters
 from daskmm.cluster_number import STARTS as NUMBER_STARTS
+from daskmm.distortion_choice import DistortionChoice, choose_distortion
 from daskmm.lam_path import STARTS, LamPath, follow_lam
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import one_blas_thread
@@ -27,9 +28,11 @@ from daskmm.trials import Trials, spawned, thinned
 __all__ = [
     "BandwidthPath",
     "ClusterNumberPath",
+    "DistortionChoice",
     "LamPath",
     "bandwidth_path",
     "choose_bandwidth",
+    "choose_distortion",
     "choose_n_clusters",
     "information_gain",
     "lam_path",

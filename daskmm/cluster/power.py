@@ -89,7 +89,8 @@ class PowerKMeans(AnnealedClusterer):
         (Σ x/θ − log(x/θ) − 1, for positive values whose noise grows with them); "logistic" (for
         values in [0, 1]); "mahalanobis", with one matrix for all clusters. These are Bregman
         divergences, for which a centre is a mean. "euclidean" and "manhattan" are not squared,
-        and mind outliers less: centres are geometric medians, and medians. See the notes.
+        and mind outliers less: centres are geometric medians, and medians.
+        `daskmm.selection.choose_distortion` chooses one without labels. See the notes.
     metric_params : dict, optional
         ``{"VI": matrix}``, the inverse covariance of "mahalanobis". It is learned where it is
         not given, with determinant 1.

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 FloatArray = NDArray[np.float64]
 
@@ -41,6 +42,29 @@ def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:
     mean = weights @ rows / weights.sum()
     variance = weights @ np.square(rows - mean) / weights.sum()
     return np.where(np.ptp(rows, axis=0) > 0, variance, 0.0)
+
+
+def normal_scores(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """Φ⁻¹ of the share of the weight below each value, half of that of equal values included.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    weights : ndarray of shape (n_rows,)
+        Positive.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_features)
+        A constant feature's are 0.
+    """
+    scores = np.empty(rows.shape)
+    for feature, values in enumerate(rows.T):
+        _, places = np.unique(values, return_inverse=True)
+        at = np.bincount(places, weights)
+        below = np.cumsum(at) - at
+        scores[:, feature] = ndtri((below + 0.5 * at) / weights.sum())[places]
+    return scores
 
 
 def partition(rows: FloatArray, weights: FloatArray, labels: NDArray[np.integer]) -> Partition:

@@ -1,10 +1,11 @@
 """Choices without labels, judged by labels that they do not see, or by how data were made.
 
-Run: python tests/benchmarks/choices.py [simulations] [real] [noise] [numbers] [cost]
+Run: python tests/benchmarks/choices.py [simulations] [real] [noise] [numbers] [distortions] [cost]
 
 Prints Markdown: λ on fresh draws of the papers' simulations; λ on real data beside every fixed
 multiple of the variance and k-means; what is said of noise; numbers of clusters beside those of
-the silhouette and the gap statistic; and what a choice costs. Real data are read from the folder
+the silhouette and the gap statistic; the distortion beside squared Euclidean's and the best one;
+and what a choice costs. Real data are read from the folder
 data/ of DASKMM_SHARED. Everything by default.
 """
 
@@ -16,16 +17,17 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import recovery
 import sklearn.cluster
 import sklearn.datasets
 import zarr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import normalized_mutual_info_score, silhouette_score
 
-from daskmm import EntropyPowerKMeans, KMeans
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
 from daskmm.lam_path import MULTIPLES
-from daskmm.selection import choose_n_clusters
+from daskmm.selection import choose_distortion, choose_n_clusters
 
 SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[3] / "shared"))
 DRAWS = range(100, 105)
@@ -220,6 +222,34 @@ def numbers():
         show(name, f"{apart}", (found == true).mean(), close.mean())
 
 
+def gaussian(k, p, rng):
+    truth = rng.integers(k, size=recovery.N_ROWS)
+    return 1.2 * rng.normal(size=(k, p))[truth] + rng.normal(size=(len(truth), p)), truth
+
+
+def distortions():
+    print("\n## The distortion, mean adjusted Rand index of four fresh draws")
+    head("mixture", "k, p", "sqeuclidean", "the chosen one", "the best one", "chosen")
+    mixtures = {name: make for name, (make, _) in recovery.MIXTURES.items()}
+    mixtures |= {"heavy tails": recovery.heavy_tails, "Gaussian": gaussian}
+    rows = []
+    for k, p in recovery.SHAPES[:2]:
+        for name, make in mixtures.items():
+            scores, names = [], []
+            for draw in DRAWS[:4]:
+                X, truth = make(k, p, np.random.default_rng(draw))
+                choice = choose_distortion(X, k, random_state=draw)
+                names.append(choice.distortion)
+                of = {
+                    one: recovery.found(PowerKMeans, one, X, truth, k, draw, n_init=4)
+                    for one in choice.distortions
+                }
+                scores.append([of["sqeuclidean"], of[names[-1]], max(of.values())])
+            rows.append(np.mean(scores, axis=0))
+            show(name, f"{k}, {p}", *rows[-1], ", ".join(names))
+    show("mean", "", *np.mean(rows, axis=0), "")
+
+
 def cost():
     print("\n## What choices cost: a million rows, p=50, k=20, float32, out of core")
     with tempfile.TemporaryDirectory() as folder:
@@ -264,6 +294,7 @@ SECTIONS = {
     "real": real,
     "noise": noise,
     "numbers": numbers,
+    "distortions": distortions,
     "cost": cost,
 }
 
