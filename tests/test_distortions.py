@@ -769,3 +769,13 @@ def test_rows_that_no_cluster_can_hold_are_infinitely_far_and_still_have_a_label
     assert np.isfinite(model.transform(odd)[1]).all()
     assert model.predict(odd)[0] in (0, 1)
     assert model.score(odd) == -np.inf
+
+
+def test_itakura_saito_of_values_far_below_a_centre():
+    x, theta = np.array([1e-30, 1e-18, 0.4, 0.6]), np.array([1.0, 1e10, 1.0, 1.0])
+    found = DISTORTIONS["itakura-saito"](np.ones(1)).elements(x, theta)
+    with localcontext() as context:
+        context.prec = 60
+        ratios = [Decimal(a) / Decimal(b) for a, b in zip(x.tolist(), theta.tolist(), strict=True)]
+        expected = [float(ratio - ratio.ln() - 1) for ratio in ratios]
+    np.testing.assert_allclose(found, expected, rtol=1e-14)

@@ -322,7 +322,9 @@ class ItakuraSaito(Bregman):
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
         """The divergence."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return minus_log1p((x - theta) / theta)
+            t = (x - theta) / theta
+            # 1 + t has lost all digits of an x that is far below θ.
+            return np.where(t < -0.5, t - (np.log(x) - np.log(theta)), minus_log1p(t))
 
     def gradient(self, theta: FloatArray) -> FloatArray:
         """−1/θ."""
