@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.blocks import Layout, RowBlocks, row_blocks, with_weights
+from daskmm.blocks import row_blocks, with_weights
 from daskmm.journal import Journal, Pace
 from daskmm.mm import (
     Callback,
@@ -32,7 +32,7 @@ from daskmm.passes import Passes, tree_reduce
 from daskmm.recombination import are_alike, cheapest, recombined
 from daskmm.restart import Restarts
 from daskmm.stats import CenterState, Sample
-from daskmm.trials import AsTheyAre
+from daskmm.trials import sample_problem
 from daskmm.updates import CentersProblem, Update
 
 FloatArray = NDArray[np.float64]
@@ -84,6 +84,8 @@ class Rehearsal:
     update : Update
     spread : float
         Mean squared distance of the rows from their mean.
+    dtype : numpy.dtype
+        Floating type that the sample is annealed in: that of the table.
     schedule : Schedule
     seed : int
         Of the choices made when solutions are combined, and of restarts.
@@ -96,6 +98,7 @@ class Rehearsal:
     coordinates: Rows
     update: Update
     spread: float
+    dtype: np.dtype
     schedule: Schedule
     seed: int
     restarts: bool = False
@@ -217,12 +220,9 @@ class Rehearsal:
         return kept
 
     def problem(self) -> CentersProblem:
-        """The sample as a table of one block: one thread works on it."""
-        rows, weights = self.sample.rows, self.sample.weights
-        layout = Layout((len(rows),), 1, rows.shape[1], rows.dtype, lazy=False)
-        passes = Passes(RowBlocks(rows, layout, (rows,), (weights,)))
-        total = float(weights.sum())
-        return CentersProblem(passes, AsTheyAre(), total, self.update, self.spread, exact=False)
+        """The sample as a table."""
+        rows = self.sample.rows.astype(self.dtype, copy=False)
+        return sample_problem(rows, self.sample.weights, self.update, self.spread)
 
     def _on_reserve(
         self, rehearsed: list[Rehearsed], began: float, n_passes: int, journal: Journal

@@ -15,6 +15,7 @@ from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.distortions import observed_mean
 from daskmm.numerics.information import gain_over, partition, weighted_variance
+from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Passes
 from daskmm.stats import CenterState, Sample
 from daskmm.updates import CentersProblem, EntropyUpdate, PowerUpdate, Update
@@ -30,15 +31,6 @@ _ETA, _TOL, _CALM, _MAX_ITER = 1.1, 1e-3, 2, 200
 _LEARNING, _KNOWING = 1.25, 2.0
 # Features with less than this share of the weighted variance are left out.
 _NEGLIGIBLE = 1e-9
-
-
-@dataclass(frozen=True)
-class AsTheyAre:
-    """Rows that are in the model's coordinates already."""
-
-    def to_model(self, rows: NDArray) -> FloatArray:
-        """A copy of the rows."""
-        return np.array(rows, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -170,12 +162,26 @@ def _anneal(
     return [run.state for run in iterate(problem, starts, schedule)]
 
 
-def sample_problem(rows: FloatArray, weights: FloatArray, update: Update) -> CentersProblem:
-    """Rows in the model's coordinates as a table of one block: one thread works on it."""
-    layout = Layout((len(rows),), 1, rows.shape[1], rows.dtype, lazy=False)
+def sample_problem(
+    rows: NDArray, weights: FloatArray, update: Update, spread: float | None = None
+) -> CentersProblem:
+    """Rows in the model's coordinates as a table of one block: one thread works on it.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float32 or float64
+    weights : ndarray of shape (n_rows,)
+    update : Update
+    spread : float, optional
+        Mean distance of the rows from their mean; their variance by default.
+    """
+    if spread is None:
+        spread = float(weighted_variance(rows, weights).sum())
+    p = rows.shape[1]
+    layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False)
     passes = Passes(RowBlocks(rows, layout, (rows,), (weights,)))
-    spread = float(weighted_variance(rows, weights).sum())
-    return CentersProblem(passes, AsTheyAre(), float(weights.sum()), update, spread, exact=False)
+    total, identity = float(weights.sum()), Coordinates.identity(p)
+    return CentersProblem(passes, identity, total, update, spread, exact=False)
 
 
 def thinned(

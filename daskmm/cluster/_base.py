@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from daskmm import planning
 from daskmm.assignment import cost, training_labels
-from daskmm.blocks import Layout
+from daskmm.blocks import Layout, float_dtype
 from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._clusterer import MMClusterer, warn_convergence
 from daskmm.cluster._input import read_weighted, weighted_passes
@@ -152,6 +152,7 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
                 survey.coordinates,
                 update,
                 spread,
+                _annealed_dtype(survey, layout),
                 schedule,
                 seed,
                 self._restarts(schedule, update),
@@ -310,6 +311,12 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
             sampled=self._samples(layout),
             wanted=self._sample_rows(),
         )
+
+
+def _annealed_dtype(survey: Survey, layout: Layout) -> np.dtype:
+    """Floating type of the blocks' distances, which will do for the sample's."""
+    mixed = isinstance(survey.coordinates, WhitenedCoordinates)
+    return np.dtype(np.float64) if mixed else float_dtype(layout.dtype)
 
 
 def _in_range(start: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -241,7 +241,14 @@ checkpoint, checkpoint_every
         if self._samples(layout):
             sample = Sample(features, weights)
             rehearsal = Rehearsal(
-                sample, survey.reserve, coordinates, PowerUpdate(), spread, schedule, seed
+                sample,
+                survey.reserve,
+                coordinates,
+                PowerUpdate(),
+                spread,
+                features.dtype,
+                schedule,
+                seed,
             )
             outcome, before = rehearsal.minimize(problem, starts, callbacks, began, journal)
         else:

@@ -39,6 +39,11 @@ class Coordinates:
     mean: FloatArray
     scale: FloatArray
 
+    @classmethod
+    def identity(cls, n_features: int) -> Self:
+        """Those of rows that are in the model's coordinates already."""
+        return cls(np.zeros(n_features), np.ones(n_features))
+
     def to_model(self, rows: NDArray) -> FloatArray:
         """Rows of any numeric dtype in the model's coordinates, as a new float64 array."""
         z = np.subtract(rows, self.mean, dtype=np.float64)
