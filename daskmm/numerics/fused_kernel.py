@@ -8,7 +8,7 @@ memory that two calls share, so several threads may work on blocks at once.
 
 Everything is written for the rows' own floating type (single or double) and sums in double.
 The machine code is kept beside this file, and is made again when this file changes: after a change
-to `fused_tile` or `fast_math` alone, delete it.
+to `fused_tile`, `fused_products` or `fast_math` alone, delete it.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -17,15 +17,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
-from numba import njit, types
-from numba.extending import get_cython_function_address, overload
+from numba import njit
 
 from daskmm.numerics.fused_elements import WHITENED
+from daskmm.numerics.fused_products import (
+    _NO_TRANSPOSE,
+    _TRANSPOSE,
+    _gemm,
+    room,
+    squared_norms,
+    transpose,
+    whiten,
+)
 from daskmm.numerics.fused_tile import (
-    _EXACT,
-    _part,
     add_squares,
     assign,
     complete,
@@ -46,26 +51,12 @@ from daskmm.numerics.fused_tile import (
     settle,
     settled,
     split,
-    squared_norms,
     to_model,
     to_model_in_type,
     two_nearest,
     weigh,
 )
 from daskmm.numerics.power_means import TIE
-
-for _name in ("dgemm", "sgemm"):
-    _address = get_cython_function_address("scipy.linalg.cython_blas", _name)
-    llvmlite.binding.add_symbol(f"daskmm_{_name}", _address)
-_CALL = types.void(*[types.voidptr] * 13)
-_dgemm = types.ExternalFunction("daskmm_dgemm", _CALL)
-_sgemm = types.ExternalFunction("daskmm_sgemm", _CALL)
-
-# Columns of a triangular matrix that are multiplied at a time.
-_COLUMNS = 16
-
-_NO_TRANSPOSE = np.frombuffer(b"N", dtype=np.uint8)
-_TRANSPOSE = np.frombuffer(b"T", dtype=np.uint8)
 
 
 def _entry(function: Callable) -> Callable:
@@ -80,52 +71,6 @@ def _entry(function: Callable) -> Callable:
     except RuntimeError:
         compiled = njit(**options)(function)
     return compiled
-
-
-def _gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-    """BLAS' general matrix product; a name for compiled code only, which takes `_gemm_of`."""
-    raise TypeError("compiled code only: numba takes _gemm_of in the place of this name")
-
-
-@overload(_gemm)
-def _gemm_of(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-    product = _sgemm if c.dtype == types.float32 else _dgemm
-
-    def call(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-        product(
-            ta.ctypes,
-            tb.ctypes,
-            m.ctypes,
-            n.ctypes,
-            k.ctypes,
-            alpha.ctypes,
-            a.ctypes,
-            lda.ctypes,
-            b.ctypes,
-            ldb.ctypes,
-            beta.ctypes,
-            c.ctypes,
-            ldc.ctypes,
-        )
-
-    return call
-
-
-@_part(_EXACT)
-def whiten(rows, whitening, sizes, z):
-    """Products of rows with a lower triangular matrix, whose zeros are mostly left out.
-
-    `sizes` are those of the callers: the first is how many rows there are, the fourth how wide
-    they are, the last two are set here.
-    """
-    p, one, zero = len(whitening), np.ones(1), np.zeros(1)
-    of_rows, of_matrix, of_z = rows.ravel(), whitening.ravel(), z.ravel()
-    b_, p_, columns_, left_ = sizes, sizes[3:], sizes[4:], sizes[5:]
-    for first in range(0, p, _COLUMNS):
-        columns_[0], left_[0] = min(_COLUMNS, p - first), p - first
-        matrix, x, found = of_matrix[first * (p + 1) :], of_rows[first:], of_z[first:]
-        none = _NO_TRANSPOSE
-        _gemm(none, none, columns_, b_, left_, one, matrix, p_, x, p_, zero, found, p_)
 
 
 @_entry
@@ -186,7 +131,7 @@ def soft_sums(
     scaled, holes = not np.all(scale == 1.0), len(observed) > 0
     # Centres are looked at in pairs; the odd one's partner is at ∞.
     factors, constants, center_norms, reaches, slack, edges, ends = planes
-    z, held = np.empty((tile, p), kind), np.empty((tile if holes else 0, p), kind)
+    (z, by_feature), held = room(tile, p, kind), np.empty((tile if holes else 0, p), kind)
     d, part = np.zeros((k + k % 2, tile), kind), np.empty((k, p), kind)
     of_rows, of_rows_double = np.empty((7, tile), kind), np.empty((4, tile))
     distances, w_ = np.empty(k), w.astype(kind)
@@ -197,7 +142,7 @@ def soft_sums(
     whitened = np.empty_like(raw)
     sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
-    zero, one = np.zeros(1, kind), np.ones(1, kind)
+    zero, one, none = np.zeros(1, kind), np.ones(1, kind), _NO_TRANSPOSE
     for start in range(0, n, tile):
         b = min(tile, n - start)
         sizes[0] = b
@@ -218,13 +163,14 @@ def soft_sums(
             to_model_in_type(block.ravel(), means, rest, scales, scaled, z.ravel()[: b * p])
         if holes:
             split(z.ravel()[: b * p], held.ravel()[: b * p])
+        transpose(z, b, by_feature)
         if len(terms):
             assign(terms[start : start + b], norms)
         else:
-            squared_norms(zb, w_, norms)
-        _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, z, p_, factors, p_, zero, d, ld_)
+            squared_norms(by_feature, w_, norms)
+        _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
         if holes:
-            _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
+            _gemm(_TRANSPOSE, none, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
         if len(edges):
             separate(block, edges, ends[0], ends[1], d)
         m[:] = np.inf
@@ -276,12 +222,12 @@ def soft_sums(
             n_j[j] += multiply(d[j, :b], factor)
         if len(squares):
             add_squares(zb, d, total, squares)
-        _gemm(_NO_TRANSPOSE, _NO_TRANSPOSE, p_, k_, b_, one, z, p_, d, ld_, zero, part, p_)
+        _gemm(none, none, p_, k_, b_, one, z, p_, d, ld_, zero, part, p_)
         for j in range(k):
             for f in range(p):
                 sums[j, f] += part[j, f]
         if holes:
-            _gemm(_NO_TRANSPOSE, _NO_TRANSPOSE, p_, k_, b_, one, held, p_, d, ld_, zero, part, p_)
+            _gemm(none, none, p_, k_, b_, one, held, p_, d, ld_, zero, part, p_)
             for j in range(k):
                 for f in range(p):
                     observed[j, f] += part[j, f]
@@ -332,8 +278,8 @@ def hard_sums(
     factors, constants, center_norms, _, slack, edges, ends = planes
     kind = factors.dtype
     scaled, holes = not np.all(scale == 1.0), len(observed) > 0
-    z, d = np.empty((tile, p), kind), np.zeros((k + k % 2, tile), kind)
-    held, ignored, none = np.empty((tile if holes else 0, p), kind), np.zeros(k), np.zeros(0)
+    (z, by_feature), d = room(tile, p, kind), np.zeros((k + k % 2, tile), kind)
+    held, ignored, nothing = np.empty((tile if holes else 0, p), kind), np.zeros(k), np.zeros(0)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     raw = np.empty((tile if code == WHITENED else 0, p))
     means, scales = repeated(mean), repeated(scale)
@@ -341,7 +287,7 @@ def hard_sums(
     of_rows, of_rows_double = np.empty((4, tile), kind), np.empty((2, tile))
     sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
-    zero, one = np.zeros(1, kind), np.ones(1, kind)
+    zero, one, none = np.zeros(1, kind), np.ones(1, kind), _NO_TRANSPOSE
     inertia = weight = 0.0
     for start in range(0, n, tile):
         b = min(tile, n - start)
@@ -361,13 +307,14 @@ def hard_sums(
         if holes:
             split(exact.ravel()[: b * p], held.ravel()[: b * p])
         assign(exact.ravel()[: b * p], z.ravel())
+        transpose(z, b, by_feature)
         if len(terms):
             assign(terms[start : start + b], norms)
         else:
-            squared_norms(z[:b], w_, norms)
-        _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, z, p_, factors, p_, zero, d, ld_)
+            squared_norms(by_feature, w_, norms)
+        _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
         if holes:
-            _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
+            _gemm(_TRANSPOSE, none, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
         if len(edges):
             separate(block, edges, ends[0], ends[1], d)
         smallest[:] = np.inf
@@ -408,7 +355,7 @@ def hard_sums(
                 served[i] = separation(exact[i], centers[int(nearest[i])], w)
         scatter(exact[:b], nearest, v, n_j, sums, squares)
         if holes:
-            scatter(held[:b], nearest, v, ignored, observed, none)
+            scatter(held[:b], nearest, v, ignored, observed, nothing)
         inertia += dot(v, served)
         weight += v.sum()
     totals[0] += inertia

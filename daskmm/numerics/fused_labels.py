@@ -1,7 +1,7 @@
 """Nearest centres of a block of rows; importing this imports numba.
 
 A hard step of `daskmm.numerics.fused_kernel` that keeps what it finds per row. The machine code
-is kept on disk likewise: after a change to `fused_kernel` or `fused_tile` alone, delete it.
+is kept on disk likewise: after a change to the modules that are imported here alone, delete it.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from daskmm.numerics.fused import _frame, _parts, _plain, _tile_rows, _working_dtype
 from daskmm.numerics.fused_elements import PLAIN, WHITENED
-from daskmm.numerics.fused_kernel import _NO_TRANSPOSE, _TRANSPOSE, _entry, _gemm, whiten
+from daskmm.numerics.fused_kernel import _entry
+from daskmm.numerics.fused_products import (
+    _NO_TRANSPOSE,
+    _gemm,
+    room,
+    squared_norms,
+    transpose,
+    whiten,
+)
 from daskmm.numerics.fused_tile import (
     _REORDERED,
     _part,
@@ -23,7 +31,6 @@ from daskmm.numerics.fused_tile import (
     repeated,
     settle,
     settled,
-    squared_norms,
     to_model,
     two_nearest,
 )
@@ -105,7 +112,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, dist
     # Centres are compared in pairs; the last may have to do with one infinitely far.
     factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
     _weighted_centers(centers, w, factors, center_norms)
-    z, d = np.empty((tile, p), kind), np.zeros((k + k % 2, tile), kind)
+    (z, by_feature), d = room(tile, p, kind), np.zeros((k + k % 2, tile), kind)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     raw = np.empty((tile if code == WHITENED else 0, p))
     means, scales = repeated(mean), repeated(scale)
@@ -114,7 +121,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, dist
     cancelled, worst, slack = kind.type(-1), kind.type(np.inf), kind.type(0)
     sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
-    zero, one = np.zeros(1, kind), np.ones(1, kind)
+    zero, one, none = np.zeros(1, kind), np.ones(1, kind), _NO_TRANSPOSE
     for start in range(0, n, tile):
         b = min(tile, n - start)
         sizes[0] = b
@@ -131,8 +138,9 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, dist
                 if not np.isfinite(dot(exact[i], exact[i])):
                     return False
         assign(values, z.ravel())
-        squared_norms(z[:b], w_, norms)
-        _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, z, p_, factors, p_, zero, d, ld_)
+        transpose(z, b, by_feature)
+        squared_norms(by_feature, w_, norms)
+        _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
         smallest[:] = np.inf
         second[:] = np.inf
         nearest[:] = 0

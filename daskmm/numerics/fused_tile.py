@@ -142,33 +142,6 @@ def repeated(values):
 
 
 @_part(_REORDERED)
-def squared_norms(z, w, norms):
-    """Σ_l w_l z_il² of every row."""
-    n, p = z.shape
-    together = n // 8 * 8 if p < 64 else 0
-    # Rows too short for vectors: eight sums side by side do not wait for one another.
-    for i in range(0, together, 8):
-        a = b = c = d = e = f = g = h = norms.dtype.type(0)
-        for q in range(p):
-            wq = w[q]
-            a += wq * z[i, q] * z[i, q]
-            b += wq * z[i + 1, q] * z[i + 1, q]
-            c += wq * z[i + 2, q] * z[i + 2, q]
-            d += wq * z[i + 3, q] * z[i + 3, q]
-            e += wq * z[i + 4, q] * z[i + 4, q]
-            f += wq * z[i + 5, q] * z[i + 5, q]
-            g += wq * z[i + 6, q] * z[i + 6, q]
-            h += wq * z[i + 7, q] * z[i + 7, q]
-        norms[i], norms[i + 1], norms[i + 2], norms[i + 3] = a, b, c, d
-        norms[i + 4], norms[i + 5], norms[i + 6], norms[i + 7] = e, f, g, h
-    for i in range(together, n):
-        row, norm = z[i], norms.dtype.type(0)
-        for q in range(p):
-            norm += w[q] * row[q] * row[q]
-        norms[i] = norm
-
-
-@_part(_REORDERED)
 def complete(first, other, norms, norm, other_norm, reach, other_reach, cancelled, smallest):
     """Distances to two centres from −2 zᵀθ, in place; returns how many are cancelled.
 
