@@ -41,6 +41,7 @@ from daskmm.numerics.fused_tile import (
     keep_farthest,
     multiply,
     prepare,
+    raise_ratios,
     ratios,
     redo,
     redo_row,
@@ -133,7 +134,7 @@ def soft_sums(
     factors, constants, center_norms, reaches, slack, edges, ends = planes
     (z, by_feature), held = room(tile, p, kind), np.empty((tile if holes else 0, p), kind)
     d, part = np.zeros((k + k % 2, tile), kind), np.empty((k, p), kind)
-    of_rows, of_rows_double = np.empty((7, tile), kind), np.empty((4, tile))
+    of_rows, of_rows_double = np.empty((9, tile), kind), np.empty((4, tile))
     distances, w_ = np.empty(k), w.astype(kind)
     means, scales = repeated(mean).astype(kind), repeated(scale).astype(kind)
     rest = (repeated(mean) - means).astype(kind)
@@ -149,6 +150,7 @@ def soft_sums(
         block, zb = rows[start : start + b], z[:b]
         norms, m, inverse, tie = of_rows[0, :b], of_rows[1, :b], of_rows[2, :b], of_rows[3, :b]
         total, tied, factor = of_rows[4, :b], of_rows[5, :b], of_rows[6, :b]
+        excess, other_excess = of_rows[7, :b], of_rows[8, :b]
         v, exact = of_rows_double[0, :b], of_rows_double[1, :b]
         value, hardness = of_rows_double[2, :b], of_rows_double[3, :b]
         if len(weights):
@@ -213,7 +215,9 @@ def soft_sums(
         total[:] = 0.0
         tied[:] = 0.0
         for j in range(0, k, 2):
-            weigh(d[j, :b], d[j + 1, :b], m, inverse, tie, power, lowest, total, tied)
+            first, other = d[j, :b], d[j + 1, :b]
+            raise_ratios(first, other, m, inverse, power, excess, other_excess)
+            weigh(first, other, excess, other_excess, tie, lowest, total, tied)
         finish(total, tied, exact, v, n_clusters, inverse_s, factor, value, hardness)
         totals[0] += dot(v, value)
         totals[1] += dot(v, exact)
