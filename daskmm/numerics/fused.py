@@ -24,10 +24,12 @@ FloatArray = NDArray[np.float64]
 _DISTANCE_BYTES = 1 << 20
 # Its rows themselves.
 _ROW_BYTES = 1 << 20
-_LEAST_ROWS, _MOST_ROWS = 128, 384
+_LEAST_ROWS, MOST_ROWS = 128, 384
 # OpenBLAS multiplies matrices without copying them first where rows × features × clusters are
 # fewer than this.
 _SMALL_PRODUCT = 1_000_000
+# Tiles of rows and distances that are multiplied by fours, bytes.
+_FOURS_BYTES = 2 << 20
 # Single precision is for coordinates within this range of 1; it holds their squares with room.
 _SINGLE_RANGE = 1e9
 # Fewer rows are not worth its rounding, which many rows average out.
@@ -183,6 +185,7 @@ def block_sums(
     kernel = _kernel()
     assert kernel is not None
     from daskmm.numerics.fused_elements import PLAIN, WHITENED
+    from daskmm.numerics.fused_products import MANY_REGISTERS
 
     k, p = centers.shape
     frame = _frame(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
@@ -202,6 +205,7 @@ def block_sums(
     tie = rounding if dtype == np.float32 else dtype.type(0)
     limits = tuple(dtype.type(limit) for limit in _LIMITS[dtype])
     tile = _tile_rows(k, p, dtype.itemsize)
+    by_fours = MANY_REGISTERS and code in (PLAIN, WHITENED) and _by_fours(k, p, dtype)
     n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
     squares = np.zeros(0 if feature_weights is None else p)
     observed = np.zeros((k if partial else 0, p))
@@ -225,7 +229,8 @@ def block_sums(
             kernel.hard_sums(x, v, *state, rounding, limits[0], tile, *found, far, far_rows)
             far_rows += part.start
         else:
-            kernel.soft_sums(x, v, *state, float(s), limits, tie, tile, *found)
+            size = MOST_ROWS if by_fours else tile
+            kernel.soft_sums(x, v, *state, float(s), limits, tie, size, by_fours, *found)
     for added in found:
         added *= unit
     listed = far > 0
@@ -316,4 +321,10 @@ def _tile_rows(n_clusters: int, n_features: int, itemsize: int) -> int:
     small = _SMALL_PRODUCT // (n_clusters * n_features)
     if small >= _LEAST_ROWS:
         rows = min(rows, small)
-    return min(rows, by_rows, _MOST_ROWS) // 16 * 16
+    return min(rows, by_rows, MOST_ROWS) // 16 * 16
+
+
+def _by_fours(n_clusters: int, n_features: int, dtype: np.dtype) -> bool:
+    """Whether loops over four clusters and features are faster than BLAS' products."""
+    held = dtype.itemsize * MOST_ROWS * (n_clusters + n_features)
+    return n_clusters * n_features * _LEAST_ROWS > _SMALL_PRODUCT and held <= _FOURS_BYTES

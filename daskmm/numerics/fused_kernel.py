@@ -25,8 +25,11 @@ from daskmm.numerics.fused_products import (
     _NO_TRANSPOSE,
     _TRANSPOSE,
     _gemm,
+    aligned,
+    products_of_four,
     room,
     squared_norms,
+    sums_of_four,
     transpose,
     whiten,
 )
@@ -90,6 +93,7 @@ def soft_sums(
     limits,
     rounding,
     tile,
+    by_fours,
     n_j,
     sums,
     squares,
@@ -122,6 +126,9 @@ def soft_sums(
         Error of a product, as a share of the norms.
     tile : int
         Rows at a time.
+    by_fours : bool
+        Whether `products_of_four` and `sums_of_four` make the products, without holes or edges
+        and in tiles of `daskmm.numerics.fused.MOST_ROWS`.
     n_j, sums, squares, observed, totals : arrays
         Added to. `totals` are objective, inertia, hardness; `squares` and `observed` may be empty.
     """
@@ -133,8 +140,12 @@ def soft_sums(
     # Centres are looked at in pairs; the odd one's partner is at ∞.
     factors, constants, center_norms, reaches, slack, edges, ends = planes
     (z, by_feature), held = room(tile, p, kind), np.empty((tile if holes else 0, p), kind)
-    d, part = np.zeros((k + k % 2, tile), kind), np.empty((k, p), kind)
-    of_rows, of_rows_double = np.empty((9, tile), kind), np.empty((4, tile))
+    fours = (k + -k % 4, p + -p % 4) if by_fours else (k, p)
+    d, part = aligned(fours[0] + fours[0] % 2, tile, kind), np.empty(fours, kind)
+    padded = np.zeros(fours if by_fours else (0, 0), kind)
+    if by_fours:
+        padded[:k, :p] = factors
+    of_rows, of_rows_double = aligned(9, tile, kind), np.empty((4, tile))
     distances, w_ = np.empty(k), w.astype(kind)
     means, scales = repeated(mean).astype(kind), repeated(scale).astype(kind)
     rest = (repeated(mean) - means).astype(kind)
@@ -170,13 +181,16 @@ def soft_sums(
             assign(terms[start : start + b], norms)
         else:
             squared_norms(by_feature, w_, norms)
-        _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
+        if not by_fours:
+            _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
         if holes:
             _gemm(_TRANSPOSE, none, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
         if len(edges):
             separate(block, edges, ends[0], ends[1], d)
         m[:] = np.inf
         for j in range(0, k, 2):
+            if by_fours and j % 4 == 0:
+                products_of_four(padded, j, by_feature, b, d)
             near = complete(
                 d[j, :b],
                 d[j + 1, :b],
@@ -224,9 +238,12 @@ def soft_sums(
         totals[2] += dot(v, hardness)
         for j in range(k):
             n_j[j] += multiply(d[j, :b], factor)
+            if by_fours and (j % 4 == 3 or j == k - 1):
+                sums_of_four(d, j - j % 4, by_feature, b, part)
         if len(squares):
             add_squares(zb, d, total, squares)
-        _gemm(none, none, p_, k_, b_, one, z, p_, d, ld_, zero, part, p_)
+        if not by_fours:
+            _gemm(none, none, p_, k_, b_, one, z, p_, d, ld_, zero, part, p_)
         for j in range(k):
             for f in range(p):
                 sums[j, f] += part[j, f]
@@ -282,7 +299,7 @@ def hard_sums(
     factors, constants, center_norms, _, slack, edges, ends = planes
     kind = factors.dtype
     scaled, holes = not np.all(scale == 1.0), len(observed) > 0
-    (z, by_feature), d = room(tile, p, kind), np.zeros((k + k % 2, tile), kind)
+    (z, by_feature), d = room(tile, p, kind), aligned(k + k % 2, tile, kind)
     held, ignored, nothing = np.empty((tile if holes else 0, p), kind), np.zeros(k), np.zeros(0)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     raw = np.empty((tile if code == WHITENED else 0, p))

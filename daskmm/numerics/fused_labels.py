@@ -16,6 +16,7 @@ from daskmm.numerics.fused_kernel import _entry
 from daskmm.numerics.fused_products import (
     _NO_TRANSPOSE,
     _gemm,
+    aligned,
     room,
     squared_norms,
     transpose,
@@ -112,7 +113,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, dist
     # Centres are compared in pairs; the last may have to do with one infinitely far.
     factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
     _weighted_centers(centers, w, factors, center_norms)
-    (z, by_feature), d = room(tile, p, kind), np.zeros((k + k % 2, tile), kind)
+    (z, by_feature), d = room(tile, p, kind), aligned(k + k % 2, tile, kind)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     raw = np.empty((tile if code == WHITENED else 0, p))
     means, scales = repeated(mean), repeated(scale)
