@@ -266,7 +266,7 @@ def cost():
             store[first : first + 62_500] = centers[truth] + rng.normal(size=(62_500, 50))
         for name, rate in {"from the page cache": None, "from a store of 300 MB/s": 300e6}.items():
             print(f"\n### Read {name}")
-            costs_of(zarr.open_array(Metered(LocalStore(path), rate), mode="r"))
+            costs_of(zarr.open_array(Metered(LocalStore(path), rate), mode="r+"))
 
 
 def costs_of(store):
