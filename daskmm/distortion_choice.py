@@ -21,7 +21,7 @@ from daskmm.metric import DISTORTIONS
 from daskmm.numerics.information import gain_over, normal_scores, partition, weighted_variance
 from daskmm.passes import one_blas_thread, tree_reduce
 from daskmm.survey import first_pass
-from daskmm.trials import Trials, spawned, thinned
+from daskmm.trials import OverStarts, Trials, spawned, thinned
 
 FloatArray = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ _AS_GOOD = 0.01
 
 
 @dataclass(frozen=True)
-class DistortionChoice:
+class DistortionChoice(OverStarts):
     """What the clusters that each distortion finds tell of the features' ranks.
 
     Attributes
@@ -57,16 +57,6 @@ class DistortionChoice:
     def distortion(self) -> str:
         """The chosen one."""
         return self.distortions[self.chosen]
-
-    @property
-    def gain(self) -> FloatArray:
-        """Mean gain over the starts, of shape (n_distortions,)."""
-        return np.asarray(self.gains.mean(axis=1))
-
-    @property
-    def spread(self) -> FloatArray:
-        """Standard deviation of the gain over the starts, of shape (n_distortions,)."""
-        return np.asarray(self.gains.std(axis=1))
 
 
 def choose_distortion(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from daskmm.numerics.information import gain_over, partition
 from daskmm.passes import tree_reduce
 from daskmm.stats import Sample
-from daskmm.trials import Trials, nearest, spawned
+from daskmm.trials import OverStarts, Trials, nearest, spawned
 
 FloatArray = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ TOLERANCE, LEAST_TOLERANCE = 0.07, 0.05
 
 
 @dataclass(frozen=True)
-class LamPath:
+class LamPath(OverStarts):
     """Information gain and feature weights over a grid of penalties.
 
     Attributes
@@ -57,16 +57,6 @@ class LamPath:
     def lam(self) -> float:
         """The chosen penalty."""
         return float(self.lams[self.chosen])
-
-    @property
-    def gain(self) -> FloatArray:
-        """Mean gain over the starts, of shape (n_lams,)."""
-        return np.asarray(self.gains.mean(axis=1))
-
-    @property
-    def spread(self) -> FloatArray:
-        """Standard deviation of the gain over the starts, of shape (n_lams,)."""
-        return np.asarray(self.gains.std(axis=1))
 
     @property
     def threshold(self) -> float:

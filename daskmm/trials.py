@@ -33,6 +33,22 @@ _LEARNING, _KNOWING = 1.25, 2.0
 _NEGLIGIBLE = 1e-9
 
 
+class OverStarts:
+    """Of choices that hold the gain of each candidate and start, a row for each candidate."""
+
+    gains: FloatArray
+
+    @property
+    def gain(self) -> FloatArray:
+        """Mean gain over the starts, of each candidate."""
+        return np.asarray(self.gains.mean(axis=1))
+
+    @property
+    def spread(self) -> FloatArray:
+        """Standard deviation of the gain over the starts, of each candidate."""
+        return np.asarray(self.gains.std(axis=1))
+
+
 @dataclass(frozen=True)
 class Trials:
     """A sample on which to try things.
