@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.numerics.information import gain_over, partition
+from daskmm.numerics.information import gain_over
 from daskmm.passes import tree_reduce
 from daskmm.stats import Sample
 from daskmm.trials import OverStarts, Trials, nearest, spawned
@@ -99,7 +99,9 @@ def follow_lam(
     trials = Trials.of(sample, n_rows or sample_rows(n_clusters), seed)
     grid = [c * trials.mean_variance for c in MULTIPLES] if lams is None else list(lams)
     jobs = [(float(lam),) for lam in grid]
-    shared = (trials, n_clusters, spawned(seed, n_starts))
+    learning, fresh, noise = zip(*(spawned(one, 3) for one in spawned(seed, n_starts)), strict=True)
+    # The same starts for every penalty, and drawn once.
+    shared = (trials, trials.starts(n_clusters, learning), fresh, noise[0])
     found: list[tuple[FloatArray, FloatArray]] = tree_reduce(
         _try_lam, jobs, shared, lazy, "try-lam"
     )
@@ -128,29 +130,29 @@ def _threshold(gains: FloatArray) -> float:
 
 
 def _try_lam(
-    lam: float, trials: Trials, n_clusters: int, seeds: Sequence[int]
+    lam: float, trials: Trials, starts: Sequence[FloatArray], seeds: Sequence[int], null_seed: int
 ) -> list[tuple[FloatArray, FloatArray]]:
     """Task of one penalty: the gain of every start, and the mean feature weights.
 
     All starts are held against one null, with the weights of the first: it costs as much as a
     start, and what differs among the gains of a penalty is then the starts alone.
     """
-    own, fresh, null_seeds = zip(*(spawned(seed, 3) for seed in seeds), strict=True)
+    n_clusters = len(starts[0])
     if np.isinf(lam):
         weights = [trials.equal_weights] * len(seeds)
-        labels = [trials.with_weights(weights[0], n_clusters, seed) for seed in fresh]
+        labels = trials.with_weights(weights[0], n_clusters, seeds)
+        found = [trials.partition(own) for own in labels]
     else:
-        weights, labels = [], []
-        for state, seed in zip(trials.learn(n_clusters, lam, own), fresh, strict=True):
+        weights, found = [], []
+        for state, seed in zip(trials.learn(starts, lam), seeds, strict=True):
             w = state.feature_weights
             assert w is not None
-            both = nearest(trials.rows, state), trials.with_weights(w, n_clusters, seed)
+            labels = [nearest(trials.rows, state), *trials.with_weights(w, n_clusters, [seed])]
+            both = [trials.partition(own) for own in labels]
             weights.append(w)
-            costs = [trials.cost(kept, w) for kept in both]
-            labels.append(both[int(np.argmin(costs))])
-    found = [partition(trials.rows, trials.weights, own) for own in labels]
+            found.append(both[int(np.argmin([trials.cost(one, w) for one in both]))])
     mean = np.mean(weights, axis=0)
     most = max(len(clusters.shares) for clusters in found)
-    null = trials.null_within(weights[0], most, null_seeds[0])
+    null = trials.null_within(weights[0], most, null_seed)
     gains = [gain_over(clusters.within, null, trials.varying) for clusters in found]
     return [(np.array(gains), mean)]

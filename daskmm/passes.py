@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -255,16 +256,39 @@ def run_on_threads(jobs: Sequence[Callable[[], Any]]) -> Iterator[Any]:
         yield from pool.map(operator.call, jobs)
 
 
-@functools.cache
-def _threadpools() -> ThreadpoolController:
-    return ThreadpoolController()
+class _OneBlasThread:
+    """BLAS limited to one thread while anybody is within.
+
+    The limit is the process': whoever comes in first sets it, and the last one lifts it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+
+    @functools.cached_property
+    def _threadpools(self) -> ThreadpoolController:
+        return ThreadpoolController()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limit = self._threadpools.limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limit.restore_original_limits()
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
+_ONE_BLAS_THREAD = _OneBlasThread()
+
+
+def one_blas_thread() -> _OneBlasThread:
     """Keep BLAS to one thread while blocks run on threads; the two would compete for cores."""
-    with _threadpools().limit(limits=1, user_api="blas"):
-        yield
+    return _ONE_BLAS_THREAD
 
 
 def _visit_block(

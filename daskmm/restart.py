@@ -136,8 +136,8 @@ def _restart(state: CenterState, seed: int, trials: Trials) -> list[_Found]:
     weights = state.feature_weights
     assert weights is not None
     k = len(state.centers)
-    labels = trials.with_weights(weights, k, seed)
-    before = trials.cost(nearest(trials.rows, state), weights)
+    (labels,) = trials.with_weights(weights, k, [seed])
+    before, found = (trials.partition(own) for own in (nearest(trials.rows, state), labels))
     sizes = np.bincount(labels, trials.weights, minlength=k)
     sums = np.zeros_like(state.centers)
     np.add.at(sums, labels, trials.weights[:, None] * trials.rows)
@@ -145,7 +145,7 @@ def _restart(state: CenterState, seed: int, trials: Trials) -> list[_Found]:
     centers = state.centers.copy()
     centers[occupied] = sums[occupied] / sizes[occupied, None]
     after = replace(state, centers=centers, s=-np.inf)
-    return [_Found(after, trials.cost(labels, weights), before)]
+    return [_Found(after, trials.cost(found, weights), trials.cost(before, weights))]
 
 
 def _cost(outcome: Outcome[CenterState], problem: CentersProblem) -> float:

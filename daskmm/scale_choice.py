@@ -85,4 +85,5 @@ def _try_scale(trials: Trials, seed: int, n_clusters: int) -> list[float]:
     """Task of one start: its gain."""
     fresh, null = spawned(seed, 2)
     weights = trials.equal_weights
-    return [trials.gain(trials.with_weights(weights, n_clusters, fresh), weights, null)]
+    (labels,) = trials.with_weights(weights, n_clusters, [fresh])
+    return [trials.gain(labels, weights, null)]

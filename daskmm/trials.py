@@ -14,7 +14,7 @@ from daskmm.mm import Schedule, iterate
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.distortions import observed_mean
-from daskmm.numerics.information import gain_over, partition, weighted_variance
+from daskmm.numerics.information import Partition, gain_over, partition, weighted_variance
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Passes
 from daskmm.stats import CenterState, Sample
@@ -93,22 +93,31 @@ class Trials:
         varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
         return varying / np.count_nonzero(varying)
 
-    def learn(self, n_clusters: int, lam: float, seeds: Sequence[int]) -> list[CenterState]:
-        """Centres and feature weights by EWP with a penalty λ, from a greedy k-means++ per seed."""
-        update = EntropyUpdate(lam, self.varying)
-        return _anneal(self.rows, self.weights, n_clusters, seeds, update, _LEARNING)
+    def starts(self, n_clusters: int, seeds: Sequence[int]) -> list[FloatArray]:
+        """Centres by greedy k-means++, for each seed."""
+        return _plus_plus(self.rows, self.weights, n_clusters, seeds)
 
-    def with_weights(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> Labels:
-        """Labels by power k-means with given feature weights, from a fresh greedy k-means++."""
+    def learn(self, starts: Sequence[FloatArray], lam: float) -> list[CenterState]:
+        """Centres and feature weights by EWP with a penalty λ, from each start."""
+        update = EntropyUpdate(lam, self.varying)
+        return _anneal(self.rows, self.weights, starts, update, _LEARNING)
+
+    def with_weights(
+        self, feature_weights: FloatArray, n_clusters: int, seeds: Sequence[int]
+    ) -> list[Labels]:
+        """Labels by power k-means with given feature weights, a greedy k-means++ start per seed."""
         kept = self._matter(feature_weights)
         z = self.rows[:, kept]
         z *= np.sqrt(feature_weights[kept])
-        return power_labels(z, self.weights, n_clusters, seed)
+        return power_labels(z, self.weights, n_clusters, seeds)
 
-    def cost(self, labels: Labels, feature_weights: FloatArray) -> float:
+    def partition(self, labels: Labels) -> Partition:
+        """What hard labels leave unexplained of each feature."""
+        return partition(self.rows, self.weights, labels, self.variance)
+
+    def cost(self, found: Partition, feature_weights: FloatArray) -> float:
         """Σ_l w_l V_l (1 − R_l), the mean weighted squared distance to the clusters' means."""
-        within = partition(self.rows, self.weights, labels).within
-        return float((feature_weights * self.variance) @ within)
+        return float((feature_weights * self.variance) @ found.within)
 
     def null_within(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
         """1 − R⁰_l of independent Gaussian features of the sample's scale, clustered alike.
@@ -122,14 +131,14 @@ class Trials:
         rows = np.random.default_rng(seed).standard_normal((n_rows, np.count_nonzero(kept)))
         scale = np.sqrt((feature_weights * self.variance)[kept])
         rows *= scale
-        labels = power_labels(rows, self.weights, n_clusters, seed)
+        (labels,) = power_labels(rows, self.weights, n_clusters, [seed])
         # Shares of the variance do not depend on the scale.
         null[kept] = partition(rows, self.weights, labels).within
         return null
 
     def gain(self, labels: Labels, feature_weights: FloatArray, seed: int) -> float:
         """Information gain of labels over the null, in nats."""
-        found = partition(self.rows, self.weights, labels)
+        found = self.partition(labels)
         null = self.null_within(feature_weights, len(found.shares), seed)
         return gain_over(found.within, null, self.varying)
 
@@ -138,17 +147,21 @@ class Trials:
         return share >= _NEGLIGIBLE * share.sum()
 
 
-def power_labels(rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int) -> Labels:
-    """Labels by power k-means from one greedy k-means++ start.
+def power_labels(
+    rows: FloatArray, weights: FloatArray, n_clusters: int, seeds: Sequence[int]
+) -> list[Labels]:
+    """Labels by power k-means, from a greedy k-means++ start per seed.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features), float64
     weights : ndarray of shape (n_rows,)
-    n_clusters, seed : int
+    n_clusters : int
+    seeds : sequence of int
     """
-    (state,) = _anneal(rows, weights, n_clusters, [seed], PowerUpdate(), _KNOWING)
-    return nearest(rows, state)
+    starts = _plus_plus(rows, weights, n_clusters, seeds)
+    states = _anneal(rows, weights, starts, PowerUpdate(), _KNOWING)
+    return [nearest(rows, state) for state in states]
 
 
 def nearest(rows: FloatArray, state: CenterState) -> Labels:
@@ -156,20 +169,24 @@ def nearest(rows: FloatArray, state: CenterState) -> Labels:
     return squared_distances(rows, state.centers, state.feature_weights).argmin(axis=1)
 
 
+def _plus_plus(
+    rows: FloatArray, weights: FloatArray, n_clusters: int, seeds: Sequence[int]
+) -> list[FloatArray]:
+    draws = map(np.random.RandomState, seeds)
+    return [
+        np.asarray(kmeans_plusplus(rows, n_clusters, sample_weight=weights, random_state=draw)[0])
+        for draw in draws
+    ]
+
+
 def _anneal(
     rows: FloatArray,
     weights: FloatArray,
-    n_clusters: int,
-    seeds: Sequence[int],
+    starts: Sequence[FloatArray],
     update: Update,
     multiple: float,
 ) -> list[CenterState]:
-    """Where a start of each seed ends; they advance together."""
-    starts = []
-    for seed in seeds:
-        random = np.random.RandomState(seed)
-        start, _ = kmeans_plusplus(rows, n_clusters, sample_weight=weights, random_state=random)
-        starts.append(np.asarray(start, dtype=np.float64))
+    """Where each start ends; they advance together."""
     critical = critical_power(rows - weights @ rows / weights.sum(), weights)
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
@@ -195,7 +212,8 @@ def sample_problem(
         spread = float(weighted_variance(rows, weights).sum())
     p = rows.shape[1]
     layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False)
-    passes = Passes(RowBlocks(rows, layout, (rows,), (weights,)))
+    # Weights of 1, which are common, cost nothing if they are not there.
+    passes = Passes(RowBlocks(rows, layout, (rows,), None if (weights == 1).all() else (weights,)))
     total, identity = float(weights.sum()), Coordinates.identity(p)
     return CentersProblem(passes, identity, total, update, spread, exact=False)
 

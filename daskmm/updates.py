@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.mm import Step
+from daskmm.numerics.distances import CANCELLATION
 from daskmm.numerics.distortions import Distortion
 from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
 from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
@@ -42,6 +43,8 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
     without raising the objective.
     """
     rows = sums.farthest.rows
+    if not len(rows):
+        return centers
     empty = np.flatnonzero(sums.weights == 0)[: len(rows)]
     moved = centers.copy()
     moved[empty] = distortion.inside(rows[: len(empty)])
@@ -188,12 +191,23 @@ def coincident_centers(state: CenterState, mean_distance: float) -> int:
 
 def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.bool_]:
     """Which centres lie where an earlier one does; parameters as in `coincident_centers`."""
-    distortion = state.distortion
-    tile = distortion.tile(state.centers, False)
-    apart = distortion.distances(tile, state.centers, state.feature_weights)
-    near = apart <= COINCIDENT ** (distortion.degree / 2) * mean_distance
-    same: NDArray[np.bool_] = np.tril(near, -1).any(axis=1)
+    distortion, centers, w = state.distortion, state.centers, state.feature_weights
+    limit = COINCIDENT ** (distortion.degree / 2) * mean_distance
+    if distortion.code == SQUARED_EUCLIDEAN.code and _clearly_apart(centers, w, limit):
+        return np.zeros(len(centers), dtype=np.bool_)
+    apart = distortion.distances(distortion.tile(centers, False), centers, w)
+    same: NDArray[np.bool_] = np.tril(apart <= limit, -1).any(axis=1)
     return same
+
+
+def _clearly_apart(centers: FloatArray, feature_weights: FloatArray | None, limit: float) -> bool:
+    """Whether a product, which may cancel, tells that no two centres are as near as a limit."""
+    weighted = centers if feature_weights is None else centers * feature_weights
+    products = weighted @ centers.T
+    squares = products.diagonal()
+    sizes = squares[:, None] + squares
+    near = sizes - 2.0 * products <= limit + CANCELLATION * sizes
+    return np.count_nonzero(near) == len(centers)
 
 
 class CentersProblem:

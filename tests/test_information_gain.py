@@ -70,6 +70,8 @@ def test_what_is_within_clusters(seed):
     expected = np.average((rows - mean) ** 2, axis=0, weights=weights)
     np.testing.assert_allclose(variance[:3], expected[:3], rtol=1e-10)
     assert variance[3] == 0
+    known = partition(rows, weights, labels, variance)
+    np.testing.assert_array_equal(known.within, found.within)
     np.testing.assert_array_equal(partition(rows, weights, 0 * labels).within, np.ones(4))
 
 
@@ -127,7 +129,7 @@ def test_the_null_is_clustered_like_the_rows():
     np.testing.assert_allclose(null[3:], 1 - 4 / 599)
     noise = np.random.default_rng(7).standard_normal((600, 3))
     scale = np.sqrt(weights[:3] * trials.variance[:3])
-    labels = power_labels(noise * scale, np.ones(600), 5, 7)
+    (labels,) = power_labels(noise * scale, np.ones(600), 5, [7])
     np.testing.assert_allclose(null[:3], partition(noise, np.ones(600), labels).within)
     assert (null[:3] < 0.9).all()
 
@@ -292,7 +294,7 @@ def restarts(n_starts):
 
 def trial_cost(state):
     trials = Trials.of(Sample(X, np.ones(len(X))), len(X), 0)
-    return trials.cost(nearest(X, state), state.feature_weights)
+    return trials.cost(trials.partition(nearest(X, state)), state.feature_weights)
 
 
 def test_an_outcome_goes_on_from_a_better_state_and_from_no_other():

@@ -661,3 +661,14 @@ def test_coincident_centres_are_counted_once_less_than_they_are():
     assert coincident_centers(CenterState(centers[:1], -1.0), 1.0) == 0
     # Where every row lies on its centre, only centres at the same place coincide.
     assert coincident_centers(CenterState(centers, -1.0), 0.0) == 1
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1e3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("gap", [0.9e-4, 1.1e-4, 1e-2])
+def test_coincident_centres_far_from_the_origin_are_told_apart_exactly(offset, weighted, gap):
+    rng = np.random.default_rng(0)
+    centers = offset + rng.normal(size=(6, 3))
+    centers = np.vstack([centers, centers[2] + np.array([gap, 0.0, 0.0])])
+    state = CenterState(centers, -1.0, np.array([1.0, 0.5, 2.0]) if weighted else None)
+    assert coincident_centers(state, 1.0) == (gap < 1e-4)

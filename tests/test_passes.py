@@ -19,12 +19,13 @@ import pytest
 from _support import CountingSource, counting_computes
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from daskmm import holding, job_graph, resources
 from daskmm.blocks import row_blocks
 from daskmm.job_graph import aligned_cuts
 from daskmm.job_groups import Runs, merge
-from daskmm.passes import Passes, tree_reduce
+from daskmm.passes import Passes, one_blas_thread, tree_reduce
 
 
 def total(rows, weights, position, *shared):
@@ -642,3 +643,16 @@ def test_collections_that_the_user_persisted_are_visited_where_they_are():
         with broken.persisted(True), pytest.raises(OddError, match="no"):
             broken.reduce(total)
         assert resources.memory_bytes() > 0
+
+
+def test_the_limit_of_one_blas_thread_lasts_as_long_as_anybody_needs_it():
+    def threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        with one_blas_thread():
+            with one_blas_thread():
+                assert threads() == {1}
+            # Who leaves first does not lift it for the others.
+            assert threads() == {1}
+        assert threads() == {2}

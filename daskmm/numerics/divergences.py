@@ -133,6 +133,8 @@ class Bregman(Distortion):
         return Planes(constants, factors, sizes.sum(axis=1), edges)
 
     def _edges(self, centers: FloatArray) -> NDArray[np.int8] | None:
+        if self.lowest == -np.inf and self.highest == np.inf:
+            return None
         lower, upper = centers <= self.lowest, centers >= self.highest
         if not (lower.any() or upper.any()):
             return None
@@ -256,6 +258,12 @@ class SquaredEuclidean(Bregman):
     def around(cls, mean: FloatArray, variance: FloatArray) -> SquaredEuclidean:
         """With its reference at the origin, where the mean is in the model's coordinates."""
         return cls(np.zeros_like(mean))
+
+    def planes(self, centers: FloatArray, feature_weights: FloatArray | None = None) -> Planes:
+        """θ² and −2θ: the reference is 0."""
+        weighted = centers if feature_weights is None else centers * feature_weights
+        squares = weighted * centers
+        return Planes(squares, -2.0 * weighted, squares.sum(axis=1), None)
 
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
         """(x − θ)²."""

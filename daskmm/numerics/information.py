@@ -67,7 +67,12 @@ def normal_scores(rows: FloatArray, weights: FloatArray) -> FloatArray:
     return scores
 
 
-def partition(rows: FloatArray, weights: FloatArray, labels: NDArray[np.integer]) -> Partition:
+def partition(
+    rows: FloatArray,
+    weights: FloatArray,
+    labels: NDArray[np.integer],
+    variance: FloatArray | None = None,
+) -> Partition:
     """What hard labels leave unexplained of each feature.
 
     Parameters
@@ -76,6 +81,8 @@ def partition(rows: FloatArray, weights: FloatArray, labels: NDArray[np.integer]
     weights : ndarray of shape (n_rows,)
         Positive.
     labels : ndarray of shape (n_rows,)
+    variance : ndarray of shape (n_features,), optional
+        `weighted_variance` of the rows, where it is known.
     """
     order = np.argsort(labels, kind="stable")
     ends = np.flatnonzero(np.diff(labels[order])) + 1
@@ -87,7 +94,7 @@ def partition(rows: FloatArray, weights: FloatArray, labels: NDArray[np.integer]
         part = part - own @ part / sizes[-1]
         left += own @ np.square(part, out=part)
     left /= weights.sum()
-    total = weighted_variance(rows, weights)
+    total = weighted_variance(rows, weights) if variance is None else variance
     within = np.ones_like(total)
     varying = (total > 0) & (len(sizes) > 1)
     within[varying] = np.minimum(left[varying] / total[varying], 1.0)

@@ -1,14 +1,17 @@
 """A fit to a zarr store larger than the memory it may use, beside merely reading the store.
 
-Run: python tests/benchmarks/out_of_core.py [--gigabytes G] [--rate MB/s] [--model NAME]
+Run: python tests/benchmarks/out_of_core.py [--gigabytes G] [--rate MB/s | --disk] [--model NAME]
 
 The store is float32 with 50 features and 20 overlapping clusters. Reported: reads of every chunk
 (counted at the store), peak memory, seconds, and their ratio to the sum over the passes of the
 larger of a plain read and the two matrix products of a pass, measured in the same run. With
---rate the store delivers no faster than that, and the ratio is to as many plain reads.
+--rate the store delivers no faster than that, and the ratio is to as many plain reads. With --disk
+the system keeps no chunk that was read, as it cannot where the data are larger than the memory:
+each read is one of the disk.
 """
 
 import argparse
+import os
 import pathlib
 import re
 import tempfile
@@ -31,12 +34,13 @@ MODELS = {"power": PowerKMeans, "entropy": EntropyPowerKMeans}
 
 
 class Metered(WrapperStore):
-    """A store that counts the reads of each chunk, and may be slow."""
+    """A store that counts the reads of each chunk, may be slow, and may have the system forget."""
 
-    def __init__(self, store, rate=None):
+    def __init__(self, store, rate=None, forgotten=False):
         super().__init__(store)
         self.reads = Counter()
         self.rate = rate
+        self.forgotten = forgotten
         self._lock = threading.Lock()
         self._free_at = 0.0
 
@@ -45,6 +49,8 @@ class Metered(WrapperStore):
         if "c/" in key and value is not None:
             with self._lock:
                 self.reads[key] += 1
+            if self.forgotten:
+                forget(self._store.root / key)
             if self.rate:
                 await self._wait(len(value) / self.rate)
         return value
@@ -57,6 +63,15 @@ class Metered(WrapperStore):
             self._free_at = max(now, self._free_at) + seconds
             pause = self._free_at - now
         await asyncio.sleep(pause)
+
+
+def forget(path):
+    """Have the system drop what it keeps of a file."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
 
 
 def write(path, n_rows):
@@ -107,7 +122,7 @@ def peak_bytes():
     return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024
 
 
-def measured(model_name, gigabytes, rate=None):
+def measured(model_name, gigabytes, rate=None, disk=False):
     """A fit to a store of so many gigabytes, and what it is made of; rate in MB/s."""
     n_rows = int(gigabytes * 1e9 / (4 * N_FEATURES))
     cls = MODELS[model_name]
@@ -116,7 +131,11 @@ def measured(model_name, gigabytes, rate=None):
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/rows.zarr"
         write(path, n_rows)
-        store = Metered(LocalStore(path), rate and rate * 1e6)
+        # Only what has been written to the disk can be dropped.
+        os.sync()
+        store = Metered(LocalStore(path), rate and rate * 1e6, disk)
+        if disk:
+            read_all(store)
         plain = min(read_all(store) for _ in range(2))
         products = multiply_all(n_rows)
         store.reads.clear()
@@ -141,9 +160,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=4.0)
     parser.add_argument("--rate", type=float, help="MB per second that the store delivers")
+    parser.add_argument("--disk", action="store_true", help="keep nothing in the page cache")
     parser.add_argument("--model", choices=MODELS, default="power")
     arguments = parser.parse_args()
-    found = measured(arguments.model, arguments.gigabytes, arguments.rate)
+    found = measured(arguments.model, arguments.gigabytes, arguments.rate, arguments.disk)
     model, n_rows, reads, seconds = (found[x] for x in ("model", "n_rows", "reads", "seconds"))
     plain, products = found["plain"], found["products"]
     print(f"{n_rows:,} rows, {arguments.gigabytes} GB: {arguments.model}")
