@@ -1,10 +1,13 @@
 """The compiled sums against loops over the definitions, and against the blocked numpy ones."""
 
+import hashlib
 import math
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
+import llvmlite.binding
 import numpy as np
 import pytest
 from _naive import exact_squared_distances, power_means, squared_distances
@@ -13,13 +16,14 @@ from hypothesis import strategies as st
 from numba import njit
 
 from daskmm import PowerKMeans
-from daskmm.numerics import fused
+from daskmm.numerics import compiling, fused, fused_kernel, fused_labels
 from daskmm.numerics.fast_math import exp2, log2_1p
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
 from daskmm.nystrom import nystrom_coordinates
 from daskmm.stats import FARTHEST, CandidateSums, CenterState, CenterSums, candidate_sums
 
+AVX512 = llvmlite.binding.get_host_cpu_features().get("avx512f")
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12, -math.inf)
 each_power = pytest.mark.parametrize("s", POWERS)
 SETTINGS = settings(max_examples=60, derandomize=True, database=None, deadline=None)
@@ -446,3 +450,26 @@ def test_a_fit_uses_the_compiled_loops(monkeypatch):
     monkeypatch.setattr(fused, "block_sums", lambda *a: calls.append(1) or real(*a))
     PowerKMeans(n_clusters=2, random_state=0).fit(np.arange(20.0).reshape(10, 2))
     assert calls
+
+
+def test_machine_code_is_kept_under_a_name_that_tells_of_all_its_sources():
+    names = {fused_kernel.soft_sums.py_func.__qualname__, fused_labels._fill.py_func.__qualname__}
+    digests = {name.rsplit("_", 1)[1] for name in names}
+    files = sorted(Path(compiling.__file__).parent.glob("*.py"))
+    sources = b"".join(file.read_bytes() for file in files)
+    assert digests == {hashlib.sha256(sources).hexdigest()[:12]}
+
+
+@pytest.mark.skipif(not AVX512, reason="the processor has no vectors of 512 bits")
+def test_loops_use_the_widest_vectors():
+    values = np.ones(64)
+
+    @njit(error_model="numpy", fastmath={"contract"})
+    def scaled(x):
+        compiling.wide_vectors()
+        for i in range(len(x)):
+            x[i] = x[i] * 3.0 + 1.0
+
+    scaled(values)
+    assert (values == 4.0).all()
+    assert "zmm" in next(iter(scaled.inspect_asm().values()))

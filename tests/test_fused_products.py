@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from daskmm.numerics import fused
+from daskmm.numerics import fused, fused_products
 from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
 from daskmm.numerics.fused_products import (
     SIDE,
@@ -107,7 +107,8 @@ def test_soft_sums_by_fours_are_those_of_blas(p, k, weighted, kind, monkeypatch)
     centers = coordinates.to_model(rows[:k].astype(float) + 0.3 * rng.normal(size=(k, p)))
     found = []
     for chosen in (False, True):
-        monkeypatch.setattr(fused, "_by_fours", lambda *_, chosen=chosen: chosen)
+        monkeypatch.setattr(fused_products, "FOURS_PAY", chosen)
+        monkeypatch.setattr(fused, "_by_fours", lambda *_: True)
         weights = (v, w) if weighted else (None, None)
         model = (weights[0], coordinates, centers, -3.0, weights[1], 0, SQUARED_EUCLIDEAN)
         found.append(fused.block_sums(rows, *model))

@@ -185,7 +185,7 @@ def block_sums(
     kernel = _kernel()
     assert kernel is not None
     from daskmm.numerics.fused_elements import PLAIN, WHITENED
-    from daskmm.numerics.fused_products import MANY_REGISTERS
+    from daskmm.numerics.fused_products import FOURS_PAY
 
     k, p = centers.shape
     frame = _frame(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
@@ -205,7 +205,7 @@ def block_sums(
     tie = rounding if dtype == np.float32 else dtype.type(0)
     limits = tuple(dtype.type(limit) for limit in _LIMITS[dtype])
     tile = _tile_rows(k, p, dtype.itemsize)
-    by_fours = MANY_REGISTERS and code in (PLAIN, WHITENED) and _by_fours(k, p, dtype)
+    by_fours = FOURS_PAY and code in (PLAIN, WHITENED) and _by_fours(k, p, dtype)
     n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
     squares = np.zeros(0 if feature_weights is None else p)
     observed = np.zeros((k if partial else 0, p))

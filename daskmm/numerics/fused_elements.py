@@ -8,10 +8,10 @@ whose codes tell them apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
-from numba import njit
+
+from daskmm.numerics.compiling import EXACT, part
 
 # Squared Euclidean distances without holes, which have loops of their own; the same in whitened
 # coordinates.
@@ -31,12 +31,7 @@ _C0, _C1, _C2, _C3, _C4, _C5, _C6 = (
 )
 
 
-def part(inlined: bool = False) -> Callable:
-    """Decorator of compiled functions; a loop that calls an inlined one can be vectorised."""
-    return njit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"}, forceinline=inlined)
-
-
-@part(inlined=True)
+@part(EXACT, inlined=True)
 def series(u):
     """Σ_i u^i / (2i + 3) for u < 0.0295, so that log((1 + q)/(1 − q)) = 2q + 2q³ series(q²)."""
     u2 = u * u
@@ -44,7 +39,7 @@ def series(u):
     return low + (u2 * u2) * ((_C4 + _C5 * u) + u2 * _C6)
 
 
-@part()
+@part(EXACT)
 def _information(x, theta):
     """I-divergence x log(x/θ) − x + θ."""
     if x == 0.0:
@@ -56,7 +51,7 @@ def _information(x, theta):
     return difference + x * math.log(x / theta) if theta > 0.0 else np.inf
 
 
-@part()
+@part(EXACT)
 def _itakura_saito(x, theta):
     """x/θ − log(x/θ) − 1."""
     difference = x - theta
@@ -66,7 +61,7 @@ def _itakura_saito(x, theta):
     return t - math.log(x / theta) if x > 0.0 else np.inf
 
 
-@part()
+@part(EXACT)
 def element(code, x, theta):
     """δ(x, θ) of the divergence of a code."""
     if code == SQUARED:

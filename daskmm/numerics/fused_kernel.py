@@ -7,19 +7,15 @@ products are those that scipy's BLAS offers to compiled code. Nothing here holds
 memory that two calls share, so several threads may work on blocks at once.
 
 Everything is written for the rows' own floating type (single or double) and sums in double.
-The machine code is kept beside this file, and is made again when this file changes: after a change
-to `fused_tile`, `fused_products` or `fast_math` alone, delete it.
+The machine code is kept on disk.
 """
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numba import njit
 
+from daskmm.numerics.compiling import entry, wide_vectors
 from daskmm.numerics.fused_elements import WHITENED
 from daskmm.numerics.fused_products import (
     _NO_TRANSPOSE,
@@ -63,21 +59,7 @@ from daskmm.numerics.fused_tile import (
 from daskmm.numerics.power_means import TIE
 
 
-def _entry(function: Callable) -> Callable:
-    """Compiled, the machine code being kept on disk where there is a place for it."""
-    options: dict[str, Any] = {
-        "nogil": True,
-        "error_model": "numpy",
-        "fastmath": {"contract", "nsz"},
-    }
-    try:
-        compiled: Callable = njit(cache=True, **options)(function)
-    except RuntimeError:
-        compiled = njit(**options)(function)
-    return compiled
-
-
-@_entry
+@entry
 def soft_sums(
     rows,
     weights,
@@ -132,6 +114,7 @@ def soft_sums(
     n_j, sums, squares, observed, totals : arrays
         Added to. `totals` are objective, inertia, hardness; `squares` and `observed` may be empty.
     """
+    wide_vectors()
     (n, p), k = rows.shape, len(centers)
     kind = rows.dtype
     cancelled, lowest, low, high = limits
@@ -254,7 +237,7 @@ def soft_sums(
                     observed[j, f] += part[j, f]
 
 
-@_entry
+@entry
 def hard_sums(
     rows,
     weights,
@@ -295,6 +278,7 @@ def hard_sums(
     far_rows : int array of shape (n_farthest,)
         Their positions.
     """
+    wide_vectors()
     (n, p), k = rows.shape, len(centers)
     factors, constants, center_norms, _, slack, edges, ends = planes
     kind = factors.dtype

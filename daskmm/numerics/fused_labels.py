@@ -1,7 +1,7 @@
 """Nearest centres of a block of rows; importing this imports numba.
 
 A hard step of `daskmm.numerics.fused_kernel` that keeps what it finds per row. The machine code
-is kept on disk likewise: after a change to the modules that are imported here alone, delete it.
+is kept on disk likewise.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics.compiling import REORDERED, entry, part, wide_vectors
 from daskmm.numerics.fused import _frame, _parts, _plain, _tile_rows, _working_dtype
 from daskmm.numerics.fused_elements import PLAIN, WHITENED
-from daskmm.numerics.fused_kernel import _entry
 from daskmm.numerics.fused_products import (
     _NO_TRANSPOSE,
     _gemm,
@@ -23,8 +23,6 @@ from daskmm.numerics.fused_products import (
     whiten,
 )
 from daskmm.numerics.fused_tile import (
-    _REORDERED,
-    _part,
     assign,
     decide,
     dot,
@@ -83,7 +81,7 @@ def nearest_centers(
     )
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def _weighted_centers(centers, w, factors, norms):
     """−2 w θ, the right factor of the products, and the norms Σ w θ²."""
     for j in range(len(centers)):
@@ -96,7 +94,7 @@ def _weighted_centers(centers, w, factors, norms):
         norms[j] = norm
 
 
-@_entry
+@entry
 def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, distances):
     """Labels of some rows, and distances where there is room for them; whether all are finite.
 
@@ -107,6 +105,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, dist
     labels : int array of shape (n_rows,)
     distances : array of shape (n_rows,) or (0,)
     """
+    wide_vectors()
     (n, p), k = rows.shape, len(centers)
     kind = rows.dtype
     scaled, code = not np.all(scale == 1.0), PLAIN if len(whitening) == 0 else WHITENED

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics.compiling import EXACT, entry, part
 from daskmm.numerics.fused import _plain
-from daskmm.numerics.fused_kernel import _entry
-from daskmm.numerics.fused_tile import _EXACT, _part
 from daskmm.numerics.rows import TILE_BYTES, tiles
 
 FloatArray = NDArray[np.float64]
@@ -74,9 +73,9 @@ def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | N
     if rows.dtype != dtype or not rows.flags.c_contiguous:
         # They are copied, a bounded number of whole tiles at a time.
         step = max(1, TILE_BYTES // (dtype.itemsize * p * tile)) * tile
-    for part in tiles(n, max(1, step)):
-        v = _plain(np.empty(0) if weights is None else weights[part])
-        if not _add_moments(_plain(rows[part], dtype), v, tile, *found):
+    for some in tiles(n, max(1, step)):
+        v = _plain(np.empty(0) if weights is None else weights[some])
+        if not _add_moments(_plain(rows[some], dtype), v, tile, *found):
             return None
     mean += origin
     if not (np.isfinite(mean).all() and np.isfinite(deviations).all()):
@@ -84,7 +83,7 @@ def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | N
     return BlockMoments(int(totals[0]), float(totals[1]), mean, deviations, lowest, highest)
 
 
-@_part(_EXACT)
+@part(EXACT)
 def _spread(weights, first, n_features, v):
     """Weights of some rows, each repeated for its features; 0 past the last row."""
     for r in range(len(v) // n_features):
@@ -93,7 +92,7 @@ def _spread(weights, first, n_features, v):
             v[r * n_features + f] = value
 
 
-@_part(_EXACT)
+@part(EXACT)
 def _visit_first(x, v, origins, sums, lowest, highest):
     """Sums of differences, and range, of numbers that lie side by side in some rows."""
     for q in range(len(x)):
@@ -103,7 +102,7 @@ def _visit_first(x, v, origins, sums, lowest, highest):
         highest[q] = value if held & (value > highest[q]) else highest[q]
 
 
-@_part(_EXACT)
+@part(EXACT)
 def _visit_again(x, v, means, residues, squares):
     """Sums of deviations and of their squares."""
     for q in range(len(x)):
@@ -113,7 +112,7 @@ def _visit_again(x, v, means, residues, squares):
         squares[q] += weighted * deviation
 
 
-@_part(_EXACT)
+@part(EXACT)
 def _merge(weight, total, f, own_mean, residues, squares, mean, deviations):
     """Add one feature of a tile of positive weight, whose mean is rounded, to all before it."""
     residue = square = 0.0
@@ -131,7 +130,7 @@ def _merge(weight, total, f, own_mean, residues, squares, mean, deviations):
     deviations[f] += delta * delta * (total * share)
 
 
-@_entry
+@entry
 def _add_moments(rows, weights, tile, totals, origin, mean, deviations, lowest, highest):
     """Add rows to the moments; returns whether all their values are finite.
 

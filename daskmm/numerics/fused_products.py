@@ -4,9 +4,9 @@ BLAS multiplies small matrices several times faster where neither of them is to 
 tile is therefore kept twice: as (row, feature), the left factor of the sums, and as (feature,
 row), that of the distances.
 
-Where matrices are too large for that, and vector registers are many, `products_of_four` and
-`sums_of_four` multiply them at once where BLAS would copy them first; what they leave behind is
-still in the nearest cache for the loops that come next.
+Where matrices are too large for that, and the processor is one on which it pays, `products_of_four`
+and `sums_of_four` multiply them at once where BLAS would copy them first; what they leave behind
+is still in the nearest cache for the loops that come next.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -18,8 +18,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import get_cython_function_address, intrinsic, overload
 
+from daskmm.numerics.compiling import EXACT, REORDERED, part, wide_vectors
 from daskmm.numerics.fused import MOST_ROWS
-from daskmm.numerics.fused_tile import _EXACT, _REORDERED, _part
 
 for _name in ("dgemm", "sgemm"):
     _address = get_cython_function_address("scipy.linalg.cython_blas", _name)
@@ -36,8 +36,11 @@ _LINE = 64
 # Numbers from one feature or centre to the next in the loops over four of them; that compilers
 # know it spares them looking whether one overlaps another.
 _S = MOST_ROWS
-# The loops over four times four numbers keep 24 vectors in registers.
-MANY_REGISTERS = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
+# The loops over four times four numbers keep 24 vectors in registers. On Intel's processors with
+# as many BLAS is faster than they are (by a fifth in single precision), on AMD's slower.
+FOURS_PAY = bool(
+    llvmlite.binding.get_host_cpu_features().get("avx512f")
+) and llvmlite.binding.get_host_cpu_name().startswith("znver")
 
 _NO_TRANSPOSE = np.frombuffer(b"N", dtype=np.uint8)
 _TRANSPOSE = np.frombuffer(b"T", dtype=np.uint8)
@@ -72,7 +75,7 @@ def _gemm_of(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
     return call
 
 
-@_part(_EXACT)
+@part(EXACT)
 def whiten(rows, whitening, sizes, z):
     """Products of rows with a lower triangular matrix, whose zeros are mostly left out.
 
@@ -134,7 +137,7 @@ def _transpose_square(typing, source, start, step, target, place, target_step):
     return signature, generate
 
 
-@_part(_EXACT)
+@part(EXACT)
 def aligned(n_rows, n_columns, kind):
     """Zeros that begin where a line of the cache does, as vectors are slow that straddle two."""
     size = n_rows * n_columns
@@ -143,7 +146,7 @@ def aligned(n_rows, n_columns, kind):
     return buffer[first : first + size].reshape(n_rows, n_columns)
 
 
-@_part(_EXACT)
+@part(EXACT)
 def room(tile, p, kind):
     """Arrays for a tile of rows, as (row, feature) and as (feature, row), that `transpose` takes.
 
@@ -152,7 +155,7 @@ def room(tile, p, kind):
     return np.zeros((tile + SIDE, p), kind), aligned(p + -p % SIDE, tile, kind)
 
 
-@_part(_EXACT)
+@part(EXACT)
 def transpose(z, n_rows, by_feature):
     """Transpose the first rows of a tile; arrays as from `room`. What is below p features is 0."""
     p, tile = z.shape[1], by_feature.shape[1]
@@ -164,9 +167,10 @@ def transpose(z, n_rows, by_feature):
     by_feature[p:] = 0
 
 
-@_part(_EXACT)
+@part(EXACT)
 def squared_norms(by_feature, w, norms):
     """Σ_l w_l z_il² of every row of a tile, which is kept as (feature, row)."""
+    wide_vectors()
     norms[:] = 0
     p = len(w)
     fours = p - p % 4
@@ -183,14 +187,15 @@ def squared_norms(by_feature, w, norms):
             norms[i] += weight * feature[i] * feature[i]
 
 
-@_part(_EXACT)
+@part(EXACT)
 def _four(values, first):
     return values[first], values[first + 1], values[first + 2], values[first + 3]
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def _four_by_four(factors, j, f, z, n_rows, out, first):
     """Products of four centres with four features, in the place of what is there or added to it."""
+    wide_vectors()
     a0, a1, a2, a3 = _four(factors[j], f)
     b0, b1, b2, b3 = _four(factors[j + 1], f)
     c0, c1, c2, c3 = _four(factors[j + 2], f)
@@ -212,7 +217,7 @@ def _four_by_four(factors, j, f, z, n_rows, out, first):
         out[i + 3 * _S] = e + e0 * z0 + e1 * z1 + e2 * z2 + e3 * z3
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def products_of_four(factors, j, by_feature, n_rows, d):
     """Products of four centres, from the j-th on, with some rows of a tile, into `d`.
 
@@ -226,17 +231,19 @@ def products_of_four(factors, j, by_feature, n_rows, d):
     n_rows : int
     d : array of shape (n_clusters, MOST_ROWS)
     """
+    wide_vectors()
     out, features = d[j : j + 4].ravel(), by_feature.ravel()
     for f in range(0, factors.shape[1], 4):
         _four_by_four(factors, j, f, features[f * _S : (f + 4) * _S], n_rows, out, f == 0)
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def sums_of_four(d, j, by_feature, n_rows, part):
     """Sums of some rows of a tile, weighted by `d` of four centres from the j-th on, into `part`.
 
     The parameters are those of `products_of_four`; `part` has the shape of its factors.
     """
+    wide_vectors()
     phi, features = d[j : j + 4].ravel(), by_feature.ravel()
     for f in range(0, part.shape[1], 4):
         z = features[f * _S : (f + 4) * _S]

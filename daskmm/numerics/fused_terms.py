@@ -1,8 +1,7 @@
 """Divergences of whole rows from a reference, which distances to all centres have in common.
 
 Logarithms and series of all numbers are computed without branches, so that loops over them are
-vectorised. Importing this imports numba. The machine code is kept on disk: after a change to
-`fused_elements` or `fused_tile` alone, delete it.
+vectorised. Importing this imports numba. The machine code is kept on disk.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -11,17 +10,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics.compiling import EXACT, REORDERED, entry, part
 from daskmm.numerics.fast_math import log2_from, split_exponent
 from daskmm.numerics.fused import _parts, _plain, _row_dtype
 from daskmm.numerics.fused_elements import (
     INFORMATION,
     ITAKURA_SAITO,
     element,
-    part,
     series,
 )
-from daskmm.numerics.fused_kernel import _entry
-from daskmm.numerics.fused_tile import _REORDERED, _part, repeated
+from daskmm.numerics.fused_tile import repeated
 
 FloatArray = NDArray[np.float64]
 
@@ -51,7 +49,7 @@ def row_terms(code: int, rows: NDArray, reference: FloatArray) -> FloatArray:
     return terms
 
 
-@_entry
+@entry
 def _fill(code, rows, reference, terms):
     """Divergences of some rows."""
     n, p = rows.shape
@@ -79,7 +77,7 @@ def _fill(code, rows, reference, terms):
                 terms[i] += element(code, x, reference[f]) if x == x else 0.0
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def _total(values):
     """Sum of some numbers."""
     total = 0.0
@@ -88,7 +86,7 @@ def _total(values):
     return total
 
 
-@part(inlined=True)
+@part(EXACT, inlined=True)
 def _logarithm(x, theta, inverse_theta):
     """What a divergence needs of log r = n log 2 + 2 q (1 + c), r = x/θ: r, r − 1, n, q, c.
 
@@ -101,7 +99,7 @@ def _logarithm(x, theta, inverse_theta):
     return ratio, excess, n, q, q * q * series(q * q)
 
 
-@part()
+@part(EXACT)
 def _information_all(x, theta, inverse_theta, out):
     """Divergences of numbers that lie end to end; 0 of NaN."""
     for k in range(len(x)):
@@ -114,7 +112,7 @@ def _information_all(x, theta, inverse_theta, out):
         out[k] = found if value == value else 0.0
 
 
-@part()
+@part(EXACT)
 def _itakura_saito_all(x, theta, inverse_theta, out):
     """As `_information_all`."""
     for k in range(len(x)):
@@ -126,7 +124,7 @@ def _itakura_saito_all(x, theta, inverse_theta, out):
         out[k] = found if value == value else 0.0
 
 
-@part()
+@part(EXACT)
 def _logistic_all(x, log_theta, log_rest, out):
     """As `_information_all`, but for digits of numbers near θ; logarithms of θ and 1 − θ."""
     for k in range(len(x)):

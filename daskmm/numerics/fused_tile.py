@@ -9,26 +9,16 @@ written for the rows' own floating type, called "the type" here, and compiled wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
+from daskmm.numerics.compiling import EXACT, REORDERED, part, wide_vectors
 from daskmm.numerics.fast_math import exp2, log2_1p
 from daskmm.numerics.fused_elements import PLAIN, WHITENED, element
 from daskmm.numerics.power_means import TIE
 
-# Products may be fused with sums. Sums may be reordered where that is said, which must not be
-# where a number is rounded by adding and subtracting a large one.
-_EXACT = {"contract", "nsz"}
-_REORDERED = {"contract", "nsz", "reassoc"}
 
-
-def _part(flags: set[str]) -> Callable:
-    return njit(nogil=True, error_model="numpy", fastmath=flags)
-
-
-@_part(_REORDERED)
+@part(REORDERED)
 def distance(row, mean, scale, center, w):
     """Σ_l w_l (z_l − θ_l)² from the differences."""
     total = 0.0
@@ -38,7 +28,7 @@ def distance(row, mean, scale, center, w):
     return total
 
 
-@_part(_EXACT)
+@part(EXACT)
 def exact_distance(code, row, z, mean, scale, center, w):
     """Distance of a row from the definition of the distortion of a code; z where it is whitened."""
     if code == PLAIN:
@@ -48,7 +38,7 @@ def exact_distance(code, row, z, mean, scale, center, w):
     return distortion(code, row, mean, scale, center, w)
 
 
-@_part(_EXACT)
+@part(EXACT)
 def distortion(code, row, mean, scale, center, w):
     """`distance` of the divergence of a code, over the values that are not NaN."""
     total = 0.0
@@ -59,7 +49,7 @@ def distortion(code, row, mean, scale, center, w):
     return total
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def separation(z, center, w):
     """Σ_l w_l (z_l − θ_l)² of a row that is in the model's coordinates."""
     total = 0.0
@@ -69,9 +59,10 @@ def separation(z, center, w):
     return total
 
 
-@_part(_EXACT)
+@part(EXACT)
 def to_model(rows, mean, scale, scaled, z):
     """Numbers of some rows, end to end, in the model's coordinates; mean and scale repeat."""
+    wide_vectors()
     length = len(mean)
     for start in range(0, len(rows), length):
         size = min(length, len(rows) - start)
@@ -84,9 +75,10 @@ def to_model(rows, mean, scale, scaled, z):
                 out[q] = np.float64(x[q]) - mean[q]
 
 
-@_part(_EXACT)
+@part(EXACT)
 def to_model_in_type(rows, mean, rest, scale, scaled, z):
     """As `to_model` in the type of the rows; the mean is the sum of two numbers of it."""
+    wide_vectors()
     length = len(mean)
     for start in range(0, len(rows), length):
         size = min(length, len(rows) - start)
@@ -99,14 +91,15 @@ def to_model_in_type(rows, mean, rest, scale, scaled, z):
                 out[q] = (x[q] - mean[q]) - rest[q]
 
 
-@_part(_EXACT)
+@part(EXACT)
 def assign(values, out):
     """Numbers in another type."""
+    wide_vectors()
     for q in range(len(values)):
         out[q] = values[q]
 
 
-@_part(_EXACT)
+@part(EXACT)
 def split(z, held):
     """Put 0 into the holes of some numbers, and 1 into `held` where there are none, else 0."""
     one, zero = held.dtype.type(1), held.dtype.type(0)
@@ -117,7 +110,7 @@ def split(z, held):
         z[q] = value if full else z.dtype.type(0)
 
 
-@_part(_EXACT)
+@part(EXACT)
 def separate(rows, edges, lowest, highest, d):
     """Put centres at an edge of the domain infinitely far from all rows that are not at it."""
     for j in range(len(edges)):
@@ -131,7 +124,7 @@ def separate(rows, edges, lowest, highest, d):
                         break
 
 
-@_part(_EXACT)
+@part(EXACT)
 def repeated(values):
     """Values one after another until they fill some vectors."""
     times = 1 + 255 // len(values)
@@ -141,13 +134,14 @@ def repeated(values):
     return out
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def complete(first, other, norms, norm, other_norm, reach, other_reach, cancelled, smallest):
     """Distances to two centres from −2 zᵀθ, in place; returns how many are cancelled.
 
     The smallest distance of each row is kept, cancelled ones apart. Centres come in pairs to
     halve the traffic of what belongs to the rows.
     """
+    wide_vectors()
     count = first.dtype.type(0)
     one, zero = first.dtype.type(1), first.dtype.type(0)
     for i in range(len(norms)):
@@ -163,12 +157,13 @@ def complete(first, other, norms, norm, other_norm, reach, other_reach, cancelle
     return count
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def two_nearest(first, other, norm, other_norm, j, smallest, second, nearest):
     """Take two more centres into account, the j-th and the next one.
 
     Kept are the two smallest of −2 zᵀθ + ‖θ‖² per row, and the number of the first of them.
     """
+    wide_vectors()
     one = first.dtype.type(1)
     for i in range(len(first)):
         a, b, m, n = first[i] + norm, other[i] + other_norm, smallest[i], second[i]
@@ -182,13 +177,14 @@ def two_nearest(first, other, norm, other_norm, j, smallest, second, nearest):
         smallest[i] = low if low < m else m
 
 
-@_part(_EXACT)
+@part(EXACT)
 def raise_ratios(first, other, smallest, inverse, power, excess, other_excess):
     """Exponents (s−1) log2 r in place of the distances to two centres, r = d/m = 1 + e; and e.
 
     That `weigh` does the rest in a loop of its own saves a quarter of the time: one loop over
     all of it is a chain of instructions so long that processors cannot look beyond it.
     """
+    wide_vectors()
     zero = first.dtype.type(0)
     for i in range(len(smallest)):
         m, factor = smallest[i], inverse[i]
@@ -201,12 +197,13 @@ def raise_ratios(first, other, smallest, inverse, power, excess, other_excess):
         other[i] = power * log2_1p(f)
 
 
-@_part(_EXACT)
+@part(EXACT)
 def weigh(first, other, excess, other_excess, tie, lowest, total, tied):
     """r^(s−1) in place of two centres' exponents; adds up r^s.
 
     Below the exponent `lowest` there is nothing.
     """
+    wide_vectors()
     zero, one = first.dtype.type(0), first.dtype.type(1)
     for i in range(len(tie)):
         exponent, other_exponent, e, f = first[i], other[i], excess[i], other_excess[i]
@@ -221,12 +218,13 @@ def weigh(first, other, excess, other_excess, tie, lowest, total, tied):
         tied[i] += (u if e <= tie[i] else zero) + (v if f <= tie[i] else zero)
 
 
-@_part(_EXACT)
+@part(EXACT)
 def finish(total, tied, smallest, weights, n_clusters, inverse_s, factor, value, hardness):
     """Per row v (mean u)^(1/s)/Σu, which turns r^(s−1) into v φ; M_s, and the hardness.
 
     `n_clusters` and `inverse_s` are of the type.
     """
+    wide_vectors()
     zero, most = total.dtype.type(0), total.dtype.type(1023)
     for i in range(len(total)):
         u = total[i]
@@ -238,18 +236,20 @@ def finish(total, tied, smallest, weights, n_clusters, inverse_s, factor, value,
         hardness[i] = tied[i] / u
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def dot(a, b):
     """Σ a b in double precision."""
+    wide_vectors()
     total = 0.0
     for i in range(len(a)):
         total += a[i] * b[i]
     return total
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def multiply(phi, factor):
     """Weights of one centre times the rows' factors, in place; returns their sum."""
+    wide_vectors()
     total = phi.dtype.type(0)
     for i in range(len(factor)):
         value = phi[i] * factor[i]
@@ -258,9 +258,10 @@ def multiply(phi, factor):
     return total
 
 
-@_part(_EXACT)
+@part(EXACT)
 def add_squares(z, phi, mass, squares):
     """Add Σ_ij v φ z² per feature."""
+    wide_vectors()
     for i in range(len(mass)):
         mass[i] = 0
     for j in range(len(phi)):
@@ -273,9 +274,10 @@ def add_squares(z, phi, mass, squares):
             squares[q] += share * value * value
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def prepare(smallest, norms, slack, low, high, rounding, exact, inverse, tie):
     """1/m and the tie of each row; returns how many rows are out of the regular range."""
+    wide_vectors()
     count = norms.dtype.type(0)
     one, zero, least = norms.dtype.type(1), norms.dtype.type(0), norms.dtype.type(TIE)
     two, three = norms.dtype.type(2), norms.dtype.type(3)
@@ -291,7 +293,7 @@ def prepare(smallest, norms, slack, low, high, rounding, exact, inverse, tie):
     return count
 
 
-@_part(_EXACT)
+@part(EXACT)
 def redo(code, rows, z, mean, scale, centers, w, norms, reaches, cancelled, low, j, d, smallest):
     """Compute again the cancelled distances to two centres."""
     for c in range(j, min(j + 2, len(centers))):
@@ -304,7 +306,7 @@ def redo(code, rows, z, mean, scale, centers, w, norms, reaches, cancelled, low,
                 smallest[i] = min(smallest[i], row[i])
 
 
-@_part(_EXACT)
+@part(EXACT)
 def redo_row(code, row, z, mean, scale, centers, w, distances):
     """Distances of one row from the differences; returns the smallest."""
     smallest = np.inf
@@ -314,7 +316,7 @@ def redo_row(code, row, z, mean, scale, centers, w, distances):
     return smallest
 
 
-@_part(_EXACT)
+@part(EXACT)
 def ratios(distances, smallest, out):
     """Distances in units near the smallest one, which `out` can hold; returns that one."""
     if smallest == 0.0 or smallest == np.inf:
@@ -327,7 +329,7 @@ def ratios(distances, smallest, out):
     return math.ldexp(smallest, -exponent)
 
 
-@_part(_EXACT)
+@part(EXACT)
 def scatter(z, nearest, weights, n_j, sums, squares):
     """Add rows to the sums of their centres."""
     for i in range(len(z)):
@@ -343,7 +345,7 @@ def scatter(z, nearest, weights, n_j, sums, squares):
                 squares[q] += v * row[q] * row[q]
 
 
-@_part(_EXACT)
+@part(EXACT)
 def keep_farthest(distance, i, far_distances, far_rows):
     """Insert a row into the list of the worst served, after equals."""
     place = len(far_distances) - 1
@@ -355,9 +357,10 @@ def keep_farthest(distance, i, far_distances, far_rows):
     far_rows[place] = i
 
 
-@_part(_REORDERED)
+@part(REORDERED)
 def settle(smallest, second, norms, slack, rounding, cancelled, worst, served):
     """Distances to the nearest centres; returns for how many rows `settled` is false."""
+    wide_vectors()
     count = norms.dtype.type(0)
     one, zero = norms.dtype.type(1), norms.dtype.type(0)
     two, three = norms.dtype.type(2), norms.dtype.type(3)
@@ -370,7 +373,7 @@ def settle(smallest, second, norms, slack, rounding, cancelled, worst, served):
     return count
 
 
-@_part(_EXACT)
+@part(EXACT)
 def settled(smallest, second, norm, slack, rounding, cancelled, worst):
     """Whether products tell the nearest centre, and a distance that is exact enough.
 
@@ -383,7 +386,7 @@ def settled(smallest, second, norm, slack, rounding, cancelled, worst):
     return second - smallest > rounding * span and d >= cancelled * span and d <= worst
 
 
-@_part(_EXACT)
+@part(EXACT)
 def decide(code, row, z, mean, scale, centers, w, dots, center_norms, limit):
     """The nearest among those centres whose distance by products is not above `limit`."""
     least, nearest = np.inf, 0
