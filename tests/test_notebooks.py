@@ -35,6 +35,7 @@ def pictures(outputs):
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 
+@pytest.mark.timeout(600)
 def test_quickstart():
     asked = ("blobs_found", "kmeans_found", "entropy_found", "unknown_found", "same")
     found, outputs = numbers(
