@@ -24,12 +24,12 @@ FloatArray = NDArray[np.float64]
 _DISTANCE_BYTES = 1 << 20
 # Its rows themselves.
 _ROW_BYTES = 1 << 20
-_LEAST_ROWS, MOST_ROWS = 128, 384
+_LEAST_ROWS, _MOST_ROWS = 128, 384
 # OpenBLAS multiplies matrices without copying them first where rows × features × clusters are
 # fewer than this.
 _SMALL_PRODUCT = 1_000_000
-# Tiles of rows and distances that are multiplied by fours, bytes.
-_FOURS_BYTES = 2 << 20
+# Rows in a panel of `daskmm.numerics.fused_panels`, bytes: three vectors of AVX-512.
+PANEL_BYTES = 3 * 64
 # Single precision is for coordinates within this range of 1; it holds their squares with room.
 _SINGLE_RANGE = 1e9
 # Fewer rows are not worth its rounding, which many rows average out.
@@ -185,7 +185,7 @@ def block_sums(
     kernel = _kernel()
     assert kernel is not None
     from daskmm.numerics.fused_elements import PLAIN, WHITENED
-    from daskmm.numerics.fused_products import FOURS_PAY
+    from daskmm.numerics.fused_panels import PANELS_PAY
 
     k, p = centers.shape
     frame = _frame(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
@@ -204,8 +204,8 @@ def block_sums(
     # Double precision has computed again what is not exact enough.
     tie = rounding if dtype == np.float32 else dtype.type(0)
     limits = tuple(dtype.type(limit) for limit in _LIMITS[dtype])
-    tile = _tile_rows(k, p, dtype.itemsize)
-    by_fours = FOURS_PAY and code in (PLAIN, WHITENED) and _by_fours(k, p, dtype)
+    by_panels = PANELS_PAY and code in (PLAIN, WHITENED) and _by_panels(k, p)
+    tile = _tile_rows(k, p, dtype.itemsize, by_panels)
     n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
     squares = np.zeros(0 if feature_weights is None else p)
     observed = np.zeros((k if partial else 0, p))
@@ -226,11 +226,12 @@ def block_sums(
         # A single centre has all of each row, whatever the power.
         if hard or k == 1:
             far_rows -= part.start
-            kernel.hard_sums(x, v, *state, rounding, limits[0], tile, *found, far, far_rows)
+            kernel.hard_sums(
+                x, v, *state, rounding, limits[0], tile, by_panels, *found, far, far_rows
+            )
             far_rows += part.start
         else:
-            size = MOST_ROWS if by_fours else tile
-            kernel.soft_sums(x, v, *state, float(s), limits, tie, size, by_fours, *found)
+            kernel.soft_sums(x, v, *state, float(s), limits, tie, tile, by_panels, *found)
     for added in found:
         added *= unit
     listed = far > 0
@@ -314,17 +315,18 @@ def _row_dtype(rows: NDArray) -> np.dtype:
     return np.dtype(np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64)
 
 
-def _tile_rows(n_clusters: int, n_features: int, itemsize: int) -> int:
+def _tile_rows(n_clusters: int, n_features: int, itemsize: int, by_panels: bool) -> int:
     """Rows per tile, enough of them for the products to be efficient."""
     by_rows = max(16, _ROW_BYTES // (itemsize * n_features))
     rows = max(_LEAST_ROWS, _DISTANCE_BYTES // (itemsize * n_clusters))
+    rows = min(rows, by_rows, _MOST_ROWS)
+    if by_panels:
+        width = PANEL_BYTES // itemsize
+        return max(1, rows // width) * width
     small = _SMALL_PRODUCT // (n_clusters * n_features)
-    if small >= _LEAST_ROWS:
-        rows = min(rows, small)
-    return min(rows, by_rows, MOST_ROWS) // 16 * 16
+    return (min(rows, small) if small >= _LEAST_ROWS else rows) // 16 * 16
 
 
-def _by_fours(n_clusters: int, n_features: int, dtype: np.dtype) -> bool:
-    """Whether loops over four clusters and features are faster than BLAS' products."""
-    held = dtype.itemsize * MOST_ROWS * (n_clusters + n_features)
-    return n_clusters * n_features * _LEAST_ROWS > _SMALL_PRODUCT and held <= _FOURS_BYTES
+def _by_panels(n_clusters: int, n_features: int) -> bool:
+    """Whether BLAS would copy its matrices, and products in panels are faster."""
+    return n_clusters * n_features * _LEAST_ROWS > _SMALL_PRODUCT

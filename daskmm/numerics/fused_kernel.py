@@ -16,16 +16,22 @@ from __future__ import annotations
 import numpy as np
 
 from daskmm.numerics.compiling import entry, wide_vectors
+from daskmm.numerics.fused import PANEL_BYTES
 from daskmm.numerics.fused_elements import WHITENED
+from daskmm.numerics.fused_panels import (
+    CENTERS,
+    panel_norms,
+    panel_products,
+    panel_room,
+    panel_sums,
+)
 from daskmm.numerics.fused_products import (
     _NO_TRANSPOSE,
     _TRANSPOSE,
     _gemm,
     aligned,
-    products_of_four,
     room,
     squared_norms,
-    sums_of_four,
     transpose,
     whiten,
 )
@@ -75,7 +81,7 @@ def soft_sums(
     limits,
     rounding,
     tile,
-    by_fours,
+    by_panels,
     n_j,
     sums,
     squares,
@@ -108,9 +114,9 @@ def soft_sums(
         Error of a product, as a share of the norms.
     tile : int
         Rows at a time.
-    by_fours : bool
-        Whether `products_of_four` and `sums_of_four` make the products, without holes or edges
-        and in tiles of `daskmm.numerics.fused.MOST_ROWS`.
+    by_panels : bool
+        Whether `daskmm.numerics.fused_panels` makes the products; without holes, terms and edges,
+        and in tiles of whole panels.
     n_j, sums, squares, observed, totals : arrays
         Added to. `totals` are objective, inertia, hardness; `squares` and `observed` may be empty.
     """
@@ -122,12 +128,10 @@ def soft_sums(
     scaled, holes = not np.all(scale == 1.0), len(observed) > 0
     # Centres are looked at in pairs; the odd one's partner is at ∞.
     factors, constants, center_norms, reaches, slack, edges, ends = planes
-    (z, by_feature), held = room(tile, p, kind), np.empty((tile if holes else 0, p), kind)
-    fours = (k + -k % 4, p + -p % 4) if by_fours else (k, p)
-    d, part = aligned(fours[0] + fours[0] % 2, tile, kind), np.empty(fours, kind)
-    padded = np.zeros(fours if by_fours else (0, 0), kind)
-    if by_fours:
-        padded[:k, :p] = factors
+    width = PANEL_BYTES // factors.itemsize if by_panels else tile
+    (z, by_feature), held = room(tile, p, kind, width), np.empty((tile if holes else 0, p), kind)
+    padded, part = panel_room(factors, by_panels)
+    d = aligned(max(k + k % 2, len(padded)), tile, kind)
     of_rows, of_rows_double = aligned(9, tile, kind), np.empty((4, tile))
     distances, w_ = np.empty(k), w.astype(kind)
     means, scales = repeated(mean).astype(kind), repeated(scale).astype(kind)
@@ -160,11 +164,13 @@ def soft_sums(
         if holes:
             split(z.ravel()[: b * p], held.ravel()[: b * p])
         transpose(z, b, by_feature)
-        if len(terms):
-            assign(terms[start : start + b], norms)
+        if by_panels:
+            panel_norms(by_feature, w_, of_rows[0])
         else:
-            squared_norms(by_feature, w_, norms)
-        if not by_fours:
+            if len(terms):
+                assign(terms[start : start + b], norms)
+            else:
+                squared_norms(by_feature[0], w_, norms)
             _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
         if holes:
             _gemm(_TRANSPOSE, none, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
@@ -172,8 +178,8 @@ def soft_sums(
             separate(block, edges, ends[0], ends[1], d)
         m[:] = np.inf
         for j in range(0, k, 2):
-            if by_fours and j % 4 == 0:
-                products_of_four(padded, j, by_feature, b, d)
+            if by_panels and j % CENTERS == 0:
+                panel_products(padded, j, by_feature, b, d)
             near = complete(
                 d[j, :b],
                 d[j + 1, :b],
@@ -221,11 +227,11 @@ def soft_sums(
         totals[2] += dot(v, hardness)
         for j in range(k):
             n_j[j] += multiply(d[j, :b], factor)
-            if by_fours and (j % 4 == 3 or j == k - 1):
-                sums_of_four(d, j - j % 4, by_feature, b, part)
+            if by_panels and (j % CENTERS == CENTERS - 1 or j == k - 1):
+                panel_sums(d, j - j % CENTERS, z, b, part)
         if len(squares):
             add_squares(zb, d, total, squares)
-        if not by_fours:
+        if not by_panels:
             _gemm(none, none, p_, k_, b_, one, z, p_, d, ld_, zero, part, p_)
         for j in range(k):
             for f in range(p):
@@ -252,6 +258,7 @@ def hard_sums(
     rounding,
     cancelled,
     tile,
+    by_panels,
     n_j,
     sums,
     squares,
@@ -267,7 +274,7 @@ def hard_sums(
 
     Parameters
     ----------
-    rows, weights, mean, scale, whitening, centers, w, code, terms, planes, tile
+    rows, weights, mean, scale, whitening, centers, w, code, terms, planes, tile, by_panels
         As in `soft_sums`.
     n_j, sums, squares, observed, totals
         As in `soft_sums`.
@@ -283,7 +290,10 @@ def hard_sums(
     factors, constants, center_norms, _, slack, edges, ends = planes
     kind = factors.dtype
     scaled, holes = not np.all(scale == 1.0), len(observed) > 0
-    (z, by_feature), d = room(tile, p, kind), aligned(k + k % 2, tile, kind)
+    width = PANEL_BYTES // factors.itemsize if by_panels else tile
+    z, by_feature = room(tile, p, kind, width)
+    padded, _ = panel_room(factors, by_panels)
+    d = aligned(max(k + k % 2, len(padded)), tile, kind)
     held, ignored, nothing = np.empty((tile if holes else 0, p), kind), np.zeros(k), np.zeros(0)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     raw = np.empty((tile if code == WHITENED else 0, p))
@@ -313,11 +323,14 @@ def hard_sums(
             split(exact.ravel()[: b * p], held.ravel()[: b * p])
         assign(exact.ravel()[: b * p], z.ravel())
         transpose(z, b, by_feature)
-        if len(terms):
-            assign(terms[start : start + b], norms)
+        if by_panels:
+            panel_norms(by_feature, w_, of_rows[0])
         else:
-            squared_norms(by_feature, w_, norms)
-        _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
+            if len(terms):
+                assign(terms[start : start + b], norms)
+            else:
+                squared_norms(by_feature[0], w_, norms)
+            _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
         if holes:
             _gemm(_TRANSPOSE, none, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
         if len(edges):
@@ -326,6 +339,8 @@ def hard_sums(
         second[:] = np.inf
         nearest[:] = 0
         for j in range(0, k, 2):
+            if by_panels and j % CENTERS == 0:
+                panel_products(padded, j, by_feature, b, d)
             norm, other_norm = center_norms[j], center_norms[j + 1]
             two_nearest(
                 d[j, :b], d[j + 1, :b], norm, other_norm, kind.type(j), smallest, second, nearest

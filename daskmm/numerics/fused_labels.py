@@ -73,7 +73,7 @@ def nearest_centers(
     dtype = _working_dtype(rows, coordinates.scale, centers, -np.inf)
     # Of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
-    tile = _tile_rows(k, p, dtype.itemsize)
+    tile = _tile_rows(k, p, dtype.itemsize, False)
     near = np.empty(0) if distances is None else distances
     return all(
         _fill(_plain(rows[part], dtype), *model, rounding, tile, labels[part], near[part])
@@ -112,7 +112,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, dist
     # Centres are compared in pairs; the last may have to do with one infinitely far.
     factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
     _weighted_centers(centers, w, factors, center_norms)
-    (z, by_feature), d = room(tile, p, kind), aligned(k + k % 2, tile, kind)
+    (z, by_feature), d = room(tile, p, kind, tile), aligned(k + k % 2, tile, kind)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     raw = np.empty((tile if code == WHITENED else 0, p))
     means, scales = repeated(mean), repeated(scale)
@@ -139,7 +139,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, dist
                     return False
         assign(values, z.ravel())
         transpose(z, b, by_feature)
-        squared_norms(by_feature, w_, norms)
+        squared_norms(by_feature[0], w_, norms)
         _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
         smallest[:] = np.inf
         second[:] = np.inf

@@ -4,9 +4,7 @@ BLAS multiplies small matrices several times faster where neither of them is to 
 tile is therefore kept twice: as (row, feature), the left factor of the sums, and as (feature,
 row), that of the distances.
 
-Where matrices are too large for that, and the processor is one on which it pays, `products_of_four`
-and `sums_of_four` multiply them at once where BLAS would copy them first; what they leave behind
-is still in the nearest cache for the loops that come next.
+Where matrices are large, `daskmm.numerics.fused_panels` multiplies them on some processors.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -18,8 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import get_cython_function_address, intrinsic, overload
 
-from daskmm.numerics.compiling import EXACT, REORDERED, part, wide_vectors
-from daskmm.numerics.fused import MOST_ROWS
+from daskmm.numerics.compiling import EXACT, part, wide_vectors
 
 for _name in ("dgemm", "sgemm"):
     _address = get_cython_function_address("scipy.linalg.cython_blas", _name)
@@ -33,15 +30,6 @@ _COLUMNS = 16
 # Rows and columns of the squares that are transposed at a time; a power of 2.
 SIDE = 8
 _LINE = 64
-# Numbers from one feature or centre to the next in the loops over four of them; that compilers
-# know it spares them looking whether one overlaps another.
-_S = MOST_ROWS
-# The loops over four times four numbers keep 24 vectors in registers. On Intel's processors with
-# as many BLAS is faster than they are (by a fifth in single precision), on AMD's slower.
-FOURS_PAY = bool(
-    llvmlite.binding.get_host_cpu_features().get("avx512f")
-) and llvmlite.binding.get_host_cpu_name().startswith("znver")
-
 _NO_TRANSPOSE = np.frombuffer(b"N", dtype=np.uint8)
 _TRANSPOSE = np.frombuffer(b"T", dtype=np.uint8)
 
@@ -147,24 +135,29 @@ def aligned(n_rows, n_columns, kind):
 
 
 @part(EXACT)
-def room(tile, p, kind):
-    """Arrays for a tile of rows, as (row, feature) and as (feature, row), that `transpose` takes.
+def room(tile, p, kind, width):
+    """Arrays for a tile of rows that `transpose` takes.
 
-    `tile` is a multiple of `SIDE`. Both are larger than the tile: squares reach beyond its edges.
+    One is kept as (row, feature), the other as (panel, feature, row), with `width` rows in each
+    panel. `tile` is a multiple of `width`, and that of `SIDE`. Both arrays are larger than the
+    tile: squares reach beyond its edges, and vectors of `daskmm.numerics.fused_panels`.
     """
-    return np.zeros((tile + SIDE, p), kind), aligned(p + -p % SIDE, tile, kind)
+    height = p + -p % SIDE
+    panels = aligned(tile // width * height, width, kind).reshape(tile // width, height, width)
+    return np.zeros((tile + 2 * SIDE, p), kind), panels
 
 
 @part(EXACT)
 def transpose(z, n_rows, by_feature):
     """Transpose the first rows of a tile; arrays as from `room`. What is below p features is 0."""
-    p, tile = z.shape[1], by_feature.shape[1]
+    p, (_, height, width) = z.shape[1], by_feature.shape
     source, target = z.ravel(), by_feature.ravel()
     for i in range(0, n_rows, SIDE):
+        first = i // width * height * width + i % width
         for f in range(0, p, SIDE):
-            start, place = i * p + f, f * tile + i
-            _transpose_square(source, start, p, target, place, tile)  # type: ignore[call-arg]
-    by_feature[p:] = 0
+            start, place = i * p + f, first + f * width
+            _transpose_square(source, start, p, target, place, width)  # type: ignore[call-arg]
+    by_feature[:, p:] = 0
 
 
 @part(EXACT)
@@ -185,91 +178,3 @@ def squared_norms(by_feature, w, norms):
         weight, feature = w[f], by_feature[f]
         for i in range(len(norms)):
             norms[i] += weight * feature[i] * feature[i]
-
-
-@part(EXACT)
-def _four(values, first):
-    return values[first], values[first + 1], values[first + 2], values[first + 3]
-
-
-@part(REORDERED)
-def _four_by_four(factors, j, f, z, n_rows, out, first):
-    """Products of four centres with four features, in the place of what is there or added to it."""
-    wide_vectors()
-    a0, a1, a2, a3 = _four(factors[j], f)
-    b0, b1, b2, b3 = _four(factors[j + 1], f)
-    c0, c1, c2, c3 = _four(factors[j + 2], f)
-    e0, e1, e2, e3 = _four(factors[j + 3], f)
-    if first:
-        for i in range(n_rows):
-            z0, z1, z2, z3 = z[i], z[i + _S], z[i + 2 * _S], z[i + 3 * _S]
-            out[i] = a0 * z0 + a1 * z1 + a2 * z2 + a3 * z3
-            out[i + _S] = b0 * z0 + b1 * z1 + b2 * z2 + b3 * z3
-            out[i + 2 * _S] = c0 * z0 + c1 * z1 + c2 * z2 + c3 * z3
-            out[i + 3 * _S] = e0 * z0 + e1 * z1 + e2 * z2 + e3 * z3
-        return
-    for i in range(n_rows):
-        z0, z1, z2, z3 = z[i], z[i + _S], z[i + 2 * _S], z[i + 3 * _S]
-        a, b, c, e = out[i], out[i + _S], out[i + 2 * _S], out[i + 3 * _S]
-        out[i] = a + a0 * z0 + a1 * z1 + a2 * z2 + a3 * z3
-        out[i + _S] = b + b0 * z0 + b1 * z1 + b2 * z2 + b3 * z3
-        out[i + 2 * _S] = c + c0 * z0 + c1 * z1 + c2 * z2 + c3 * z3
-        out[i + 3 * _S] = e + e0 * z0 + e1 * z1 + e2 * z2 + e3 * z3
-
-
-@part(REORDERED)
-def products_of_four(factors, j, by_feature, n_rows, d):
-    """Products of four centres, from the j-th on, with some rows of a tile, into `d`.
-
-    Parameters
-    ----------
-    factors : array of shape (n_clusters, n_features)
-        Both numbers are multiples of 4.
-    j : int
-        A multiple of 4.
-    by_feature : array of shape (at least n_features, MOST_ROWS)
-    n_rows : int
-    d : array of shape (n_clusters, MOST_ROWS)
-    """
-    wide_vectors()
-    out, features = d[j : j + 4].ravel(), by_feature.ravel()
-    for f in range(0, factors.shape[1], 4):
-        _four_by_four(factors, j, f, features[f * _S : (f + 4) * _S], n_rows, out, f == 0)
-
-
-@part(REORDERED)
-def sums_of_four(d, j, by_feature, n_rows, part):
-    """Sums of some rows of a tile, weighted by `d` of four centres from the j-th on, into `part`.
-
-    The parameters are those of `products_of_four`; `part` has the shape of its factors.
-    """
-    wide_vectors()
-    phi, features = d[j : j + 4].ravel(), by_feature.ravel()
-    for f in range(0, part.shape[1], 4):
-        z = features[f * _S : (f + 4) * _S]
-        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = part.dtype.type(0)
-        c0 = c1 = c2 = c3 = e0 = e1 = e2 = e3 = part.dtype.type(0)
-        for i in range(n_rows):
-            z0, z1, z2, z3 = z[i], z[i + _S], z[i + 2 * _S], z[i + 3 * _S]
-            a, b, c, e = phi[i], phi[i + _S], phi[i + 2 * _S], phi[i + 3 * _S]
-            a0 += a * z0
-            a1 += a * z1
-            a2 += a * z2
-            a3 += a * z3
-            b0 += b * z0
-            b1 += b * z1
-            b2 += b * z2
-            b3 += b * z3
-            c0 += c * z0
-            c1 += c * z1
-            c2 += c * z2
-            c3 += c * z3
-            e0 += e * z0
-            e1 += e * z1
-            e2 += e * z2
-            e3 += e * z3
-        first, second, third, fourth = part[j], part[j + 1], part[j + 2], part[j + 3]
-        first[f], first[f + 1], first[f + 2], first[f + 3] = a0, a1, a2, a3
-        second[f], second[f + 1], second[f + 2], second[f + 3] = b0, b1, b2, b3
-        third[f], third[f + 1], third[f + 2], third[f + 3] = c0, c1, c2, c3
-        fourth[f], fourth[f + 1], fourth[f + 2], fourth[f + 3] = e0, e1, e2, e3

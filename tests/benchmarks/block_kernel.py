@@ -68,7 +68,7 @@ def _products(rows, centers, d, sums):
 def products(rows, centers):
     """The two matrix products of a step alone, in its tiles."""
     k, p = centers.shape
-    tile = fused._tile_rows(k, p, rows.itemsize)
+    tile = fused._tile_rows(k, p, rows.itemsize, False)
     right, d, sums = (np.zeros(shape, rows.dtype) for shape in ((k, p), (k, tile), (k, p)))
     right[:] = centers
     return lambda: _products(rows, right, d, sums)
