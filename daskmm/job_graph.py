@@ -7,7 +7,7 @@ import logging
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from dask._task_spec import GraphNode, Task, TaskRef, convert_legacy_graph
@@ -17,6 +17,13 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 from dask.utils import ensure_dict
 
+from daskmm.job_cuts import (
+    Grouping,
+    grouped_anywhere,
+    grouped_by_holder,
+    grouped_here,
+    without_data,
+)
 from daskmm.job_groups import (
     Arguments,
     GroupQueue,
@@ -27,7 +34,7 @@ from daskmm.job_groups import (
     run_pickled,
     run_queue,
 )
-from daskmm.job_tasks import NAME, Cuts, GroupTasks, inline_or_task, pickled_as_sent
+from daskmm.job_tasks import NAME, GroupTasks, inline_or_task, pickled_as_sent
 from daskmm.resources import threads_here
 from daskmm.watching import (
     ATTEMPTS,
@@ -43,11 +50,6 @@ from daskmm.watching import (
 logger = logging.getLogger("daskmm")
 
 T = TypeVar("T")
-
-# Tasks per thread that jobs are grouped into, at least, where there are so many: few cost little,
-# many share the work evenly. A task costs .1 ms on threads and 2 on a cluster.
-GROUPS_PER_THREAD = 8
-GROUPS_PER_CLUSTER_THREAD = 4
 
 
 class JobGraph:
@@ -87,7 +89,9 @@ class JobGraph:
             tuple(TaskRef(item.key) if isinstance(item, Delayed) else item for item in own)
             for own in arguments
         ]
-        self._kept: tuple[tuple[Cuts, bool], GroupTasks] | None = None
+        self._kept: tuple[tuple[Grouping, bool], GroupTasks] | None = None
+        # The cluster whose workers hold all that the groups need, as far as is known.
+        self._home: Any = None
 
     def reduce(self, kernel: Callable[..., Any], shared: Arguments, name: str) -> Any:
         """Sum of ``kernel(*own, *shared)`` over all jobs, in one compute on the active scheduler.
@@ -153,8 +157,16 @@ class JobGraph:
 
         tasks = self._tasks(client)
         try:
-            return merge(_records(client, tasks, kernel, shared, name)).total
+            runs = merge(_records(client, tasks, kernel, shared, name))
+            if runs.missed:
+                # Data were moved, or lost and made again; now they are sent.
+                self._home = None
+                grouping = self._grouping(client).of_jobs(runs.missed)
+                tasks = GroupTasks(self._nodes, self._arguments, grouping, True)
+                runs += merge(_records(client, tasks, kernel, shared, f"{name}-missed"))
+            return runs.total
         except KilledWorker as error:
+            self._home = None
             if error.task in self._futures:
                 raise LostFuturesError(
                     f"{error.task} was kept on the cluster, and cannot be made again: {error}"
@@ -203,6 +215,7 @@ class JobGraph:
             try:
                 return attempt()
             except RestartedError:
+                self._home = None
                 logger.warning("the cluster was restarted; %s begins again", name)
                 self._check_futures()
             except _SuspectedError as error:
@@ -234,7 +247,7 @@ class JobGraph:
 
         logger.warning("workers died that had %s; trying %d block(s) one by one", name, len(jobs))
         for job in jobs:
-            alone = GroupTasks(self._nodes, self._arguments, ((job,),), True)
+            alone = GroupTasks(self._nodes, self._arguments, without_data(((job,),)), True)
             try:
                 _records(client, alone, kernel, shared, f"{name}-alone-{job}")
             except KilledWorker as error:
@@ -261,26 +274,25 @@ class JobGraph:
             )
 
     def _tasks(self, client: Any) -> GroupTasks:
-        cuts = self._cuts(client)
-        sign = (cuts, client is None)
+        if client is not None and self._home is client and self._kept is not None:
+            return self._kept[1]
+        grouping = self._grouping(client)
+        sign = (grouping, client is None)
         if self._kept is None or self._kept[0] != sign:
-            self._kept = (sign, GroupTasks(self._nodes, self._arguments, cuts, client is not None))
+            tasks = GroupTasks(self._nodes, self._arguments, grouping, client is not None)
+            self._kept = (sign, tasks)
+        self._home = client if grouping.settled else None
         return self._kept[1]
 
-    def _cuts(self, client: Any) -> Cuts:
-        """Which jobs are grouped."""
+    def _grouping(self, client: Any) -> Grouping:
         n_jobs = len(self._arguments)
         if client is None:
-            return aligned_cuts(n_jobs, threads_here() * GROUPS_PER_THREAD)
+            return grouped_here(n_jobs)
         threads = threads_of(client)
         if not self._futures:
-            return aligned_cuts(n_jobs, sum(threads.values()) * GROUPS_PER_CLUSTER_THREAD)
+            return grouped_anywhere(n_jobs, threads)
         found = holders_of(client, list(self._futures.values()))
-        holders = [
-            next((workers for key in keys if (workers := found.get(key))), ())
-            for keys in self._futures_of_jobs
-        ]
-        return _cuts_by_holder(holders, threads)
+        return grouped_by_holder(self._futures_of_jobs, found, threads)
 
     @functools.cached_property
     def _futures_of_jobs(self) -> list[list[Key]]:
@@ -332,38 +344,6 @@ def _futures_in(nodes: Iterable[Any]) -> Iterator[Any]:
 
 def _is_future(item: Any) -> bool:
     return isinstance(item, TaskRef) and type(item) is not TaskRef
-
-
-def aligned_cuts(n_jobs: int, least: int) -> Cuts:
-    """Groups of 2^j consecutive jobs: at least so many, less than twice as many, if there are."""
-    size = 1
-    while n_jobs >= 2 * size * max(least, 1):
-        size *= 2
-    return tuple(tuple(range(start, min(start + size, n_jobs))) for start in range(0, n_jobs, size))
-
-
-def _cuts_by_holder(holders: Sequence[Sequence[str]], threads: Mapping[str, int]) -> Cuts:
-    """A group for each thread of each worker, of the jobs whose data it holds.
-
-    Jobs whose data nobody holds (any more) are grouped as if they were streamed.
-    """
-    held: dict[str, list[int]] = {}
-    lost: list[int] = []
-    for job, workers in enumerate(holders):
-        known = [worker for worker in workers if worker in threads]
-        if known:
-            worker = min(known, key=lambda name: (len(held.get(name, ())), name))
-            held.setdefault(worker, []).append(job)
-        else:
-            lost.append(job)
-    cuts = [
-        tuple(lost[place] for place in cut)
-        for cut in aligned_cuts(len(lost), sum(threads.values()) * GROUPS_PER_CLUSTER_THREAD)
-    ]
-    for worker, jobs in held.items():
-        size = -(-len(jobs) // threads[worker])
-        cuts += [tuple(jobs[start : start + size]) for start in range(0, len(jobs), size)]
-    return tuple(sorted(cuts))
 
 
 class _SuspectedError(Exception):

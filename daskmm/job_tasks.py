@@ -9,6 +9,7 @@ from typing import Any
 from dask._task_spec import DataNode, GraphNode, Task, TaskRef
 from dask.typing import Key
 
+from daskmm.job_cuts import Grouping
 from daskmm.job_groups import Arguments, closure, grouped, merge, references
 
 # Records merged by one task.
@@ -21,8 +22,6 @@ _INLINE_BYTES = 1 << 18
 NAME = "daskmm-"
 # Owner of a node that several groups need.
 _SHARED = -1
-# Jobs of each group.
-Cuts = tuple[tuple[int, ...], ...]
 
 
 def pickled_as_sent(value: Any) -> bytes:
@@ -80,10 +79,10 @@ class GroupTasks:
         self,
         nodes: dict[Key, GraphNode],
         arguments: Sequence[Arguments],
-        cuts: Cuts,
+        grouping: Grouping,
         pickled: bool,
     ) -> None:
-        self.cuts = cuts
+        self.cuts = cuts = grouping.cuts
         self._nodes = nodes
         self._owner: dict[Key, int] = {}
         for number, cut in enumerate(cuts):
@@ -97,9 +96,13 @@ class GroupTasks:
         }
         groups = [
             grouped(
-                cut, [arguments[job] for job in cut], nodes, functools.partial(self._inside, number)
+                cut,
+                [arguments[job] for job in cut],
+                nodes,
+                functools.partial(self._inside, number),
+                at_hand,
             )
-            for number, cut in enumerate(cuts)
+            for number, (cut, at_hand) in enumerate(zip(cuts, grouping.at_hand, strict=True))
         ]
         self.between = closure([key for group in groups for key in group.inputs], nodes)
         self.alone = not any(group.inputs for group in groups)

@@ -8,7 +8,7 @@ from typing import Any
 
 from daskmm.blocks import Layout
 from daskmm.gram import TILE_ROWS
-from daskmm.job_graph import GROUPS_PER_THREAD
+from daskmm.job_cuts import GROUPS_PER_THREAD
 from daskmm.job_tasks import SPLIT_EVERY
 from daskmm.mm import Schedule
 from daskmm.numerics.mean_shift import TILE

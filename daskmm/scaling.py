@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.blocks import RowBlocks, as_dask_array, float_dtype, row_blocks
-from daskmm.job_graph import GROUPS_PER_CLUSTER_THREAD
+from daskmm.job_cuts import GROUPS_PER_CLUSTER_THREAD
 from daskmm.numerics.rows import Coordinates
 from daskmm.passes import Position, checked_rows, one_blas_thread
 from daskmm.recycling import memory_recycled

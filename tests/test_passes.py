@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from daskmm import holding, job_graph, resources
 from daskmm.blocks import row_blocks
-from daskmm.job_graph import aligned_cuts
+from daskmm.job_cuts import aligned_cuts, cuts_by_holder, grouped_by_holder
 from daskmm.job_groups import Runs, merge
 from daskmm.passes import Passes, one_blas_thread, tree_reduce
 
@@ -128,7 +128,7 @@ HOLDERS = st.lists(st.lists(st.sampled_from("abc"), max_size=3), max_size=60)
 
 @given(HOLDERS, st.dictionaries(st.sampled_from("ab"), st.integers(1, 4), min_size=1))
 def test_every_job_goes_to_one_that_holds_its_data_if_there_is_one(holders, threads):
-    cuts = job_graph._cuts_by_holder(holders, threads)
+    cuts = cuts_by_holder(holders, threads)
     assert sorted(job for cut in cuts for job in cut) == list(range(len(holders)))
     assert all(list(cut) == sorted(cut) for cut in cuts)
     for cut in cuts:
@@ -137,8 +137,22 @@ def test_every_job_goes_to_one_that_holds_its_data_if_there_is_one(holders, thre
 
 
 def test_copies_on_several_workers_share_the_work():
-    cuts = job_graph._cuts_by_holder([["a", "b"]] * 10, {"a": 1, "b": 1})
+    cuts = cuts_by_holder([["a", "b"]] * 10, {"a": 1, "b": 1})
     assert [len(cut) for cut in cuts] == [5, 5]
+
+
+@given(HOLDERS, st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), min_size=1))
+def test_data_at_hand_are_held_wherever_the_first_of_them_is(holders, threads):
+    found = dict(enumerate(holders))
+    grouping = grouped_by_holder([[key] for key in found], found, threads)
+    for cut, keys in zip(grouping.cuts, grouping.at_hand, strict=True):
+        assert set(keys) <= set(cut)
+        assert all(set(holders[key]) >= set(holders[keys[0]]) > set() for key in keys)
+        # Unless there are copies, it is all that the group's worker holds.
+        if all(len(set(holders[job])) == 1 and holders[job][0] in threads for job in cut):
+            assert set(keys) == set(cut)
+    held = [set(cut) == set(keys) for cut, keys in zip(*grouping[:2], strict=True)]
+    assert grouping.settled == all(held)
 
 
 @pytest.mark.parametrize("n_blocks", [1, 7, 256, 1000])
@@ -643,6 +657,63 @@ def test_collections_that_the_user_persisted_are_visited_where_they_are():
         with broken.persisted(True), pytest.raises(OddError, match="no"):
             broken.reduce(total)
         assert resources.memory_bytes() > 0
+
+
+@contextmanager
+def recording_submissions(monkeypatch):
+    """How many inputs the tasks of each submitted graph have, by the graph's name."""
+    seen = []
+
+    def submitted(client, graph, keys):
+        seen.append((keys[0][0], sum(len(task.dependencies) for task in graph.values())))
+        return submit(client, graph, keys)
+
+    submit = job_graph._submitted
+    with monkeypatch.context() as patch:
+        patch.setattr(job_graph, "_submitted", submitted)
+        yield seen
+
+
+def move_some(client, futures):
+    """Move every second one of what the first worker holds to the second."""
+    held = client.who_has(futures)
+    source, target = sorted({workers[0] for workers in held.values()})[:2]
+    moved = [future for future in futures if set(held[future.key]) == {source}][1::2]
+    client.replicate(moved, workers=[target])
+
+    async def forget(scheduler):
+        keys = [future.key for future in moved]
+        scheduler.request_remove_replicas(source, keys, stimulus_id="test")
+
+    client.sync(forget, client.cluster.scheduler)
+    deadline = time.monotonic() + 20
+    while any(source in workers for workers in client.who_has(moved).values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return len(moved)
+
+
+def test_kept_blocks_are_no_inputs_until_they_are_moved(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    data = da.from_array(ROWS, chunks=(5, -1))
+    with cluster(processes=False) as client:
+        kept = client.persist(data * 2)
+        distributed.wait(kept)
+        passes = Passes(row_blocks(kept))
+        expected = passes.reduce(total)
+        with recording_submissions(monkeypatch) as seen:
+            for _ in range(2):
+                np.testing.assert_array_equal(passes.reduce(total), expected)
+        # One for each worker.
+        assert [inputs for _, inputs in seen] == [2, 2]
+
+        assert move_some(client, distributed.futures_of(kept))
+        with recording_submissions(monkeypatch) as seen:
+            for _ in range(3):
+                np.testing.assert_array_equal(passes.reduce(total), expected)
+        assert [name.endswith("-missed") for name, _ in seen] == [False, True, False, False]
+        assert seen[-1][1] == 2
+        assert passes.reduce(visited) == list(range(kept.numblocks[0]))
 
 
 def test_the_limit_of_one_blas_thread_lasts_as_long_as_anybody_needs_it():
