@@ -20,6 +20,9 @@ from daskmm.survey import SampleSizes, sample_sizes
 
 # Interpreter with dask, scikit-learn, zarr and numba imported, bytes (measured: 300 to 320 MB).
 INTERPRETER_BYTES = 310 << 20
+# What stays with the process that compiles the loops, the first on a machine: those of fits with
+# centres (measured: 220 MB) and those of mean shift (40 MB).
+_COMPILER_BYTES, _SMALL_COMPILER_BYTES = 230 << 20, 80 << 20
 # Passes of k-means||: its rounds and the weighing of the candidates.
 SEEDING_PASSES = ROUNDS + 1
 # Annealing ends about when the power has grown this far; Lloyd steps by themselves take
@@ -65,8 +68,9 @@ class Plan:
     max_passes : int
         The most there can be.
     peak_bytes_per_worker : int or None
-        Of a worker process (or this one, for local schedulers), interpreter included, with its
-        number of threads.
+        Of a worker process (or this one, for local schedulers) with its number of threads. With
+        the interpreter, and with the compiler's 230 MB, which only the first fit after an
+        installation takes.
     tasks_per_pass : int
         On the threads of this process.
     gram_bytes : int or None
@@ -280,7 +284,8 @@ def blurring_plan(layout: Layout, max_iter: int, memory_bytes: int) -> Plan:
         if layout.lazy:
             _refuse_blocks(layout, largest, worker)
             loaded = threads * _loaded_bytes(largest)
-        peak = INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)
+        process = INTERPRETER_BYTES + _SMALL_COMPILER_BYTES
+        peak = process + loaded + positions * (_POSITION_COPIES + 2 * threads)
     return Plan(
         n_rows=n,
         n_features=layout.n_features,
@@ -362,7 +367,8 @@ def _peak_bytes(
     # read, and once more while it is put together.
     copies = 3 + 3 * threads
     sampled = layout.n_features * (8 * copies * sizes.sample + 2 * 8 * sizes.reserve)
-    return INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sampled)
+    process = INTERPRETER_BYTES + _COMPILER_BYTES
+    return process + loaded + threads * TILE_BYTES + max(waiting, sampled)
 
 
 def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:
