@@ -231,18 +231,18 @@ def run_pickled(group: bytes, call: bytes, *inputs: Any) -> Runs:
     A scheduler takes .1 ms for each input of each task. So data that the worker holds are none, but
     taken from where it keeps them.
     """
-    jobs: JobGroup = pickle.loads(group)
-    values = dict(zip(jobs.inputs, inputs, strict=True))
-    if jobs.at_hand:
+    loaded: JobGroup = pickle.loads(group)
+    values = dict(zip(loaded.inputs, inputs, strict=True))
+    if loaded.at_hand:
         from distributed import get_worker
 
         held = get_worker().data
         try:
-            values.update((key, held[key]) for key in jobs.at_hand)
+            values.update((key, held[key]) for key in loaded.at_hand)
         except KeyError:
-            return Runs({}, tuple(job.number for job in jobs.jobs))
+            return Runs({}, tuple(job.number for job in loaded.jobs))
     kernel, shared = pickle.loads(call)
-    return _run([jobs], kernel, shared, values)
+    return _run([loaded], kernel, shared, values)
 
 
 def _run(
