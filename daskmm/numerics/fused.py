@@ -24,7 +24,8 @@ FloatArray = NDArray[np.float64]
 _DISTANCE_BYTES = 1 << 20
 # Its rows themselves.
 _ROW_BYTES = 1 << 20
-_LEAST_ROWS, _MOST_ROWS = 128, 384
+# Loops over fewer rows do not pay for their beginnings, with dozens of constants.
+_LEAST_ROWS, _MOST_ROWS = 128, 576
 # OpenBLAS multiplies matrices without copying them first where rows × features × clusters are
 # fewer than this.
 _SMALL_PRODUCT = 1_000_000
@@ -205,7 +206,7 @@ def block_sums(
     tie = rounding if dtype == np.float32 else dtype.type(0)
     limits = tuple(dtype.type(limit) for limit in _LIMITS[dtype])
     by_panels = PANELS_PAY and code in (PLAIN, WHITENED) and _by_panels(k, p)
-    tile = _tile_rows(k, p, dtype.itemsize, by_panels)
+    tile, at_once = _tile_rows(k, p, dtype.itemsize, by_panels)
     n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
     squares = np.zeros(0 if feature_weights is None else p)
     observed = np.zeros((k if partial else 0, p))
@@ -227,11 +228,11 @@ def block_sums(
         if hard or k == 1:
             far_rows -= part.start
             kernel.hard_sums(
-                x, v, *state, rounding, limits[0], tile, by_panels, *found, far, far_rows
+                x, v, *state, rounding, limits[0], tile, at_once, *found, far, far_rows
             )
             far_rows += part.start
         else:
-            kernel.soft_sums(x, v, *state, float(s), limits, tie, tile, by_panels, *found)
+            kernel.soft_sums(x, v, *state, float(s), limits, tie, tile, at_once, *found)
     for added in found:
         added *= unit
     listed = far > 0
@@ -315,16 +316,17 @@ def _row_dtype(rows: NDArray) -> np.dtype:
     return np.dtype(np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64)
 
 
-def _tile_rows(n_clusters: int, n_features: int, itemsize: int, by_panels: bool) -> int:
-    """Rows per tile, enough of them for the products to be efficient."""
+def _tile_rows(n_clusters: int, n_features: int, itemsize: int, by_panels: bool) -> tuple[int, int]:
+    """Rows per tile, and how many of them BLAS multiplies at a time; 0 of panels."""
     by_rows = max(16, _ROW_BYTES // (itemsize * n_features))
     rows = max(_LEAST_ROWS, _DISTANCE_BYTES // (itemsize * n_clusters))
     rows = min(rows, by_rows, _MOST_ROWS)
     if by_panels:
         width = PANEL_BYTES // itemsize
-        return max(1, rows // width) * width
-    small = _SMALL_PRODUCT // (n_clusters * n_features)
-    return (min(rows, small) if small >= _LEAST_ROWS else rows) // 16 * 16
+        return max(1, rows // width) * width, 0
+    tile = rows // 16 * 16
+    small = _SMALL_PRODUCT // (n_clusters * n_features) // 16 * 16
+    return tile, min(tile, small) if small >= _LEAST_ROWS else tile
 
 
 def _by_panels(n_clusters: int, n_features: int) -> bool:

@@ -30,8 +30,10 @@ from daskmm.numerics.fused_products import (
     _TRANSPOSE,
     _gemm,
     aligned,
+    products,
     room,
     squared_norms,
+    sums_of_rows,
     transpose,
     whiten,
 )
@@ -81,7 +83,7 @@ def soft_sums(
     limits,
     rounding,
     tile,
-    by_panels,
+    at_once,
     n_j,
     sums,
     squares,
@@ -114,9 +116,9 @@ def soft_sums(
         Error of a product, as a share of the norms.
     tile : int
         Rows at a time.
-    by_panels : bool
-        Whether `daskmm.numerics.fused_panels` makes the products; without holes, terms and edges,
-        and in tiles of whole panels.
+    at_once : int
+        Rows that BLAS multiplies at a time; 0 where `daskmm.numerics.fused_panels` makes the
+        products, without holes, terms and edges, and in tiles of whole panels.
     n_j, sums, squares, observed, totals : arrays
         Added to. `totals` are objective, inertia, hardness; `squares` and `observed` may be empty.
     """
@@ -128,6 +130,7 @@ def soft_sums(
     scaled, holes = not np.all(scale == 1.0), len(observed) > 0
     # Centres are looked at in pairs; the odd one's partner is at ∞.
     factors, constants, center_norms, reaches, slack, edges, ends = planes
+    by_panels = at_once == 0
     width = PANEL_BYTES // factors.itemsize if by_panels else tile
     (z, by_feature), held = room(tile, p, kind, width), np.empty((tile if holes else 0, p), kind)
     padded, part = panel_room(factors, by_panels)
@@ -141,7 +144,7 @@ def soft_sums(
     whitened = np.empty_like(raw)
     sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
-    zero, one, none = np.zeros(1, kind), np.ones(1, kind), _NO_TRANSPOSE
+    one = np.ones(1, kind)
     for start in range(0, n, tile):
         b = min(tile, n - start)
         sizes[0] = b
@@ -171,9 +174,9 @@ def soft_sums(
                 assign(terms[start : start + b], norms)
             else:
                 squared_norms(by_feature[0], w_, norms)
-            _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
+            products(by_feature[0], b, at_once, factors, d)
         if holes:
-            _gemm(_TRANSPOSE, none, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
+            _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
         if len(edges):
             separate(block, edges, ends[0], ends[1], d)
         m[:] = np.inf
@@ -232,12 +235,12 @@ def soft_sums(
         if len(squares):
             add_squares(zb, d, total, squares)
         if not by_panels:
-            _gemm(none, none, p_, k_, b_, one, z, p_, d, ld_, zero, part, p_)
+            sums_of_rows(d, b, at_once, z, part)
         for j in range(k):
             for f in range(p):
                 sums[j, f] += part[j, f]
         if holes:
-            _gemm(none, none, p_, k_, b_, one, held, p_, d, ld_, zero, part, p_)
+            sums_of_rows(d, b, at_once, held, part)
             for j in range(k):
                 for f in range(p):
                     observed[j, f] += part[j, f]
@@ -258,7 +261,7 @@ def hard_sums(
     rounding,
     cancelled,
     tile,
-    by_panels,
+    at_once,
     n_j,
     sums,
     squares,
@@ -274,7 +277,7 @@ def hard_sums(
 
     Parameters
     ----------
-    rows, weights, mean, scale, whitening, centers, w, code, terms, planes, tile, by_panels
+    rows, weights, mean, scale, whitening, centers, w, code, terms, planes, tile, at_once
         As in `soft_sums`.
     n_j, sums, squares, observed, totals
         As in `soft_sums`.
@@ -290,6 +293,7 @@ def hard_sums(
     factors, constants, center_norms, _, slack, edges, ends = planes
     kind = factors.dtype
     scaled, holes = not np.all(scale == 1.0), len(observed) > 0
+    by_panels = at_once == 0
     width = PANEL_BYTES // factors.itemsize if by_panels else tile
     z, by_feature = room(tile, p, kind, width)
     padded, _ = panel_room(factors, by_panels)
@@ -302,7 +306,7 @@ def hard_sums(
     of_rows, of_rows_double = np.empty((4, tile), kind), np.empty((2, tile))
     sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
-    zero, one, none = np.zeros(1, kind), np.ones(1, kind), _NO_TRANSPOSE
+    one = np.ones(1, kind)
     inertia = weight = 0.0
     for start in range(0, n, tile):
         b = min(tile, n - start)
@@ -330,9 +334,9 @@ def hard_sums(
                 assign(terms[start : start + b], norms)
             else:
                 squared_norms(by_feature[0], w_, norms)
-            _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
+            products(by_feature[0], b, at_once, factors, d)
         if holes:
-            _gemm(_TRANSPOSE, none, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
+            _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
         if len(edges):
             separate(block, edges, ends[0], ends[1], d)
         smallest[:] = np.inf

@@ -14,9 +14,8 @@ from daskmm.numerics.compiling import REORDERED, entry, part, wide_vectors
 from daskmm.numerics.fused import _frame, _parts, _plain, _tile_rows, _working_dtype
 from daskmm.numerics.fused_elements import PLAIN, WHITENED
 from daskmm.numerics.fused_products import (
-    _NO_TRANSPOSE,
-    _gemm,
     aligned,
+    products,
     room,
     squared_norms,
     transpose,
@@ -73,10 +72,10 @@ def nearest_centers(
     dtype = _working_dtype(rows, coordinates.scale, centers, -np.inf)
     # Of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
-    tile = _tile_rows(k, p, dtype.itemsize, False)
+    tile, at_once = _tile_rows(k, p, dtype.itemsize, False)
     near = np.empty(0) if distances is None else distances
     return all(
-        _fill(_plain(rows[part], dtype), *model, rounding, tile, labels[part], near[part])
+        _fill(_plain(rows[part], dtype), *model, rounding, tile, at_once, labels[part], near[part])
         for part in _parts(rows, dtype)
     )
 
@@ -95,12 +94,12 @@ def _weighted_centers(centers, w, factors, norms):
 
 
 @entry
-def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, distances):
+def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, at_once, labels, distances):
     """Labels of some rows, and distances where there is room for them; whether all are finite.
 
     Parameters
     ----------
-    rows, mean, scale, whitening, centers, w, rounding, tile
+    rows, mean, scale, whitening, centers, w, rounding, tile, at_once
         As in `daskmm.numerics.fused_kernel.hard_sums`.
     labels : int array of shape (n_rows,)
     distances : array of shape (n_rows,) or (0,)
@@ -120,8 +119,6 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, dist
     # Any distance will do here, as long as the nearest centre is told.
     cancelled, worst, slack = kind.type(-1), kind.type(np.inf), kind.type(0)
     sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
-    b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
-    zero, one, none = np.zeros(1, kind), np.ones(1, kind), _NO_TRANSPOSE
     for start in range(0, n, tile):
         b = min(tile, n - start)
         sizes[0] = b
@@ -140,7 +137,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, labels, dist
         assign(values, z.ravel())
         transpose(z, b, by_feature)
         squared_norms(by_feature[0], w_, norms)
-        _gemm(none, none, b_, k_, p_, one, by_feature, ld_, factors, p_, zero, d, ld_)
+        products(by_feature[0], b, at_once, factors, d)
         smallest[:] = np.inf
         second[:] = np.inf
         nearest[:] = 0

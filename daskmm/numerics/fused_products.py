@@ -80,6 +80,52 @@ def whiten(rows, whitening, sizes, z):
         _gemm(none, none, columns_, b_, left_, one, matrix, p_, x, p_, zero, found, p_)
 
 
+@part(EXACT)
+def products(by_feature, n_rows, at_once, factors, out):
+    """Products of the first rows of a tile with all centres, into `out`.
+
+    Parameters
+    ----------
+    by_feature : array of shape (at least n_features, tile)
+    n_rows : int
+    at_once : int
+        Rows that BLAS multiplies at a time; few are not copied first.
+    factors : array of shape (n_clusters, n_features)
+    out : array of shape (at least n_clusters, tile)
+    """
+    sizes = np.array([0, out.shape[1], *factors.shape], dtype=np.int32)
+    b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
+    zero, one, none = np.zeros(1, out.dtype), np.ones(1, out.dtype), _NO_TRANSPOSE
+    left, found = by_feature.ravel(), out.ravel()
+    for first in range(0, n_rows, at_once):
+        sizes[0] = min(at_once, n_rows - first)
+        x, y = left[first:], found[first:]
+        _gemm(none, none, b_, k_, p_, one, x, ld_, factors, p_, zero, y, ld_)
+
+
+@part(EXACT)
+def sums_of_rows(d, n_rows, at_once, z, part):
+    """Sums of the first rows of a tile, weighted by `d` of each centre, into `part`.
+
+    Parameters
+    ----------
+    d : array of shape (at least n_clusters, tile)
+    n_rows, at_once : int
+        As in `products`.
+    z : array of shape (at least n_rows, n_features)
+    part : array of shape (n_clusters, n_features)
+    """
+    (k, p), kind = part.shape, part.dtype
+    sizes = np.array([0, d.shape[1], k, p], dtype=np.int32)
+    b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
+    zero, one, none = np.zeros(1, kind), np.ones(1, kind), _NO_TRANSPOSE
+    rows, phi = z.ravel(), d.ravel()
+    for first in range(0, n_rows, at_once):
+        sizes[0] = min(at_once, n_rows - first)
+        x, y, kept = rows[first * p :], phi[first:], zero if first == 0 else one
+        _gemm(none, none, p_, k_, b_, one, x, p_, y, ld_, kept, part, p_)
+
+
 @intrinsic
 def _transpose_square(typing, source, start, step, target, place, target_step):
     """Transpose `SIDE` vectors of `SIDE` numbers from one flat array to another.

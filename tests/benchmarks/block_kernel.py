@@ -66,9 +66,9 @@ def _products(rows, centers, d, sums):
 
 
 def products(rows, centers):
-    """The two matrix products of a step alone, in its tiles."""
+    """The two matrix products of a step alone, of as many rows at a time."""
     k, p = centers.shape
-    tile = fused._tile_rows(k, p, rows.itemsize, False)
+    _, tile = fused._tile_rows(k, p, rows.itemsize, False)
     right, d, sums = (np.zeros(shape, rows.dtype) for shape in ((k, p), (k, tile), (k, p)))
     right[:] = centers
     return lambda: _products(rows, right, d, sums)
