@@ -14,7 +14,15 @@ from daskmm.numerics.fused_panels import (
     panel_room,
     panel_sums,
 )
-from daskmm.numerics.fused_products import SIDE, aligned, room, squared_norms, transpose
+from daskmm.numerics.fused_products import (
+    SIDE,
+    aligned,
+    products,
+    room,
+    squared_norms,
+    sums_of_rows,
+    transpose,
+)
 from daskmm.numerics.rows import Coordinates
 
 KINDS = (np.float32, np.float64)
@@ -78,11 +86,26 @@ def by_panels(rows, centers, phi, tile):
     d = aligned(len(factors), tile, rows.dtype)
     for j in range(0, len(factors), CENTERS):
         panel_products(factors, j, panels, len(rows), d)
-    products = d[: len(centers), : len(rows)].copy()
+    found = d[: len(centers), : len(rows)].copy()
     d[: len(centers), : len(rows)] = phi
     for j in range(0, len(factors), CENTERS):
         panel_sums(d, j, z, len(rows), sums)
-    return products, sums
+    return found, sums
+
+
+@njit
+def by_blas(rows, centers, phi, tile, at_once):
+    """As `by_panels`, so many rows at a time."""
+    z, by_feature = room(tile, rows.shape[1], rows.dtype, tile)
+    z[: len(rows)] = rows
+    transpose(z, len(rows), by_feature)
+    _, sums = panel_room(centers, False)
+    d = aligned(len(centers), tile, rows.dtype)
+    products(by_feature[0], len(rows), at_once, centers, d)
+    found = d[:, : len(rows)].copy()
+    d[:, : len(rows)] = phi
+    sums_of_rows(d, len(rows), at_once, z, sums)
+    return found, sums
 
 
 @each_kind
@@ -90,16 +113,20 @@ def by_panels(rows, centers, phi, tile):
     ("n_rows", "p", "k"),
     [(1, 1, 1), (7, 5, 3), (33, 17, 8), (101, 40, 13), (384, 70, 10), (50, 110, 9)],
 )
-def test_products_by_panels_are_sums_of_products(n_rows, p, k, kind):
+@pytest.mark.parametrize("at_once", [None, 32, 384])
+def test_products_are_sums_of_products(n_rows, p, k, at_once, kind):
     rng = np.random.default_rng(p)
     rows, centers = rng.normal(size=(n_rows, p)).astype(kind), rng.normal(size=(k, p)).astype(kind)
     phi = rng.uniform(size=(k, n_rows)).astype(kind)
-    products, sums = by_panels(rows, centers, phi, 384)
+    if at_once is None:
+        found, sums = by_panels(rows, centers, phi, 384)
+    else:
+        found, sums = by_blas(rows, centers, phi, 384, at_once)
     atol = (p + n_rows) * float(np.finfo(kind).eps)
     for j in range(k):
         for i in range(n_rows):
             expected = sum(float(centers[j, f]) * float(rows[i, f]) for f in range(p))
-            assert products[j, i] == pytest.approx(expected, abs=10 * atol)
+            assert found[j, i] == pytest.approx(expected, abs=10 * atol)
         for f in range(p):
             expected = sum(float(phi[j, i]) * float(rows[i, f]) for i in range(n_rows))
             assert sums[j, f] == pytest.approx(expected, abs=10 * atol)
