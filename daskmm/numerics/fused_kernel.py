@@ -48,7 +48,6 @@ from daskmm.numerics.fused_tile import (
     keep_farthest,
     multiply,
     prepare,
-    raise_ratios,
     ratios,
     redo,
     redo_row,
@@ -62,8 +61,8 @@ from daskmm.numerics.fused_tile import (
     to_model,
     to_model_in_type,
     two_nearest,
-    weigh,
 )
+from daskmm.numerics.fused_vectors import GROUP_BYTES, weigh_all
 from daskmm.numerics.power_means import TIE
 
 
@@ -127,22 +126,24 @@ def soft_sums(
     kind = rows.dtype
     cancelled, lowest, low, high = limits
     power, inverse_s, n_clusters = kind.type(s - 1.0), kind.type(1.0 / s), kind.type(k)
-    scaled, holes = not np.all(scale == 1.0), len(observed) > 0
+    scaled, holes, numbers = not np.all(scale == 1.0), len(observed) > 0, rows.ravel()
     # Centres are looked at in pairs; the odd one's partner is at ∞.
     factors, constants, center_norms, reaches, slack, edges, ends = planes
     by_panels = at_once == 0
     width = PANEL_BYTES // factors.itemsize if by_panels else tile
+    # Vectors of `weigh_all` reach beyond the last row.
+    breadth = tile + -tile % (GROUP_BYTES // factors.itemsize)
     (z, by_feature), held = room(tile, p, kind, width), np.empty((tile if holes else 0, p), kind)
     padded, part = panel_room(factors, by_panels)
-    d = aligned(max(k + k % 2, len(padded)), tile, kind)
-    of_rows, of_rows_double = aligned(9, tile, kind), np.empty((4, tile))
+    d = aligned(max(k + k % 2, len(padded)), breadth, kind)
+    of_rows, of_rows_double = aligned(7, breadth, kind), np.empty((4, tile))
     distances, w_ = np.empty(k), w.astype(kind)
     means, scales = repeated(mean).astype(kind), repeated(scale).astype(kind)
     rest = (repeated(mean) - means).astype(kind)
     exact_means, exact_scales = repeated(mean), repeated(scale)
     raw = np.empty((tile if code == WHITENED else 1, p))
     whitened = np.empty_like(raw)
-    sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
+    sizes = np.array([tile, breadth, k, p, 0, 0], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
     one = np.ones(1, kind)
     for start in range(0, n, tile):
@@ -151,7 +152,6 @@ def soft_sums(
         block, zb = rows[start : start + b], z[:b]
         norms, m, inverse, tie = of_rows[0, :b], of_rows[1, :b], of_rows[2, :b], of_rows[3, :b]
         total, tied, factor = of_rows[4, :b], of_rows[5, :b], of_rows[6, :b]
-        excess, other_excess = of_rows[7, :b], of_rows[8, :b]
         v, exact = of_rows_double[0, :b], of_rows_double[1, :b]
         value, hardness = of_rows_double[2, :b], of_rows_double[3, :b]
         if len(weights):
@@ -183,17 +183,7 @@ def soft_sums(
         for j in range(0, k, 2):
             if by_panels and j % CENTERS == 0:
                 panel_products(padded, j, by_feature, b, d)
-            near = complete(
-                d[j, :b],
-                d[j + 1, :b],
-                norms,
-                center_norms[j],
-                center_norms[j + 1],
-                reaches[j],
-                reaches[j + 1],
-                cancelled,
-                m,
-            )
+            near = complete(d, j, norms, center_norms, reaches, cancelled, m)
             if near > 0:
                 redo(
                     code,
@@ -220,16 +210,16 @@ def soft_sums(
                     inverse[i], tie[i] = 1.0 / m[i], TIE
         total[:] = 0.0
         tied[:] = 0.0
-        for j in range(0, k, 2):
-            first, other = d[j, :b], d[j + 1, :b]
-            raise_ratios(first, other, m, inverse, power, excess, other_excess)
-            weigh(first, other, excess, other_excess, tie, lowest, total, tied)
+        after = start + b
+        left = (min(n, after + tile) - after) * p
+        shared = (m, inverse, tie, total, tied)
+        weigh_all(d, k, power, lowest, shared, numbers, after * p, left)
         finish(total, tied, exact, v, n_clusters, inverse_s, factor, value, hardness)
         totals[0] += dot(v, value)
         totals[1] += dot(v, exact)
         totals[2] += dot(v, hardness)
         for j in range(k):
-            n_j[j] += multiply(d[j, :b], factor)
+            n_j[j] += multiply(d, j, factor)
             if by_panels and (j % CENTERS == CENTERS - 1 or j == k - 1):
                 panel_sums(d, j - j % CENTERS, z, b, part)
         if len(squares):
@@ -345,10 +335,7 @@ def hard_sums(
         for j in range(0, k, 2):
             if by_panels and j % CENTERS == 0:
                 panel_products(padded, j, by_feature, b, d)
-            norm, other_norm = center_norms[j], center_norms[j + 1]
-            two_nearest(
-                d[j, :b], d[j + 1, :b], norm, other_norm, kind.type(j), smallest, second, nearest
-            )
+            two_nearest(d, j, center_norms, smallest, second, nearest)
         worst = kind.type((1.0 - 1e-5) * far[-1] if len(far) else np.inf)
         if settle(smallest, second, norms, slack, rounding, cancelled, worst, served) > 0:
             for i in range(b):

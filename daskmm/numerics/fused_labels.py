@@ -142,10 +142,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, at_once, lab
         second[:] = np.inf
         nearest[:] = 0
         for j in range(0, k, 2):
-            norm, other_norm = center_norms[j], center_norms[j + 1]
-            two_nearest(
-                d[j, :b], d[j + 1, :b], norm, other_norm, kind.type(j), smallest, second, nearest
-            )
+            two_nearest(d, j, center_norms, smallest, second, nearest)
         if settle(smallest, second, norms, slack, rounding, cancelled, worst, served) > 0:
             for i in range(b):
                 if settled(smallest[i], second[i], norms[i], slack, rounding, cancelled, worst):

@@ -135,15 +135,17 @@ def repeated(values):
 
 
 @part(REORDERED)
-def complete(first, other, norms, norm, other_norm, reach, other_reach, cancelled, smallest):
-    """Distances to two centres from −2 zᵀθ, in place; returns how many are cancelled.
+def complete(d, j, norms, center_norms, reaches, cancelled, smallest):
+    """Distances to centres j and j + 1 from −2 zᵀθ, in place; returns how many are cancelled.
 
     The smallest distance of each row is kept, cancelled ones apart. Centres come in pairs to
     halve the traffic of what belongs to the rows.
     """
     wide_vectors()
-    count = first.dtype.type(0)
-    one, zero = first.dtype.type(1), first.dtype.type(0)
+    first, other, norm, other_norm = d[j], d[j + 1], center_norms[j], center_norms[j + 1]
+    reach, other_reach = reaches[j], reaches[j + 1]
+    count = d.dtype.type(0)
+    one, zero = d.dtype.type(1), d.dtype.type(0)
     for i in range(len(norms)):
         m, n = smallest[i], norms[i]
         a = first[i] + (n + norm)
@@ -158,18 +160,16 @@ def complete(first, other, norms, norm, other_norm, reach, other_reach, cancelle
 
 
 @part(REORDERED)
-def two_nearest(first, other, norm, other_norm, j, smallest, second, nearest):
-    """Take two more centres into account, the j-th and the next one.
-
-    Kept are the two smallest of −2 zᵀθ + ‖θ‖² per row, and the number of the first of them.
-    """
+def two_nearest(d, j, center_norms, smallest, second, nearest):
+    """Keep the two smallest of −2 zᵀθ + ‖θ‖² per row, with centres j and j + 1; and the nearest."""
     wide_vectors()
-    one = first.dtype.type(1)
-    for i in range(len(first)):
+    first, other, norm, other_norm = d[j], d[j + 1], center_norms[j], center_norms[j + 1]
+    this, following = d.dtype.type(j), d.dtype.type(j + 1)
+    for i in range(len(smallest)):
         a, b, m, n = first[i] + norm, other[i] + other_norm, smallest[i], second[i]
         low = b if b < a else a
         high = a if b < a else b
-        closest = j + one if b < a else j
+        closest = following if b < a else this
         loser = m if low < m else low
         n = high if high < n else n
         second[i] = loser if loser < n else n
@@ -181,8 +181,8 @@ def two_nearest(first, other, norm, other_norm, j, smallest, second, nearest):
 def raise_ratios(first, other, smallest, inverse, power, excess, other_excess):
     """Exponents (s−1) log2 r in place of the distances to two centres, r = d/m = 1 + e; and e.
 
-    That `weigh` does the rest in a loop of its own saves a quarter of the time: one loop over
-    all of it is a chain of instructions so long that processors cannot look beyond it.
+    `weigh` does the rest: one loop over all of it is a chain of instructions so long that
+    processors cannot look beyond it, and takes a quarter longer.
     """
     wide_vectors()
     zero = first.dtype.type(0)
@@ -247,10 +247,10 @@ def dot(a, b):
 
 
 @part(REORDERED)
-def multiply(phi, factor):
-    """Weights of one centre times the rows' factors, in place; returns their sum."""
+def multiply(d, j, factor):
+    """Weights of centre j times the rows' factors, in place; returns their sum."""
     wide_vectors()
-    total = phi.dtype.type(0)
+    phi, total = d[j], d.dtype.type(0)
     for i in range(len(factor)):
         value = phi[i] * factor[i]
         total += value

@@ -1,0 +1,319 @@
+"""Weights of a tile's rows in the vector registers of AVX-512.
+
+What `raise_ratios` and `weigh` of `daskmm.numerics.fused_tile` do with short polynomials, this does
+with instructions that only these processors have: they split numbers into exponent and mantissa,
+put them together again, and look sixteen numbers up in registers. A logarithm then takes no
+division, both series are half as long, and so is the time.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import functools
+
+import llvmlite.binding
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from daskmm.numerics.compiling import EXACT, part, wide_vectors
+from daskmm.numerics.fused_tile import raise_ratios, weigh
+
+# Whether the processor has the registers and their instructions.
+VECTORS_PAY = {"avx512f", "avx512dq"} <= {
+    name for name, there in llvmlite.binding.get_host_cpu_features().items() if there
+}
+_BYTES = 64
+# Vectors of each of two centres that are computed abreast, and what they fill.
+_ABREAST = 3
+GROUP_BYTES = _ABREAST * _BYTES
+# Parts of [1, 2), and of an octave of exponents, that are looked up; a power of 2.
+_PARTS = 16
+# About the reciprocals of the parts' centres, in so few bits that all types hold them. The first
+# is 1, near which logarithms are to be exact however small they are.
+_RECIPROCALS = np.round(256.0 / (1.0 + (np.arange(_PARTS) + 0.5) / _PARTS)) / 256.0
+_RECIPROCALS[0] = 1.0
+_ROOTS = np.exp2(np.arange(_PARTS) / _PARTS)
+# Minimax polynomials of the relative error (Remez' algorithm in 60 digits), as in `fast_math`.
+# log2(1 + z)/z for z in [−1/32, 1/16]: 3.8e-16 (double), 2.2e-9 (single).
+_LOG2 = {
+    "double": (
+        1.4426950408889634,
+        -0.7213475204445915,
+        0.48089834696461947,
+        -0.3606737594852623,
+        0.2885389952013436,
+        -0.24045038723092318,
+        0.206128654503769,
+        -0.179879890610203,
+        0.14199217212140325,
+    ),
+    "float": (1.442695, -0.7213476, 0.48091874, -0.36076555, 0.27108726),
+}
+# (2^f − 1)/f for |f| ≤ 1/32, of 2^f: 1.4e-17 (double), 2.3e-9 (single).
+_EXP2 = {
+    "double": (
+        0.6931471805599457,
+        0.24022650695910094,
+        0.05550410865663929,
+        0.009618129106131825,
+        0.0013333781576905601,
+        0.00015403788510250262,
+    ),
+    "float": (0.6931472, 0.24023356, 0.055505738),
+}
+
+
+class _Abreast:
+    """Instructions for some vectors of one floating type at a time, written into a function.
+
+    They come in turns, the same one for each vector: processors look some hundred instructions
+    ahead, which is not enough to find what else could be done while those of one vector wait for
+    each other.
+    """
+
+    def __init__(self, builder, number):
+        self.builder, self.double = builder, isinstance(number, ir.DoubleType)
+        self.bits = 64 if self.double else 32
+        self.length = 8 * _BYTES // self.bits
+        self.vector = ir.VectorType(number, self.length)
+        self.whole = ir.VectorType(ir.IntType(self.bits), self.length)
+        self.flag = ir.IntType(32)
+        self.one, self.zero = self.constant(1.0), self.constant(0.0)
+
+    def constant(self, value):
+        return ir.Constant(self.vector, [float(value)] * self.length)
+
+    def everywhere(self, number):
+        """A single number, known when the function runs, at all places."""
+        undefined, first = ir.Constant(self.vector, ir.Undefined), ir.Constant(self.flag, 0)
+        order = ir.Constant(ir.VectorType(self.flag, self.length), [0] * self.length)
+        many = self.builder.insert_element(undefined, number, first)
+        return self.builder.shuffle_vector(many, undefined, order)
+
+    def each(self, write, *operands):
+        """What `write` makes of the vectors; those of which there is one are for all."""
+        n = max(len(values) for values in operands if isinstance(values, list))
+        lists = [values if isinstance(values, list) else [values] * n for values in operands]
+        return [write(*values) for values in zip(*lists, strict=True)]
+
+    def add(self, a, b):
+        return self.each(lambda x, y: self.builder.fadd(x, y, flags=("contract",)), a, b)
+
+    def subtract(self, a, b):
+        return self.each(lambda x, y: self.builder.fsub(x, y, flags=("contract",)), a, b)
+
+    def multiply(self, a, b):
+        return self.each(lambda x, y: self.builder.fmul(x, y, flags=("contract",)), a, b)
+
+    def compare(self, a, relation, b):
+        return self.each(lambda x, y: self.builder.fcmp_ordered(relation, x, y), a, b)
+
+    def choose(self, held, a, b):
+        return self.each(self.builder.select, held, a, b)
+
+    def fused(self, a, b, c):
+        """Sums of c and the products of a and b."""
+        return self.each(self._fused, a, b, c)
+
+    def _fused(self, a, b, c):
+        product = self.builder.fmul(a, b, flags=("contract",))
+        return self.builder.fadd(product, c, flags=("contract",))
+
+    def series(self, x, coefficients):
+        """A polynomial, its constant coefficient being the first."""
+        total = self.constant(coefficients[-1])
+        for coefficient in coefficients[-2::-1]:
+            total = self.fused(x, total, self.constant(coefficient))
+        return total
+
+    def looked_up(self, table, places):
+        """Numbers of a table of 16, at places of which only the last four bits count."""
+        parts = [
+            ir.Constant(self.vector, [float(x) for x in table[first : first + self.length]])
+            for first in range(0, _PARTS, self.length)
+        ]
+        if self.double:
+            return self.each(lambda at: self._call("vpermi2var.pd", parts[0], at, parts[1]), places)
+        return self.each(lambda at: self._call("permvar.sf", parts[0], at), places)
+
+    def _call(self, name, *arguments):
+        """An instruction of AVX-512, as LLVM calls it."""
+        kind = ir.FunctionType(self.vector, [argument.type for argument in arguments])
+        name = f"llvm.x86.avx512.{name}.512"
+        return self.builder.call(
+            cgutils.get_or_insert_function(self.builder.module, kind, name), arguments
+        )
+
+    def masked(self, name, held, *operands):
+        """As `_call`, with 0 where a mask does not hold; None is one that holds everywhere."""
+        kind, mask = "pd" if self.double else "ps", ir.IntType(self.length)
+        rounding = ir.Constant(self.flag, 4)  # as it is set
+
+        def write(held, *values):
+            bits = ir.Constant(mask, -1) if held is None else self.builder.bitcast(held, mask)
+            return self._call(f"mask.{name}.{kind}", *values, self.zero, bits, rounding)
+
+        return self.each(write, held, *operands)
+
+    def load(self, places):
+        return self.each(lambda at: self.builder.load(at, align=self.bits // 8), places)
+
+    def store(self, values, places):
+        self.each(lambda x, at: self.builder.store(x, at, align=self.bits // 8), values, places)
+
+    def fetch(self, place):
+        """Have what is there brought into the cache."""
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, self.flag, self.flag, self.flag])
+        prefetch = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        # To read; into the caches from the second on; data.
+        how = (ir.Constant(self.flag, number) for number in (0, 2, 1))
+        self.builder.call(prefetch, [self.builder.bitcast(place, byte), *how])
+
+    def log2_1p(self, excess, ratio):
+        """log2(1 + e) for e in [0, ∞] from e and 1 + e."""
+        mantissa = self.masked("getmant", None, ratio, ir.Constant(self.flag, 0))
+        unused = ir.Constant(self.whole, [(52 if self.double else 23) - 4] * self.length)
+        places = self.each(
+            lambda x: self.builder.lshr(self.builder.bitcast(x, self.whole), unused), ratio
+        )
+        z = self.subtract(self.multiply(mantissa, self.looked_up(_RECIPROCALS, places)), self.one)
+        # 1 + e is rounded, e is not.
+        small = self.compare(ratio, "<", self.constant(1.0 + 1.0 / _PARTS))
+        z = self.choose(small, excess, z)
+        exponent = self.masked("getexp", None, ratio)
+        whole = self.add(exponent, self.looked_up(-np.log2(_RECIPROCALS), places))
+        return self.fused(z, self.series(z, _LOG2["double" if self.double else "float"]), whole)
+
+    def exp2(self, power, held):
+        """2^y where a mask holds, else 0; y within the exponents of normal numbers."""
+        # Adding this rounds to sixteenths, whose number is then found in the lowest bits.
+        large = self.constant(1.5 * 2.0 ** ((52 if self.double else 23) - 4))
+        shifted = self.add(power, large)
+        rounded = self.subtract(shifted, large)
+        f = self.subtract(power, rounded)
+        places = self.each(lambda x: self.builder.bitcast(x, self.whole), shifted)
+        root = self.looked_up(_ROOTS, places)
+        series = self.series(f, _EXP2["double" if self.double else "float"])
+        return self.masked(
+            "scalef", held, self.fused(self.multiply(f, root), series, root), rounded
+        )
+
+
+@intrinsic
+def _weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
+    """What `weigh_all` does, for pairs of centres and groups of `_ABREAST` vectors of rows.
+
+    No array is asked for its size. The distances to centres begin `row` numbers apart. `counts`
+    are those of pairs, of groups, and of lines of the cache to be fetched with each group;
+    `limits` are the power and the lowest exponent.
+    """
+    signature = types.void(d, types.intp, counts, limits, of_rows, later, types.intp)
+
+    def generate(context, builder, signature, arguments):
+        use = _Abreast(builder, context.get_data_type(d.dtype))
+        n_pairs, n_groups, n_lines = cgutils.unpack_tuple(builder, arguments[2], 3)
+        power, lowest = map(use.everywhere, cgutils.unpack_tuple(builder, arguments[3], 2))
+        place_of = functools.partial(ir.Constant, n_pairs.type)
+
+        def vectors(kind, value, start=None):
+            values = context.make_array(kind)(context, builder, value).data
+            values = values if start is None else builder.gep(values, [start])
+            return builder.bitcast(values, use.vector.as_pointer())
+
+        def group_of(pointer, index):
+            begin = builder.mul(index, place_of(_ABREAST))
+            return [
+                builder.gep(pointer, [builder.add(begin, place_of(q))]) for q in range(_ABREAST)
+            ]
+
+        phi, lines = vectors(d, arguments[0]), vectors(later, arguments[5], arguments[6])
+        m, inverse, tie, total, tied = (
+            vectors(of_rows.dtype, value)
+            for value in cgutils.unpack_tuple(builder, arguments[4], len(of_rows))
+        )
+        step = builder.udiv(arguments[1], place_of(use.length))
+        with cgutils.for_range(builder, n_pairs) as pair:
+            start = builder.mul(pair.index, builder.add(step, step))
+            centers = [builder.gep(phi, [at]) for at in (start, builder.add(start, step))]
+            with cgutils.for_range(builder, n_groups) as loop:
+                turn = builder.add(builder.mul(pair.index, n_groups), loop.index)
+                line = builder.gep(lines, [builder.mul(turn, n_lines)])
+                with cgutils.for_range(builder, n_lines) as fetched:
+                    use.fetch(builder.gep(line, [fetched.index]))
+                at = [place for center in centers for place in group_of(center, loop.index)]
+                # Both centres have the same rows.
+                smallest, factor, nearby = (
+                    2 * use.load(group_of(values, loop.index)) for values in (m, inverse, tie)
+                )
+                e = use.multiply(use.subtract(use.load(at), smallest), factor)
+                # Also where all distances are 0, or all are ∞:
+                e = use.choose(use.compare(e, ">", use.zero), e, use.zero)
+                ratio = use.add(e, use.one)
+                exponent = use.multiply(use.log2_1p(e, ratio), power)
+                held = use.compare(exponent, ">", lowest)
+                weight = use.exp2(exponent, held)
+                use.store(weight, at)
+                u = use.choose(held, use.multiply(weight, ratio), use.zero)
+                close = use.choose(use.compare(e, "<=", nearby), u, use.zero)
+                for sums, added in ((total, u), (tied, close)):
+                    target = group_of(sums, loop.index)
+                    both = use.add(added[:_ABREAST], added[_ABREAST:])
+                    use.store(use.add(use.load(target), both), target)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@part(EXACT)
+def by_vectors(d, n_clusters, power, lowest, of_rows, later, first, size):
+    """`weigh_all` in the registers of AVX-512."""
+    wide_vectors()
+    length = GROUP_BYTES // d.itemsize
+    n_pairs, n_groups = (n_clusters + 1) // 2, (len(of_rows[0]) + length - 1) // length
+    turn = _BYTES * n_pairs * n_groups
+    n_lines = (size * later.itemsize + turn // 2) // turn
+    counts = n_pairs, n_groups, n_lines
+    _weigh_vectors(  # type: ignore[call-arg]
+        d, d.shape[1], counts, (power, lowest), of_rows, later, first
+    )
+
+
+@part(EXACT)
+def by_loops(d, n_clusters, power, lowest, of_rows, later, first, size):
+    """`weigh_all` as the compiler finds it."""
+    smallest, inverse, tie, total, tied = of_rows
+    b = len(tie)
+    e, f = np.empty(b, d.dtype), np.empty(b, d.dtype)
+    for j in range(0, n_clusters, 2):
+        phi, psi = d[j, :b], d[j + 1, :b]
+        raise_ratios(phi, psi, smallest, inverse, power, e, f)
+        weigh(phi, psi, e, f, tie, lowest, total, tied)
+
+
+@part(EXACT)
+def weigh_all(d, n_clusters, power, lowest, of_rows, later, first, size):
+    """Put r^(s−1), r = d/m, in place of all distances of a tile; add up r^s of each row.
+
+    Parameters
+    ----------
+    d : array of shape (n_clusters, one more if that is odd; breadth)
+        Distances. What follows those of the tile's rows, up to a multiple of `GROUP_BYTES`, is
+        no number in particular then; there must be room for it.
+    n_clusters : int
+    power, lowest : numbers of the type
+        s − 1, and the exponent to base 2 below which there is nothing.
+    of_rows : tuple of five arrays of shape (n_rows,)
+        The smallest distance m of each row, 1/m, and how far above 0 a tie has d/m − 1; the sums
+        of r^s, and those of ties, which are added to. As long as the rows of `d`, behind them.
+    later : array, flat
+        Of it, `size` numbers from `first` on are needed next.
+    first, size : int
+    """
+    _weigh(d, n_clusters, power, lowest, of_rows, later, first, size)
+
+
+_weigh = by_vectors if VECTORS_PAY else by_loops
