@@ -18,6 +18,7 @@ from numba import njit
 from daskmm import PowerKMeans
 from daskmm.numerics import compiling, fused, fused_kernel, fused_labels
 from daskmm.numerics.fast_math import exp2, log2_1p
+from daskmm.numerics.fused_vectors import GROUP_BYTES
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
 from daskmm.nystrom import nystrom_coordinates
@@ -473,3 +474,24 @@ def test_loops_use_the_widest_vectors():
     scaled(values)
     assert (values == 4.0).all()
     assert "zmm" in next(iter(scaled.inspect_asm().values()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("k", "p"), [(2, 500), (400, 3), (37, 230), (500, 20), (3, 9000)])
+def test_tiles_of_few_rows_give_the_same_sums(dtype, k, p):
+    rng = np.random.default_rng(k)
+    n = 200 if p > 1000 else 4500
+    rows, centers = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(k, p))
+    found = fused.block_sums(rows, None, None, centers, -2.0, None, 0)
+    x = rows.astype(float)
+    squares = (x**2).sum(axis=1)[:, None] + (centers**2).sum(axis=1) - 2 * x @ centers.T
+    nearest = squares.min(axis=1, keepdims=True)
+    ratios = squares / nearest
+    powers = (ratios**-2.0).mean(axis=1, keepdims=True)
+    phi = powers ** (-0.5 - 1.0) * ratios**-3.0 / k
+    exact = 1e-3 if dtype == np.float32 else 1e-9
+    np.testing.assert_allclose(found.weights, phi.sum(axis=0), rtol=exact)
+    np.testing.assert_allclose(found.sums, phi.T @ rows, rtol=exact, atol=exact * np.sqrt(n))
+    np.testing.assert_allclose(found.inertia, nearest.sum(), rtol=exact)
+    tile, _ = fused._tile_rows(k, p, rows.itemsize, False)
+    assert tile % (GROUP_BYTES // rows.itemsize) == 0

@@ -73,10 +73,13 @@ def measured(path, kind, name, cache=None, **settings):
     return json.loads(output.stdout.splitlines()[-1])
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["KMeans", "EntropyPowerKMeans"])
 def test_peak_memory_stays_below_the_plan_and_the_data(stored, name):
     path = stored(4_000_000, 50, "f4", 80_000)
     settings = {"n_clusters": 20, "max_iter": 12, "tol": 0, "random_state": 0}
+    # What the compiler takes in the process that needs the loops first has a test of its own.
+    measured(stored(100_000, 50, "f4", 20_000), "zarr", name, **settings)
     projected, peak = measured(path, "zarr", name, **settings)
     assert peak <= projected <= 2 * peak
     assert peak < 800e6

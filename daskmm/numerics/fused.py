@@ -317,14 +317,13 @@ def _row_dtype(rows: NDArray) -> np.dtype:
 
 
 def _tile_rows(n_clusters: int, n_features: int, itemsize: int, by_panels: bool) -> tuple[int, int]:
-    """Rows per tile, and how many of them BLAS multiplies at a time; 0 of panels."""
-    by_rows = max(16, _ROW_BYTES // (itemsize * n_features))
+    """Rows per tile, whole panels, and how many of them BLAS multiplies at a time; 0 of panels."""
     rows = max(_LEAST_ROWS, _DISTANCE_BYTES // (itemsize * n_clusters))
-    rows = min(rows, by_rows, _MOST_ROWS)
+    rows = min(rows, _ROW_BYTES // (itemsize * n_features), _MOST_ROWS)
+    width = PANEL_BYTES // itemsize
+    tile = max(1, rows // width) * width
     if by_panels:
-        width = PANEL_BYTES // itemsize
-        return max(1, rows // width) * width, 0
-    tile = rows // 16 * 16
+        return tile, 0
     small = _SMALL_PRODUCT // (n_clusters * n_features) // 16 * 16
     return tile, min(tile, small) if small >= _LEAST_ROWS else tile
 

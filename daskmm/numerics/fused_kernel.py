@@ -62,7 +62,7 @@ from daskmm.numerics.fused_tile import (
     to_model_in_type,
     two_nearest,
 )
-from daskmm.numerics.fused_vectors import GROUP_BYTES, weigh_all
+from daskmm.numerics.fused_vectors import weigh_all
 from daskmm.numerics.power_means import TIE
 
 
@@ -114,7 +114,7 @@ def soft_sums(
     rounding : float of the rows' type
         Error of a product, as a share of the norms.
     tile : int
-        Rows at a time.
+        Rows at a time; a multiple of those of a panel, and of what `weigh_all` takes together.
     at_once : int
         Rows that BLAS multiplies at a time; 0 where `daskmm.numerics.fused_panels` makes the
         products, without holes, terms and edges, and in tiles of whole panels.
@@ -131,19 +131,17 @@ def soft_sums(
     factors, constants, center_norms, reaches, slack, edges, ends = planes
     by_panels = at_once == 0
     width = PANEL_BYTES // factors.itemsize if by_panels else tile
-    # Vectors of `weigh_all` reach beyond the last row.
-    breadth = tile + -tile % (GROUP_BYTES // factors.itemsize)
     (z, by_feature), held = room(tile, p, kind, width), np.empty((tile if holes else 0, p), kind)
     padded, part = panel_room(factors, by_panels)
-    d = aligned(max(k + k % 2, len(padded)), breadth, kind)
-    of_rows, of_rows_double = aligned(7, breadth, kind), np.empty((4, tile))
+    d = aligned(max(k + k % 2, len(padded)), tile, kind)
+    of_rows, of_rows_double = aligned(7, tile, kind), np.empty((4, tile))
     distances, w_ = np.empty(k), w.astype(kind)
     means, scales = repeated(mean).astype(kind), repeated(scale).astype(kind)
     rest = (repeated(mean) - means).astype(kind)
     exact_means, exact_scales = repeated(mean), repeated(scale)
     raw = np.empty((tile if code == WHITENED else 1, p))
     whitened = np.empty_like(raw)
-    sizes = np.array([tile, breadth, k, p, 0, 0], dtype=np.int32)
+    sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
     b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
     one = np.ones(1, kind)
     for start in range(0, n, tile):
