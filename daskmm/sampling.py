@@ -239,8 +239,8 @@ class Rehearsal:
             Passes(blocks), self.coordinates, total, self.update, self.spread, exact=False
         )
         states = [start.state for start in rehearsed]
-        schedule, race = self._hard_schedule, worth_polishing
-        schedule = replace(schedule, tol=_RESERVE_TOL * schedule.tol)
+        schedule = replace(self._hard_schedule, tol=_RESERVE_TOL * self.schedule.tol)
+        race = worth_polishing
         runs = iterate(problem, states, schedule, (), began, race, journal, _RESERVE)
         if not runs[0].history:  # an interrupt came first
             return rehearsed[:1]

@@ -7,7 +7,6 @@ import sys
 import threading
 from pathlib import Path
 
-import llvmlite.binding
 import numpy as np
 import pytest
 from _naive import exact_squared_distances, power_means, squared_distances
@@ -18,13 +17,12 @@ from numba import njit
 from daskmm import PowerKMeans
 from daskmm.numerics import compiling, fused, fused_kernel, fused_labels
 from daskmm.numerics.fast_math import exp2, log2_1p
-from daskmm.numerics.fused_vectors import GROUP_BYTES
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
 from daskmm.nystrom import nystrom_coordinates
 from daskmm.stats import FARTHEST, CandidateSums, CenterState, CenterSums, candidate_sums
 
-AVX512 = llvmlite.binding.get_host_cpu_features().get("avx512f")
+AVX512 = compiling.processor_has("avx512f")
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12, -math.inf)
 each_power = pytest.mark.parametrize("s", POWERS)
 SETTINGS = settings(max_examples=60, derandomize=True, database=None, deadline=None)
@@ -494,4 +492,4 @@ def test_tiles_of_few_rows_give_the_same_sums(dtype, k, p):
     np.testing.assert_allclose(found.sums, phi.T @ rows, rtol=exact, atol=exact * np.sqrt(n))
     np.testing.assert_allclose(found.inertia, nearest.sum(), rtol=exact)
     tile, _ = fused._tile_rows(k, p, rows.itemsize, False)
-    assert tile % (GROUP_BYTES // rows.itemsize) == 0
+    assert tile % (fused.PANEL_BYTES // rows.itemsize) == 0

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numba import njit
 
+from daskmm.numerics.fused import PANEL_BYTES
 from daskmm.numerics.fused_products import aligned
 from daskmm.numerics.fused_vectors import (
-    GROUP_BYTES,
     VECTORS_PAY,
     by_loops,
     by_vectors,
@@ -49,7 +49,7 @@ def found(way, distances, s, tie=0.0):
     smallest = distances.min(axis=0)
     with np.errstate(divide="ignore"):
         inverse = (1 / smallest).astype(kind)
-    length = GROUP_BYTES // distances.itemsize
+    length = PANEL_BYTES // distances.itemsize
     nearby = np.full(n, tie, kind)
     limits = kind(s - 1.0), kind(LOWEST[kind])
     return weighed(way, distances, -(-n // length) * length, *limits, smallest, inverse, nearby)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
+from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
@@ -15,6 +17,21 @@ from numba.extending import intrinsic
 # where a number is rounded by adding and subtracting a large one.
 EXACT = frozenset({"contract", "nsz"})
 REORDERED = EXACT | {"reassoc"}
+
+
+def processor_has(*features: str) -> bool:
+    """Whether this processor has all of some features, in LLVM's names."""
+    there = llvmlite.binding.get_host_cpu_features()
+    return all(there.get(feature) for feature in features)
+
+
+def everywhere(builder: Any, number: Any, vector: ir.VectorType) -> Any:
+    """Write the instructions that put a single number at all places of a vector."""
+    undefined, first = ir.Constant(vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+    order = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(
+        builder.insert_element(undefined, number, first), undefined, order
+    )
 
 
 def part(flags: frozenset[str], inlined: bool = False) -> Callable:

@@ -114,7 +114,7 @@ def soft_sums(
     rounding : float of the rows' type
         Error of a product, as a share of the norms.
     tile : int
-        Rows at a time; a multiple of those of a panel, and of what `weigh_all` takes together.
+        Rows at a time; whole panels.
     at_once : int
         Rows that BLAS multiplies at a time; 0 where `daskmm.numerics.fused_panels` makes the
         products, without holes, terms and edges, and in tiles of whole panels.

@@ -10,19 +10,18 @@ nearest cache when the loops that come next take it.
 
 from __future__ import annotations
 
-import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from daskmm.numerics.compiling import EXACT, part, wide_vectors
+from daskmm.numerics.compiling import EXACT, everywhere, part, processor_has, wide_vectors
 from daskmm.numerics.fused import PANEL_BYTES
 from daskmm.numerics.fused_products import aligned
 
 # Whether the processor has the registers.
-PANELS_PAY = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
+PANELS_PAY = processor_has("avx512f")
 # Centres at a time.
 CENTERS = 8
 _VECTOR_BYTES = 64
@@ -48,8 +47,6 @@ def _micro_kernel(n_vectors):
             align = context.get_abi_sizeof(number)
             length = _VECTOR_BYTES // align
             vector = ir.VectorType(number, length)
-            undefined = ir.Constant(vector, ir.Undefined)
-            everywhere = ir.Constant(ir.VectorType(ir.IntType(32), length), [0] * length)
             columns = [ir.Constant(n.type, v * length) for v in range(n_vectors)]
 
             def begin(place, start, step, rows):
@@ -80,9 +77,7 @@ def _micro_kernel(n_vectors):
                 ]
                 for factor, places in zip(factors, sums, strict=True):
                     single = builder.load(builder.gep(factor, [loop.index]))
-                    first = ir.Constant(ir.IntType(32), 0)
-                    many = builder.insert_element(undefined, single, first)
-                    many = builder.shuffle_vector(many, undefined, everywhere)
+                    many = everywhere(builder, single, vector)
                     for place, x in zip(places, found, strict=True):
                         product = builder.fmul(many, x, flags=("contract",))
                         total = builder.fadd(builder.load(place), product, flags=("contract",))

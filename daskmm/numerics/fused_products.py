@@ -93,14 +93,15 @@ def products(by_feature, n_rows, at_once, factors, out):
     factors : array of shape (n_clusters, n_features)
     out : array of shape (at least n_clusters, tile)
     """
-    sizes = np.array([0, out.shape[1], *factors.shape], dtype=np.int32)
-    b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
+    widths = by_feature.shape[1], out.shape[1]
+    sizes = np.array([0, *widths, *factors.shape], dtype=np.int32)
+    b_, x_, y_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:], sizes[4:]
     zero, one, none = np.zeros(1, out.dtype), np.ones(1, out.dtype), _NO_TRANSPOSE
     left, found = by_feature.ravel(), out.ravel()
     for first in range(0, n_rows, at_once):
         sizes[0] = min(at_once, n_rows - first)
         x, y = left[first:], found[first:]
-        _gemm(none, none, b_, k_, p_, one, x, ld_, factors, p_, zero, y, ld_)
+        _gemm(none, none, b_, k_, p_, one, x, x_, factors, p_, zero, y, y_)
 
 
 @part(EXACT)

@@ -11,24 +11,21 @@ from __future__ import annotations
 
 import functools
 
-import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from daskmm.numerics.compiling import EXACT, part, wide_vectors
+from daskmm.numerics.compiling import EXACT, everywhere, part, processor_has, wide_vectors
+from daskmm.numerics.fused import PANEL_BYTES
 from daskmm.numerics.fused_tile import raise_ratios, weigh
 
 # Whether the processor has the registers and their instructions.
-VECTORS_PAY = {"avx512f", "avx512dq"} <= {
-    name for name, there in llvmlite.binding.get_host_cpu_features().items() if there
-}
+VECTORS_PAY = processor_has("avx512f", "avx512dq")
 _BYTES = 64
-# Vectors of each of two centres that are computed abreast, and what they fill.
-_ABREAST = 3
-GROUP_BYTES = _ABREAST * _BYTES
+# Vectors of each of two centres that are computed abreast: those of a panel, of which tiles are.
+_ABREAST = PANEL_BYTES // _BYTES
 # Parts of [1, 2), and of an octave of exponents, that are looked up; a power of 2.
 _PARTS = 16
 # About the reciprocals of the parts' centres, in so few bits that all types hold them. The first
@@ -39,7 +36,7 @@ _ROOTS = np.exp2(np.arange(_PARTS) / _PARTS)
 # Minimax polynomials of the relative error (Remez' algorithm in 60 digits), as in `fast_math`.
 # log2(1 + z)/z for z in [−1/32, 1/16]: 3.8e-16 (double), 2.2e-9 (single).
 _LOG2 = {
-    "double": (
+    64: (
         1.4426950408889634,
         -0.7213475204445915,
         0.48089834696461947,
@@ -50,11 +47,11 @@ _LOG2 = {
         -0.179879890610203,
         0.14199217212140325,
     ),
-    "float": (1.442695, -0.7213476, 0.48091874, -0.36076555, 0.27108726),
+    32: (1.442695, -0.7213476, 0.48091874, -0.36076555, 0.27108726),
 }
 # (2^f − 1)/f for |f| ≤ 1/32, of 2^f: 1.4e-17 (double), 2.3e-9 (single).
 _EXP2 = {
-    "double": (
+    64: (
         0.6931471805599457,
         0.24022650695910094,
         0.05550410865663929,
@@ -62,7 +59,7 @@ _EXP2 = {
         0.0013333781576905601,
         0.00015403788510250262,
     ),
-    "float": (0.6931472, 0.24023356, 0.055505738),
+    32: (0.6931472, 0.24023356, 0.055505738),
 }
 
 
@@ -76,7 +73,7 @@ class _Abreast:
 
     def __init__(self, builder, number):
         self.builder, self.double = builder, isinstance(number, ir.DoubleType)
-        self.bits = 64 if self.double else 32
+        self.bits, self.mantissa_bits = (64, 52) if self.double else (32, 23)
         self.length = 8 * _BYTES // self.bits
         self.vector = ir.VectorType(number, self.length)
         self.whole = ir.VectorType(ir.IntType(self.bits), self.length)
@@ -85,13 +82,6 @@ class _Abreast:
 
     def constant(self, value):
         return ir.Constant(self.vector, [float(value)] * self.length)
-
-    def everywhere(self, number):
-        """A single number, known when the function runs, at all places."""
-        undefined, first = ir.Constant(self.vector, ir.Undefined), ir.Constant(self.flag, 0)
-        order = ir.Constant(ir.VectorType(self.flag, self.length), [0] * self.length)
-        many = self.builder.insert_element(undefined, number, first)
-        return self.builder.shuffle_vector(many, undefined, order)
 
     def each(self, write, *operands):
         """What `write` makes of the vectors; those of which there is one are for all."""
@@ -176,7 +166,7 @@ class _Abreast:
     def log2_1p(self, excess, ratio):
         """log2(1 + e) for e in [0, ∞] from e and 1 + e."""
         mantissa = self.masked("getmant", None, ratio, ir.Constant(self.flag, 0))
-        unused = ir.Constant(self.whole, [(52 if self.double else 23) - 4] * self.length)
+        unused = ir.Constant(self.whole, [self.mantissa_bits - 4] * self.length)
         places = self.each(
             lambda x: self.builder.lshr(self.builder.bitcast(x, self.whole), unused), ratio
         )
@@ -186,18 +176,18 @@ class _Abreast:
         z = self.choose(small, excess, z)
         exponent = self.masked("getexp", None, ratio)
         whole = self.add(exponent, self.looked_up(-np.log2(_RECIPROCALS), places))
-        return self.fused(z, self.series(z, _LOG2["double" if self.double else "float"]), whole)
+        return self.fused(z, self.series(z, _LOG2[self.bits]), whole)
 
     def exp2(self, power, held):
         """2^y where a mask holds, else 0; y within the exponents of normal numbers."""
         # Adding this rounds to sixteenths, whose number is then found in the lowest bits.
-        large = self.constant(1.5 * 2.0 ** ((52 if self.double else 23) - 4))
+        large = self.constant(1.5 * 2.0 ** (self.mantissa_bits - 4))
         shifted = self.add(power, large)
         rounded = self.subtract(shifted, large)
         f = self.subtract(power, rounded)
         places = self.each(lambda x: self.builder.bitcast(x, self.whole), shifted)
         root = self.looked_up(_ROOTS, places)
-        series = self.series(f, _EXP2["double" if self.double else "float"])
+        series = self.series(f, _EXP2[self.bits])
         return self.masked(
             "scalef", held, self.fused(self.multiply(f, root), series, root), rounded
         )
@@ -216,7 +206,10 @@ def _weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
     def generate(context, builder, signature, arguments):
         use = _Abreast(builder, context.get_data_type(d.dtype))
         n_pairs, n_groups, n_lines = cgutils.unpack_tuple(builder, arguments[2], 3)
-        power, lowest = map(use.everywhere, cgutils.unpack_tuple(builder, arguments[3], 2))
+        power, lowest = (
+            everywhere(builder, limit, use.vector)
+            for limit in cgutils.unpack_tuple(builder, arguments[3], 2)
+        )
         place_of = functools.partial(ir.Constant, n_pairs.type)
 
         def vectors(kind, value, start=None):
@@ -272,7 +265,7 @@ def _weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
 def by_vectors(d, n_clusters, power, lowest, of_rows, later, first, size):
     """`weigh_all` in the registers of AVX-512."""
     wide_vectors()
-    length = GROUP_BYTES // d.itemsize
+    length = PANEL_BYTES // d.itemsize
     n_pairs, n_groups = (n_clusters + 1) // 2, (len(of_rows[0]) + length - 1) // length
     turn = _BYTES * n_pairs * n_groups
     n_lines = (size * later.itemsize + turn // 2) // turn
@@ -300,9 +293,9 @@ def weigh_all(d, n_clusters, power, lowest, of_rows, later, first, size):
 
     Parameters
     ----------
-    d : array of shape (n_clusters, one more if that is odd; breadth)
-        Distances. What follows those of the tile's rows, up to a multiple of `GROUP_BYTES`, is
-        no number in particular then; there must be room for it.
+    d : array of shape (n_clusters, one more if that is odd; tile)
+        Distances, in room for whole panels. What follows those of the tile's rows is no number
+        in particular then.
     n_clusters : int
     power, lowest : numbers of the type
         s − 1, and the exponent to base 2 below which there is nothing.
