@@ -28,8 +28,10 @@ _PLENTY_PER_CLUSTER = 200
 SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
 # A table of more than twice these bytes (as float64) lends as many to a reserve, on which hard
-# steps are taken before it is read again.
+# steps are taken before it is read again; up to three times as many, and half of the table, where
+# they are few rows per cluster. What those leave undecided costs readings.
 RESERVE_BYTES = 16 << 20
+_RESERVED_PER_CLUSTER = 3000
 _LEAST_ROWS_PER_CLUSTER = 10
 # float64 holds all integers up to this one.
 _EXACT_INTEGER = 1 << 53
@@ -249,8 +251,12 @@ def sample_sizes(
 ) -> SampleSizes:
     """What `first_pass` draws; its parameters."""
     size = min(n_rows, wanted or sample_size(n_rows, n_features, n_clusters))
-    reserve = max(RESERVE_BYTES // (8 * n_features), 2 * size)
-    return SampleSizes(size, reserve if with_reserve and n_rows > 2 * reserve else 0)
+    affordable = RESERVE_BYTES // (8 * n_features)
+    least = max(affordable, 2 * size)
+    if not with_reserve or n_rows <= 2 * least:
+        return SampleSizes(size, 0)
+    wanted = min(_RESERVED_PER_CLUSTER * n_clusters, 3 * affordable, n_rows // 2)
+    return SampleSizes(size, max(least, wanted))
 
 
 def _sample_indices(n_rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -727,3 +727,21 @@ def test_the_limit_of_one_blas_thread_lasts_as_long_as_anybody_needs_it():
             # Who leaves first does not lift it for the others.
             assert threads() == {1}
         assert threads() == {2}
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "p", "blocks"),
+    [
+        (3000, 5, 1),
+        (20_000, 20, 7),
+        (100_000, 20, 16),
+        (300_000, 20, 37),
+        (1_000_000, 20, 64),
+        (70_000, 784, 16),
+        (100, 10_000, 15),
+    ],
+)
+def test_blocks_of_tables_in_memory(n_rows, p, blocks):
+    layout = row_blocks(np.broadcast_to(np.float32(0), (n_rows, p))).layout
+    assert layout.n_blocks == blocks
+    assert sum(layout.rows) == n_rows

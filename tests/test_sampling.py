@@ -11,6 +11,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.sampling import POLISHED, worth_polishing
+from daskmm.survey import sample_sizes
 
 N, K = 3000, 6
 X, TRUTH = blobs(N, 5, K, seed=3)
@@ -198,3 +199,19 @@ def test_the_cost_of_single_precision_rows_is_that_of_their_score(cls, dtype):
     rows = np.tile(np.round(100 * X), (4, 1)).astype(dtype)
     model = sampled(cls).fit(rows)
     assert model.inertia_ == pytest.approx(-model.score(rows), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "p", "k", "rows"),
+    [
+        (200_000, 20, 20, 0),  # two readings of the table would cost as much
+        (1_000_000, 20, 20, 104_857),
+        (1_000_000, 20, 100, 300_000),
+        (500_000, 20, 100, 250_000),  # half of the table
+        (10**9, 50, 100, 125_829),  # the memory that it may take
+    ],
+)
+def test_many_clusters_have_a_larger_reserve(n_rows, p, k, rows):
+    sizes = sample_sizes(n_rows, p, k, None, with_reserve=True)
+    assert sizes.reserve == rows
+    assert sample_sizes(n_rows, p, k, None, with_reserve=False).reserve == 0
