@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Blocks that a table in memory is cut into: at least this many elements each, and at most this
-# many blocks; fewer where they would have less than so many rows, which are enough for single
-# precision and for what a block costs by itself. Fixed numbers, so that results do not depend on
-# the machine.
+# many blocks. Fixed numbers, so that results do not depend on the machine.
 _MEMORY_ELEMENTS = 1 << 16
-_MEMORY_BLOCKS, _FEW_BLOCKS = 64, 16
+_MEMORY_BLOCKS = 64
+# They have as many rows as single precision is used for, with room, as long as this many blocks
+# are left for the cores.
 _MEMORY_ROWS = 8192
+_FEW_BLOCKS = 16
 # Bytes of a zarr store read by one task: whole chunks of it, about this much, and more only
 # where there would be more blocks than this.
 _ZARR_BLOCK_BYTES = 16 << 20
@@ -293,8 +294,8 @@ def layout_of(table: NDArray | da.Array) -> Layout:
         rows = None if np.isnan(counts).any() else tuple(int(count) for count in counts)
         return Layout(rows, len(counts), n_features, table.dtype, lazy=True)
     n_rows = len(table)
-    long = min(_MEMORY_ROWS, -(-n_rows // _FEW_BLOCKS))
-    size = max(1, _MEMORY_ELEMENTS // n_features, long, -(-n_rows // _MEMORY_BLOCKS))
+    enough = min(_MEMORY_ROWS, -(-n_rows // _FEW_BLOCKS))
+    size = max(1, _MEMORY_ELEMENTS // n_features, enough, -(-n_rows // _MEMORY_BLOCKS))
     rows = tuple(min(size, n_rows - start) for start in range(0, n_rows, size))
     return Layout(rows, len(rows), n_features, table.dtype, lazy=False)
 

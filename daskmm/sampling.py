@@ -240,8 +240,7 @@ class Rehearsal:
         )
         states = [start.state for start in rehearsed]
         schedule = replace(self._hard_schedule, tol=_RESERVE_TOL * self.schedule.tol)
-        race = worth_polishing
-        runs = iterate(problem, states, schedule, (), began, race, journal, _RESERVE)
+        runs = iterate(problem, states, schedule, (), began, worth_polishing, journal, _RESERVE)
         if not runs[0].history:  # an interrupt came first
             return rehearsed[:1]
         return [

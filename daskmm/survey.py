@@ -28,9 +28,10 @@ _PLENTY_PER_CLUSTER = 200
 SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
 # A table of more than twice these bytes (as float64) lends as many to a reserve, on which hard
-# steps are taken before it is read again; up to three times as many, and half of the table, where
-# they are few rows per cluster. What those leave undecided costs readings.
+# steps are taken before it is read again; up to so many times as many, and half of the table, where
+# they are few rows per cluster: what those leave undecided costs readings.
 RESERVE_BYTES = 16 << 20
+_MOST_RESERVES = 3
 _RESERVED_PER_CLUSTER = 3000
 _LEAST_ROWS_PER_CLUSTER = 10
 # float64 holds all integers up to this one.
@@ -255,7 +256,7 @@ def sample_sizes(
     least = max(affordable, 2 * size)
     if not with_reserve or n_rows <= 2 * least:
         return SampleSizes(size, 0)
-    wanted = min(_RESERVED_PER_CLUSTER * n_clusters, 3 * affordable, n_rows // 2)
+    wanted = min(_RESERVED_PER_CLUSTER * n_clusters, _MOST_RESERVES * affordable, n_rows // 2)
     return SampleSizes(size, max(least, wanted))
 
 
