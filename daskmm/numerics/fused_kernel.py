@@ -18,25 +18,9 @@ import numpy as np
 from daskmm.numerics.compiling import entry, wide_vectors
 from daskmm.numerics.fused import PANEL_BYTES
 from daskmm.numerics.fused_elements import WHITENED
-from daskmm.numerics.fused_panels import (
-    CENTERS,
-    panel_norms,
-    panel_products,
-    panel_room,
-    panel_sums,
-)
-from daskmm.numerics.fused_products import (
-    _NO_TRANSPOSE,
-    _TRANSPOSE,
-    _gemm,
-    aligned,
-    products,
-    room,
-    squared_norms,
-    sums_of_rows,
-    transpose,
-    whiten,
-)
+from daskmm.numerics.fused_panels import CENTERS, panel_products, panel_room, panel_sums
+from daskmm.numerics.fused_products import aligned, room, sums_of_rows
+from daskmm.numerics.fused_rows import norms_and_products, to_model_exactly
 from daskmm.numerics.fused_tile import (
     add_squares,
     assign,
@@ -53,12 +37,10 @@ from daskmm.numerics.fused_tile import (
     redo_row,
     repeated,
     scatter,
-    separate,
     separation,
     settle,
     settled,
     split,
-    to_model,
     to_model_in_type,
     two_nearest,
 )
@@ -128,7 +110,7 @@ def soft_sums(
     power, inverse_s, n_clusters = kind.type(s - 1.0), kind.type(1.0 / s), kind.type(k)
     scaled, holes, numbers = not np.all(scale == 1.0), len(observed) > 0, rows.ravel()
     # Centres are looked at in pairs; the odd one's partner is at ∞.
-    factors, constants, center_norms, reaches, slack, edges, ends = planes
+    factors, _, center_norms, reaches, slack, _, _ = planes
     by_panels = at_once == 0
     width = PANEL_BYTES // factors.itemsize if by_panels else tile
     (z, by_feature), held = room(tile, p, kind, width), np.empty((tile if holes else 0, p), kind)
@@ -138,15 +120,11 @@ def soft_sums(
     distances, w_ = np.empty(k), w.astype(kind)
     means, scales = repeated(mean).astype(kind), repeated(scale).astype(kind)
     rest = (repeated(mean) - means).astype(kind)
-    exact_means, exact_scales = repeated(mean), repeated(scale)
+    frame = (repeated(mean), repeated(scale), scaled, whitening)
     raw = np.empty((tile if code == WHITENED else 1, p))
     whitened = np.empty_like(raw)
-    sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
-    b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
-    one = np.ones(1, kind)
     for start in range(0, n, tile):
         b = min(tile, n - start)
-        sizes[0] = b
         block, zb = rows[start : start + b], z[:b]
         norms, m, inverse, tie = of_rows[0, :b], of_rows[1, :b], of_rows[2, :b], of_rows[3, :b]
         total, tied, factor = of_rows[4, :b], of_rows[5, :b], of_rows[6, :b]
@@ -157,26 +135,14 @@ def soft_sums(
         else:
             v[:] = 1.0
         if code == WHITENED:
-            to_model(block.ravel(), exact_means, exact_scales, scaled, raw.ravel())
-            whiten(raw, whitening, sizes, whitened)
+            to_model_exactly(block, code, frame, raw, whitened)
             assign(whitened.ravel()[: b * p], z.ravel())
         else:
             to_model_in_type(block.ravel(), means, rest, scales, scaled, z.ravel()[: b * p])
         if holes:
             split(z.ravel()[: b * p], held.ravel()[: b * p])
-        transpose(z, b, by_feature)
-        if by_panels:
-            panel_norms(by_feature, w_, of_rows[0])
-        else:
-            if len(terms):
-                assign(terms[start : start + b], norms)
-            else:
-                squared_norms(by_feature[0], w_, norms)
-            products(by_feature[0], b, at_once, factors, d)
-        if holes:
-            _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
-        if len(edges):
-            separate(block, edges, ends[0], ends[1], d)
+        own = terms[start : start + b]
+        norms_and_products(block, z, held, by_feature, own, planes, w_, at_once, of_rows[0], d)
         m[:] = np.inf
         for j in range(0, k, 2):
             if by_panels and j % CENTERS == 0:
@@ -278,7 +244,7 @@ def hard_sums(
     """
     wide_vectors()
     (n, p), k = rows.shape, len(centers)
-    factors, constants, center_norms, _, slack, edges, ends = planes
+    factors, _, center_norms, _, slack, _, _ = planes
     kind = factors.dtype
     scaled, holes = not np.all(scale == 1.0), len(observed) > 0
     by_panels = at_once == 0
@@ -289,16 +255,12 @@ def hard_sums(
     held, ignored, nothing = np.empty((tile if holes else 0, p), kind), np.zeros(k), np.zeros(0)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     raw = np.empty((tile if code == WHITENED else 0, p))
-    means, scales = repeated(mean), repeated(scale)
+    frame = (repeated(mean), repeated(scale), scaled, whitening)
     # Numbers of centres are kept in a type as wide as the distances.
     of_rows, of_rows_double = np.empty((4, tile), kind), np.empty((2, tile))
-    sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
-    b_, ld_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
-    one = np.ones(1, kind)
     inertia = weight = 0.0
     for start in range(0, n, tile):
         b = min(tile, n - start)
-        sizes[0] = b
         block, norms, smallest = rows[start : start + b], of_rows[0, :b], of_rows[1, :b]
         second, nearest = of_rows[2, :b], of_rows[3, :b]
         v, served = of_rows_double[0, :b], of_rows_double[1, :b]
@@ -306,27 +268,12 @@ def hard_sums(
             v[:] = weights[start : start + b]
         else:
             v[:] = 1.0
-        if code == WHITENED:
-            to_model(block.ravel(), means, scales, scaled, raw.ravel())
-            whiten(raw, whitening, sizes, exact)
-        else:
-            to_model(block.ravel(), means, scales, scaled, exact.ravel())
+        to_model_exactly(block, code, frame, raw, exact)
         if holes:
             split(exact.ravel()[: b * p], held.ravel()[: b * p])
         assign(exact.ravel()[: b * p], z.ravel())
-        transpose(z, b, by_feature)
-        if by_panels:
-            panel_norms(by_feature, w_, of_rows[0])
-        else:
-            if len(terms):
-                assign(terms[start : start + b], norms)
-            else:
-                squared_norms(by_feature[0], w_, norms)
-            products(by_feature[0], b, at_once, factors, d)
-        if holes:
-            _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, held, p_, constants, p_, one, d, ld_)
-        if len(edges):
-            separate(block, edges, ends[0], ends[1], d)
+        own = terms[start : start + b]
+        norms_and_products(block, z, held, by_feature, own, planes, w_, at_once, of_rows[0], d)
         smallest[:] = np.inf
         second[:] = np.inf
         nearest[:] = 0

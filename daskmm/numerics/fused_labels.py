@@ -13,14 +13,8 @@ from numpy.typing import NDArray
 from daskmm.numerics.compiling import REORDERED, entry, part, wide_vectors
 from daskmm.numerics.fused import _frame, _parts, _plain, _tile_rows, _working_dtype
 from daskmm.numerics.fused_elements import PLAIN, WHITENED
-from daskmm.numerics.fused_products import (
-    aligned,
-    products,
-    room,
-    squared_norms,
-    transpose,
-    whiten,
-)
+from daskmm.numerics.fused_products import aligned, products, room, squared_norms, transpose
+from daskmm.numerics.fused_rows import to_model_exactly
 from daskmm.numerics.fused_tile import (
     assign,
     decide,
@@ -29,7 +23,6 @@ from daskmm.numerics.fused_tile import (
     repeated,
     settle,
     settled,
-    to_model,
     two_nearest,
 )
 from daskmm.numerics.rows import Affine
@@ -114,22 +107,16 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, at_once, lab
     (z, by_feature), d = room(tile, p, kind, tile), aligned(k + k % 2, tile, kind)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     raw = np.empty((tile if code == WHITENED else 0, p))
-    means, scales = repeated(mean), repeated(scale)
+    frame = (repeated(mean), repeated(scale), scaled, whitening)
     of_rows, served = np.empty((4, tile), kind), np.empty(tile)
     # Any distance will do here, as long as the nearest centre is told.
     cancelled, worst, slack = kind.type(-1), kind.type(np.inf), kind.type(0)
-    sizes = np.array([tile, tile, k, p, 0, 0], dtype=np.int32)
     for start in range(0, n, tile):
         b = min(tile, n - start)
-        sizes[0] = b
         block, norms, smallest = rows[start : start + b], of_rows[0, :b], of_rows[1, :b]
         second, nearest = of_rows[2, :b], of_rows[3, :b]
         values = exact.ravel()[: b * p]
-        if code == WHITENED:
-            to_model(block.ravel(), means, scales, scaled, raw.ravel())
-            whiten(raw, whitening, sizes, exact)
-        else:
-            to_model(block.ravel(), means, scales, scaled, values)
+        to_model_exactly(block, code, frame, raw, exact)
         if not np.isfinite(dot(values, values)):
             for i in range(b):
                 if not np.isfinite(dot(exact[i], exact[i])):

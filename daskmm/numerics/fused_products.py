@@ -64,15 +64,12 @@ def _gemm_of(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
 
 
 @part(EXACT)
-def whiten(rows, whitening, sizes, z):
-    """Products of rows with a lower triangular matrix, whose zeros are mostly left out.
-
-    `sizes` are those of the callers: the first is how many rows there are, the fourth how wide
-    they are, the last two are set here.
-    """
+def whiten(rows, n_rows, whitening, z):
+    """Products of the first rows with a lower triangular matrix; most of its zeros are left out."""
     p, one, zero = len(whitening), np.ones(1), np.zeros(1)
+    sizes = np.array([n_rows, p, 0, 0], dtype=np.int32)
     of_rows, of_matrix, of_z = rows.ravel(), whitening.ravel(), z.ravel()
-    b_, p_, columns_, left_ = sizes, sizes[3:], sizes[4:], sizes[5:]
+    b_, p_, columns_, left_ = sizes, sizes[1:], sizes[2:], sizes[3:]
     for first in range(0, p, _COLUMNS):
         columns_[0], left_[0] = min(_COLUMNS, p - first), p - first
         matrix, x, found = of_matrix[first * (p + 1) :], of_rows[first:], of_z[first:]
@@ -102,6 +99,15 @@ def products(by_feature, n_rows, at_once, factors, out):
         sizes[0] = min(at_once, n_rows - first)
         x, y = left[first:], found[first:]
         _gemm(none, none, b_, k_, p_, one, x, x_, factors, p_, zero, y, y_)
+
+
+@part(EXACT)
+def add_products(rows, n_rows, factors, out):
+    """Add the products of the first rows, kept as (row, feature), with all centres to `out`."""
+    sizes = np.array([n_rows, out.shape[1], *factors.shape], dtype=np.int32)
+    b_, y_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
+    one = np.ones(1, out.dtype)
+    _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, rows, p_, factors, p_, one, out, y_)
 
 
 @part(EXACT)
