@@ -76,28 +76,49 @@ def two_processes():
 
 
 def overheads(n_blocks, folder):
-    """Per table: median seconds of a pass on threads, on two processes, and persisted there."""
+    """Per table: median seconds of a pass on threads, on two processes, and persisted there.
+
+    Those of dask follow, which maps a function that does as little over the blocks, where they are
+    not persisted.
+    """
     centers = np.zeros((K, P))
     tables = forms(n_blocks, folder)
     sweeps = {name: sweep_of(table, near_empty, centers) for name, table in tables.items()}
-    here = interleaved(sweeps)
+    mapped = {(name, "dask"): functools.partial(_mapped, table) for name, table in tables.items()}
+    here = interleaved(sweeps | mapped)
     with two_processes():
         kept = {name: table.persist() for name, table in tables.items()}
         held = {
             (name, "held"): sweep_of(table, near_empty, centers) for name, table in kept.items()
         }
-        there = interleaved(sweeps | held)
-    return {name: (here[name], there[name], there[name, "held"]) for name in tables}
+        there = interleaved(sweeps | held) | interleaved(mapped, repeats=3)
+    return {
+        name: (
+            here[name],
+            there[name],
+            there[name, "held"],
+            here[name, "dask"],
+            there[name, "dask"],
+        )
+        for name in tables
+    }
 
 
-def overhead(folder):
-    print("\n### A pass of near-empty kernels (milliseconds)\n")
-    print("| blocks | table | threads | two processes | two processes, persisted |")
-    print("|---|---|---|---|---|")
+def _mapped(table):
+    return table.map_blocks(lambda rows: np.zeros((1, 1)), dtype=float, chunks=(1, 1)).compute()
+
+
+def overhead(folder, say=print):
+    """The table of `overheads`."""
+    say("\n## A pass of near-empty kernels, milliseconds\n")
+    say(
+        "| blocks | table | threads | two processes | two processes, persisted "
+        "| dask, threads | dask, two processes |"
+    )
+    say("|---|---|---|---|---|---|---|")
     for n_blocks in (256, 1024):
-        for name, found in overheads(n_blocks, folder).items():
-            print(f"| {n_blocks} | {name} |" + "".join(f" {1e3 * x:.1f} |" for x in found))
-    sys.stdout.flush()
+        for name, seconds in overheads(n_blocks, folder).items():
+            say(f"| {n_blocks} | {name} | {' | '.join(f'{1e3 * x:.1f}' for x in seconds)} |")
 
 
 def sweep_of(table, kernel, centers):
@@ -105,7 +126,7 @@ def sweep_of(table, kernel, centers):
 
 
 def large_blocks(n_blocks=256):
-    print(f"\n### {n_blocks} blocks of {BLOCK_ROWS:,} × {P} float32 in memory, k = {K}\n")
+    print(f"\n## {n_blocks} blocks of {BLOCK_ROWS:,} × {P} float32 in memory, k = {K}\n")
     print("| kernels alone, one thread (s) | the pass, one thread | pass / alone |")
     print("|---|---|---|")
     rng = np.random.default_rng(0)
@@ -152,7 +173,7 @@ def read_only(rows, weights, position):
 
 
 def read_ahead(folder, n_rows):
-    print(f"\n### Streaming {n_rows:,} × {P} float32 from zarr, two threads (seconds)\n")
+    print(f"\n## Streaming {n_rows:,} × {P} float32 from zarr, two threads (seconds)\n")
     print(
         "| store | products per block | reading | computing | larger | pass, no read-ahead |",
         end="",

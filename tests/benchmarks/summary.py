@@ -72,16 +72,6 @@ def fit_table(say, n_rows, seeds):
     return found
 
 
-def pass_table(say, folder):
-    """What a pass costs beside its kernels."""
-    say("\n## A pass of near-empty kernels, milliseconds\n")
-    say("| blocks | table | threads | two processes | two processes, persisted |")
-    say("|---|---|---|---|---|")
-    for n_blocks in (256, 1024):
-        for name, seconds in passes.overheads(n_blocks, folder).items():
-            say(f"| {n_blocks} | {name} | {' | '.join(f'{1e3 * x:.1f}' for x in seconds)} |")
-
-
 def store_table(say, gigabytes):
     """Fits to a store, at the speed of the machine and of a slow disk."""
     say(f"\n## Fits to a float32 store of {gigabytes:g} GB, 50 features, 20 clusters\n")
@@ -142,7 +132,7 @@ def main():
         say(f"Measured on {machine()}.")
         kernel_table(say)
         with tempfile.TemporaryDirectory() as scratch, one_blas_thread():
-            pass_table(say, Path(scratch))
+            passes.overhead(Path(scratch), say)
         store_table(say, arguments.gigabytes)
         fit_rows = fit_table(say, arguments.rows, arguments.seeds)
     picture(arguments.out / "fits.png", fit_rows)
