@@ -195,11 +195,7 @@ class Runs:
     def __add__(self, other: Self) -> Self:
         parts = dict(self.parts)
         for start, (record, level) in other.parts.items():
-            while (buddy := start ^ 1 << level) in parts and parts[buddy][1] == level:
-                beside, _ = parts.pop(buddy)
-                record = record + beside if start < buddy else beside + record
-                start, level = min(start, buddy), level + 1
-            parts[start] = record, level
+            _put(parts, start, record, level)
         return type(self)(parts, tuple(sorted(self.missed + other.missed)))
 
     @property
@@ -256,19 +252,24 @@ def _run(
     At most two jobs' data are alive at once: those in use, and those read ahead.
     """
     jobs = (job for group in groups for job in group.jobs)
+    parts: dict[int, tuple[Any, int]] = {}
     # Closed at once when a kernel fails, lest the reader wait for the error to be forgotten.
     with memory_recycled(), contextlib.closing(_loaded(jobs, _Loader(inputs))) as loaded:
-        return functools.reduce(operator.add, _records(loaded, kernel, shared), Runs({}))
+        for number, own in loaded:
+            record = kernel(*own, *shared)
+            del own  # not alive while the next are loaded
+            _put(parts, number, record, 0)
+            del record
+    return Runs(parts)
 
 
-def _records(
-    loaded: Iterator[Numbered], kernel: Callable[..., Any], shared: Arguments
-) -> Iterator[Runs]:
-    for number, own in loaded:
-        record = kernel(*own, *shared)
-        del own  # not alive while the next are loaded
-        yield Runs({number: (record, 0)})
-        del record
+def _put(parts: dict[int, tuple[Any, int]], start: int, record: Any, level: int) -> None:
+    """Add the sum of a run of 2^level jobs to others, merged with its neighbours that are there."""
+    while (buddy := start ^ 1 << level) in parts and parts[buddy][1] == level:
+        beside, _ = parts.pop(buddy)
+        record = record + beside if start < buddy else beside + record
+        start, level = min(start, buddy), level + 1
+    parts[start] = record, level
 
 
 class _Loader:
