@@ -122,6 +122,12 @@ def peak_bytes():
     return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024
 
 
+def processor_seconds():
+    """Of all cores so far, and those that a virtual machine's host spent on others (steal)."""
+    spent = [int(x) for x in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(spent), spent[7]
+
+
 def measured(model_name, gigabytes, rate=None, disk=False):
     """A fit to a store of so many gigabytes, and what it is made of; rate in MB/s."""
     n_rows = int(gigabytes * 1e9 / (4 * N_FEATURES))
@@ -142,12 +148,16 @@ def measured(model_name, gigabytes, rate=None, disk=False):
         X = zarr.open_array(store, mode="r+")
         model = cls(N_CLUSTERS, random_state=0)
         projected = model.plan(X).peak_bytes_per_worker
+        spent, stolen = processor_seconds()
         began = time.perf_counter()
         model.fit(X)
+        seconds = time.perf_counter() - began
+        spent_since, stolen_since = processor_seconds()
         return {
             "model": model,
             "n_rows": n_rows,
-            "seconds": time.perf_counter() - began,
+            "seconds": seconds,
+            "stolen": (stolen_since - stolen) / (spent_since - spent),
             "reads": max(store.reads.values()),
             "plain": plain,
             "products": products,
@@ -170,6 +180,7 @@ def main():
     print(f"reads of each chunk {reads}, passes {model.n_passes_}")
     print(f"peak memory {found['peak'] / 1e6:.0f} MB, projected {found['projected'] / 1e6:.0f} MB")
     print(f"plain read {plain:.2f} s, products of a pass {products:.2f} s, fit {seconds:.1f} s")
+    print(f"taken by the host meanwhile: {found['stolen']:.0%} of the cores' time")
     print(f"fit / Σ max(read, products): {seconds / (reads * max(plain, products)):.2f}")
     print(f"fit / 7 plain reads: {seconds / (7 * plain):.2f}")
     print(f"inertia per row {model.inertia_ / n_rows:.6f}")
