@@ -6,8 +6,6 @@ Tables of many shapes, types and chunks: zarr stores, dask arrays over them in o
 numpy arrays. Prints a Markdown table.
 """
 
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,23 +13,9 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-SCRIPT = """
-import json, sys, warnings
-import dask.array as da, zarr
-import daskmm
-from daskmm.runs import peak_memory_bytes
-warnings.simplefilter("ignore")
-path, kind, name, settings = sys.argv[1:]
-X = zarr.open_array(path, mode="r")
-if kind == "numpy":
-    X = X[...]
-elif kind != "zarr":
-    X = da.from_array(X, chunks=(int(kind), -1))
-model = getattr(daskmm, name)(**json.loads(settings), random_state=0)
-projected = model.plan(X).peak_bytes_per_worker
-model.fit(X)
-print(json.dumps([projected, peak_memory_bytes()]))
-"""
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from test_memory import measured
 
 # Rows, features, dtype and rows per chunk of the store.
 WIDE = (60_000, 500, "f4", 6000)
@@ -78,14 +62,6 @@ def write(path, n_rows, n_features, dtype, chunk):
         array[start : start + chunk] = (block[: n_rows - start] + start % 7).clip(0, 255)
 
 
-def measured(name, path, kind, n_clusters, settings):
-    """Projected and measured peak of a fit in a process of its own, bytes."""
-    given = json.dumps({"n_clusters": n_clusters} | settings)
-    command = [sys.executable, "-c", SCRIPT, str(path), kind, name, given]
-    output = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(output.stdout.splitlines()[-1])
-
-
 def described(shape, kind):
     """A table and how it is given, in words."""
     n_rows, n_features, dtype, chunk = shape
@@ -107,9 +83,10 @@ def main():
             path = Path(folder) / "-".join(map(str, shape))
             if not path.exists():
                 write(path, *shape)
+            given = {"n_clusters": n_clusters, "random_state": 0} | settings
             # The first may compile loops, which takes memory of its own.
-            measured(name, path, kind, n_clusters, settings | {"max_iter": 2})
-            projected, peak = measured(name, path, kind, n_clusters, settings)
+            measured(path, kind, name, **given | {"max_iter": 2})
+            projected, peak = measured(path, kind, name, **given)
             model = ", ".join((name, *(f"{key}={value}" for key, value in settings.items())))
             cells = (model, *described(shape, kind), n_clusters, megabytes(projected))
             line = f"{' | '.join(map(str, cells))} | {megabytes(peak)} | {projected / peak:.2f}"

@@ -97,18 +97,19 @@ def picture(path, fit_rows):
     figure, axes = plt.subplots(figsize=(7.0, 4.2), layout="constrained")
     names = list(next(iter(fit_rows.values())))
     reference = names[0]
-    for number, name in enumerate(names[1:]):
-        times = [found[name][1] / found[reference][1] for found in fit_rows.values()]
-        excess = [100 * (found[name][0] - 1) for found in fit_rows.values()]
-        axes.scatter(times, excess, label=name, s=28, marker="osD^vP"[number], alpha=0.8)
-    axes.axhline(0, color="gray", linewidth=0.8)
-    axes.axvline(1, color="gray", linewidth=0.8)
+    # Scales first: margins are made in them.
     axes.set(
         xscale="log",
         yscale="symlog",
         xlabel=f"time, relative to {reference}",
         ylabel="cost above that (%)",
     )
+    for number, name in enumerate(names[1:]):
+        times = [found[name][1] / found[reference][1] for found in fit_rows.values()]
+        excess = [100 * (found[name][0] - 1) for found in fit_rows.values()]
+        axes.scatter(times, excess, label=name, s=28, marker="osD^vP"[number], alpha=0.8)
+    axes.axhline(0, color="gray", linewidth=0.8)
+    axes.axvline(1, color="gray", linewidth=0.8)
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)
     plt.close(figure)
