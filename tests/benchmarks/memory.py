@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import zarr
 
+# Measured as the tests do.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from test_memory import measured
@@ -32,8 +33,8 @@ CASES = [
     ("PowerKMeans", SINGLE, "zarr", 20, {}),
     ("EntropyPowerKMeans", SINGLE, "zarr", 20, {}),
     ("PowerKMeans", SINGLE, "zarr", 200, {}),
-    ("PowerKMeans", SINGLE, "400000", 20, {}),
-    ("KMeans", SINGLE, "20000", 100, {}),
+    ("PowerKMeans", SINGLE, 400_000, 20, {}),
+    ("KMeans", SINGLE, 20_000, 100, {}),
     ("PowerKMeans", DOUBLE, "zarr", 20, {}),
     ("EntropyPowerKMeans", DOUBLE, "zarr", 50, {}),
     ("KMeans", DOUBLE, "numpy", 20, {}),
@@ -66,9 +67,13 @@ def described(shape, kind):
     """A table and how it is given, in words."""
     n_rows, n_features, dtype, chunk = shape
     size = megabytes(n_rows * n_features * np.dtype(dtype).itemsize)
-    given = {"numpy": "numpy", "zarr": f"zarr, chunks of {chunk:,} rows"}
     table = f"{n_rows:,} × {n_features} {np.dtype(dtype)}, {size} MB"
-    return table, given.get(kind) or f"dask, chunks of {int(kind):,}"
+    match kind:
+        case "zarr":
+            return table, f"zarr, chunks of {chunk:,} rows"
+        case int(rows):
+            return table, f"dask, chunks of {rows:,} rows"
+    return table, kind
 
 
 def megabytes(n_bytes):
