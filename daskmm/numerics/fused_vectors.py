@@ -285,8 +285,8 @@ def _weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
                 target = group_of(tied, loop.index)
                 sums = use.load(target)
                 for first in (0, _ABREAST):
-                    held, added = (x[first : first + _ABREAST] for x in (close, u))
-                    sums = use.choose(held, use.add(sums, added), sums)
+                    of_center = slice(first, first + _ABREAST)
+                    sums = use.choose(close[of_center], use.add(sums, u[of_center]), sums)
                 use.store(sums, target)
         return context.get_dummy_value()
 
