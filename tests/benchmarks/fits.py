@@ -50,6 +50,14 @@ def cost(rows, centers):
     return total / len(rows)
 
 
+def compile_loops(model, dtype):
+    """Have the loops of a fit compiled before it is timed."""
+    rows = np.random.default_rng(0).normal(size=(20_000, 3)).astype(dtype)
+    # Few rows are taken in double precision whatever their type.
+    for n_rows in (500, len(rows)):
+        model(2, random_state=0).fit(rows[:n_rows])
+
+
 def present(name):
     """An optional peer."""
     try:
@@ -98,6 +106,7 @@ def fits(n_clusters, seed):
 
 def measured(kind, n_clusters, dtype, n_rows, seeds):
     """Per peer: cost over that of scikit-learn's best of eight (mean), and median seconds."""
+    compile_loops(PowerKMeans, dtype)
     costs, seconds = {}, {}
     for seed in range(seeds):
         rows = mixture(kind, n_rows, n_clusters, dtype, seed)
@@ -120,8 +129,6 @@ def main():
     parser.add_argument("--out")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    # Compiled code is ready before anything is timed.
-    PowerKMeans(2, random_state=0).fit(np.random.default_rng(0).normal(size=(500, 2)))
     lines = []
 
     def say(line):
