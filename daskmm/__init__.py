@@ -1,5 +1,6 @@
 """Majorization-minimization clustering of data larger than memory, on Dask."""
 
+from daskmm._version import __version__
 from daskmm.cluster import (
     EntropyPowerKMeans,
     KernelPowerKMeans,
@@ -8,10 +9,8 @@ from daskmm.cluster import (
     PowerKMeans,
     WeightedBlurringMeanShift,
 )
-from daskmm.persistence import load
-from daskmm.watching import ClusterLostError, DeadlyBlockError
-
-__version__ = "0.1.0"
+from daskmm.cluster._models import load
+from daskmm.engine.distributed import ClusterLostError, DeadlyBlockError
 
 __all__ = [
     "ClusterLostError",
@@ -22,5 +21,6 @@ __all__ = [
     "MultiKernelPowerKMeans",
     "PowerKMeans",
     "WeightedBlurringMeanShift",
+    "__version__",
     "load",
 ]

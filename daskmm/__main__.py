@@ -2,7 +2,7 @@
 
 import sys
 
-from daskmm.cli import main
+from daskmm.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,8 +20,8 @@ from scipy.special import rel_entr
 from scipy.stats import entropy
 from sklearn.metrics import mutual_info_score
 
-from daskmm.blocks import is_lazy
-from daskmm.passes import SPLIT_EVERY, merge
+from daskmm.data.blocks import is_lazy
+from daskmm.engine.passes import SPLIT_EVERY, merge
 
 __all__ = [
     "adjusted_rand_score",

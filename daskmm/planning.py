@@ -6,17 +6,17 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from daskmm.blocks import Layout
-from daskmm.gram import TILE_ROWS
-from daskmm.job_cuts import GROUPS_PER_THREAD
-from daskmm.job_tasks import SPLIT_EVERY
-from daskmm.mm import Schedule
+from daskmm.data.blocks import Layout
+from daskmm.engine.first_pass import SampleSizes, sample_sizes
+from daskmm.engine.grouping import GROUPS_PER_THREAD
+from daskmm.engine.resources import Worker, smallest_worker, this_process
+from daskmm.engine.worker_task import SPLIT_EVERY
+from daskmm.gram.build import TILE_ROWS
+from daskmm.kmeans.seeding import ROUNDS
+from daskmm.kmeans.sums import FARTHEST
+from daskmm.mm.driver import Schedule
 from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES
-from daskmm.resources import Worker, smallest_worker, this_process
-from daskmm.seeding import ROUNDS
-from daskmm.stats import FARTHEST
-from daskmm.survey import SampleSizes, sample_sizes
 
 # Interpreter with dask, scikit-learn, zarr and numba imported, bytes (measured: 300 to 320 MB).
 INTERPRETER_BYTES = 310 << 20

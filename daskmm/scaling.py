@@ -13,13 +13,14 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.blocks import RowBlocks, as_dask_array, float_dtype, row_blocks
-from daskmm.job_cuts import GROUPS_PER_CLUSTER_THREAD
+from daskmm.data.blocks import Position, RowBlocks, as_dask_array, float_dtype, row_blocks
+from daskmm.data.validation import checked_rows
+from daskmm.engine.grouping import GROUPS_PER_CLUSTER_THREAD
+from daskmm.engine.malloc import memory_recycled
+from daskmm.engine.passes import one_blas_thread
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import mm_step
 from daskmm.numerics.rows import Coordinates
-from daskmm.passes import Position, checked_rows, one_blas_thread
-from daskmm.recycling import memory_recycled
-from daskmm.stats import CenterState
-from daskmm.updates import mm_step
 
 # A compute on a cluster, and each of its tasks: to send, to run, to hear of (measured, one
 # scheduler on a core of its own that also has workers to serve).

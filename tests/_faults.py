@@ -26,8 +26,8 @@ import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, Scheduler, Worker, WorkerPlugin
 
-from daskmm import job_groups
-from daskmm.job_graph import JobGraph
+from daskmm.engine import grouping as job_groups
+from daskmm.engine.graph import JobGraph
 
 SELF = "self"
 TELL = "tell"
@@ -191,7 +191,7 @@ def when_reached(folder, act):
 def processes_ready():
     """A context of processes that have imported what they need before they are begun."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["_faults", "daskmm.numerics.fused_kernel", "distributed"])
+    context.set_forkserver_preload(["_faults", "daskmm.compiled.kernel", "distributed"])
     return context
 
 

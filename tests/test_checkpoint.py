@@ -27,15 +27,14 @@ from daskmm import (
     MultiKernelPowerKMeans,
     PowerKMeans,
     WeightedBlurringMeanShift,
-    checkpoint,
-    state_files,
 )
-from daskmm.checkpoint import CheckpointError
-from daskmm.cli import main
-from daskmm.iterations import IterationRecord
-from daskmm.journal import Journal, Pace
-from daskmm.state_files import read_state, write_state
-from daskmm.stats import CenterState
+from daskmm.cli.main import main
+from daskmm.mm import checkpoint
+from daskmm.mm.checkpoint import CheckpointError
+from daskmm.mm.journal import Journal, Pace
+from daskmm.mm.problem import IterationRecord
+from daskmm.storage import records as state_files
+from daskmm.storage.records import read_state, registered, write_state
 
 N, K = 240, 4
 X, _ = blobs(N, 5, K, seed=2)
@@ -125,7 +124,7 @@ class Mortal:
 def small_and_quick(monkeypatch):
     """Rows of a mean shift that is on disk lie in several blocks; nobody waits for the disk."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    monkeypatch.setattr("daskmm.disk_neighborhood.BLOCK_BYTES", 50 * 8 * X.shape[1])
+    monkeypatch.setattr("daskmm.mean_shift.disk_neighborhood.BLOCK_BYTES", 50 * 8 * X.shape[1])
 
 
 def fitted(name, form="numpy", **parameters):
@@ -187,14 +186,14 @@ def test_killed_after_every_state(tmp_path, monkeypatch, name, form):
 
 @pytest.mark.parametrize("name", ["power, sampled", "kernel, landmarks"])
 def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):
-    monkeypatch.setattr("daskmm.survey.RESERVE_BYTES", 80 * 8 * X.shape[1])
+    monkeypatch.setattr("daskmm.engine.first_pass.RESERVE_BYTES", 80 * 8 * X.shape[1])
     hard = {"sample_size": 45, "n_clusters": 9, "n_init": 4, "init": "random"}
     reference = fitted(name, **hard)
     states = []
 
     def fit(path):
         for state in path.glob("state-*"):
-            states.extend(read_state(state, checkpoint._RECORDS)["stages"])
+            states.extend(read_state(state)["stages"])
         return fitted(name, **hard, checkpoint=path)
 
     model, _ = lives(monkeypatch, tmp_path / "c", fit)
@@ -204,7 +203,7 @@ def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("form", ["numpy", pytest.param("dask", marks=pytest.mark.long)])
 def test_mean_shift_on_disk_killed_after_every_state(tmp_path, monkeypatch, form):
-    monkeypatch.setattr("daskmm.blurring_rows.MEMORY_BYTES", 8 * X.size // 3)
+    monkeypatch.setattr("daskmm.mean_shift.rows.MEMORY_BYTES", 8 * X.size // 3)
     monkeypatch.setattr("daskmm.cluster.mean_shift.MEMORY_BYTES", 8 * X.size // 3)
     reference = fitted("mean shift", form)
     path = tmp_path / "c"
@@ -217,7 +216,7 @@ def test_mean_shift_on_disk_killed_after_every_state(tmp_path, monkeypatch, form
 @pytest.mark.parametrize("damage", [False, True])
 def test_states_of_a_mean_shift_on_disk_have_their_rows(tmp_path, monkeypatch, damage):
     """The last two states can be gone on with, at any pace; older rows are gone."""
-    monkeypatch.setattr("daskmm.blurring_rows.MEMORY_BYTES", 0)
+    monkeypatch.setattr("daskmm.mean_shift.rows.MEMORY_BYTES", 0)
     reference = fitted("mean shift")
 
     def die(record):
@@ -340,7 +339,7 @@ def test_every_flipped_bit_is_noticed(tmp_path):
         harmed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(bytes(harmed))
         with pytest.raises(ValueError, match=r"damaged|version"):
-            read_state(path, {})
+            read_state(path)
 
 
 def test_a_newer_version_is_refused(tmp_path):
@@ -374,18 +373,27 @@ def test_no_state_holds_code(tmp_path):
     assert not (tmp_path / "state").exists()
 
 
+@registered
 @dataclasses.dataclass(frozen=True)
 class Elsewhere:
-    """A record that nobody knows."""
+    """A record of another module."""
+
+    x: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+    """A record that was not registered."""
 
     x: int
 
 
 def test_records_that_are_not_known_are_not_made(tmp_path):
+    write_state(tmp_path / "state", [Unknown(1)])
+    with pytest.raises(ValueError, match="cannot read: 'Unknown'"):
+        read_state(tmp_path / "state")
     write_state(tmp_path / "state", [Elsewhere(1)])
-    with pytest.raises(ValueError, match="cannot read: 'Elsewhere'"):
-        read_state(tmp_path / "state", {"CenterState": CenterState})
-    assert read_state(tmp_path / "state", {"Elsewhere": Elsewhere}) == [Elsewhere(1)]
+    assert read_state(tmp_path / "state") == [Elsewhere(1)]
 
 
 numbers = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -425,9 +433,7 @@ def same(a, b):
 def test_what_is_written_is_read(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("states") / "state"
     write_state(path, value)
-    assert same(
-        read_state(path, {"Elsewhere": Elsewhere, "IterationRecord": IterationRecord}), value
-    )
+    assert same(read_state(path), value)
 
 
 # Another fit
@@ -606,7 +612,7 @@ def test_the_pace_is_kept(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("pace", [1, "1ns"])
 def test_anneals_on_samples_are_put_down_too(tmp_path, monkeypatch, pace):
-    monkeypatch.setattr("daskmm.survey.RESERVE_BYTES", 80 * 8 * X.shape[1])
+    monkeypatch.setattr("daskmm.engine.first_pass.RESERVE_BYTES", 80 * 8 * X.shape[1])
     stages = []
 
     def write(path, value):
@@ -714,7 +720,7 @@ def test_a_stopped_mean_shift(tmp_path, stop):
 
 def interrupt_pass(monkeypatch, numbers):
     """Interrupt certain sweeps over the data, counted from 1, in their midst."""
-    reduce, count = daskmm.passes.Passes.reduce, iter(range(1, 10**6))
+    reduce, count = daskmm.engine.passes.Passes.reduce, iter(range(1, 10**6))
 
     def interrupted(self, kernel, *shared):
         if kernel.__name__ != "mm_step" or next(count) not in numbers:
@@ -722,7 +728,7 @@ def interrupt_pass(monkeypatch, numbers):
         reduce(self, kernel, *shared)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("daskmm.passes.Passes.reduce", interrupted)
+    monkeypatch.setattr("daskmm.engine.passes.Passes.reduce", interrupted)
 
 
 def test_an_interrupt_in_the_midst_of_an_iteration(tmp_path, monkeypatch):
@@ -756,7 +762,7 @@ def test_a_second_interrupt_does_without_the_model(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["power, sampled", "entropy, sampled", "kernel, landmarks"])
 def test_an_interrupt_on_the_sample(tmp_path, monkeypatch, name):
     """With a checkpoint, the states of starts that are annealed are known."""
-    path, reduce = tmp_path / "c", daskmm.sampling.tree_reduce
+    path, reduce = tmp_path / "c", daskmm.kmeans.sample_annealing.tree_reduce
     calls = []
 
     def interrupted(*arguments):
@@ -767,7 +773,7 @@ def test_an_interrupt_on_the_sample(tmp_path, monkeypatch, name):
 
     model = clone(MODELS[name]).set_params(checkpoint=path)
     with monkeypatch.context() as patch:
-        patch.setattr("daskmm.sampling.tree_reduce", interrupted)
+        patch.setattr("daskmm.kmeans.sample_annealing.tree_reduce", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.fit(X)
     assert model.n_iter_ == 0
@@ -777,8 +783,8 @@ def test_an_interrupt_on_the_sample(tmp_path, monkeypatch, name):
 
 
 def test_an_interrupt_on_the_sample_without_a_checkpoint(monkeypatch):
-    monkeypatch.setattr("daskmm.journal._REPORT_SECONDS", 1e-9)
-    reduce, calls = daskmm.sampling.tree_reduce, []
+    monkeypatch.setattr("daskmm.mm.journal._REPORT_SECONDS", 1e-9)
+    reduce, calls = daskmm.kmeans.sample_annealing.tree_reduce, []
 
     def interrupted(*arguments):
         calls.append(1)
@@ -786,7 +792,7 @@ def test_an_interrupt_on_the_sample_without_a_checkpoint(monkeypatch):
             raise KeyboardInterrupt
         return reduce(*arguments)
 
-    monkeypatch.setattr("daskmm.sampling.tree_reduce", interrupted)
+    monkeypatch.setattr("daskmm.kmeans.sample_annealing.tree_reduce", interrupted)
     model = clone(MODELS["power, sampled"])
     with pytest.raises(KeyboardInterrupt):
         model.fit(X)
@@ -838,7 +844,7 @@ def test_records_cannot_be_changed():
 def test_a_fit_on_a_cluster_is_gone_on_with(tmp_path, monkeypatch):
     from distributed import Client, LocalCluster
 
-    monkeypatch.setattr("daskmm.blurring_rows.MEMORY_BYTES", 0)
+    monkeypatch.setattr("daskmm.mean_shift.rows.MEMORY_BYTES", 0)
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
@@ -863,11 +869,11 @@ def test_a_fit_on_a_cluster_is_gone_on_with(tmp_path, monkeypatch):
 
 
 def test_a_gram_store_for_one_fit_is_built_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("daskmm.cluster._gram_keeping.MEMORY_BYTES", 1000)
-    monkeypatch.setattr("daskmm.gram.TILE_ROWS", 60)
-    monkeypatch.setitem(daskmm.gram.build.__kwdefaults__, "tile_rows", 60)
+    monkeypatch.setattr("daskmm.cluster._kernels.MEMORY_BYTES", 1000)
+    monkeypatch.setattr("daskmm.gram.build.TILE_ROWS", 60)
+    monkeypatch.setitem(daskmm.gram.build.build.__kwdefaults__, "tile_rows", 60)
     made = []
-    make = daskmm.gram._make_tile
+    make = daskmm.gram.build._make_tile
 
     def counted(tile, *arguments):
         if len(made) == 4 and not (tmp_path / "dead").exists():
@@ -876,8 +882,8 @@ def test_a_gram_store_for_one_fit_is_built_once(tmp_path, monkeypatch):
         made.append(tile)
         return make(tile, *arguments)
 
-    monkeypatch.setattr(daskmm.gram, "_make_tile", counted)
-    monkeypatch.setattr("daskmm.passes.CPU_COUNT", 1)
+    monkeypatch.setattr(daskmm.gram.build, "_make_tile", counted)
+    monkeypatch.setattr("daskmm.engine.passes.CPU_COUNT", 1)
     path = tmp_path / "c"
     with pytest.raises(KilledError):
         fitted("kernel, one start", checkpoint=path)
@@ -919,7 +925,7 @@ def command(npy, out, *options):
 
 
 def outcome(out):
-    run = daskmm.runs.open_run(out)
+    run = daskmm.cli.runs.open_run(out)
     apart = ("created", "seconds", "peak_memory_bytes", "n_passes", "history")
     return {k: v for k, v in run.summary.items() if k not in apart}, run.labels.compute().tolist()
 
@@ -990,10 +996,10 @@ def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy,
             patch.setattr("pathlib.Path.replace", move)
         else:
             where = {
-                "model": "daskmm.persistence.save",
-                "labels": "daskmm.output.LabelWriter.finish",
-                "summary": "daskmm.runs.summarize",
-                "removal": "daskmm.runs.shutil.rmtree",
+                "model": "daskmm.cluster._models.save",
+                "labels": "daskmm.storage.arrays.LabelWriter.finish",
+                "summary": "daskmm.cli.runs.summarize",
+                "removal": "daskmm.cli.runs.shutil.rmtree",
             }
             patch.setattr(where[stage], remove if stage == "removal" else die)
         with pytest.raises(KilledError):
@@ -1080,7 +1086,7 @@ def test_processes_that_are_killed(tmp_path, npy, name):
 
 def test_a_moved_checkpoint(tmp_path, monkeypatch):
     """A checkpoint knows of no path."""
-    monkeypatch.setattr("daskmm.blurring_rows.MEMORY_BYTES", 0)
+    monkeypatch.setattr("daskmm.mean_shift.rows.MEMORY_BYTES", 0)
     for name in ("power", "mean shift"):
         killed_at(tmp_path / "a", name)
         shutil.move(tmp_path / "a", tmp_path / f"b-{name}")

@@ -11,9 +11,9 @@ import pytest
 import zarr
 
 import daskmm
-from daskmm import demo, runs
-from daskmm.cli import main
-from daskmm.io import open_data
+from daskmm.cli import demo, runs
+from daskmm.cli.main import main
+from daskmm.data.files import open_data
 
 K = 4
 
@@ -278,7 +278,7 @@ def test_a_crash_after_the_fit_keeps_the_fit(tmp_path, npy, capsys, monkeypatch)
     assert fit(npy, tmp_path / "run", "--quiet") == 130
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
     monkeypatch.undo()
-    monkeypatch.setattr("daskmm.updates.mm_step", fail)
+    monkeypatch.setattr("daskmm.kmeans.updates.mm_step", fail)
     assert fit(npy, tmp_path / "run", "--quiet") == 0
     assert not (tmp_path / "run" / "checkpoint").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "run"}
@@ -317,7 +317,11 @@ def test_help_teaches(capsys):
 
 
 def test_command_as_a_process(tmp_path, npy):
-    command = [sys.executable, "-c", "import sys, daskmm.cli; sys.exit(daskmm.cli.main())"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, daskmm.cli.main; sys.exit(daskmm.cli.main.main())",
+    ]
     fitting = ["fit", npy, "-k", str(K), "--out", "run", "--json"]
     options = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 120}
     done = subprocess.run([*command, *fitting], check=False, **options)
@@ -348,7 +352,7 @@ def test_scheduler(tmp_path, store, npy, capsys):
 
 
 def test_scheduler_that_does_not_answer(tmp_path, npy, capsys, monkeypatch):
-    monkeypatch.setattr("daskmm.cli._SCHEDULER_TIMEOUT", 0.2)
+    monkeypatch.setattr("daskmm.cli.main._SCHEDULER_TIMEOUT", 0.2)
     out = ["-k", 2, "--out", tmp_path / "run", "--scheduler"]
     for address in ("tcp://127.0.0.1:1", "nowhere"):
         message = refused(capsys, "fit", npy, *out, address)

@@ -13,10 +13,10 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load, plot
-from daskmm.cluster_number import CORRELATED, PERMUTED, WITHOUT_TAILS, joined, variant_of
+from daskmm.auto.n_clusters import CORRELATED, PERMUTED, WITHOUT_TAILS, joined, variant_of
+from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
 from daskmm.selection import choose_n_clusters
-from daskmm.stats import CenterState
 
 X, TRUTH = blobs(900, 4, 6, seed=5)
 

@@ -149,7 +149,7 @@ for number in $(seq 0 $((tasks - 1))); do
 done
 wait
 """
-MAIN = "import sys; from daskmm.cli import main; sys.exit(main())"
+MAIN = "import sys; from daskmm.cli.main import main; sys.exit(main())"
 SCRIPT = """
 import os, sys
 from pathlib import Path

@@ -18,14 +18,14 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskmm
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
-from daskmm.assignment import labels_of
-from daskmm.metric import DISTORTIONS
-from daskmm.numerics import fused
+from daskmm.compiled import fused
+from daskmm.kmeans.assignment import labels_of
+from daskmm.kmeans.sums import CenterState, CenterSums, candidate_sums
+from daskmm.kmeans.updates import PowerUpdate
 from daskmm.numerics.annealing import critical_power
-from daskmm.numerics.divergences import information
+from daskmm.numerics.distortions import DISTORTIONS
+from daskmm.numerics.distortions.bregman import information
 from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
-from daskmm.stats import CenterState, CenterSums, candidate_sums
-from daskmm.updates import PowerUpdate
 
 # Naive formulas of one pair of numbers, their limits at the edges included.
 

@@ -6,14 +6,14 @@ import pytest
 from _support import blobs, fit_recording
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
-from daskmm.blocks import row_blocks
-from daskmm.journal import Journal
-from daskmm.mm import Schedule, minimize
+from daskmm.data.blocks import row_blocks
+from daskmm.engine.moments import Sample
+from daskmm.engine.passes import Passes
+from daskmm.kmeans.empty_clusters import RandomRows, split_coincident
+from daskmm.kmeans.updates import CentersProblem, PowerUpdate, coincident_centers
+from daskmm.mm.driver import Schedule, minimize
+from daskmm.mm.journal import Journal
 from daskmm.numerics.rows import Coordinates
-from daskmm.passes import Passes
-from daskmm.relocation import RandomRows, split_coincident
-from daskmm.stats import Sample
-from daskmm.updates import CentersProblem, PowerUpdate, coincident_centers
 
 
 def far_start(rows, k):

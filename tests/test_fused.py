@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 from numba import njit
 
 from daskmm import PowerKMeans
-from daskmm.numerics import compiling, fused, fused_kernel, fused_labels
-from daskmm.numerics.fast_math import exp2, log2_1p
+from daskmm.compiled import compiler as compiling
+from daskmm.compiled import fused
+from daskmm.compiled import kernel as fused_kernel
+from daskmm.compiled import labels as fused_labels
+from daskmm.compiled.fast_math import exp2, log2_1p
+from daskmm.gram.nystrom import nystrom_coordinates
+from daskmm.kmeans.sums import FARTHEST, CandidateSums, CenterState, CenterSums, candidate_sums
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
-from daskmm.nystrom import nystrom_coordinates
-from daskmm.stats import FARTHEST, CandidateSums, CenterState, CenterSums, candidate_sums
 
 AVX512 = compiling.processor_has("avx512f")
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12, -math.inf)
@@ -430,7 +433,7 @@ import sys
 sys.modules["numba"] = None
 import numpy as np
 from daskmm import PowerKMeans
-from daskmm.numerics import fused
+from daskmm.compiled import fused
 X = np.random.default_rng(0).normal(size=(60, 2))
 assert len(PowerKMeans(n_clusters=3, random_state=0).fit(X).cluster_centers_) == 3
 assert not fused.available()

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmm import KMeans
-from daskmm.assignment import _block_cost, labels_of
-from daskmm.numerics import fused
+from daskmm.compiled import fused
+from daskmm.data.blocks import Position
+from daskmm.engine.first_pass import _block_moments
+from daskmm.engine.moments import Moments
+from daskmm.kmeans.assignment import _block_cost, labels_of
+from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.rows import Coordinates
-from daskmm.passes import Position
-from daskmm.stats import CenterState, Moments
-from daskmm.survey import _block_moments
 
 SETTINGS = settings(max_examples=80, derandomize=True, database=None, deadline=None)
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]

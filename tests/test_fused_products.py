@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from numba import njit
 
-from daskmm.numerics import fused, fused_panels
-from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
-from daskmm.numerics.fused import PANEL_BYTES
-from daskmm.numerics.fused_panels import (
+from daskmm.compiled import fused
+from daskmm.compiled import panels as fused_panels
+from daskmm.compiled.fused import PANEL_BYTES
+from daskmm.compiled.panels import (
     CENTERS,
     panel_norms,
     panel_products,
     panel_room,
     panel_sums,
 )
-from daskmm.numerics.fused_products import (
+from daskmm.compiled.products import (
     SIDE,
     aligned,
     products,
@@ -23,6 +23,7 @@ from daskmm.numerics.fused_products import (
     sums_of_rows,
     transpose,
 )
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates
 
 KINDS = (np.float32, np.float64)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from daskmm.numerics.fused import PANEL_BYTES
-from daskmm.numerics.fused_products import aligned
-from daskmm.numerics.fused_vectors import (
+from daskmm.compiled.fused import PANEL_BYTES
+from daskmm.compiled.products import aligned
+from daskmm.compiled.vectors import (
     VECTORS_PAY,
     by_loops,
     by_vectors,

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 import zarr
 
-import daskmm.precomputed
-from daskmm import gram, sweeps
-from daskmm.gram import build, checked_diagonal, repair, verify
-from daskmm.gram_store import GramStore, GramStoreError, tile_name
+import daskmm.gram.precomputed
+from daskmm.gram import build as gram
+from daskmm.gram import matrices as sweeps
+from daskmm.gram.build import build, checked_diagonal, repair, verify
+from daskmm.gram.matrices import RecomputedGram, StoredGram
+from daskmm.gram.precomputed import BlockedGram, precomputed
+from daskmm.gram.store import GramStore, GramStoreError, tile_name
 from daskmm.numerics.kernels import KERNELS, Kernel
-from daskmm.precomputed import BlockedGram, precomputed
-from daskmm.sweeps import RecomputedGram, StoredGram
 
 N, P, TILE = 130, 4, 32
 SIDE = 5  # tiles along a side: four of 32 rows and one of 2
@@ -254,7 +255,7 @@ def test_resume_after_an_exception_writes_only_missing_tiles(tmp_path, rows, mon
 KILLED = """
 import sys, time
 import numpy as np
-from daskmm import gram
+from daskmm.gram import build as gram
 from daskmm.numerics.kernels import Kernel
 
 tile_of = gram.kernel_tile
@@ -594,7 +595,7 @@ def test_precomputed_from_numpy_dask_and_zarr(tmp_path, rows):
     "chunks", [(40, 40), (1000, 30), (30, -1), ((50, 0, 77), 127), ((1, 126), (126, 1))]
 )
 def test_precomputed_that_stays_in_its_blocks(monkeypatch, rows, chunks):
-    monkeypatch.setattr(daskmm.precomputed, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(daskmm.gram.precomputed, "MEMORY_BYTES", 0)
     rows = rows[:127]
     K = RBF.block(rows, rows)
     right = memberships()[:127]
@@ -608,7 +609,7 @@ def test_precomputed_that_stays_in_its_blocks(monkeypatch, rows, chunks):
 
 
 def test_precomputed_zarr_that_stays_in_its_blocks(monkeypatch, tmp_path, rows):
-    monkeypatch.setattr(daskmm.precomputed, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(daskmm.gram.precomputed, "MEMORY_BYTES", 0)
     K = RBF.block(rows, rows).astype("f4")
     stored = zarr.create_array(tmp_path / "k.zarr", data=K, chunks=(32, 32))
     source = precomputed(stored)
@@ -645,7 +646,7 @@ def spoiled(kind):
 )
 def test_precomputed_that_is_no_gram_matrix(monkeypatch, kind, message, kept):
     if kept == "blocks":
-        monkeypatch.setattr(daskmm.precomputed, "MEMORY_BYTES", 0)
+        monkeypatch.setattr(daskmm.gram.precomputed, "MEMORY_BYTES", 0)
     K = spoiled(kind)
     with pytest.raises(ValueError, match=message):
         precomputed(K if kept == "memory" else da.from_array(K, chunks=4))

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 import zarr
 
-from daskmm import gram_cli
-from daskmm.cli import main
-from daskmm.gram import build, repair
-from daskmm.gram_store import GramStore
+from daskmm.cli import gram as gram_cli
+from daskmm.cli.main import main
+from daskmm.gram.build import build, repair
+from daskmm.gram.store import GramStore
 from daskmm.numerics.kernels import KERNELS, Kernel
 
 N, P, TILE = 130, 4, 32

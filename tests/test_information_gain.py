@@ -11,16 +11,16 @@ from _support import CountingSource, blobs, computed, fit_recording
 from sklearn.metrics import normalized_mutual_info_score
 
 from daskmm import EntropyPowerKMeans, KMeans, load, plot
+from daskmm.auto.lam import MULTIPLES, follow_lam, preferred_lam
 from daskmm.datasets import make_ewp_simulation2
-from daskmm.journal import Journal
-from daskmm.lam_path import MULTIPLES, follow_lam, preferred_lam
-from daskmm.mm import Schedule, minimize
+from daskmm.engine.moments import Sample
+from daskmm.kmeans.restarts import Restarts, refined
+from daskmm.kmeans.trials import Trials, nearest, power_labels, sample_problem
+from daskmm.kmeans.updates import EntropyUpdate
+from daskmm.mm.driver import Schedule, minimize
+from daskmm.mm.journal import Journal
 from daskmm.numerics.information import gain_over, partition, weighted_variance
-from daskmm.restart import Restarts, refined
 from daskmm.selection import information_gain, lam_path
-from daskmm.stats import Sample
-from daskmm.trials import Trials, nearest, power_labels, sample_problem
-from daskmm.updates import EntropyUpdate
 
 
 def few_features(n=600, k=5, informative=3, noise=12, seed=0):

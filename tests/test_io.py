@@ -11,8 +11,9 @@ import pytest
 import zarr
 
 from daskmm import KMeans
-from daskmm import output as output_module
-from daskmm.io import open_data, write_labels
+from daskmm.data.files import open_data
+from daskmm.engine.labels import write_labels
+from daskmm.engine import labels as output_module
 
 
 @pytest.fixture

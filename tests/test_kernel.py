@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-import daskmm.precomputed
+import daskmm.gram.precomputed
 from daskmm import KernelPowerKMeans, MultiKernelPowerKMeans, PowerKMeans
-from daskmm.cluster import _gram_keeping
-from daskmm.gram import GramStoreError, build
-from daskmm.kernel_problem import KernelProblem
-from daskmm.mm import Schedule, minimize
+from daskmm.cluster import _kernels as _gram_keeping
+from daskmm.gram.build import GramStoreError, build
+from daskmm.gram.matrices import DenseGram, RecomputedGram, StoredGram
+from daskmm.gram.problem import KernelProblem
+from daskmm.mm.driver import Schedule, minimize
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.feature_space import feature_distances
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.power_means import power_means
-from daskmm.sweeps import DenseGram, RecomputedGram, StoredGram
 
 SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -98,8 +98,8 @@ def agrees(model, naive, tolerance=1e-10):
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Several tiles of 7 rows, wherever tiles are made."""
-    monkeypatch.setattr("daskmm.sweeps.TILE_ROWS", 7)
-    monkeypatch.setattr("daskmm.gram.TILE_ROWS", 7)
+    monkeypatch.setattr("daskmm.gram.matrices.TILE_ROWS", 7)
+    monkeypatch.setattr("daskmm.gram.build.TILE_ROWS", 7)
     monkeypatch.setattr(_gram_keeping, "build", functools.partial(build, tile_rows=7))
 
 
@@ -177,7 +177,7 @@ def test_distances_in_feature_space_are_those_of_equation_7(seed, n, k):
 @each_kernel
 @pytest.mark.parametrize("tile_rows", [5, 13, 40, 64])
 def test_sweeps_are_matrix_products_for_any_tiling(name, tile_rows, monkeypatch, tmp_path):
-    monkeypatch.setattr("daskmm.sweeps.TILE_ROWS", tile_rows)
+    monkeypatch.setattr("daskmm.gram.matrices.TILE_ROWS", tile_rows)
     parameters, explicit = KERNELS[name]
     kernel, gram = Kernel(name, **parameters), explicit(CENTRED)
     scale = np.abs(gram).max()
@@ -716,7 +716,7 @@ def test_rings_from_random_points():
 
 
 def test_a_lazy_gram_matrix_is_not_gathered(monkeypatch):
-    monkeypatch.setattr(daskmm.precomputed, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(daskmm.gram.precomputed, "MEMORY_BYTES", 0)
     lazy = da.from_array(GRAM, chunks=(16, 24))
     agrees(printed(kernel="precomputed").fit(lazy), expected("rbf"))
     model = KernelPowerKMeans(K, kernel="precomputed", random_state=0, s0=-2.5).fit(lazy)

@@ -22,20 +22,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from daskmm import (
-    WeightedBlurringMeanShift,
-    blurring_rows,
-    disk_neighborhood,
-    load,
-    neighborhood,
-)
-from daskmm.blurring import CONVENTIONS, Blurring, blur, blur_rows, rows_in_memory
-from daskmm.disk_neighborhood import tournament
-from daskmm.neighborhood import MemoryNeighborhood, Shift, kernel_sums
+from daskmm import WeightedBlurringMeanShift, load
+from daskmm.mean_shift import disk_neighborhood, neighborhood
+from daskmm.mean_shift import rows as blurring_rows
+from daskmm.mean_shift.blurring import CONVENTIONS, Blurring, blur, blur_rows, rows_in_memory
+from daskmm.mean_shift.disk_neighborhood import tournament
+from daskmm.mean_shift.neighborhood import MemoryNeighborhood, Shift, kernel_sums
+from daskmm.mean_shift.representatives import Representatives, Spread
 from daskmm.numerics import mean_shift as numerics
 from daskmm.numerics.components import close_edges, components_of
 from daskmm.numerics.mean_shift import Points, ShiftedSums, add_own, add_pair, merging_groups
-from daskmm.representatives import Representatives, Spread
 
 SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[2] / "shared"))
 

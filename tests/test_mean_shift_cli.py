@@ -7,7 +7,7 @@ import pytest
 import zarr
 
 from daskmm import WeightedBlurringMeanShift, load
-from daskmm.cli import main
+from daskmm.cli.main import main
 
 
 @pytest.fixture

@@ -39,8 +39,8 @@ def test_complete_data_give_the_fit_that_they_give_without_it(cls, chunks):
 
 
 def test_a_step_over_complete_rows_is_the_same_with_room_for_holes():
+    from daskmm.kmeans.sums import CenterState, candidate_sums
     from daskmm.numerics.rows import Coordinates
-    from daskmm.stats import CenterState, candidate_sums
 
     _, rows, _ = clusters()
     coordinates = Coordinates(rows.mean(axis=0), np.ones(6))

@@ -23,8 +23,8 @@ from daskmm import (
     PowerKMeans,
     WeightedBlurringMeanShift,
     load,
-    notebook_progress,
 )
+from daskmm.cluster import _progress as notebook_progress
 
 X, _ = blobs()
 ALL = [

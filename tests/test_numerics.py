@@ -19,20 +19,21 @@ from _naive import squared_distances as naive_squared_distances
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from daskmm.numerics.annealing import critical_power
-from daskmm.numerics.distances import squared_distances
-from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
-from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
-from daskmm.numerics.power_means import power_means
-from daskmm.numerics.rows import Coordinates, tile_rows, tiles
-from daskmm.stats import FARTHEST, CenterState, CenterSums, Farthest, Moments, candidate_sums
-from daskmm.updates import (
+from daskmm.engine.moments import Moments
+from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, Farthest, candidate_sums
+from daskmm.kmeans.updates import (
     EntropyUpdate,
     PowerUpdate,
     coincident_centers,
     moved_centers,
     relocated,
 )
+from daskmm.numerics.annealing import critical_power
+from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
+from daskmm.numerics.power_means import power_means
+from daskmm.numerics.rows import Coordinates, tile_rows, tiles
 
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12)
 each_power = pytest.mark.parametrize("s", POWERS)
@@ -593,7 +594,7 @@ def test_sums_over_blocks_and_tiles_are_the_sums_over_all_rows(monkeypatch):
     rows, centers, v, w = problem(n=100)
     states = (CenterState(centers, -2.0, w), CenterState(centers[::-1], -math.inf, w))
     whole = candidate_sums(rows, v, identity(4), states)
-    monkeypatch.setattr("daskmm.stats.tile_rows", lambda p, k: 7)
+    monkeypatch.setattr("daskmm.kmeans.sums.tile_rows", lambda p, k: 7)
     cuts = [0, 0, 1, 30, 30, 100]
     pairs = itertools.pairwise(cuts)
     parts = [candidate_sums(rows[a:b], v[a:b], identity(4), states) for a, b in pairs]

@@ -15,7 +15,8 @@ from _support import (
     raise_if_computes,
 )
 
-from daskmm import KernelPowerKMeans, KMeans, WeightedBlurringMeanShift, resources
+from daskmm import KernelPowerKMeans, KMeans, WeightedBlurringMeanShift
+from daskmm.engine import resources
 
 X, _ = blobs()
 BLOCKED = ((60, 60, 60, 60), (5,))

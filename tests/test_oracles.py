@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from daskmm import EntropyPowerKMeans, PowerKMeans
+from daskmm.kmeans.sums import candidate_sums
+from daskmm.kmeans.updates import EntropyUpdate, PowerUpdate
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.rows import Coordinates
-from daskmm.stats import candidate_sums
-from daskmm.updates import EntropyUpdate, PowerUpdate
 
 SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[2] / "shared"))
 

@@ -21,11 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from daskmm import holding, job_graph, resources
-from daskmm.blocks import row_blocks
-from daskmm.job_cuts import aligned_cuts, cuts_by_holder, grouped_by_holder
-from daskmm.job_groups import Runs, merge
-from daskmm.passes import Passes, one_blas_thread, tree_reduce
+from daskmm.data.blocks import row_blocks
+from daskmm.engine import graph as job_graph
+from daskmm.engine import persisting as holding
+from daskmm.engine import resources
+from daskmm.engine.grouping import Runs, aligned_cuts, cuts_by_holder, grouped_by_holder, merge
+from daskmm.engine.passes import Passes, one_blas_thread, tree_reduce
 
 
 def total(rows, weights, position, *shared):
@@ -494,7 +495,7 @@ def test_nothing_is_kept_unless_asked_and_nothing_twice():
 
 def test_memory_for_data_is_what_is_left():
     script = (
-        "import resource; from daskmm.resources import memory_bytes;"
+        "import resource; from daskmm.engine.resources import memory_bytes;"
         "resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30)); print(memory_bytes())"
     )
     command = [sys.executable, "-W", "ignore", "-c", script]

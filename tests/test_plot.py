@@ -14,13 +14,13 @@ from daskmm import (
     KMeans,
     PowerKMeans,
     WeightedBlurringMeanShift,
-    blur_plots,
     plot,
-    profile_plots,
-    projection_plots,
 )
-from daskmm.figures import cluster_colors
-from daskmm.progress import ProgressLine, readable_seconds
+from daskmm.cluster._progress import ProgressLine, readable_seconds
+from daskmm.plot import blurring as blur_plots
+from daskmm.plot import profiles as profile_plots
+from daskmm.plot import projection as projection_plots
+from daskmm.plot.figures import cluster_colors
 
 
 def blobs(n_rows, n_features, n_clusters, seed=0):

@@ -326,8 +326,8 @@ def test_chunks_change_nothing_with_all_defaults(name):
 
 
 def test_chunks_change_no_seeding_where_the_sample_is_a_part_of_the_rows(monkeypatch):
-    monkeypatch.setattr("daskmm.survey.SAMPLE_ROWS", 100)
-    monkeypatch.setattr("daskmm.survey.SAMPLE_ROWS_PER_CLUSTER", 10)
+    monkeypatch.setattr("daskmm.engine.first_pass.SAMPLE_ROWS", 100)
+    monkeypatch.setattr("daskmm.engine.first_pass.SAMPLE_ROWS_PER_CLUSTER", 10)
     X = np.random.default_rng(5).normal(size=(1000, 3))
     for cls, own in MODELS.values():
         for init in ("k-means++", "k-means||", "random"):

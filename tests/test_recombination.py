@@ -6,9 +6,9 @@ import pytest
 from sklearn.cluster import KMeans as ScikitKMeans
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
-from daskmm.mm import Run
-from daskmm.recombination import are_alike, cheapest, recombined
-from daskmm.stats import CenterState
+from daskmm.kmeans.sample_annealing import are_alike, cheapest, recombined
+from daskmm.kmeans.sums import CenterState
+from daskmm.mm.driver import Run
 
 TRUE = np.array([[0.0, 0.0], [0.0, 50.0], [50.0, 0.0], [50.0, 50.0]])
 
@@ -86,7 +86,7 @@ def test_one_start_stays_alone(monkeypatch):
     def fail(*arguments):
         raise AssertionError("nothing to be combined")
 
-    monkeypatch.setattr("daskmm.sampling.recombined", fail)
+    monkeypatch.setattr("daskmm.kmeans.sample_annealing.recombined", fail)
     rows = mixture(10, seed=2, n_rows=3000)
     KMeans(10, n_init=1, sample_size=1000, random_state=0).fit(rows)
     KMeans(10, init=rows[:10], sample_size=1000).fit(rows)

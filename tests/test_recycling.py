@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs
 # Page faults of twenty blocks of 8 MB, one after the other: before, within, and after.
 PROGRAM = """
 import resource
-from daskmm.recycling import memory_recycled
+from daskmm.engine.malloc import memory_recycled
 
 def faults():
     bytes(8 << 20)

@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 from _support import CountingSource
 
-from daskmm import KMeans, PowerKMeans, html_report, runs
-from daskmm.cli import main
-from daskmm.report_figures import Sampled
+from daskmm import KMeans, PowerKMeans
+from daskmm.cli import runs
+from daskmm.cli.main import main
+from daskmm.report import page as html_report
+from daskmm.report.figures import Sampled
 
 NAMES = ["age", "price $", "a$b$c", "<script>alert(1)</script>", "x & y", 'say "so"', "Größe\n"]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,8 +10,8 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans
 from daskmm.datasets import make_ewp_simulation2
-from daskmm.sampling import POLISHED, worth_polishing
-from daskmm.survey import sample_sizes
+from daskmm.engine.first_pass import sample_sizes
+from daskmm.kmeans.sample_annealing import POLISHED, worth_polishing
 
 N, K = 3000, 6
 X, TRUTH = blobs(N, 5, K, seed=3)
@@ -29,7 +29,7 @@ def lazy(rows=X, chunks=700):
 @pytest.fixture(params=["no reserve", "reserve"])
 def reserve(request, monkeypatch):
     if request.param == "reserve":
-        monkeypatch.setattr("daskmm.survey.RESERVE_BYTES", 1000 * 8 * X.shape[1])
+        monkeypatch.setattr("daskmm.engine.first_pass.RESERVE_BYTES", 1000 * 8 * X.shape[1])
 
 
 @each_estimator

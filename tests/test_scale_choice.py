@@ -8,7 +8,7 @@ from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load
-from daskmm.scale_choice import ScaleChoice
+from daskmm.auto.standardize import ScaleChoice
 
 X, TRUTH = blobs(600, 4, 4, seed=1)
 LOUD = np.column_stack([X, 300 * np.random.default_rng(0).normal(size=(600, 2))])

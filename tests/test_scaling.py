@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmm import scaling
-from daskmm.cli import main
+from daskmm.cli.main import main
 from daskmm.scaling import PassModel, measure_pass
 
 FREE = scaling.LATENCY_SECONDS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import plot
-from daskmm.bandwidths import (
+from daskmm.auto.bandwidth import (
     GRID,
     bandwidth_path,
     choose_bandwidth,
@@ -21,8 +21,8 @@ from daskmm.bandwidths import (
     independent_features,
     preferred,
 )
-from daskmm.blurring import Blurring, blur_rows
 from daskmm.datasets import make_wbms_simulation1, make_wbms_toy
+from daskmm.mean_shift.blurring import Blurring, blur_rows
 
 
 def numbers(make, *args, **parameters):

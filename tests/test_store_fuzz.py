@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from daskmm import KernelPowerKMeans
-from daskmm.gram import GramStoreError, build, verify
-from daskmm.gram_store import GramStore
+from daskmm.gram.build import GramStoreError, build, verify
+from daskmm.gram.matrices import StoredGram
+from daskmm.gram.store import GramStore
 from daskmm.numerics.kernels import Kernel
-from daskmm.sweeps import StoredGram
 
 N, TILE = 50, 16
 KERNEL = Kernel("rbf", bandwidth=1.5)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from daskmm.figures import feature_names, listed
-from daskmm.progress import readable_seconds
+from daskmm.cluster._progress import readable_seconds
+from daskmm.data.names import feature_names, listed
 
 # Features that are named.
 _HEAVIEST = 5

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from daskmm.auto.lam import LamPath, follow_lam
+from daskmm.auto.n_clusters import LEAST_ROWS, SOME_CLUSTERS
 from daskmm.cluster.power import AnnealedClusterer
-from daskmm.cluster_number import LEAST_ROWS, SOME_CLUSTERS
-from daskmm.holding import Persist
-from daskmm.lam_path import LamPath, follow_lam
-from daskmm.mm import IterationRecord, Outcome
-from daskmm.passes import Passes
-from daskmm.stats import CenterState
-from daskmm.survey import Survey
-from daskmm.updates import EntropyUpdate, Update
+from daskmm.engine.first_pass import Survey
+from daskmm.engine.passes import Passes
+from daskmm.engine.persisting import Persist
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import EntropyUpdate, Update
+from daskmm.mm.driver import IterationRecord, Outcome
 
 # lam="auto" where there is no choice: this share of the mean feature variance.
 AUTO_LAM = 0.5
@@ -103,7 +103,7 @@ class EntropyPowerKMeans(AnnealedClusterer):
         Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
         logger "daskmm" at level INFO.
     callbacks : list of callable, optional
-        Called once per iteration over all rows with a read-only `daskmm.mm.IterationRecord`.
+        Called once per iteration over all rows with a read-only `daskmm.mm.driver.IterationRecord`.
         One that raises StopIteration ends the fit after this iteration.
     checkpoint : str or Path, optional
         A folder to put the state of the fit down in, so that one that was killed or interrupted

@@ -15,26 +15,25 @@ from sklearn.utils._tags import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
-from daskmm.assignment import map_rows, squared_distances_of, training_labels
-from daskmm.blocks import Layout
-from daskmm.cluster._annealing import HARMONIC
-from daskmm.cluster._input import read_table, read_weighted, weighted_passes
-from daskmm.cluster._kernel_base import LANDMARKS_PER_CLUSTER, KernelClusterer
-from daskmm.cluster._sampling import Sampling
-from daskmm.fingerprints import described_data
-from daskmm.holding import Persist
-from daskmm.journal import Journal
-from daskmm.mm import IterationRecord, Outcome, minimize
+from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer
+from daskmm.cluster._parameters import HARMONIC, Sampling
+from daskmm.data.blocks import Layout
+from daskmm.data.input import read_table, read_weighted
+from daskmm.engine.first_pass import Survey, described_data
+from daskmm.engine.moments import Sample
+from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
+from daskmm.engine.persisting import Persist
+from daskmm.gram.nystrom import NystromCoordinates, nystrom_coordinates
+from daskmm.kmeans.assignment import map_rows, squared_distances_of, training_labels
+from daskmm.kmeans.sample_annealing import Rehearsal
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import CentersProblem, PowerUpdate
+from daskmm.mm.driver import IterationRecord, Outcome, minimize
+from daskmm.mm.journal import Journal
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.kernels import KERNELS, Kernel
 from daskmm.numerics.rows import Coordinates
-from daskmm.nystrom import NystromCoordinates, nystrom_coordinates
-from daskmm.passes import Passes, one_blas_thread
 from daskmm.planning import Plan
-from daskmm.sampling import Rehearsal
-from daskmm.stats import CenterState, Sample
-from daskmm.survey import Survey
-from daskmm.updates import CentersProblem, PowerUpdate
 
 
 class KernelPowerKMeans(Sampling, KernelClusterer):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskmm.cluster._base import CenterClusterer
-from daskmm.holding import Persist
-from daskmm.mm import IterationRecord, Schedule
-from daskmm.survey import Survey
+from daskmm.cluster._centers import CenterClusterer
+from daskmm.engine.first_pass import Survey
+from daskmm.engine.persisting import Persist
+from daskmm.mm.driver import IterationRecord, Schedule
 
 
 class KMeans(CenterClusterer):
@@ -71,7 +71,7 @@ class KMeans(CenterClusterer):
         Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
         logger "daskmm" at level INFO.
     callbacks : list of callable, optional
-        Called once per iteration over all rows with a read-only `daskmm.mm.IterationRecord`.
+        Called once per iteration over all rows with a read-only `daskmm.mm.driver.IterationRecord`.
         One that raises StopIteration ends the fit after this iteration.
     checkpoint : str or Path, optional
         A folder to put the state of the fit down in, so that one that was killed or interrupted

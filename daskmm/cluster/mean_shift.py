@@ -16,10 +16,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm import planning
-from daskmm.assignment import labels_of
-from daskmm.bandwidths import DEFAULT_LAM, BandwidthPath, follow_bandwidths
-from daskmm.blocks import Layout, layout_of
-from daskmm.blurring import (
+from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, follow_bandwidths
+from daskmm.cluster._centers import NearestCenter
+from daskmm.cluster._estimator import CHECKPOINT_CONSTRAINTS, STOPPED
+from daskmm.data.blocks import Layout, Position, layout_of
+from daskmm.data.input import read_table, read_weighted
+from daskmm.data.validation import check_row_count
+from daskmm.engine.first_pass import Survey, described_data, first_pass
+from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
+from daskmm.kmeans.assignment import labels_of
+from daskmm.kmeans.sums import CenterState
+from daskmm.mean_shift.blurring import (
     CONVENTIONS,
     Blurred,
     Blurring,
@@ -28,17 +35,10 @@ from daskmm.blurring import (
     max_iterations,
     stages_of,
 )
-from daskmm.blurring_rows import MEMORY_BYTES, gather
-from daskmm.cluster._centers import NearestCenter
-from daskmm.cluster._clusterer import CHECKPOINT_CONSTRAINTS, STOPPED
-from daskmm.cluster._input import read_table, read_weighted, weighted_passes
-from daskmm.fingerprints import described_data
-from daskmm.journal import Journal
+from daskmm.mean_shift.rows import MEMORY_BYTES, gather
+from daskmm.mm.journal import Journal
 from daskmm.numerics.rows import Coordinates
-from daskmm.passes import Passes, Position, one_blas_thread
 from daskmm.planning import Plan
-from daskmm.stats import CenterState
-from daskmm.survey import Survey, check_row_count, first_pass
 
 
 class WeightedBlurringMeanShift(NearestCenter):
@@ -89,7 +89,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
         logger "daskmm" at level INFO.
     callbacks : list of callable, optional
-        Called once per iteration with a read-only `daskmm.blurring.BlurringRecord`. One that
+        Called once per iteration with a read-only `daskmm.mean_shift.BlurringRecord`. One that
         raises StopIteration ends the fit after this iteration.
     checkpoint : str or Path, optional
         A folder to put the state of the fit down in, so that one that was killed or interrupted

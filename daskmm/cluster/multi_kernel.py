@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import pairwise_distances
 from sklearn.utils._param_validation import Interval
 
-from daskmm.cluster._kernel_base import KernelClusterer
-from daskmm.mm import IterationRecord
+from daskmm.cluster._kernels import KernelClusterer
+from daskmm.engine.first_pass import Survey
+from daskmm.mm.driver import IterationRecord
 from daskmm.numerics.kernels import KERNELS, Kernel
-from daskmm.survey import Survey
 
 # Bandwidths of the papers' seven Gaussian kernels, as shares of the largest distance.
 _SHARES = (0.01, 0.05, 0.1, 1.0, 10.0, 50.0, 100.0)

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from daskmm.numerics.distortions import Distortion
-from daskmm.numerics.divergences import SQUARED_EUCLIDEAN
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 
 # Up to this size the whole spectrum is cheaper than an iterative solver is to set up.
 _DENSE = 512

@@ -19,15 +19,15 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from daskmm.bandwidths import (
+from daskmm.auto.bandwidth import (
     GRID,
     choose_bandwidth,
     classification_gain,
     independent_features,
     preferred,
 )
-from daskmm.blurring import Blurring, blur_rows
 from daskmm.datasets import make_wbms_simulation1, make_wbms_simulation2, make_wbms_toy
+from daskmm.mean_shift.blurring import Blurring, blur_rows
 
 SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[3] / "shared"))
 LAM = 0.1

@@ -16,8 +16,8 @@ from numba import njit
 from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
 from threadpoolctl import threadpool_limits
 
-from daskmm.numerics import fused
-from daskmm.numerics.fused_products import _NO_TRANSPOSE, _TRANSPOSE, _gemm
+from daskmm.compiled import fused
+from daskmm.compiled.products import _NO_TRANSPOSE, _TRANSPOSE, _gemm
 from daskmm.numerics.rows import Coordinates
 
 SHAPES = ((200_000, 20, 10), (200_000, 50, 100), (50_000, 100, 500), (500_000, 8, 8))

@@ -27,8 +27,8 @@ from sklearn.metrics import normalized_mutual_info_score, silhouette_score
 from zarr.storage import LocalStore
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+from daskmm.auto.lam import MULTIPLES
 from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
-from daskmm.lam_path import MULTIPLES
 from daskmm.selection import choose_distortion, choose_n_clusters
 
 SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[3] / "shared"))

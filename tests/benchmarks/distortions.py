@@ -14,9 +14,9 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from daskmm.metric import DISTORTIONS
+from daskmm.kmeans.sums import CenterState, candidate_sums
+from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
-from daskmm.stats import CenterState, candidate_sums
 
 POWERS = {"soft": -5.0, "hard": -np.inf}
 NAMES = ("kl", "itakura-saito", "logistic", "mahalanobis", "euclidean", "manhattan")

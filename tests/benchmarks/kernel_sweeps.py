@@ -18,11 +18,11 @@ import dask.array as da
 import numpy as np
 
 from daskmm import KernelPowerKMeans
-from daskmm.gram import build
+from daskmm.engine.passes import one_blas_thread, run_on_threads
+from daskmm.gram.build import build
+from daskmm.gram.matrices import RecomputedGram, StoredGram
 from daskmm.numerics.feature_space import one_hot
 from daskmm.numerics.kernels import Kernel
-from daskmm.passes import one_blas_thread, run_on_threads
-from daskmm.sweeps import RecomputedGram, StoredGram
 
 K = 20
 REPEATS = 5

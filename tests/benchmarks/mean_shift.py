@@ -20,12 +20,12 @@ import warnings
 import numpy as np
 
 from daskmm import WeightedBlurringMeanShift
-from daskmm.blurring import Blurring, blur_rows
+from daskmm.cli.runs import peak_memory_bytes
 from daskmm.datasets import make_wbms_simulation1, make_wbms_toy
-from daskmm.neighborhood import _balanced_strips, _sums_of_strips
+from daskmm.mean_shift.blurring import Blurring, blur_rows
+from daskmm.mean_shift.neighborhood import _balanced_strips, _sums_of_strips
 from daskmm.numerics.mean_shift import TILE, Points
 from daskmm.numerics.rows import tiles
-from daskmm.runs import peak_memory_bytes
 
 REPEATS = 5
 BANDWIDTH, LAM = 0.02, 0.1

@@ -21,9 +21,9 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore, WrapperStore
 
-from daskmm import job_groups
-from daskmm.blocks import as_dask_array, row_blocks
-from daskmm.passes import Passes, one_blas_thread
+from daskmm.data.blocks import as_dask_array, row_blocks
+from daskmm.engine import grouping as job_groups
+from daskmm.engine.passes import Passes, one_blas_thread
 
 REPEATS = 7
 K, P = 20, 50

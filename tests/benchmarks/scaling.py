@@ -20,12 +20,12 @@ import zarr
 from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster
 
-from daskmm.blocks import row_blocks
+from daskmm.data.blocks import row_blocks
+from daskmm.engine.passes import Passes
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import mm_step
 from daskmm.numerics.rows import Coordinates
-from daskmm.passes import Passes
 from daskmm.scaling import measure_pass
-from daskmm.stats import CenterState
-from daskmm.updates import mm_step
 
 SHAPES = {
     "50 features, k = 20": (50, 20, "f4"),

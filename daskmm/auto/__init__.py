@@ -1,0 +1,1 @@
+"""Rules behind "auto": λ, the number of clusters, the scale, the distortion, the bandwidth."""

@@ -1,0 +1,400 @@
+"""The bandwidth of weighted blurring mean shift, chosen without labels."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state, check_scalar
+
+from daskmm.data.input import read_weighted
+from daskmm.engine.first_pass import first_pass
+from daskmm.engine.passes import one_blas_thread, run_on_threads, weighted_passes
+from daskmm.kmeans.trials import thinned
+from daskmm.mean_shift.blurring import CONVENTIONS, Blurred, Blurring, Rows, blur, rows_in_memory
+from daskmm.metrics import adjusted_rand_score
+from daskmm.numerics.information import LEAST_WITHIN, partition, weighted_variance
+from daskmm.storage.records import registered
+
+__all__ = ["BandwidthPath", "bandwidth_path", "choose_bandwidth"]
+
+FloatArray = NDArray[np.float64]
+
+# The grid of bandwidths, in units of the mean variance of the features.
+GRID = np.geomspace(0.002, 0.6, 26)
+# λ per sample, in the same units.
+DEFAULT_LAM = 0.1
+# Rows on which a path is followed: it costs a fit with n² kernel values for each bandwidth.
+SAMPLE_ROWS = 1000
+# Iterations at first, and for those that are not settled then but have not many times too many
+# clusters either. Far too small bandwidths cost most, never settle, and need not be exact.
+_FIRST_ITERATIONS, _ITERATIONS = 100, 300
+_MANY = 2
+
+
+@registered
+@dataclass(frozen=True)
+class BandwidthPath:
+    """Clusters and feature weights over a grid of bandwidths.
+
+    Attributes
+    ----------
+    bandwidths : ndarray of shape (n_bandwidths,), float64
+        h, increasing.
+    n_clusters : ndarray of shape (n_bandwidths,), int64
+        As a fit of 300 iterations to the sample has; after 100 where there are more than twice
+        as many as the rule allows.
+    gain : ndarray of shape (n_bandwidths,), float64
+        Information gain per row in nats, less its penalties, as in :func:`bandwidth_path`; 0 for
+        one cluster.
+    agreement : ndarray of shape (n_bandwidths - 1,), float64
+        Adjusted Rand index between the clusters of neighbouring bandwidths.
+    feature_weights : ndarray of shape (n_bandwidths, n_features), float64
+    chosen : int
+        Index of the bandwidth that the rule prefers.
+    n_rows : int
+        Rows of the sample.
+    """
+
+    bandwidths: FloatArray
+    n_clusters: NDArray[np.int64]
+    gain: FloatArray
+    agreement: FloatArray
+    feature_weights: FloatArray
+    chosen: int
+    n_rows: int
+
+    @property
+    def bandwidth(self) -> float:
+        """The chosen bandwidth."""
+        return float(self.bandwidths[self.chosen])
+
+    @property
+    def plateau(self) -> tuple[int, int]:
+        """First and last index of the bandwidths around the chosen one with as many clusters."""
+        return _run_around(self.n_clusters, self.chosen)
+
+
+def bandwidth_path(
+    X: Any,
+    *,
+    sample_weight: Any = None,
+    bandwidths: ArrayLike | None = None,
+    lam: float | str = "auto",
+    convention: str = "auto",
+    standardize: bool = True,
+    sample_size: int = SAMPLE_ROWS,
+    random_state: int | np.random.RandomState | None = None,
+) -> BandwidthPath:
+    r"""Follow weighted blurring mean shift over a grid of bandwidths, on a sample.
+
+    Look at it with :func:`daskmm.plot.bandwidth_path`: the bandwidth decides the number of
+    clusters, and real data often allow more than one answer.
+
+    Parameters
+    ----------
+    X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        Visited once.
+    sample_weight : array-like or dask Array of shape (n_samples,), optional
+    bandwidths : array-like of shape (n_bandwidths,), optional
+        Positive; 26 values from .002 to .6 on a logarithmic grid by default, in units of the
+        mean variance of the features, which is 1 when they are standardised.
+    lam : "auto" or float, default="auto"
+        Entropy penalty λ per sample; "auto" is .1 in the same units. ``inf`` keeps the weights
+        of the features equal.
+    convention : {"auto", "paper", "reference"}, default="auto"
+    standardize : bool, default=True
+    sample_size : int, default=1000
+        Rows to use at most. More than the first pass draws (10,000, fewer where rows are wide)
+        are not to be had.
+    random_state : int, RandomState instance or None, default=None
+        Draws the sample. The path does not depend on the chunks of `X`.
+
+    Returns
+    -------
+    BandwidthPath
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a parameter or the data cannot be used.
+
+    Warns
+    -----
+    UserWarning
+        If one cluster is preferred to any others, all bandwidths give too many clusters, or both
+        neighbours of the chosen bandwidth give other numbers of clusters.
+
+    Notes
+    -----
+    **The rule.** A partition of the n rows into k clusters of shares π_j, whose means hold the
+    share R_l of the variance of feature l, is worth
+
+    .. math::
+
+        \frac{p_e}{p} \sum_{l=1}^p \Big[ \tfrac12 \log\frac{1}{1 - R_l}
+            - \frac{(k-1) \log n}{2n} \Big] + \sum_j \pi_j \log \pi_j
+
+    nats per row: what the means explain of the features, less Schwarz's penalty for fitting
+    them, less the entropy of the labels; that is the integrated classification likelihood, with
+    the variances shared by the clusters. Features count as :math:`p_e = (\sum λ)^2 / \sum λ^2`
+    independent ones, with the eigenvalues λ of their correlation matrix, so that what many say
+    together is heard once. Features are not weighted, so that the gain cannot be won by putting
+    all weight on an easy one; 1 − R_l is at least .001. One cluster gains 0, and noise cut into
+    more loses. The bandwidth with the largest gain wins among those with
+    :math:`k \le \max(\sqrt n, n/10)`; the choice is the middle of the run of bandwidths around
+    it with as many clusters.
+
+    A bandwidth found on the sample serves for all rows: the kernel sums are means over the same
+    density.
+
+    References
+    ----------
+    Biernacki, Celeux and Govaert, "Assessing a Mixture Model for Clustering with the Integrated
+    Completed Likelihood", IEEE PAMI 22, 2000.
+    """
+    check_scalar(sample_size, "sample_size", Integral, min_val=1)
+    _check_parameters(bandwidths, lam, convention)
+    table, weights = read_weighted(BaseEstimator(), X, sample_weight, reset=True)
+    seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+    with one_blas_thread():
+        survey = first_pass(weighted_passes(table, weights), 1, bool(standardize), int(seed))
+    sample = survey.sample
+    rows, row_weights = thinned(sample.rows, sample.weights, int(sample_size), int(seed))
+    default = GRID * _mean_variance(rows, row_weights)
+    grid = default if bandwidths is None else np.unique(np.asarray(bandwidths, dtype=np.float64))
+    penalty = DEFAULT_LAM * survey.mean_variance if isinstance(lam, str) else float(lam)
+    path = _follow(rows, row_weights, grid, penalty, convention)
+    _warn(path)
+    return path
+
+
+def choose_bandwidth(
+    rows: FloatArray, weights: FloatArray, lam: float, convention: str = "auto", seed: int = 0
+) -> float:
+    """Choose the bandwidth for a sample, as :func:`bandwidth_path` does.
+
+    Parameters
+    ----------
+    rows, weights, lam, convention, seed
+        As in `follow_bandwidths`.
+
+    Returns
+    -------
+    float
+        h > 0.
+
+    Warns
+    -----
+    UserWarning
+        As in :func:`bandwidth_path`.
+    """
+    return follow_bandwidths(rows, weights, lam, convention, seed).bandwidth
+
+
+def follow_bandwidths(
+    rows: FloatArray, weights: FloatArray, lam: float, convention: str, seed: int
+) -> BandwidthPath:
+    """The path over the default grid, on a sample that there is.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float64
+        In the model's coordinates. Of more than 1,000 rows, 1,000 are used.
+    weights : ndarray of shape (n_rows,), float64
+        Sample weights, positive.
+    lam : float
+        Entropy penalty λ per sample.
+    convention : {"auto", "paper", "reference"}
+    seed : int
+        Draws the 1,000.
+
+    Returns
+    -------
+    BandwidthPath
+
+    Warns
+    -----
+    UserWarning
+        As in :func:`bandwidth_path`.
+    """
+    rows, weights = thinned(rows, weights, SAMPLE_ROWS, seed)
+    grid = GRID * _mean_variance(rows, weights)
+    path = _follow(rows, weights, grid, lam, convention)
+    _warn(path)
+    return path
+
+
+def classification_gain(
+    rows: FloatArray, weights: FloatArray, labels: NDArray[np.int32], n_independent: float
+) -> float:
+    """What a partition tells of the rows, per row in nats, less what it costs.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    weights : ndarray of shape (n_rows,)
+        Positive.
+    labels : ndarray of shape (n_rows,)
+        From 0 on.
+    n_independent : float
+        The number of independent features that the features are worth.
+
+    Returns
+    -------
+    float
+        0 for one cluster.
+    """
+    varying = weighted_variance(rows, weights) > 0
+    if not varying.any():
+        return 0.0
+    within, shares = partition(rows, weights, labels)
+    told = -0.5 * np.log(np.maximum(within[varying], LEAST_WITHIN)).mean()
+    fitted = (len(shares) - 1) * np.log(len(rows)) / (2 * len(rows))
+    return float(n_independent * (told - fitted) + (shares * np.log(shares)).sum())
+
+
+def independent_features(rows: FloatArray, weights: FloatArray) -> float:
+    """Effective number of independent features, (Σλ)² / Σλ² of the correlation matrix.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    weights : ndarray of shape (n_rows,)
+        Positive.
+
+    Returns
+    -------
+    float
+        Between 1 and the number of features that vary; 0 where none does.
+    """
+    deviations = np.sqrt(weighted_variance(rows, weights))
+    varying = deviations > 0
+    if not varying.any():
+        return 0.0
+    centered = rows[:, varying] - np.average(rows[:, varying], axis=0, weights=weights)
+    z = np.sqrt(weights / weights.sum())[:, None] * centered / deviations[varying]
+    # Rows' and features' Gram matrices have the same eigenvalues.
+    gram = z.T @ z if len(z) > z.shape[1] else z @ z.T
+    return float(np.trace(gram) ** 2 / np.square(gram).sum())
+
+
+def _mean_variance(rows: FloatArray, weights: FloatArray) -> float:
+    """Mean variance of the features that vary (1 if none does)."""
+    variance = weighted_variance(rows, weights)
+    return float(variance[variance > 0].mean()) if (variance > 0).any() else 1.0
+
+
+def _check_parameters(bandwidths: ArrayLike | None, lam: Any, convention: str) -> None:
+    if bandwidths is not None:
+        h = np.asarray(bandwidths, dtype=np.float64)
+        if h.ndim != 1 or not len(h) or not (np.isfinite(h) & (h > 0)).all():
+            raise ValueError(f"bandwidths must be positive numbers; got {bandwidths!r}.")
+    if not (isinstance(lam, str) and lam == "auto"):
+        check_scalar(lam, "lam", Real)
+        if not lam > 0:
+            raise ValueError(f"lam must be positive; got {lam}.")
+    if convention not in CONVENTIONS:
+        raise ValueError(f"convention must be one of {CONVENTIONS}; got {convention!r}.")
+
+
+def _follow(
+    rows: FloatArray, weights: FloatArray, grid: FloatArray, lam: float, convention: str
+) -> BandwidthPath:
+    """The path over a grid that increases."""
+    with one_blas_thread():
+        settings = [Blurring(float(h), lam, convention, _ITERATIONS) for h in grid]
+        start = rows_in_memory(rows, weights, settings[0].merge_tol)
+        many = _MANY * _most_clusters(len(rows))
+        jobs = [functools.partial(_blurred, start, one, many) for one in settings]
+        found = list(run_on_threads(jobs))
+        n_independent = independent_features(rows, weights)
+    labels = [one.labels for one in found]
+    n_clusters = np.array([len(one.modes) for one in found])
+    gain = np.array([classification_gain(rows, weights, one, n_independent) for one in labels])
+    return BandwidthPath(
+        grid,
+        n_clusters,
+        gain,
+        _agreement(labels),
+        np.array([one.feature_weights for one in found]),
+        preferred(n_clusters, gain, len(rows)),
+        len(rows),
+    )
+
+
+def _blurred(start: Rows, settings: Blurring, many: float) -> Blurred:
+    """A fit, cut short where it is not settled and has more than so many clusters."""
+    found = blur(start, replace(settings, max_iter=_FIRST_ITERATIONS))
+    if found.converged or len(found.modes) > many:
+        return found
+    return blur(start, settings)
+
+
+def _most_clusters(n_rows: int) -> float:
+    """So many clusters may be found among some rows."""
+    return max(np.sqrt(n_rows), n_rows / 10)
+
+
+def _agreement(labels: Sequence[NDArray[np.int32]]) -> FloatArray:
+    return np.array([adjusted_rand_score(*pair) for pair in itertools.pairwise(labels)])
+
+
+def preferred(n_clusters: NDArray[np.int64], gain: FloatArray, n_rows: int) -> int:
+    """Index of the bandwidth that the rule prefers.
+
+    Parameters
+    ----------
+    n_clusters, gain : ndarray of shape (n_bandwidths,)
+        In the order of increasing bandwidths.
+    n_rows : int
+
+    Returns
+    -------
+    int
+        The last, where all have too many clusters.
+    """
+    few = n_clusters <= _most_clusters(n_rows)
+    if not few.any():
+        return len(gain) - 1
+    best = int(np.argmax(np.where(few, gain, -np.inf)))
+    first, last = _run_around(n_clusters, best)
+    return (first + last + 1) // 2
+
+
+def _run_around(n_clusters: NDArray[np.int64], index: int) -> tuple[int, int]:
+    """First and last index of the run of equal numbers that holds an index."""
+    first = last = index
+    while first > 0 and n_clusters[first - 1] == n_clusters[index]:
+        first -= 1
+    while last + 1 < len(n_clusters) and n_clusters[last + 1] == n_clusters[index]:
+        last += 1
+    return first, last
+
+
+def _warn(path: BandwidthPath) -> None:
+    """Say where the rule is not to be relied upon."""
+    first, last = path.plateau
+    found = int(path.n_clusters[path.chosen])
+    if found == 1:
+        problem = "no bandwidth gives clusters that are worth more than one cluster of all rows"
+    elif path.gain[path.chosen] < 0:
+        problem = f"all bandwidths give too many clusters for {path.n_rows} rows"
+    elif len(path.bandwidths) > 1 and first == last:
+        problem = f"{found} clusters are found at one bandwidth only, there is no plateau"
+    else:
+        return
+    warnings.warn(
+        f"The automatic bandwidth is {path.bandwidth:.3g}, but {problem}. Look at the path, "
+        "daskmm.selection.bandwidth_path(X), and give a bandwidth.",
+        UserWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,239 @@
+"""The demonstration: data larger than the memory used, clustered two ways."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import zarr
+from dask.system import CPU_COUNT
+from sklearn.exceptions import ConvergenceWarning
+
+from daskmm import metrics
+from daskmm.cli.runs import features_found, peak_memory_bytes, write_run
+from daskmm.cluster import EntropyPowerKMeans, KMeans
+from daskmm.cluster._centers import CenterClusterer
+from daskmm.cluster._progress import ProgressLine, readable_seconds
+from daskmm.data.files import open_data
+from daskmm.datasets import make_ewp_simulation2
+from daskmm.engine.labels import write_labels
+from daskmm.planning import readable_bytes
+from daskmm.storage.arrays import create_array
+
+N_SAMPLES = 4_000_000
+N_CLUSTERS = 20
+N_INFORMATIVE = 5
+N_NOISE = 45
+_N_FEATURES = N_INFORMATIVE + N_NOISE
+# 16 MB per chunk.
+_CHUNK_ROWS = 40_000
+# Every thread holds a few chunks; more of them would no longer show a small memory.
+_MOST_THREADS = 4
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """What the demonstration measured.
+
+    Attributes
+    ----------
+    out : Path
+        Its folder.
+    data_bytes : int
+        Of the generated data, as stored.
+    seconds : float
+        In all.
+    peak_memory_bytes : int or None
+        Of this process; None where the system does not say.
+    n_threads : int
+    results : dict of dict
+        By run folder, "lloyd" and "entropy": model, passes, iterations, seconds and nmi; for
+        the latter also the features found and their weights.
+    """
+
+    out: Path
+    data_bytes: int
+    seconds: float
+    peak_memory_bytes: int | None
+    n_threads: int
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Attributes as plain values, ready for JSON."""
+        return {**vars(self), "out": str(self.out)}
+
+
+def run_demo(
+    out: str | Path,
+    *,
+    n_samples: int = N_SAMPLES,
+    say: Say = print,
+    show_progress: bool = True,
+    random_state: int = 0,
+) -> DemoReport:
+    """Generate data on disk, cluster them by Lloyd's algorithm and by EWP, and compare.
+
+    Parameters
+    ----------
+    out : str or Path
+        Folder for the data, the truth and two run folders; it must be absent or empty.
+    n_samples : int
+        Rows; each takes 400 bytes.
+    say : callable
+        Given the lines to print.
+    show_progress : bool
+        Whether to report progress on standard error.
+    random_state : int
+        Of data and seeding.
+
+    Returns
+    -------
+    DemoReport
+
+    Raises
+    ------
+    FileExistsError
+        If the folder is not empty.
+    OSError
+        If the disk has too little room.
+    ImportError
+        If matplotlib is not installed.
+    """
+    from daskmm.plot import require_matplotlib
+
+    require_matplotlib()
+    began = time.perf_counter()
+    out = _empty_folder(Path(out), n_samples)
+    threads = min(CPU_COUNT, _MOST_THREADS)
+    say(
+        f"1. Making data: {n_samples:,} rows × {_N_FEATURES} features, {N_CLUSTERS} clusters.\n"
+        f"   Clusters differ in {N_INFORMATIVE} features (0 to {N_INFORMATIVE - 1}); the other "
+        f"{N_NOISE} are pure noise."
+    )
+    with dask.config.set(num_workers=threads):
+        data_bytes = _generate(out, n_samples, random_state)
+        say(f"   {readable_bytes(data_bytes)} in {out / 'data.zarr'}\n")
+        shared: dict[str, Any] = {"standardize": True, "random_state": random_state}
+        tasks: list[tuple[str, str, CenterClusterer]] = [
+            ("lloyd", "k-means (Lloyd's algorithm)", KMeans(N_CLUSTERS, **shared)),
+            ("entropy", "Entropy weighted power k-means", EntropyPowerKMeans(N_CLUSTERS, **shared)),
+        ]
+        results = {}
+        for number, (name, title, model) in enumerate(tasks, start=2):
+            say(f"{number}. {title}, reading the data from disk in every pass.")
+            results[name] = _cluster(out, name, model, show_progress)
+            say(_finding(results[name]) + "\n")
+    seconds = time.perf_counter() - began
+    report = DemoReport(out, data_bytes, seconds, peak_memory_bytes(), threads, results)
+    say(_summary(report))
+    return report
+
+
+def _empty_folder(out: Path, n_samples: int) -> Path:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(f"{out} exists and is not empty. Remove it, or choose another --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    needed, free = n_samples * (_N_FEATURES * 8 + 12), shutil.disk_usage(out).free
+    if needed > free:
+        raise OSError(
+            f"{out} has room for {readable_bytes(free)}; the demo writes {readable_bytes(needed)}."
+        )
+    return out
+
+
+def _generate(out: Path, n_samples: int, random_state: int) -> int:
+    """Write data and truth; the bytes of the data."""
+    chunk = min(_CHUNK_ROWS, n_samples)
+    X, y = make_ewp_simulation2(
+        n_samples, N_CLUSTERS, N_INFORMATIVE, N_NOISE, random_state=random_state, chunks=chunk
+    )
+    store = create_array(out / "data.zarr", X.shape, (chunk, _N_FEATURES), X.dtype)
+    # One task per stored chunk; they need no lock.
+    da.store(X, store, lock=False)
+    write_labels(y, out / "truth.zarr")
+    return int(X.nbytes)
+
+
+def _cluster(out: Path, name: str, model: CenterClusterer, show_progress: bool) -> dict[str, Any]:
+    """Fit, write the run folder, and compare its labels with the truth."""
+    source = out / "data.zarr"
+    X = open_data(source)
+    began = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        if show_progress:
+            with ProgressLine("  fit", model.max_iter, X.nbytes) as progress:
+                model.set_params(callbacks=[progress]).fit(X)
+            model.set_params(callbacks=None)
+        else:
+            model.fit(X)
+    seconds = time.perf_counter() - began
+    notes = [str(warning.message) for warning in caught]
+    write_run(out / name, model, X, source=str(source.absolute()), notes=notes, pictures=True)
+    truth, labels = (
+        da.from_zarr(zarr.open_array(path, mode="r"))
+        for path in (out / "truth.zarr", out / name / "labels.zarr")
+    )
+    result: dict[str, Any] = {
+        "model": type(model).__name__,
+        "n_passes": model.n_passes_,
+        "n_iter": model.n_iter_,
+        "seconds": seconds,
+        "nmi": metrics.normalized_mutual_info_score(truth, labels),
+        "warnings": notes,
+    }
+    if isinstance(model, EntropyPowerKMeans):
+        result["features_found"] = sorted(features_found(model).tolist())
+        result["feature_weights"] = model.feature_weights_.tolist()
+    return result
+
+
+def _finding(result: dict[str, Any]) -> str:
+    lines = [
+        f"   {result['n_passes']} passes over the data in {readable_seconds(result['seconds'])}",
+        f"   agreement with the truth (NMI, 0 to 1): {result['nmi']:.3f}",
+    ]
+    if "features_found" in result:
+        found = ", ".join(map(str, result["features_found"]))
+        share = sum(result["feature_weights"][index] for index in result["features_found"])
+        lines.append(f"   features found: {found} ({share:.0%} of the weight)")
+    return "\n".join(lines + [f"   note: {note}" for note in result["warnings"]])
+
+
+def _summary(report: DemoReport) -> str:
+    out, lloyd, entropy = report.out, report.results["lloyd"], report.results["entropy"]
+    peak = report.peak_memory_bytes
+    found = ", ".join(map(str, entropy["features_found"]))
+    return "\n".join(
+        [
+            "What happened",
+            f"   data on disk         {readable_bytes(report.data_bytes)}",
+            f"   peak memory          {readable_bytes(peak)} (this whole process, "
+            f"{report.n_threads} threads)",
+            f"   passes               Lloyd {lloyd['n_passes']}, EWP {entropy['n_passes']}",
+            f"   NMI with the truth   Lloyd {lloyd['nmi']:.3f}, EWP {entropy['nmi']:.3f}",
+            f"   features found       {found} (true: 0 to {N_INFORMATIVE - 1})",
+            f"   time                 {readable_seconds(report.seconds)}",
+            "",
+            "Pictures",
+            f"   {out / 'lloyd' / 'projection.png'}",
+            f"   {out / 'entropy' / 'projection.png'}",
+            f"   {out / 'entropy' / 'feature_weights.png'}",
+            f"   {out / 'entropy' / 'objective.png'}",
+            "",
+            "What to try next",
+            f"   daskmm inspect {out / 'entropy'}",
+            f"   daskmm plan {out / 'data.zarr'} -k 20 --model entropy",
+            f"   daskmm fit {out / 'data.zarr'} -k 20 --model power --out my-run",
+            f"   rm -r {out}    (when you are done)",
+        ]
+    )

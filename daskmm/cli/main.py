@@ -1,0 +1,287 @@
+"""The command line: ``daskmm demo | fit | predict | inspect | plan | gram``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+
+from daskmm.cli import gram as gram_cli
+from daskmm.cli.options import UserError, build_parser
+from daskmm.cli.printing import describe_fit, describe_plan, describe_prediction, describe_run
+from daskmm.cli.runs import (
+    CHECKPOINT,
+    add_report,
+    check_unfinished,
+    n_clusters_of,
+    open_for,
+    open_run,
+    strict_json,
+    write_run,
+)
+from daskmm.cluster import (
+    EntropyPowerKMeans,
+    KernelPowerKMeans,
+    KMeans,
+    MultiKernelPowerKMeans,
+    PowerKMeans,
+    WeightedBlurringMeanShift,
+)
+from daskmm.cluster._estimator import MMClusterer
+from daskmm.cluster._progress import ProgressLine
+from daskmm.data.files import open_data
+from daskmm.engine.distributed import connected
+from daskmm.engine.labels import write_labels
+from daskmm.mm.checkpoint import CheckpointError
+from daskmm.plot import require_matplotlib
+from daskmm.scaling import measure_pass
+from daskmm.storage.atomic import check_absent
+
+_CLASSES: dict[str, type[MMClusterer]] = {
+    "power": PowerKMeans,
+    "entropy": EntropyPowerKMeans,
+    "kmeans": KMeans,
+    "kernel": KernelPowerKMeans,
+    "multi-kernel": MultiKernelPowerKMeans,
+    "mean-shift": WeightedBlurringMeanShift,
+}
+# Seconds in which a scheduler has to answer.
+_SCHEDULER_TIMEOUT = 10
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments; those of the process by default.
+
+    Returns
+    -------
+    int
+        Exit code: 0 fine, 1 unexpected (or a Gram store found unsound), 2 the user's error, 130
+        interrupted.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # A terminal that cannot show "∞" gets "?" rather than an error.
+            stream.reconfigure(errors="replace")
+    try:
+        arguments = build_parser().parse_args(argv)
+        return _COMMANDS[arguments.command](arguments) or 0
+    except SystemExit as stop:  # --help and --version
+        return int(stop.code or 0)
+    except BrokenPipeError:
+        # The reader has left, as head does; what is buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (UserError, ValueError, OSError, ImportError) as error:
+        print(f"daskmm: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("daskmm: interrupted", file=sys.stderr)
+        return 130
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    from daskmm.cli.demo import run_demo
+
+    def say(text: str) -> None:
+        if not (arguments.quiet or arguments.json):
+            print(text, flush=True)
+
+    report = run_demo(arguments.out, say=say, show_progress=not arguments.quiet)
+    if arguments.json:
+        print(strict_json(report.as_dict()))
+
+
+def _fit(arguments: argparse.Namespace) -> None:
+    out = Path(arguments.out)
+    check_unfinished(out)
+    if arguments.pictures or arguments.report:
+        require_matplotlib()
+    model = _model(arguments).set_params(checkpoint=out / CHECKPOINT)
+    data = open_data(arguments.input, columns=arguments.columns)
+    with _scheduler(arguments.scheduler), _kept(out):
+        with _noted_warnings() as notes:
+            _fit_with_progress(model, data, arguments.quiet)
+        model.set_params(callbacks=None, checkpoint=None)
+        remote = "://" in arguments.input
+        source = arguments.input if remote else str(Path(arguments.input).absolute())
+        summary = write_run(
+            out,
+            model,
+            data,
+            source=source,
+            notes=notes,
+            pictures=arguments.pictures,
+            report=arguments.report,
+        )
+    _report(arguments, {"run": str(out), **summary}, lambda: describe_fit(out, summary))
+
+
+def _model(arguments: argparse.Namespace) -> MMClusterer:
+    """The estimator that the arguments describe."""
+    model = _CLASSES[arguments.model]()
+    known = model.get_params()
+    everything = {name for cls in _CLASSES.values() for name in cls().get_params()}
+    given = {name: value for name, value in vars(arguments).items() if name in everything}
+    foreign = sorted(set(given) - set(known))
+    if foreign:
+        option = foreign[0].replace("_", "-")
+        raise UserError(f"--{option} has no meaning for --model {arguments.model}.")
+    if "n_clusters" in known and "n_clusters" not in given:
+        raise UserError(
+            "the following arguments are required: -k/--n-clusters, for every --model but "
+            f"mean-shift (see daskmm {arguments.command} --help)"
+        )
+    # A fit that can be repeated, unless another seed is asked for.
+    return model.set_params(**{"random_state": 0, **given})
+
+
+def _fit_with_progress(model: MMClusterer, data: Any, quiet: bool) -> None:
+    if quiet:
+        model.fit(data)
+        return
+    size = model.plan(data).bytes_per_pass
+    with ProgressLine("daskmm", model.max_iter, size) as progress:
+        model.set_params(callbacks=[progress]).fit(data)
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    out = Path(arguments.out)
+    check_absent(out)
+    run = open_run(arguments.folder)
+    data = open_for(run.model, arguments.input)
+    with _scheduler(arguments.scheduler), _noted_warnings():
+        sizes = write_labels(run.model.predict(data), out).tolist()
+    found = {
+        "labels": str(out),
+        "n_rows": sum(sizes),
+        "cluster_sizes": [*sizes, *[0] * (n_clusters_of(run.model) - len(sizes))],
+    }
+    _report(arguments, found, lambda: describe_prediction(found))
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+    run = open_run(arguments.folder)
+    found = {"run": str(run.path), **run.summary}
+    if arguments.report:
+        require_matplotlib()
+        found["report"] = str(add_report(run))
+    written = f"\nwritten:\n  {found['report']}" if arguments.report else ""
+    _report(arguments, found, lambda: describe_run(run.path, run.summary) + written)
+
+
+def _plan(arguments: argparse.Namespace) -> None:
+    model = _model(arguments)
+    data = open_data(arguments.input, columns=arguments.columns)
+    plan = model.plan(data)
+    found = {"input": arguments.input, "model": type(model).__name__, **plan.as_dict()}
+    seconds = _pass_seconds(arguments, data)
+    if seconds:
+        found["pass_seconds"] = seconds
+    _report(arguments, found, lambda: describe_plan(arguments.input, model, plan, seconds))
+
+
+def _pass_seconds(arguments: argparse.Namespace, data: Any) -> dict[int, float]:
+    """Predicted seconds of a pass by the number of workers, for those that are asked for."""
+    if not arguments.workers:
+        return {}
+    if arguments.model not in ("kmeans", "power", "entropy"):
+        raise UserError(f"--workers has no meaning for --model {arguments.model}.")
+    if arguments.n_clusters == "auto":
+        raise UserError("--workers needs a number of clusters: -k K, not -k auto.")
+    if min(arguments.workers) < 1:
+        raise UserError(f"--workers must be positive, got {min(arguments.workers)}.")
+    model = measure_pass(data, arguments.n_clusters)
+    return {count: model.seconds(count) for count in arguments.workers}
+
+
+def _gram(arguments: argparse.Namespace) -> int:
+    with _noted_warnings():
+        answer = gram_cli.COMMANDS[arguments.action](arguments)
+    _report(arguments, answer.found, lambda: answer.text)
+    return answer.exit_code
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
+    "demo": _demo,
+    "fit": _fit,
+    "predict": _predict,
+    "inspect": _inspect,
+    "plan": _plan,
+    "gram": _gram,
+}
+
+
+def _report(
+    arguments: argparse.Namespace, found: dict[str, Any], describe: Callable[[], str]
+) -> None:
+    if arguments.json:
+        print(strict_json(found))
+    elif not getattr(arguments, "quiet", False):
+        print(describe())
+
+
+@contextmanager
+def _kept(out: Path) -> Iterator[None]:
+    """Say, when a fit ends before its time, that it can be gone on with."""
+    try:
+        yield
+    except CheckpointError:  # that of another fit
+        raise
+    except BaseException:
+        if (out / CHECKPOINT).is_dir():
+            print(f"daskmm: {out} keeps what was done; the same command goes on", file=sys.stderr)
+        raise
+
+
+@contextmanager
+def _noted_warnings() -> Iterator[list[str]]:
+    """Texts of the warnings given inside, once it is left; each a line on standard error."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield notes
+    notes.extend(dict.fromkeys(str(warning.message) for warning in caught))
+    for note in notes:
+        print(f"daskmm: warning: {note}", file=sys.stderr)
+
+
+@contextmanager
+def _scheduler(address: str | None) -> Iterator[None]:
+    """Compute on the cluster at an address, where one is given.
+
+    Raises
+    ------
+    UserError
+        If it does not answer, or dask.distributed is not installed.
+    """
+    if address is None:
+        yield
+        return
+    try:
+        client = connected(address, _SCHEDULER_TIMEOUT)
+    except ImportError as error:
+        raise UserError(
+            "--scheduler needs the extra 'distributed': pip install 'daskmm[distributed]'."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"no scheduler answers at {address} within {_SCHEDULER_TIMEOUT} s: {error}"
+        ) from error
+    with client, dask.config.set(scheduler=client):
+        yield

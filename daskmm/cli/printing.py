@@ -1,0 +1,140 @@
+"""What the commands say when they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from daskmm.cluster._progress import readable_seconds
+from daskmm.planning import Plan, readable_bytes
+
+# Items of a list that are written out.
+_MOST_ITEMS = 12
+
+
+def describe_fit(path: Path, summary: dict[str, Any]) -> str:
+    """Report of a fit: what was found, and where it lies.
+
+    Parameters
+    ----------
+    path : Path
+        The run folder.
+    summary : dict
+        As in its ``summary.json``.
+    """
+    files = "\n".join(f"  {path / name}" for name in summary["files"])
+    return f"{_found(summary)}\nwritten:\n{files}\nnext: daskmm inspect {path}"
+
+
+def describe_run(path: Path, summary: dict[str, Any]) -> str:
+    """Report of a run folder: how it came about, and what was found.
+
+    Parameters
+    ----------
+    path : Path
+    summary : dict
+        As in its ``summary.json``.
+    """
+    parameters = ", ".join(f"{name}={value}" for name, value in summary["parameters"].items())
+    lines = [
+        f"{path}: {summary['model']} of {summary['input']}",
+        f"made {summary['created']} by daskmm {summary['daskmm']}",
+        f"parameters: {parameters}",
+        _found(summary),
+        *_course(summary),
+        f"peak memory of the process: {readable_bytes(summary['peak_memory_bytes'])}",
+        *(f"warning: {note}" for note in summary["warnings"]),
+    ]
+    return "\n".join(lines)
+
+
+def describe_prediction(found: dict[str, Any]) -> str:
+    """Report of a prediction.
+
+    Parameters
+    ----------
+    found : dict
+        With labels (a path), n_rows and cluster_sizes.
+    """
+    return (
+        f"{found['n_rows']:,} labels in {found['labels']}\n{_cluster_sizes(found['cluster_sizes'])}"
+    )
+
+
+def describe_plan(
+    source: str, model: Any, plan: Plan, seconds: Mapping[int, float] | None = None
+) -> str:
+    """Report of a plan.
+
+    Parameters
+    ----------
+    source : str
+        Where the data are.
+    model : estimator
+    plan : Plan
+    seconds : mapping, optional
+        Of a pass, by the number of workers.
+    """
+    known = getattr(model, "n_clusters", None)
+    clusters = known if isinstance(known, int) else "an unknown number of"
+    title = f"{type(model).__name__} with {clusters} clusters of {source}"
+    lines = [
+        f"a pass on {count:,} worker(s) of one thread: about {taken:.2g} s"
+        for count, taken in (seconds or {}).items()
+    ]
+    return "\n".join([title, str(plan), *lines])
+
+
+def _found(summary: dict[str, Any]) -> str:
+    lines = [
+        f"{summary['n_clusters']} clusters of {summary['n_rows']:,} rows × "
+        f"{summary['n_features']:,} features",
+        f"{summary['n_iter']} iterations, {summary['n_passes']} passes over the data, "
+        f"{readable_seconds(summary['seconds'])}",
+        _cluster_sizes(summary["cluster_sizes"]),
+    ]
+    if "features_found" in summary:
+        found = summary["features_found"]
+        lines.append(
+            f"features with more than an equal share of the weight: {len(found)} of "
+            f"{summary['n_features']:,}: {_listed(found)}"
+        )
+    return "\n".join(lines)
+
+
+def _cluster_sizes(sizes: list[int]) -> str:
+    ordered = sorted(sizes, reverse=True)
+    return f"cluster sizes, largest first: {_listed([f'{size:,}' for size in ordered], ' · ')}"
+
+
+def _listed(items: list[str], separator: str = ", ") -> str:
+    """The first items, and how many follow."""
+    shown = separator.join(items[:_MOST_ITEMS])
+    more = len(items) - _MOST_ITEMS
+    return f"{shown} … and {more:,} more" if more > 0 else shown or "none"
+
+
+def _course(summary: dict[str, Any]) -> list[str]:
+    """How the iterations went."""
+    history = summary["history"]
+    if "bandwidth" in summary:
+        learned = sum(record["stage"] == "learn" for record in history)
+        points = [f"{record['n_representatives']:,}" for record in history[learned:]]
+        return [
+            f"bandwidth: {summary['bandwidth']:.6g}; lam: {summary['lam']:.6g}",
+            f"{learned} iterations learned the weights; distinct points in those that followed: "
+            f"{_listed(points, ' · ')}",
+        ]
+    return [
+        f"inertia: {summary['inertia']:.6g}; objective: {summary['objective']:.6g}",
+        _annealing(history),
+    ]
+
+
+def _annealing(history: list[dict[str, Any]]) -> str:
+    powers = [record["s"] for record in history if record["s"] is not None]
+    hard = len(history) - len(powers)
+    if not powers:
+        return f"{hard} Lloyd steps"
+    return f"annealed from s = {powers[0]:.4g} to {powers[-1]:.4g}, then {hard} Lloyd steps"

@@ -1,0 +1,374 @@
+"""Run folders: a fitted model, its labels, a summary and pictures."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from daskmm import plot
+from daskmm.cluster._models import load
+from daskmm.data.blocks import as_dask_array
+from daskmm.data.files import has_columns, open_data
+from daskmm.data.names import feature_names
+from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
+from daskmm.engine.passes import one_blas_thread
+from daskmm.numerics.rows import Coordinates
+from daskmm.report.figures import Sampled
+from daskmm.report.page import write_report
+from daskmm.storage.atomic import check_absent, written_whole
+from daskmm.storage.strict_json import plain, strict_json
+
+FORMAT = "daskmm-run"
+VERSION = 1
+MODEL, LABELS, SUMMARY = "model", "labels.zarr", "summary.json"
+REPORT = "report.html"
+# What an unfinished run has; a finished one has a summary.
+CHECKPOINT = "checkpoint"
+# Beginning of the name of contents that are being written.
+_FRESH = ".fresh-"
+# Parameters that say how a fit was done, not what it is.
+_OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
+# Rows of the sample that figures show, and values: fewer rows where they are wide.
+_SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 8_000_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, read back.
+
+    Attributes
+    ----------
+    path : Path
+    model : estimator
+        Fitted.
+    summary : dict
+        What ``summary.json`` holds.
+    """
+
+    path: Path
+    model: Any
+    summary: dict[str, Any]
+
+    @property
+    def labels(self) -> da.Array:
+        """Cluster of each row, lazy, int32."""
+        return da.from_array(zarr.open_array(self.path / LABELS, mode="r"), name=False)
+
+
+def write_run(
+    path: str | Path,
+    model: Any,
+    X: Any,
+    *,
+    source: str,
+    notes: list[str],
+    pictures: bool,
+    report: bool = False,
+) -> dict[str, Any]:
+    """Write a run folder; reads the data once more, for the labels.
+
+    Parameters
+    ----------
+    path : str or Path
+        Must not exist, or be an unfinished run. Should something fail, it stays as it is; there
+        is a summary when all is there, and the checkpoint goes.
+    model : fitted estimator
+    X : dask Array or dask DataFrame
+        What it was fitted to.
+    source : str
+        Where X came from, for the summary.
+    notes : list of str
+        Warnings of the fit, for the summary.
+    pictures : bool
+        Whether to draw; needs matplotlib.
+    report : bool
+        Whether to write a page with all figures; needs matplotlib.
+
+    Returns
+    -------
+    dict
+        The summary.
+
+    Raises
+    ------
+    FileExistsError
+        If the path exists, and is no unfinished run.
+    """
+    with _new_contents(Path(path)) as folder:
+        model.save(folder / MODEL)
+        with label_writer(folder / LABELS) as writer:
+            sampled = _label(model, X, writer)
+        summary = summarize(model, writer.counts, source, notes)
+        drawn = _draw(folder, model, sampled) if pictures else []
+        if report:
+            write_report(folder / REPORT, model, summary, sampled)
+        summary["files"] = [MODEL, LABELS, SUMMARY, *drawn, *[REPORT] * report]
+        (folder / SUMMARY).write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
+    return summary
+
+
+def check_unfinished(path: Path) -> None:
+    """Refuse an output path that is taken, unless by a run that was begun and can be finished.
+
+    Raises
+    ------
+    FileExistsError
+    """
+    if not (path / CHECKPOINT).is_dir() or (path / SUMMARY).exists():
+        check_absent(path)
+
+
+@contextmanager
+def _new_contents(path: Path) -> Iterator[Path]:
+    """A folder whose contents become those of a run once the context is left without an error."""
+    check_unfinished(path)
+    if not path.exists():
+        with written_whole(path) as folder:
+            folder.mkdir()
+            yield folder
+        return
+    for left in path.glob(f"{_FRESH}*"):  # by a process that was killed
+        shutil.rmtree(left)
+    folder = path / f"{_FRESH}{uuid.uuid4().hex}"
+    folder.mkdir()
+    try:
+        yield folder
+        # The summary, which makes it a finished run, comes last.
+        for new in sorted(folder.iterdir(), key=lambda new: new.name == SUMMARY):
+            place = path / new.name
+            if place.is_dir():  # by a process that was killed here
+                shutil.rmtree(place)
+            new.replace(place)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(path / CHECKPOINT)
+
+
+def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled:
+    """Write all labels, and return a uniform sample of rows with theirs, by the same reading."""
+    if isinstance(model.labels_, np.ndarray):
+        return _label_in_memory(model, writer)
+    table = as_dask_array(X)
+    counts = np.asarray(model.labels_.chunks[0], dtype=np.int64)
+    starts = np.cumsum(counts) - counts
+    n_rows = int(counts.sum())
+    chosen = _chosen(n_rows, model.n_features_in_)
+    # Both kinds as Delayed, unoptimised: so they are one graph, and each block is loaded once.
+    label_blocks = model.labels_.to_delayed(optimize_graph=False).ravel()
+    row_blocks = table.to_delayed(optimize_graph=False).ravel()
+    sampled: list[tuple[NDArray, NDArray[np.int32]]] = []
+    for first in range(0, len(counts), BLOCKS_TOGETHER):
+        pieces = []
+        for block in range(first, min(first + BLOCKS_TOGETHER, len(counts))):
+            low, high = np.searchsorted(chosen, (starts[block], starts[block] + counts[block]))
+            local = chosen[low:high] - starts[block]
+            pieces.append(_pick(label_blocks[block], row_blocks[block], local))
+        with one_blas_thread():
+            results = dask.compute(*pieces)
+        for labels, rows, labels_of_rows in results:
+            writer.append(labels)
+            sampled.append((rows, labels_of_rows))
+    return Sampled(*(np.concatenate(pieces) for pieces in zip(*sampled, strict=True)))
+
+
+def _label_in_memory(model: Any, writer: LabelWriter) -> Sampled:
+    """The same for a model that holds its rows: an exact kernel's."""
+    writer.append(model.labels_)
+    n_rows = len(model.labels_)
+    chosen = _chosen(n_rows, model.n_features_in_)
+    rows = Coordinates(model.mean_, model.scale_).to_input(model.X_fit_[chosen])
+    return Sampled(rows, model.labels_[chosen])
+
+
+def _chosen(n_rows: int, n_features: int) -> NDArray[np.int64]:
+    """Rows of the sample, drawn at random, in order."""
+    most = min(n_rows, _SAMPLE_ROWS, max(_SAMPLE_VALUES // n_features, 1))
+    rng = np.random.default_rng(0)
+    return np.sort(rng.choice(n_rows, most, replace=False, shuffle=False))
+
+
+@dask.delayed(pure=False)
+def _pick(labels: Any, rows: Any, local: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray]:
+    return labels, np.asarray(rows)[local], labels[local]
+
+
+def _draw(folder: Path, model: Any, sampled: Sampled) -> list[str]:
+    """Pictures of the model, and their names."""
+    figures = {}
+    if hasattr(model, "objective_history_"):
+        figures["objective.png"] = plot.annealing_trace(model)
+    if hasattr(model, "feature_weights_"):
+        figures["feature_weights.png"] = plot.feature_weights(model)
+    figures["projection.png"] = plot.projection(model, *sampled)
+    for name, figure in figures.items():
+        figure.savefig(folder / name, metadata={"Description": figure.get_label()})
+    return list(figures)
+
+
+def summarize(
+    model: Any, cluster_sizes: NDArray[np.int64], source: str, notes: list[str]
+) -> dict[str, Any]:
+    """What a fit found, as plain values.
+
+    Powers of −∞ are None, as they are in the history's Lloyd steps.
+    """
+    n_clusters = n_clusters_of(model)
+    sizes = np.zeros(n_clusters, dtype=np.int64)
+    sizes[: len(cluster_sizes)] = cluster_sizes
+    names = feature_names(model)
+    last = model.history_[-1]
+    summary: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "daskmm": importlib.metadata.version("daskmm"),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "input": source,
+        "model": type(model).__name__,
+        "parameters": {k: v for k, v in model.get_params().items() if k not in _OF_THE_FIT},
+        "n_rows": int(sizes.sum()),
+        "n_features": model.n_features_in_,
+        "feature_names": names if hasattr(model, "feature_names_in_") else None,
+        "n_clusters": n_clusters,
+        "cluster_sizes": sizes,
+        "n_iter": model.n_iter_,
+        "n_passes": model.n_passes_,
+        "seconds": last.seconds,
+        "peak_memory_bytes": peak_memory_bytes(),
+        "warnings": notes,
+    }
+    if hasattr(model, "inertia_"):
+        summary["inertia"] = model.inertia_
+        summary["objective"] = last.objective
+        summary["s"] = model.s_
+        summary["coincident_centers"] = last.coincident_centers
+    if hasattr(model, "feature_weights_"):
+        summary["lam"] = model.lam_
+        summary["feature_weights"] = model.feature_weights_
+        summary["features_found"] = [names[index] for index in features_found(model)]
+    for name in ("bandwidth", "gram", "kernel_weights"):
+        if hasattr(model, f"{name}_"):
+            summary[name] = getattr(model, f"{name}_")
+    summary["history"] = [asdict(record) for record in model.history_]
+    return plain(summary)
+
+
+def n_clusters_of(model: Any) -> int:
+    """Number of clusters of a fitted model, given or found."""
+    return int(model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_clusters)
+
+
+def features_found(model: Any) -> NDArray[np.int64]:
+    """Features with more than an equal share of the weight, heaviest first.
+
+    Parameters
+    ----------
+    model : fitted estimator with ``feature_weights_``
+
+    Returns
+    -------
+    ndarray of int64
+    """
+    weights = model.feature_weights_
+    order = np.argsort(-weights, kind="stable")
+    # Rounding must not make a finding of equal weights.
+    return order[weights[order] > (1 + 1e-9) / len(weights)]
+
+
+def open_run(path: str | Path) -> Run:
+    """Read a run folder.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing at the path.
+    ValueError
+        If it is not a run folder, or of a newer version, or damaged.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist.")
+    if not (path / SUMMARY).is_file():
+        raise ValueError(f"{path} is not a run folder: it has no {SUMMARY}.")
+    try:
+        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+        known = summary["format"] == FORMAT
+        version = summary["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path / SUMMARY} is damaged: {error}") from error
+    if not known:
+        raise ValueError(f"{path} is not a run folder of daskmm.")
+    if version != VERSION:
+        raise ValueError(f"{path} has version {version} of the format; this reads {VERSION}.")
+    return Run(path, load(path / MODEL), summary)
+
+
+def add_report(run: Run) -> Path:
+    """Write the report of a run that has none; no data are read, and no figure shows rows.
+
+    Parameters
+    ----------
+    run : Run
+
+    Returns
+    -------
+    Path
+        Of the page.
+
+    Raises
+    ------
+    FileExistsError
+        If there is one, which may show more.
+    ImportError
+        If matplotlib is not installed.
+    """
+    path = run.path / REPORT
+    with written_whole(path) as fresh:
+        write_report(fresh, run.model, run.summary, None)
+    return path
+
+
+def open_for(model: Any, path: str) -> Any:
+    """Open data for a model's `predict`, with the columns that it knows."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is None or not has_columns(path):
+        return open_data(path)
+    return open_data(path, columns=[str(name) for name in names])
+
+
+def peak_memory_bytes() -> int | None:
+    """Most memory that this process has held so far; None where the system does not say."""
+    try:
+        # The kernel's own mark of this program; getrusage may count its parent's as well.
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    except (OSError, IndexError):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

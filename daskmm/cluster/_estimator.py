@@ -1,0 +1,204 @@
+"""What all estimators share: stopping parameters, warnings, logging, saving."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm.cluster import _models as persistence
+from daskmm.cluster._progress import NotebookProgress, in_notebook
+from daskmm.cluster._summary import FittedSummary
+from daskmm.data.blocks import Layout, layout_of
+from daskmm.data.input import read_table
+from daskmm.data.validation import check_row_count
+from daskmm.mm.checkpoint import Checkpoint
+from daskmm.mm.driver import IterationRecord, Outcome
+from daskmm.mm.fingerprints import described_parameters
+from daskmm.mm.journal import Journal, Pace
+
+logger = logging.getLogger("daskmm")
+
+CHECKPOINT_CONSTRAINTS: dict[str, list[Any]] = {
+    "checkpoint": [str, Path, None],
+    "checkpoint_every": [
+        Interval(Integral, 1, None, closed="left"),
+        Interval(RealNotInt, 0, None, closed="neither"),
+        str,
+    ],
+}
+STOPPED = "A callback asked the fit to stop: it has not converged."
+
+
+class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
+    """Base of all estimators that the MM driver fits."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "n_init": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "random_state": ["random_state"],
+        "standardize": ["boolean"],
+        "verbose": ["verbose"],
+        "callbacks": [list, tuple, None],
+        **CHECKPOINT_CONSTRAINTS,
+    }
+
+    n_clusters: Any
+    n_init: int | str
+    max_iter: int
+    tol: float
+    random_state: Any
+    standardize: Any
+    verbose: int
+    callbacks: Any
+    checkpoint: str | Path | None
+    checkpoint_every: int | float | str
+
+    labels_: Any
+    inertia_: float
+    objective_history_: NDArray[np.float64]
+    history_: list[IterationRecord]
+    n_iter_: int
+    n_passes_: int
+    s_: float
+    n_features_in_: int
+
+    @property
+    def _n_sought(self) -> int:
+        """Clusters that the fit looks for; known once the data have been looked at."""
+        return int(self.n_clusters)
+
+    @property
+    def _n_at_most(self) -> int:
+        """Clusters that it may come to look for."""
+        return int(self.n_clusters)
+
+    @property
+    def _n_at_least(self) -> int:
+        """Clusters that it looks for in any case."""
+        return int(self.n_clusters)
+
+    def _planned_layout(self, X: Any) -> Layout:
+        """Row blocks of a table that might be fitted; neither data are read nor `self` changed."""
+        self._validate_params()
+        layout = layout_of(read_table(type(self)(**self.get_params()), X, reset=True))
+        if layout.n_rows is not None:
+            check_row_count(layout.n_rows, self._n_at_least)
+        return layout
+
+    def _journal(self) -> Journal:
+        """Where the fit puts down what it has come to."""
+        pace = Pace.of(self.checkpoint_every)
+        if self.checkpoint is None:
+            return Journal()
+        return Checkpoint(self.checkpoint, pace, described_parameters(self))
+
+    @contextmanager
+    def _reported(self) -> Iterator[list[Any]]:
+        """The user's callbacks and, with `verbose`, one that reports each iteration.
+
+        In a notebook it keeps one line up to date; elsewhere it logs at INFO level.
+        """
+        callbacks = list(self.callbacks or ())
+        for callback in callbacks:
+            if not callable(callback):
+                raise TypeError(f"callbacks must be callable, got {callback!r}.")
+        if not self.verbose:
+            yield callbacks
+        elif in_notebook():
+            with NotebookProgress(type(self).__name__, self.max_iter) as report:
+                yield [report, *callbacks]
+        else:
+            if not logger.hasHandlers():
+                logger.addHandler(logging.StreamHandler())
+            logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+            yield [lambda record: logger.info("%s", record), *callbacks]
+
+    def _store_history(
+        self, outcome: Outcome[Any], before: Sequence[Sequence[IterationRecord]] = ()
+    ) -> None:
+        """Attributes that every outcome gives.
+
+        Parameters
+        ----------
+        outcome : Outcome
+        before : sequence of list of IterationRecord
+            What each start had gone through elsewhere, on a sample or on low-rank features.
+        """
+        self.inertia_ = outcome.inertia
+        history = outcome.run.history
+        self.history_ = [*before[outcome.best], *history] if before else history
+        self.objective_history_ = np.array([record.objective for record in history])
+        self.n_iter_ = outcome.n_iter
+        # Where it is stopped, the state has the power of a step that was not taken.
+        annealing = outcome.run.stage == "anneal" and len(history) > 0
+        self.s_ = history[-1].s if annealing else outcome.run.state.s
+
+    def _warn(self, outcome: Outcome[Any], journal: Journal) -> None:
+        """Say what the user should know of the end of a fit."""
+        if journal.stopped is not None:
+            # Who interrupts a fit hears of it otherwise.
+            if isinstance(journal.stopped, StopIteration):
+                warn_convergence(STOPPED)
+            return
+        occupied = int(np.count_nonzero(outcome.scored.cluster_weights))
+        if occupied < self._n_sought:
+            warn_convergence(
+                f"Number of distinct clusters ({occupied}) found smaller than n_clusters "
+                f"({self._n_sought}): the data may have too few distinct rows."
+            )
+        coincident = outcome.scored.coincident_centers
+        if coincident:
+            warn_convergence(
+                f"{coincident} of {self._n_sought} centres coincide with another one. Annealing "
+                "that begins too hot ends so: try s0='auto' or a lower s0, more max_iter, or "
+                "polish=True."
+            )
+        if not outcome.run.converged and self.tol > 0:
+            warn_convergence(
+                f"Not converged in max_iter={self.max_iter} iterations: the last was at power "
+                f"{self.s_:.3g}. Raise max_iter or eta."
+            )
+
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the fitted model as a zarr group, to be read by `daskmm.load`.
+
+        Parameters
+        ----------
+        path : str or Path
+        overwrite : bool
+            Whether a model that is there already may be replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If the path exists, unless `overwrite` is set and it holds a model.
+        """
+        check_is_fitted(self)
+        persistence.save(self, path, overwrite)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without lazy labels, whose graph would carry the data."""
+        state = dict(super().__getstate__())
+        if dask.is_dask_collection(state.get("labels_")):
+            del state["labels_"]
+        return state
+
+
+def warn_convergence(message: str, depth: int = 1) -> None:
+    """Warn the caller of a fit, from a function so many calls below it."""
+    warnings.warn(message, ConvergenceWarning, stacklevel=3 + depth)

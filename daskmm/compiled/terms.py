@@ -1,0 +1,141 @@
+"""Divergences of whole rows from a reference, which distances to all centres have in common.
+
+Logarithms and series of all numbers are computed without branches, so that loops over them are
+vectorised. Importing this imports numba. The machine code is kept on disk.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.compiled.compiler import EXACT, REORDERED, entry, part
+from daskmm.compiled.fast_math import log2_from, split_exponent
+from daskmm.compiled.fused import _parts, _plain, _row_dtype
+from daskmm.compiled.tile import (
+    INFORMATION,
+    ITAKURA_SAITO,
+    element,
+    repeated,
+    series,
+)
+
+FloatArray = NDArray[np.float64]
+
+_LOG_2 = float(np.log(2.0))
+
+
+def row_terms(code: int, rows: NDArray, reference: FloatArray) -> FloatArray:
+    """Divergence of each row from the reference, over its values that are not NaN.
+
+    Parameters
+    ----------
+    code : int
+        Of a divergence other than the squared Euclidean.
+    rows : ndarray of shape (n_rows, n_features)
+        Of any numeric dtype, in any order, within the domain.
+    reference : ndarray of shape (n_features,)
+        Within the domain, off its edges.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,), float64
+    """
+    terms = np.empty(len(rows))
+    dtype = _row_dtype(rows)
+    for some in _parts(rows, dtype):
+        _fill(code, _plain(rows[some], dtype), _plain(reference), terms[some])
+    return terms
+
+
+@entry
+def _fill(code, rows, reference, terms):
+    """Divergences of some rows."""
+    n, p = rows.shape
+    values, theta = rows.ravel(), repeated(reference)
+    inverse, elements = 1.0 / theta, np.empty(len(theta))
+    # Binary logarithms of numbers of at most 1, and of what is left of 1.
+    logs, rest = np.log(theta) / _LOG_2, np.log1p(-theta) / _LOG_2
+    for start in range(0, n * p, len(theta)):
+        x = values[start : start + len(theta)]
+        if code == INFORMATION:
+            _information_all(x, theta, inverse, elements)
+        elif code == ITAKURA_SAITO:
+            _itakura_saito_all(x, theta, inverse, elements)
+        else:
+            _logistic_all(x, logs, rest, elements)
+        first = start // p
+        for i in range(len(x) // p):
+            terms[first + i] = _total(elements[i * p : i * p + p])
+    for i in range(n):
+        # A ratio that overflows; no row of the domain is infinitely far from the reference.
+        if not np.isfinite(terms[i]):
+            terms[i] = 0.0
+            for f in range(p):
+                x = np.float64(rows[i, f])
+                terms[i] += element(code, x, reference[f]) if x == x else 0.0
+
+
+@part(REORDERED)
+def _total(values):
+    """Sum of some numbers."""
+    total = 0.0
+    for q in range(len(values)):
+        total += values[q]
+    return total
+
+
+@part(EXACT, inlined=True)
+def _logarithm(x, theta, inverse_theta):
+    """What a divergence needs of log r = n log 2 + 2 q (1 + c), r = x/θ: r, r − 1, n, q, c.
+
+    n is 0 where r is within a factor √2 of 1, and r − 1 keeps its digits there.
+    """
+    ratio, excess = x * inverse_theta, (x - theta) * inverse_theta
+    n, f = split_exponent(ratio)
+    f = excess if n == 0.0 else f
+    q = f / (2.0 + f)
+    return ratio, excess, n, q, q * q * series(q * q)
+
+
+@part(EXACT)
+def _information_all(x, theta, inverse_theta, out):
+    """Divergences of numbers that lie end to end; 0 of NaN."""
+    for k in range(len(x)):
+        value = np.float64(x[k])
+        ratio, excess, n, q, c = _logarithm(value, theta[k], inverse_theta[k])
+        near = q * (excess + 2.0 * ratio * c)
+        far = ratio * (n * _LOG_2 + 2.0 * q * (1.0 + c)) - excess
+        found = theta[k] * (near if n == 0.0 else far)
+        found = found if value > 0.0 else theta[k]
+        out[k] = found if value == value else 0.0
+
+
+@part(EXACT)
+def _itakura_saito_all(x, theta, inverse_theta, out):
+    """As `_information_all`."""
+    for k in range(len(x)):
+        value = np.float64(x[k])
+        _, excess, n, q, c = _logarithm(value, theta[k], inverse_theta[k])
+        near = q * (excess - 2.0 * c)
+        far = excess - (n * _LOG_2 + 2.0 * q * (1.0 + c))
+        found = near if n == 0.0 else far
+        out[k] = found if value == value else 0.0
+
+
+@part(EXACT)
+def _logistic_all(x, log_theta, log_rest, out):
+    """As `_information_all`, but for digits of numbers near θ; logarithms of θ and 1 − θ."""
+    for k in range(len(x)):
+        value = np.float64(x[k])
+        rest = 1.0 - value
+        exponent, f = split_exponent(value)
+        exponent_rest, f_rest = split_exponent(rest)
+        g, g_rest = 2.0 + f, 2.0 + f_rest
+        # One division for both logarithms; that of 0 is finite here.
+        inverse = 1.0 / (g * g_rest)
+        log = log2_from(exponent, f * g_rest * inverse) - log_theta[k]
+        log_of_rest = log2_from(exponent_rest, f_rest * g * inverse) - log_rest[k]
+        found = _LOG_2 * (value * log + rest * log_of_rest)
+        out[k] = found if value == value else 0.0

@@ -1,0 +1,457 @@
+"""Loops over one tile of rows, parts of `daskmm.compiled.kernel`.
+
+They run along the rows where they can, or along numbers that lie end to end, and without
+branches, so that they are vectorised; `distances` and `phi` are kept as (centre, row). All are
+written for the rows' own floating type, called "the type" here, and compiled where they are used.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from daskmm.compiled.compiler import EXACT, REORDERED, part, wide_vectors
+from daskmm.compiled.fast_math import exp2, log2_1p
+from daskmm.numerics.power_means import TIE
+
+# Squared Euclidean distances without holes, which have loops of their own; the same in whitened
+# coordinates.
+PLAIN, WHITENED = -1, -2
+SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
+# t − log(1 + t) = t q − 2 q³ Σ_i q^(2i) / (2i + 3) with q = t/(2 + t), for |q| below this.
+NEAR = 0.1
+# The sum in q², for |q| ≤ (√2 − 1)/(√2 + 1): minimax polynomial of the relative error, 4.6e-16.
+_C0, _C1, _C2, _C3, _C4, _C5, _C6 = (
+    0.3333333333333335,
+    0.19999999999949558,
+    0.14285714313066922,
+    0.11111105555665937,
+    0.09091445347844856,
+    0.07665836588539468,
+    0.0730850468457676,
+)
+
+
+@part(EXACT, inlined=True)
+def series(u):
+    """Σ_i u^i / (2i + 3) for u < 0.0295, so that log((1 + q)/(1 − q)) = 2q + 2q³ series(q²)."""
+    u2 = u * u
+    low = (_C0 + _C1 * u) + u2 * (_C2 + _C3 * u)
+    return low + (u2 * u2) * ((_C4 + _C5 * u) + u2 * _C6)
+
+
+@part(EXACT)
+def _information(x, theta):
+    """I-divergence x log(x/θ) − x + θ."""
+    if x == 0.0:
+        return theta
+    difference = theta - x
+    q = difference / (theta + x)
+    if abs(q) < NEAR:
+        return q * (difference - 2.0 * x * q * q * series(q * q))
+    return difference + x * math.log(x / theta) if theta > 0.0 else np.inf
+
+
+@part(EXACT)
+def _itakura_saito(x, theta):
+    """x/θ − log(x/θ) − 1."""
+    difference = x - theta
+    q, t = difference / (theta + x), difference / theta
+    if abs(q) < NEAR:
+        return q * (t - 2.0 * q * q * series(q * q))
+    return t - math.log(x / theta) if x > 0.0 else np.inf
+
+
+@part(EXACT)
+def element(code, x, theta):
+    """δ(x, θ) of the divergence of a code."""
+    if code == SQUARED:
+        return (x - theta) * (x - theta)
+    if code == INFORMATION:
+        return _information(x, theta)
+    if code == ITAKURA_SAITO:
+        return _itakura_saito(x, theta)
+    return _information(x, theta) + _information(1.0 - x, 1.0 - theta)
+
+
+@part(REORDERED)
+def distance(row, mean, scale, center, w):
+    """Σ_l w_l (z_l − θ_l)² from the differences."""
+    total = 0.0
+    for f in range(len(row)):
+        difference = (np.float64(row[f]) - mean[f]) / scale[f] - center[f]
+        total += w[f] * difference * difference
+    return total
+
+
+@part(EXACT)
+def exact_distance(code, row, z, mean, scale, center, w):
+    """Distance of a row from the definition of the distortion of a code; z where it is whitened."""
+    if code == PLAIN:
+        return distance(row, mean, scale, center, w)
+    if code == WHITENED:
+        return separation(z, center, w)
+    return distortion(code, row, mean, scale, center, w)
+
+
+@part(EXACT)
+def distortion(code, row, mean, scale, center, w):
+    """`distance` of the divergence of a code, over the values that are not NaN."""
+    total = 0.0
+    for f in range(len(row)):
+        z = (np.float64(row[f]) - mean[f]) / scale[f]
+        if z == z:
+            total += w[f] * element(code, z, center[f])
+    return total
+
+
+@part(REORDERED)
+def separation(z, center, w):
+    """Σ_l w_l (z_l − θ_l)² of a row that is in the model's coordinates."""
+    total = 0.0
+    for f in range(len(z)):
+        difference = z[f] - center[f]
+        total += w[f] * difference * difference
+    return total
+
+
+@part(EXACT)
+def to_model(rows, mean, scale, scaled, z):
+    """Numbers of some rows, end to end, in the model's coordinates; mean and scale repeat."""
+    wide_vectors()
+    length = len(mean)
+    for start in range(0, len(rows), length):
+        size = min(length, len(rows) - start)
+        x, out = rows[start : start + size], z[start : start + size]
+        if scaled:
+            for q in range(size):
+                out[q] = (np.float64(x[q]) - mean[q]) / scale[q]
+        else:
+            for q in range(size):
+                out[q] = np.float64(x[q]) - mean[q]
+
+
+@part(EXACT)
+def to_model_in_type(rows, mean, rest, scale, scaled, z):
+    """As `to_model` in the type of the rows; the mean is the sum of two numbers of it."""
+    wide_vectors()
+    length = len(mean)
+    for start in range(0, len(rows), length):
+        size = min(length, len(rows) - start)
+        x, out = rows[start : start + size], z[start : start + size]
+        if scaled:
+            for q in range(size):
+                out[q] = ((x[q] - mean[q]) - rest[q]) / scale[q]
+        else:
+            for q in range(size):
+                out[q] = (x[q] - mean[q]) - rest[q]
+
+
+@part(EXACT)
+def assign(values, out):
+    """Numbers in another type."""
+    wide_vectors()
+    for q in range(len(values)):
+        out[q] = values[q]
+
+
+@part(EXACT)
+def split(z, held):
+    """Put 0 into the holes of some numbers, and 1 into `held` where there are none, else 0."""
+    one, zero = held.dtype.type(1), held.dtype.type(0)
+    for q in range(len(z)):
+        value = z[q]
+        full = value == value
+        held[q] = one if full else zero
+        z[q] = value if full else z.dtype.type(0)
+
+
+@part(EXACT)
+def separate(rows, edges, lowest, highest, d):
+    """Put centres at an edge of the domain infinitely far from all rows that are not at it."""
+    for j in range(len(edges)):
+        at = np.flatnonzero(edges[j])
+        if len(at):
+            for i in range(len(rows)):
+                for f in at:
+                    x = rows[i, f]
+                    if x > lowest if edges[j, f] == 1 else x < highest:
+                        d[j, i] = np.inf
+                        break
+
+
+@part(EXACT)
+def repeated(values):
+    """Values one after another until they fill some vectors."""
+    times = 1 + 255 // len(values)
+    out = np.empty(times * len(values))
+    for q in range(len(out)):
+        out[q] = values[q % len(values)]
+    return out
+
+
+@part(REORDERED)
+def complete(d, j, norms, center_norms, reaches, cancelled, smallest):
+    """Distances to centres j and j + 1 from −2 zᵀθ, in place; returns how many are cancelled.
+
+    The smallest distance of each row is kept, cancelled ones apart. Centres come in pairs to
+    halve the traffic of what belongs to the rows.
+    """
+    wide_vectors()
+    first, other, norm, other_norm = d[j], d[j + 1], center_norms[j], center_norms[j + 1]
+    reach, other_reach = reaches[j], reaches[j + 1]
+    count = d.dtype.type(0)
+    one, zero = d.dtype.type(1), d.dtype.type(0)
+    for i in range(len(norms)):
+        m, n = smallest[i], norms[i]
+        a = first[i] + (n + norm)
+        b = other[i] + (n + other_norm)
+        far_a, far_b = a >= cancelled * (n + reach), b >= cancelled * (n + other_reach)
+        first[i] = a
+        other[i] = b
+        count += zero if far_a & far_b else one
+        m = a if far_a & (a < m) else m
+        smallest[i] = b if far_b & (b < m) else m
+    return count
+
+
+@part(REORDERED)
+def two_nearest(d, j, center_norms, smallest, second, nearest):
+    """Keep the two smallest of −2 zᵀθ + ‖θ‖² per row, with centres j and j + 1; and the nearest."""
+    wide_vectors()
+    first, other, norm, other_norm = d[j], d[j + 1], center_norms[j], center_norms[j + 1]
+    this, following = d.dtype.type(j), d.dtype.type(j + 1)
+    for i in range(len(smallest)):
+        a, b, m, n = first[i] + norm, other[i] + other_norm, smallest[i], second[i]
+        low = b if b < a else a
+        high = a if b < a else b
+        closest = following if b < a else this
+        loser = m if low < m else low
+        n = high if high < n else n
+        second[i] = loser if loser < n else n
+        nearest[i] = closest if low < m else nearest[i]
+        smallest[i] = low if low < m else m
+
+
+@part(EXACT)
+def raise_ratios(first, other, smallest, inverse, power, excess, other_excess):
+    """Exponents (s−1) log2 r in place of the distances to two centres, r = d/m = 1 + e; and e.
+
+    `weigh` does the rest: one loop over all of it is a chain of instructions so long that
+    processors cannot look beyond it, and takes a quarter longer.
+    """
+    wide_vectors()
+    zero = first.dtype.type(0)
+    for i in range(len(smallest)):
+        m, factor = smallest[i], inverse[i]
+        e, f = (first[i] - m) * factor, (other[i] - m) * factor
+        # Also where all distances are 0, or all are ∞:
+        e, f = e if e > zero else zero, f if f > zero else zero
+        excess[i] = e
+        other_excess[i] = f
+        first[i] = power * log2_1p(e)
+        other[i] = power * log2_1p(f)
+
+
+@part(EXACT)
+def weigh(first, other, excess, other_excess, tie, lowest, total, tied):
+    """r^(s−1) in place of two centres' exponents; adds up r^s.
+
+    Below the exponent `lowest` there is nothing.
+    """
+    wide_vectors()
+    zero, one = first.dtype.type(0), first.dtype.type(1)
+    for i in range(len(tie)):
+        exponent, other_exponent, e, f = first[i], other[i], excess[i], other_excess[i]
+        phi, psi = exp2(exponent), exp2(other_exponent)
+        held, other_held = exponent > lowest, other_exponent > lowest
+        phi, psi = phi if held else zero, psi if other_held else zero
+        first[i] = phi
+        other[i] = psi
+        u, v = phi * (one + e), psi * (one + f)
+        u, v = u if held else zero, v if other_held else zero
+        total[i] += u + v
+        tied[i] += (u if e <= tie[i] else zero) + (v if f <= tie[i] else zero)
+
+
+@part(EXACT)
+def finish(total, tied, smallest, weights, n_clusters, inverse_s, factor, value, hardness):
+    """Per row v (mean u)^(1/s)/Σu, which turns r^(s−1) into v φ; M_s, and the hardness.
+
+    `n_clusters` and `inverse_s` are of the type.
+    """
+    wide_vectors()
+    zero, most = total.dtype.type(0), total.dtype.type(1023)
+    for i in range(len(total)):
+        u = total[i]
+        e = (n_clusters - u) / u
+        exponent = -inverse_s * log2_1p(e if e > zero else zero)
+        mean = exp2(exponent if exponent < most else most)
+        factor[i] = weights[i] * mean / u
+        value[i] = smallest[i] * mean
+        hardness[i] = tied[i] / u
+
+
+@part(REORDERED)
+def dot(a, b):
+    """Σ a b in double precision."""
+    wide_vectors()
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * b[i]
+    return total
+
+
+@part(REORDERED)
+def multiply(d, j, factor):
+    """Weights of centre j times the rows' factors, in place; returns their sum."""
+    wide_vectors()
+    phi, total = d[j], d.dtype.type(0)
+    for i in range(len(factor)):
+        value = phi[i] * factor[i]
+        total += value
+        phi[i] = value
+    return total
+
+
+@part(EXACT)
+def add_squares(z, phi, mass, squares):
+    """Add Σ_ij v φ z² per feature."""
+    wide_vectors()
+    for i in range(len(mass)):
+        mass[i] = 0
+    for j in range(len(phi)):
+        for i in range(len(mass)):
+            mass[i] += phi[j, i]
+    for i in range(len(mass)):
+        row, share = z[i], np.float64(mass[i])
+        for q in range(len(squares)):
+            value = np.float64(row[q])
+            squares[q] += share * value * value
+
+
+@part(REORDERED)
+def prepare(smallest, norms, slack, low, high, rounding, exact, inverse, tie):
+    """1/m and the tie of each row; returns how many rows are out of the regular range."""
+    wide_vectors()
+    count = norms.dtype.type(0)
+    one, zero, least = norms.dtype.type(1), norms.dtype.type(0), norms.dtype.type(TIE)
+    two, three = norms.dtype.type(2), norms.dtype.type(3)
+    for i in range(len(norms)):
+        m = smallest[i]
+        exact[i] = m
+        inverse[i] = one / m
+        # Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d.
+        doubt = rounding * (three * norms[i] + two * m + slack) / m if m > zero else zero
+        tie[i] = least + doubt
+        regular = (m == zero) | ((m >= low) & (norms[i] <= high))
+        count += zero if regular else one
+    return count
+
+
+@part(EXACT)
+def redo(code, rows, z, mean, scale, centers, w, norms, reaches, cancelled, low, j, d, smallest):
+    """Compute again the cancelled distances to two centres."""
+    for c in range(j, min(j + 2, len(centers))):
+        row = d[c]
+        for i in range(len(norms)):
+            if not row[i] >= cancelled * (norms[i] + reaches[c]):
+                near = exact_distance(code, rows[i], z[i % len(z)], mean, scale, centers[c], w)
+                # A type too narrow for it must not make a zero of it.
+                row[i] = near if near == 0.0 else max(near, 1e-3 * low)
+                smallest[i] = min(smallest[i], row[i])
+
+
+@part(EXACT)
+def redo_row(code, row, z, mean, scale, centers, w, distances):
+    """Distances of one row from the differences; returns the smallest."""
+    smallest = np.inf
+    for j in range(len(centers)):
+        distances[j] = exact_distance(code, row, z, mean, scale, centers[j], w)
+        smallest = min(smallest, distances[j])
+    return smallest
+
+
+@part(EXACT)
+def ratios(distances, smallest, out):
+    """Distances in units near the smallest one, which `out` can hold; returns that one."""
+    if smallest == 0.0 or smallest == np.inf:
+        for j in range(len(out)):
+            out[j] = smallest if distances[j] == smallest else np.inf
+        return smallest
+    exponent = math.frexp(smallest)[1]
+    for j in range(len(out)):
+        out[j] = math.ldexp(distances[j], -exponent)
+    return math.ldexp(smallest, -exponent)
+
+
+@part(EXACT)
+def scatter(z, nearest, weights, n_j, sums, squares):
+    """Add rows to the sums of their centres."""
+    for i in range(len(z)):
+        row, v, j = z[i], weights[i], int(nearest[i])
+        n_j[j] += v
+        center_sums = sums[j]
+        for q in range(len(row)):
+            center_sums[q] += v * row[q]
+    if len(squares):
+        for i in range(len(z)):
+            row, v = z[i], weights[i]
+            for q in range(len(squares)):
+                squares[q] += v * row[q] * row[q]
+
+
+@part(EXACT)
+def keep_farthest(distance, i, far_distances, far_rows):
+    """Insert a row into the list of the worst served, after equals."""
+    place = len(far_distances) - 1
+    while place > 0 and far_distances[place - 1] < distance:
+        far_distances[place] = far_distances[place - 1]
+        far_rows[place] = far_rows[place - 1]
+        place -= 1
+    far_distances[place] = distance
+    far_rows[place] = i
+
+
+@part(REORDERED)
+def settle(smallest, second, norms, slack, rounding, cancelled, worst, served):
+    """Distances to the nearest centres; returns for how many rows `settled` is false."""
+    wide_vectors()
+    count = norms.dtype.type(0)
+    one, zero = norms.dtype.type(1), norms.dtype.type(0)
+    two, three = norms.dtype.type(2), norms.dtype.type(3)
+    for i in range(len(norms)):
+        d = smallest[i] + norms[i]
+        span = three * norms[i] + two * d + slack
+        fine = (second[i] - smallest[i] > rounding * span) & (d >= cancelled * span) & (d <= worst)
+        served[i] = d
+        count += zero if fine else one
+    return count
+
+
+@part(EXACT)
+def settled(smallest, second, norm, slack, rounding, cancelled, worst):
+    """Whether products tell the nearest centre, and a distance that is exact enough.
+
+    Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d; where that does not
+    hold, no reach is above `slack`. Distances above `worst` may be listed, and are wanted exactly.
+    """
+    two, three = type(norm)(2), type(norm)(3)
+    d = smallest + norm
+    span = three * norm + two * d + slack
+    return second - smallest > rounding * span and d >= cancelled * span and d <= worst
+
+
+@part(EXACT)
+def decide(code, row, z, mean, scale, centers, w, dots, center_norms, limit):
+    """The nearest among those centres whose distance by products is not above `limit`."""
+    least, nearest = np.inf, 0
+    for j in range(len(centers)):
+        if not (dots[j] + center_norms[j] > limit):
+            d = exact_distance(code, row, z, mean, scale, centers[j], w)
+            if d < least:
+                least, nearest = d, j
+    return nearest

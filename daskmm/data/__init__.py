@@ -1,0 +1,1 @@
+"""Tables as they come in: row blocks, files, validation."""

@@ -1,0 +1,418 @@
+"""Any table the user may have, as row blocks that a pass can visit."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+# Blocks that a table in memory is cut into: at least this many elements each, and at most this
+# many blocks. Fixed numbers, so that results do not depend on the machine.
+_MEMORY_ELEMENTS = 1 << 16
+_MEMORY_BLOCKS = 64
+# They have as many rows as single precision is used for, with room, as long as this many blocks
+# are left for the cores.
+_MEMORY_ROWS = 8192
+_FEW_BLOCKS = 16
+# Bytes of a zarr store read by one task: whole chunks of it, about this much, and more only
+# where there would be more blocks than this.
+_ZARR_BLOCK_BYTES = 16 << 20
+_ZARR_BLOCKS = 1024
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table is cut into row blocks.
+
+    Attributes
+    ----------
+    rows : tuple of int or None
+        Rows per block; None while unknown.
+    n_blocks, n_features : int
+    dtype : numpy.dtype
+        Of the input.
+    lazy : bool
+        Whether blocks are made by dask, or are views of an array in memory.
+    """
+
+    rows: tuple[int, ...] | None
+    n_blocks: int
+    n_features: int
+    dtype: np.dtype
+    lazy: bool
+
+    @property
+    def n_rows(self) -> int | None:
+        """Rows in all, where known."""
+        return None if self.rows is None else sum(self.rows)
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes of one row as it is read."""
+        return self.n_features * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """Rows of a table in blocks, in memory (views) or lazy (dask).
+
+    Attributes
+    ----------
+    table : ndarray or dask Array of shape (n_rows, n_features)
+    layout : Layout
+    parts : tuple
+        Per block, an ndarray of shape (rows, n_features), or a Delayed that yields one.
+    weights : tuple or None
+        Per block, the sample weights alike.
+    """
+
+    table: NDArray | da.Array
+    layout: Layout
+    parts: tuple[Any, ...]
+    weights: tuple[Any, ...] | None = None
+
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """Rows and weights of each block; None for weights that are not there."""
+        weights = self.weights or (None,) * len(self.parts)
+        return list(zip(self.parts, weights, strict=True))
+
+
+def is_lazy(X: Any) -> bool:
+    """Whether `X` is a dask collection or a zarr array, whose results are lazy."""
+    return dask.is_dask_collection(X) or _is_zarr(X)
+
+
+def _is_zarr(X: Any) -> bool:
+    zarr = sys.modules.get("zarr")
+    return zarr is not None and isinstance(X, zarr.Array)
+
+
+def float_dtype(dtype: np.dtype) -> np.dtype:
+    """Floating dtype that stands for an input dtype.
+
+    float32 stays; float16, bool and integers of 8 or 16 bits become float32, all else float64.
+    """
+    narrow = dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize == 4)
+    return np.dtype(np.float32 if narrow else np.float64)
+
+
+def is_frame(X: Any) -> bool:
+    """Whether `X` is a dask DataFrame."""
+    return _is_of_dataframe(X, "DataFrame")
+
+
+def is_series(X: Any) -> bool:
+    """Whether `X` is a dask Series."""
+    return _is_of_dataframe(X, "Series")
+
+
+def _is_of_dataframe(X: Any, kind: str) -> bool:
+    # Without importing what may be absent.
+    module = sys.modules.get("dask.dataframe")
+    return module is not None and isinstance(X, getattr(module, kind))
+
+
+def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
+    """A dask DataFrame and a series of sample weights, partition by partition.
+
+    One expression yields both, so that a frame of which both are columns is loaded once.
+
+    Returns
+    -------
+    tuple of dask Array, of unknown row counts
+
+    Raises
+    ------
+    ValueError
+        If they have different numbers of partitions, or a partition different lengths.
+    """
+    if X.npartitions != sample_weight.npartitions:
+        raise ValueError(
+            "sample_weight cannot be matched to X: row counts are unknown, and X has "
+            f"{X.npartitions} partitions, sample_weight {sample_weight.npartitions}."
+        )
+    import dask.dataframe as dd
+
+    dtype = _common_dtype(X.dtypes)
+    meta = _weighted(X._meta.astype(dtype), np.empty(0))
+    both = dd.map_partitions(
+        _with_weight, X.astype(dtype), sample_weight, meta=meta, align_dataframes=False
+    ).to_dask_array()
+    return both[:, :-1].astype(dtype), both[:, -1]
+
+
+def _weighted(frame: Any, weights: NDArray) -> Any:
+    """A pandas frame with one column more, at the end."""
+    return frame.set_axis(range(frame.shape[1]), axis=1).assign(sample_weight=weights)
+
+
+def _with_weight(frame: Any, weights: Any) -> Any:
+    values = weights.to_numpy(dtype=np.float64, na_value=np.nan)
+    if len(values) != len(frame):
+        raise ValueError(
+            f"sample_weight has {len(values)} entries in a partition where X has {len(frame)} rows."
+        )
+    return _weighted(frame, values)
+
+
+def as_dask_array(X: Any, name: str = "X") -> da.Array:
+    """A dask or zarr table as a two-dimensional dask array with whole rows in each block.
+
+    Parameters
+    ----------
+    X : dask Array, dask DataFrame or zarr Array
+    name : str
+        The argument's name, for messages.
+
+    Raises
+    ------
+    TypeError
+        If the collection is of another kind.
+    ValueError
+        If it has no numeric dtype, is not two-dimensional, or has no features.
+    """
+    if _is_zarr(X):
+        X = _zarr_to_dask(X, name)
+    elif is_frame(X):
+        check_columns(X.dtypes, name)
+        X = X.astype(_common_dtype(X.dtypes)).to_dask_array()
+    elif is_series(X):
+        raise ValueError(f"Expected 2D array for {name}, got a Series instead. Use a DataFrame.")
+    if not isinstance(X, da.Array):
+        raise TypeError(
+            f"{name} must be a numpy array, a dask array or DataFrame, a pandas DataFrame or a "
+            f"zarr array; got {type(X).__name__}."
+        )
+    if X.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array for {name}, got {X.ndim}D array instead. Reshape your data: one "
+            "row per sample, one column per feature."
+        )
+    check_dtype(X.dtype, name)
+    if np.isnan(X.shape[1]):
+        raise ValueError(f"{name} has an unknown number of columns. Call compute_chunk_sizes().")
+    if X.shape[1] == 0:
+        raise ValueError(_no_features(X.shape, name))
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    return X
+
+
+def check_dtype(dtype: np.dtype, name: str) -> None:
+    """Refuse a dtype that is not numeric.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and the dtype.
+    """
+    if dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} has dtype {dtype}.")
+    if dtype.kind not in "fiub":
+        raise ValueError(
+            f"{name} has dtype {dtype}, which is not numeric. Convert it with "
+            f"{name}.astype('float64') first."
+        )
+
+
+def refuse_masked(array: Any, name: str, where: str = "") -> None:
+    """Refuse a masked array with masked values; without any it is as good as a plain one.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and the place.
+    """
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        row = int(np.argwhere(np.ma.getmaskarray(array))[0, 0])
+        place = f"row {row}" if not where else f"{where}, row {row} of the block"
+        raise ValueError(f"{name} has masked values ({place}). Fill them, or leave such rows out.")
+
+
+def _no_features(shape: Any, name: str) -> str:
+    return (
+        f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: "
+        f"{name} has no columns."
+    )
+
+
+def _common_dtype(dtypes: Any) -> np.dtype:
+    """One numpy dtype for all columns; float64 for nullable ones, whose NA becomes NaN."""
+    return np.result_type(*(d if isinstance(d, np.dtype) else np.float64 for d in dtypes))
+
+
+def check_columns(dtypes: Any, name: str = "X") -> None:
+    """Refuse a frame with columns that are not numbers, naming them.
+
+    Raises
+    ------
+    ValueError
+        If there are no columns, or one has no numeric or boolean dtype.
+    """
+    if len(dtypes) == 0:
+        raise ValueError(_no_features("(n, 0)", name))
+    text = [
+        f"{column!r} ({dtype})"
+        for column, dtype in dtypes.items()
+        if np.dtype(getattr(dtype, "numpy_dtype", _numpy_or_object(dtype))).kind not in "fiubc"
+    ]
+    if text:
+        raise ValueError(
+            f"{name} has columns that are not numeric: {', '.join(text)}. Drop or encode them."
+        )
+
+
+def _numpy_or_object(dtype: Any) -> Any:
+    return dtype if isinstance(dtype, np.dtype) else object
+
+
+def _zarr_to_dask(store: Any, name: str) -> da.Array:
+    """Whole rows and whole chunks of a zarr array per block."""
+    if store.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array for {name}, got {store.ndim}D array instead. Reshape your data."
+        )
+    chunk_rows = (getattr(store, "shards", None) or store.chunks)[0]
+    row_bytes = max(1, store.shape[1] * store.dtype.itemsize)
+    wanted = max(_ZARR_BLOCK_BYTES, store.shape[0] * row_bytes // _ZARR_BLOCKS)
+    rows = max(1, wanted // (chunk_rows * row_bytes)) * chunk_rows
+    return da.from_array(store, chunks=(rows, store.shape[1]), name=False)
+
+
+def layout_of(table: NDArray | da.Array) -> Layout:
+    """Row blocks of a table: the chunks of a dask array, cuts of one in memory."""
+    n_features = table.shape[1]
+    if isinstance(table, da.Array):
+        counts = table.chunks[0]
+        rows = None if np.isnan(counts).any() else tuple(int(count) for count in counts)
+        return Layout(rows, len(counts), n_features, table.dtype, lazy=True)
+    n_rows = len(table)
+    enough = min(_MEMORY_ROWS, -(-n_rows // _FEW_BLOCKS))
+    size = max(1, _MEMORY_ELEMENTS // n_features, enough, -(-n_rows // _MEMORY_BLOCKS))
+    rows = tuple(min(size, n_rows - start) for start in range(0, n_rows, size))
+    return Layout(rows, len(rows), n_features, table.dtype, lazy=False)
+
+
+def row_blocks(table: NDArray | da.Array) -> RowBlocks:
+    """Blocks of a table.
+
+    Parameters
+    ----------
+    table : ndarray, or dask array with one column of blocks
+        Row counts may be unknown.
+    """
+    layout = layout_of(table)
+    if isinstance(table, da.Array):
+        return RowBlocks(table, layout, tuple(table.to_delayed().ravel()))
+    return RowBlocks(table, layout, _cut(table, layout.rows))
+
+
+def _cut(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...]:
+    ends = np.cumsum([0, *(rows or ())])
+    return tuple(array[start:stop] for start, stop in itertools.pairwise(ends))
+
+
+def needs_row_counts(blocks: RowBlocks, sample_weight: Any) -> bool:
+    """Whether the rows have to be counted before such weights can be cut like them."""
+    if blocks.layout.rows is not None or is_series(sample_weight):
+        return False
+    # Weights whose chunks are unknown too are matched block by block.
+    return not (isinstance(sample_weight, da.Array) and np.isnan(sample_weight.shape[0]))
+
+
+def with_weights(blocks: RowBlocks, sample_weight: Any) -> RowBlocks:
+    """The same blocks with sample weights.
+
+    Parameters
+    ----------
+    blocks : RowBlocks
+    sample_weight : array-like, dask Array or dask Series of shape (n_rows,)
+        Chunked in any way. Where row counts are unknown, the blocks must correspond; that their
+        lengths do is tested when a pass meets them.
+
+    Raises
+    ------
+    ValueError
+        If the weights have another shape than the rows.
+    """
+    if not isinstance(blocks.table, da.Array):
+        return replace(blocks, weights=_cut(np.asarray(sample_weight), blocks.layout.rows))
+    weights = _weight_array(sample_weight, blocks.layout)
+    # Not optimised by themselves: a source of both would be loaded by either.
+    return replace(
+        blocks,
+        parts=tuple(blocks.table.to_delayed(optimize_graph=False).ravel()),
+        weights=tuple(weights.to_delayed(optimize_graph=False).ravel()),
+    )
+
+
+def _weight_array(sample_weight: Any, layout: Layout) -> da.Array:
+    """Sample weights as a dask array chunked like the rows."""
+    if is_series(sample_weight):
+        sample_weight = sample_weight.to_dask_array()
+    elif not isinstance(sample_weight, da.Array):
+        sample_weight = da.from_array(np.asarray(sample_weight), chunks=-1)
+    if sample_weight.ndim != 1:
+        raise ValueError(f"sample_weight must be 1D, got {sample_weight.ndim}D.")
+    if layout.rows is None or np.isnan(sample_weight.shape[0]):
+        if sample_weight.numblocks[0] != layout.n_blocks:
+            raise ValueError(
+                "sample_weight cannot be matched to X: row counts are unknown, and X has "
+                f"{layout.n_blocks} blocks, sample_weight {sample_weight.numblocks[0]}."
+            )
+        return sample_weight
+    if sample_weight.shape[0] != layout.n_rows:
+        raise ValueError(
+            f"sample_weight has {sample_weight.shape[0]} entries, X has {layout.n_rows} rows."
+        )
+    return sample_weight.rechunk((layout.rows,))
+
+
+class Position(NamedTuple):
+    """Where a block stands, and what it should be.
+
+    Attributes
+    ----------
+    block : int
+        Its number.
+    start : int
+        Global index of its first row.
+    known : bool
+        Whether that is known.
+    shape : tuple of (int or None), optional
+        Rows and features that it should have; None for what is unknown.
+    """
+
+    block: int
+    start: int
+    known: bool = True
+    shape: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def described(self) -> str:
+        """The block in words."""
+        return f"block {self.block}"
+
+    def of_row(self, row: int) -> str:
+        """A row of the block in words, for messages."""
+        place = f"block {self.block}, row {row} of the block"
+        return f"{place} (row {self.start + row} of the data)" if self.known else place
+
+
+def positions(layout: Layout) -> list[Position]:
+    """Position of each block of a table."""
+    p = layout.n_features
+    if layout.rows is None:
+        return [Position(block, 0, False, (None, p)) for block in range(layout.n_blocks)]
+    starts = itertools.accumulate(layout.rows, initial=0)
+    return [
+        Position(block, start, True, (n, p))
+        for block, (start, n) in enumerate(zip(starts, layout.rows, strict=False))
+    ]

@@ -1,0 +1,333 @@
+"""Tables on disk, opened lazily, and labels written back."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import check_columns
+
+# Bytes of a block: small ones keep memory low, large ones keep the number of tasks low.
+_LEAST_BLOCK_BYTES = 16_000_000
+_MOST_BLOCK_BYTES = 64_000_000
+_WANTED_BLOCKS = 1024
+# Text of a csv file read by one task; as numbers it takes about half.
+_CSV_BLOCK_BYTES = 32_000_000
+
+_FORMATS = (
+    "a zarr array or group, .npy, .npz, .csv or .parquet (also as a quoted pattern such as "
+    "'part-*.csv')"
+)
+_ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
+_PARQUET = (".parquet", ".pq")
+
+
+def open_data(
+    path: str | Path,
+    *,
+    component: str | None = None,
+    columns: Sequence[str] | None = None,
+    chunks: int | str = "auto",
+) -> Any:
+    """Open a table on disk without reading it.
+
+    Parameters
+    ----------
+    path : str or Path
+        A zarr array, or a group that holds one two-dimensional array or whose array is named as
+        ``store.zarr::name``; an .npy file; an .npz file with an array named X or a single
+        two-dimensional one; csv or parquet files (extra ``dataframe``), also as a pattern. A
+        csv file whose first line is all numbers has no header.
+    component : str, optional
+        Array of a zarr group or of an .npz file.
+    columns : sequence of str, optional
+        Columns of a csv or parquet file to keep; all of them by default.
+    chunks : int or "auto"
+        Rows per block of an array, rounded up to whole stored chunks; "auto" makes blocks of
+        16 to 64 MB. Blocks of csv and parquet files follow the files.
+
+    Returns
+    -------
+    dask Array of shape (n_rows, n_features), or dask DataFrame
+        A DataFrame for csv and parquet, float64 for csv. Nothing is read before it is
+        computed, except for .npz, which holds no part that could be read by itself.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing at the path.
+    ValueError
+        If it cannot be read, has another number of dimensions than two, holds something else
+        than numbers, or is of an unknown format.
+    ImportError
+        If the extra ``dataframe`` is needed and not installed.
+    """
+    text = str(path)
+    if component is None and "::" in text and not Path(text).exists():
+        store, _, name = text.rpartition("::")
+        # fsspec chains addresses by the same sign, as in simplecache::s3://…
+        text, component = (text, None) if "://" in name else (store, name)
+    kind = _kind(text)
+    if "://" not in text:
+        text = str(Path(text).absolute())  # workers may stand in another folder
+    if kind in ("csv", "parquet"):
+        if chunks != "auto":
+            raise ValueError(f"{text}: chunks can be chosen for arrays, not for {kind} files.")
+        return _open_frame(text, kind, columns)
+    if columns is not None:
+        raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
+    if kind == "npz":
+        array = _read_npz(text, component)
+        return da.from_array(array, chunks=_row_chunks(array, 1, chunks), name=False)
+    source: _Source = _Npy(text) if kind == "npy" else _Zarr(text, component)
+    array = source.open()
+    _check_array(array, source.described)
+    stored = array.chunks if kind == "zarr" else (1,)
+    unit = (getattr(array, "shards", None) or stored)[0]
+    reader = _RowReader(source, array.shape, array.dtype)
+    meta = np.empty((0, 0), dtype=array.dtype)
+    return da.from_array(reader, chunks=_row_chunks(array, unit, chunks), name=False, meta=meta)
+
+
+def has_columns(path: str) -> bool:
+    """Whether there is a csv or parquet file at a path, or a pattern of them."""
+    return "::" not in path and _kind(path) in ("csv", "parquet")
+
+
+def _kind(path: str) -> str:
+    """Format of what is at a path.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If there is nothing, or nothing that is known.
+    """
+    place = Path(path)
+    remote = "://" in path
+    pattern = not remote and any(mark in path for mark in "*?[") and not place.exists()
+    if pattern:
+        if not glob.glob(path):
+            raise FileNotFoundError(f"No file matches {path}.")
+    elif not remote and not place.exists():
+        raise FileNotFoundError(f"{path} does not exist.")
+    suffix = place.suffix.lower()
+    if suffix in _PARQUET:
+        return "parquet"
+    if suffix in (".csv", ".npy", ".npz"):
+        return suffix[1:]
+    if not pattern:
+        if suffix == ".zarr" or any((place / name).exists() for name in _ZARR_METADATA):
+            return "zarr"
+        if place.is_dir() and any(place.glob("*.parquet")):
+            return "parquet"
+    raise ValueError(f"{path} is of an unknown format. Give {_FORMATS}.")
+
+
+class _Source(Protocol):
+    """A two-dimensional array on disk that any process can open by itself."""
+
+    @property
+    def described(self) -> str:
+        """Path, with the array's name where there is one, for messages."""
+
+    def open(self) -> Any:
+        """The array, of which slices of rows can be taken."""
+
+
+@dataclass(frozen=True)
+class _Npy:
+    path: str
+
+    @property
+    def described(self) -> str:
+        return self.path
+
+    def open(self) -> NDArray:
+        try:
+            return np.load(self.path, mmap_mode="r")
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{self.path} cannot be read as npy: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Zarr:
+    path: str
+    component: str | None
+
+    @property
+    def described(self) -> str:
+        return self.path if self.component is None else f"{self.path}::{self.component}"
+
+    def open(self) -> zarr.Array:
+        try:
+            node = zarr.open(self.path, mode="r")
+        except Exception as error:  # json, codecs, zarr: whatever is wrong, it is unreadable
+            raise ValueError(f"{self.path} cannot be read as zarr: {error}") from error
+        if isinstance(node, zarr.Array):
+            if self.component is not None:
+                raise ValueError(f"{self.path} is one array and has no {self.component!r} in it.")
+            return node
+        try:
+            arrays = dict(node.arrays())
+            # A path such as "level/name" reaches into groups of the group.
+            chosen = None if self.component is None else node.get(self.component)
+        except Exception as error:
+            raise ValueError(f"{self.path} cannot be read as zarr: {error}") from error
+        if self.component is None:
+            return _only_table(self.path, arrays)
+        if not isinstance(chosen, zarr.Array):
+            raise ValueError(
+                f"{self.path} has no array named {self.component!r}; it holds {_named(arrays)}."
+            )
+        return chosen
+
+
+def _only_table(path: str, arrays: dict[str, Any]) -> Any:
+    """The only two-dimensional array of several."""
+    tables = {name: array for name, array in arrays.items() if array.ndim == 2}
+    if len(tables) == 1:
+        return next(iter(tables.values()))
+    if not tables:
+        raise ValueError(f"{path} holds no two-dimensional array (it holds {_named(arrays)}).")
+    raise ValueError(
+        f"{path} holds several two-dimensional arrays: {_named(tables)}. Choose one, for "
+        f"instance {path}::{min(tables)}"
+    )
+
+
+def _named(arrays: dict[str, Any]) -> str:
+    return ", ".join(sorted(arrays)) or "no arrays"
+
+
+def _check_array(array: Any, described: str) -> None:
+    """Refuse what is not a table of numbers."""
+    if array.ndim != 2:
+        mend = " A single feature is X.reshape(-1, 1)." if array.ndim == 1 else ""
+        raise ValueError(
+            f"{described} has {array.ndim} dimension(s); two are needed, one row per sample and "
+            f"one column per feature.{mend}"
+        )
+    if array.dtype.kind not in "fiub":
+        raise ValueError(
+            f"{described} has dtype {array.dtype}, which is not numeric. Store it as float32 or "
+            "float64."
+        )
+
+
+def _read_npz(path: str, component: str | None) -> NDArray:
+    try:
+        with np.load(path) as archive:
+            # Shapes are in the members' headers, but only numpy's internals read these alone.
+            arrays = {name: archive[name] for name in archive.files}
+    except Exception as error:  # a bad zip file raises its own kind
+        raise ValueError(f"{path} cannot be read as npz: {error}") from error
+    name = component or ("X" if "X" in arrays else None)
+    if name is None:
+        array = _only_table(path, arrays)
+    elif name in arrays:
+        array = arrays[name]
+    else:
+        raise ValueError(f"{path} has no array named {name!r}; it holds {_named(arrays)}.")
+    _check_array(array, path if name is None else f"{path}::{name}")
+    return array
+
+
+def _row_chunks(array: Any, unit: int, chunks: int | str) -> tuple[int, int]:
+    """Whole rows per block, in whole stored chunks of `unit` rows."""
+    n_rows, n_features = array.shape
+    row_bytes = max(1, n_features * array.dtype.itemsize)
+    if chunks == "auto":
+        wanted = np.clip(
+            n_rows * row_bytes // _WANTED_BLOCKS, _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES
+        )
+        rows = max(1, int(wanted) // (row_bytes * unit)) * unit
+    elif isinstance(chunks, int) and chunks >= 1:
+        rows = -(-chunks // unit) * unit
+    else:
+        raise ValueError(f'chunks must be "auto" or rows per block, at least 1; got {chunks!r}.')
+    return min(rows, max(n_rows, 1)), max(n_features, 1)
+
+
+@dataclass(frozen=True)
+class _RowReader:
+    """What dask slices: opens the source for each block, so that only its name travels."""
+
+    source: _Source
+    shape: tuple[int, int]
+    dtype: np.dtype
+    ndim: int = 2
+
+    def __getitem__(self, index: tuple[slice, slice]) -> NDArray:
+        try:
+            rows = self.source.open()[index]
+            # A copy of mapped rows, so that their file can be closed and its pages freed.
+            return np.array(rows) if isinstance(rows, np.memmap) else np.asarray(rows)
+        except Exception as error:  # whatever the store or a codec raises, say where
+            raise ValueError(
+                f"{self.source.described}: rows {index[0].start} to {index[0].stop} cannot be "
+                f"read: {error}"
+            ) from error
+
+
+def _open_frame(path: str, kind: str, columns: Sequence[str] | None) -> Any:
+    try:
+        import dask.dataframe as dd
+    except ImportError as error:
+        raise ImportError(
+            f"{kind} files need the extra 'dataframe': pip install 'daskmm[dataframe]'."
+        ) from error
+    wanted = None if columns is None else list(columns)
+    try:
+        if kind == "parquet":
+            frame = dd.read_parquet(path)
+        else:
+            header = None if _starts_with_numbers(path) else 0
+            frame = dd.read_csv(path, blocksize=_CSV_BLOCK_BYTES, header=header)
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
+    missing = sorted(set(wanted or ()) - set(frame.columns))
+    if missing:
+        raise ValueError(
+            f"{path} has no column {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(map(repr, frame.columns))}."
+        )
+    frame = frame if wanted is None else frame[wanted]
+    _check_frame(frame, path)
+    # dask guesses types from the first lines; integers there may be fractions or gaps later.
+    return frame.astype(np.float64) if kind == "csv" else frame
+
+
+def _starts_with_numbers(path: str) -> bool:
+    """Whether the first line of a csv file, or of the first that matches, is data."""
+    import fsspec  # type: ignore[import-untyped]
+    import pandas as pd
+
+    # Opened as dask does, so that patterns and addresses mean the same.
+    with fsspec.open_files(path, mode="rt")[0] as file:
+        first = pd.read_csv(file, header=None, nrows=1)
+    return all(np.issubdtype(dtype, np.number) for dtype in first.dtypes.map(_numpy_dtype))
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype:
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(object)
+
+
+def _check_frame(frame: Any, path: str) -> None:
+    nameless = [name for name in frame.columns if str(name).startswith("Unnamed: ")]
+    if nameless:
+        raise ValueError(
+            f"{path} has a column without a name (an index that pandas wrote?). Write the file "
+            "with index=False, or choose columns."
+        )
+    try:
+        check_columns(frame.dtypes, path)
+    except ValueError as error:
+        raise ValueError(f"{error} Or choose the columns to use (--columns).") from error

@@ -1,0 +1,105 @@
+"""The estimators' input: scikit-learn's checks in memory, the same refusals for lazy tables."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from daskmm.data.blocks import (
+    as_dask_array,
+    check_columns,
+    check_dtype,
+    frame_and_weights,
+    is_frame,
+    is_lazy,
+    is_series,
+    refuse_masked,
+)
+
+_OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
+
+
+def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Array:
+    """A table as a numpy array, or as a dask array of whole rows.
+
+    Finiteness is not tested here: the passes do, block by block.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        Its ``n_features_in_`` and ``feature_names_in_`` are set or compared.
+    X : array-like, dask Array, dask DataFrame, pandas DataFrame or zarr Array
+    reset : bool
+        Whether to set (fit) or to compare (predict) them.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is not a two-dimensional numeric table that fits the estimator.
+    """
+    if is_lazy(X):
+        table = as_dask_array(X)
+        # An empty pandas frame carries a dask frame's column names.
+        names = X._meta if hasattr(X, "columns") else table
+        validate_data(estimator, names, reset=reset, skip_check_array=True)
+        return table
+    refuse_masked(X, "X")
+    if hasattr(X, "dtypes") and hasattr(X, "columns"):
+        check_columns(X.dtypes)
+    elif isinstance(X, np.ndarray) and X.dtype == object:
+        X = _from_objects(X)
+    elif isinstance(X, np.ndarray) and X.dtype.kind in "cmMSUV":
+        check_dtype(X.dtype, "X")
+    try:
+        return validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False)
+    except (ValueError, TypeError) as error:
+        if _OF_X.search(str(error)):
+            raise
+        # scikit-learn and numpy say what is wrong, but not always of what.
+        raise type(error)(f"X cannot be read as a table of numbers: {error}") from error
+
+
+def read_weighted(
+    estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool
+) -> tuple[NDArray | da.Array, Any]:
+    """A table as `read_table` gives it, and its sample weights.
+
+    A frame and weights that are a series are optimised together: they often are columns of the
+    same frame, which would otherwise be loaded twice.
+    """
+    if is_frame(X) and is_series(sample_weight):
+        check_columns(X.dtypes)
+        validate_data(estimator, X._meta, reset=reset, skip_check_array=True)
+        return frame_and_weights(X, sample_weight)
+    return read_table(estimator, X, reset), sample_weight
+
+
+def _from_objects(X: NDArray) -> NDArray[np.float64]:
+    """Numbers of an object array.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the first row that holds something else.
+    """
+    try:
+        return X.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        row = next(i for i, values in enumerate(X) if not _is_numeric(values))
+        raise type(error)(
+            f"X has dtype object, and row {row} cannot be read as numbers: {error}"
+        ) from error
+
+
+def _is_numeric(values: Any) -> bool:
+    try:
+        np.asarray(values).astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,197 @@
+"""Values that a distortion, or missing values, do not admit, named by where they stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import (
+    Position,
+    refuse_masked,
+)
+from daskmm.numerics.distortions.base import Distortion
+
+
+def check_domain(
+    rows: NDArray,
+    position: Position,
+    offset: int,
+    distortion: Distortion | type[Distortion],
+    partial: bool,
+) -> None:
+    """Refuse values outside of a distortion's domain; and infinities and rows without any value.
+
+    The latter two where values may be missing; `check_finite` is for the others.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        In the model's coordinates.
+    position : Position
+        Of the block.
+    offset : int
+        Row of the block at which `rows` begin.
+    distortion : Distortion, or its class
+    partial : bool
+        Whether NaN are missing values.
+
+    Raises
+    ------
+    ValueError
+        Naming block, row and feature (all counted from 0).
+    """
+    if partial and np.isinf(rows).any():
+        row, feature = (int(index) for index in np.argwhere(np.isinf(rows))[0])
+        raise ValueError(
+            f"Input X contains infinity: {position.of_row(offset + row)}, feature {feature}. "
+            "Missing values are to be NaN."
+        )
+    if partial and (empty := np.isnan(rows).all(axis=1)).any():
+        row = int(np.flatnonzero(empty)[0])
+        raise ValueError(
+            f"Input X has a row without any value: {position.of_row(offset + row)}. Remove such "
+            "rows first."
+        )
+    outside = distortion.outside(rows)
+    if outside is not None:
+        row, feature = (int(index) for index in np.argwhere(outside)[0])
+        negative = "Negative values in data: " if rows[row, feature] < 0 else ""
+        raise ValueError(
+            f"{negative}Input X contains {rows[row, feature]:.6g}, which is outside of the domain "
+            f"of {distortion.title} ({distortion.domain}): {position.of_row(offset + row)}, "
+            f"feature {feature}."
+        )
+
+
+# Sample weights, beyond which their sums overflow, or products with them are no more than 0.
+_LIGHTEST, _HEAVIEST = 1e-100, 1e100
+
+
+def checked_rows(rows: Any, position: Position) -> NDArray:
+    """Rows of a lazy block as a plain array of what it was said to be.
+
+    Raises
+    ------
+    TypeError
+        If it is no numpy array.
+    ValueError
+        If its shape is another, it is not numeric, or values are masked; naming the block.
+    """
+    where = f"block {position.block}"
+    if not isinstance(rows, np.ndarray):
+        raise TypeError(f"X must have numpy blocks; {where} is a {type(rows).__name__}.")
+    refuse_masked(rows, "X", where)
+    rows = np.asarray(rows)
+    if rows.dtype.kind not in "fiub":
+        raise ValueError(f"X must have numeric blocks; {where} has dtype {rows.dtype}.")
+    expected = position.shape
+    fits = rows.ndim == 2 and all(
+        wanted in (None, found) for wanted, found in zip(expected, rows.shape, strict=False)
+    )
+    if not fits:
+        n, p = ("n" if size is None else size for size in expected)
+        raise ValueError(
+            f"X has changed since it was opened, or its chunks are not what they are said to be: "
+            f"{where} has shape {rows.shape} in place of ({n}, {p})."
+        )
+    return rows
+
+
+def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np.float64]:
+    """Sample weights of one block as float64.
+
+    Raises
+    ------
+    ValueError
+        If they are not numbers, finite and not negative, one per row.
+    """
+    where = f"block {position.block}"
+    refuse_masked(weights, "sample_weight", where)
+    values = np.asarray(weights)
+    if values.dtype.kind not in "fiubO":
+        raise ValueError(f"sample_weight has dtype {values.dtype}, which is not numeric ({where}).")
+    if values.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight has shape {values.shape} where X has {n_rows} rows ({where})."
+        )
+    try:
+        values = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight must be numbers ({where}): {error}") from error
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(bad):
+        row = int(bad[0])
+        raise ValueError(
+            f"sample_weight must be finite and not negative; it is {values[row]} in "
+            f"{position.of_row(row)}. Negative values in data passed to `sample_weight`."
+        )
+    extreme = np.flatnonzero((values != 0) & ~((values >= _LIGHTEST) & (values <= _HEAVIEST)))
+    if len(extreme):
+        row = int(extreme[0])
+        raise ValueError(
+            f"sample_weight must be 0 or between {_LIGHTEST:g} and {_HEAVIEST:g}; it is "
+            f"{values[row]} in {position.of_row(row)}. Only ratios of weights count: multiply all "
+            "by a number."
+        )
+    return values
+
+
+def check_row_count(n_rows: int, n_clusters: int) -> None:
+    """Refuse an empty table, and more clusters than rows.
+
+    Raises
+    ------
+    ValueError
+        In either case.
+    """
+    if n_rows == 0:
+        raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required: X.")
+    if n_rows < n_clusters:
+        raise ValueError(f"n_samples={n_rows} should be >= n_clusters={n_clusters}.")
+
+
+def check_positive_weights(n_positive: int, n_clusters: int) -> None:
+    """Refuse fewer rows of positive weight than clusters.
+
+    Raises
+    ------
+    ValueError
+    """
+    if n_positive < n_clusters:
+        raise ValueError(
+            f"sample_weight is zero for all but {n_positive} row(s), fewer than "
+            f"n_clusters={n_clusters}."
+        )
+
+
+def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
+    """Refuse NaN and infinities, naming where the first one stands.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    position : Position
+        Of the block.
+    offset : int
+        Row of the block at which `rows` begin.
+
+    Raises
+    ------
+    ValueError
+        Naming block, row and feature (all counted from 0).
+    """
+    # A sum is finite unless an entry is not, or it overflows; only then is each entry tested.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(rows.sum()):
+            return
+    bad = np.argwhere(~np.isfinite(rows))
+    if len(bad):
+        row, feature = (int(index) for index in bad[0])
+        value = "NaN" if np.isnan(rows[row, feature]) else "infinity"
+        local = offset + row
+        raise ValueError(
+            f"Input X contains {value}: {position.of_row(local)}, feature {feature}. Remove or "
+            "impute such rows first."
+        )

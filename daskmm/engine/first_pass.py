@@ -1,0 +1,358 @@
+"""The first pass over the data: everything a fit has to know before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.compiled import fused
+from daskmm.data.blocks import Layout, Position
+from daskmm.data.validation import (
+    check_domain,
+    check_finite,
+    check_positive_weights,
+    check_row_count,
+)
+from daskmm.engine.moments import Moments, Sample
+from daskmm.engine.passes import Passes
+from daskmm.numerics.annealing import critical_power
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, SquaredEuclidean
+from daskmm.numerics.rows import Coordinates, WhitenedCoordinates, tile_rows, tiles
+from daskmm.storage.digests import digest
+
+FloatArray = NDArray[np.float64]
+
+# Rows drawn for seeding, annealing and the critical power: this many, up to twice as many where
+# that is not plenty per cluster, and never less than enough per cluster; within a byte budget (as
+# float64) that wide tables must not exceed.
+SAMPLE_ROWS = 10_000
+_PLENTY_PER_CLUSTER = 200
+SAMPLE_ROWS_PER_CLUSTER = 50
+SAMPLE_BYTES = 64 << 20
+# A table of more than twice these bytes (as float64) lends as many to a reserve, on which hard
+# steps are taken before it is read again; up to so many times as many, and half of the table, where
+# they are few rows per cluster: what those leave undecided costs readings.
+RESERVE_BYTES = 16 << 20
+_MOST_RESERVES = 3
+_RESERVED_PER_CLUSTER = 3000
+_LEAST_ROWS_PER_CLUSTER = 10
+# float64 holds all integers up to this one.
+_EXACT_INTEGER = 1 << 53
+_EXACT_TILE_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first pass found.
+
+    Attributes
+    ----------
+    n_rows : int
+    weight : float
+        Sum of the sample weights (the number of rows without them).
+    coordinates : Coordinates or WhitenedCoordinates
+        The model's coordinates.
+    variance : ndarray of shape (n_features,)
+        Population variance in the model's coordinates; exactly 0 for a constant feature. Where
+        values are missing, the sum of squared deviations of the others, per row.
+    sample : Sample
+        Uniform sample without replacement, in the model's coordinates; rows without weight are
+        left out.
+    critical_power : float
+        s_crit of the sample.
+    reserve : Sample or None
+        A larger sample, of which `sample` is a part, in the input's units and dtype; None where
+        it would be no small part of the rows.
+    drawn : str
+        Digest of the rows of the samples, and of their weights, bit by bit as they were read.
+    distortion : Distortion
+        In the model's coordinates.
+    partial : bool
+        Whether values are missing.
+    spread : float
+        Mean distance of the rows from their mean.
+    """
+
+    n_rows: int
+    weight: float
+    coordinates: Coordinates | WhitenedCoordinates
+    variance: FloatArray
+    sample: Sample
+    critical_power: float
+    reserve: Sample | None = None
+    drawn: str = ""
+    distortion: Distortion = SQUARED_EUCLIDEAN
+    partial: bool = False
+    spread: float = 1.0
+
+    @property
+    def varying(self) -> NDArray[np.bool_]:
+        """Features that are not constant."""
+        return self.variance > 0
+
+    @property
+    def mean_variance(self) -> float:
+        """V, the mean variance of the features that vary (1 if none does)."""
+        return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """Record of the first pass."""
+
+    moments: Moments
+    sample: Sample
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.moments + other.moments, self.sample + other.sample)
+
+
+def first_pass(
+    passes: Passes,
+    n_clusters: int,
+    standardize: bool,
+    seed: int,
+    *,
+    wanted: int | None = None,
+    with_reserve: bool = False,
+    family: type[Distortion] = SquaredEuclidean,
+    partial: bool = False,
+    weigh_shares: bool = False,
+) -> Survey:
+    """Visit every block once: finiteness, moments and a sample for seeding.
+
+    Row counts that are unknown are counted first, because the sample is drawn by global row
+    index: it depends on `seed` and the number of rows, not on the chunks.
+
+    Parameters
+    ----------
+    passes : Passes
+    n_clusters : int
+    standardize : bool
+        Whether the model's coordinates divide by the population standard deviation.
+    seed : int
+    wanted : int, optional
+        Rows of the sample; `sample_size` says how many by default.
+    with_reserve : bool
+        Whether to draw a larger sample too, where the table is large.
+    family : type of Distortion
+        Whose domain the values must be in.
+    partial : bool
+        Whether NaN are missing values.
+    weigh_shares : bool
+        Whether the model's coordinates make each feature count in distances as if it had all of
+        its values.
+
+    Returns
+    -------
+    Survey
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, fewer rows of positive weight than clusters, or values that are not
+        finite or outside of the domain (naming the block and row), or so large that their squares
+        overflow; or if a row or a feature has no value.
+    """
+    passes.count_rows()
+    layout = passes.blocks.layout
+    n_rows = layout.n_rows
+    assert n_rows is not None
+    check_row_count(n_rows, n_clusters)
+    rng = np.random.default_rng(seed)
+    size, reserved = sample_sizes(n_rows, layout.n_features, n_clusters, wanted, with_reserve)
+    chosen = _sample_indices(n_rows, reserved or size, rng)
+    finding: _Finding = passes.reduce(_first_look, chosen, family, partial)
+    moments = finding.moments
+    check_positive_weights(moments.n_positive, n_clusters)
+    mean, variance = _mean_and_variance(moments)
+    scale = np.sqrt(variance) if standardize else np.ones_like(variance)
+    scale[scale == 0] = 1.0
+    shares = _observed_shares(moments)
+    if weigh_shares:
+        scale = scale * shares ** (family.degree / 2)
+    coordinates = Coordinates(mean if family.shifts else np.zeros_like(mean), scale)
+    per_row = shares * variance / scale**2
+    distortion = family.around(coordinates.to_model(mean), per_row)
+    drawn = finding.sample
+    part = _sample_indices(len(drawn.rows), size, rng) if reserved else np.arange(size)
+    sample = _weighted(Sample(drawn.rows[part], drawn.weights[part]))
+    if len(sample.rows) < n_clusters:
+        raise ValueError(
+            f"sample_weight is zero for so many rows that a uniform sample of {size} has "
+            f"{len(sample.rows)} left, fewer than n_clusters={n_clusters}. Drop those rows first."
+        )
+    sample = Sample(coordinates.to_model(sample.rows), sample.weights)
+    return Survey(
+        n_rows,
+        moments.weight,
+        coordinates,
+        per_row,
+        sample,
+        critical_power(sample.rows, sample.weights, distortion),
+        _weighted(drawn) if reserved else None,
+        digest(drawn.rows, drawn.weights),
+        distortion,
+        moments.observed is not None,
+        float(per_row.sum())
+        if family.code == SQUARED_EUCLIDEAN.code
+        else distortion.spread(sample.rows, sample.weights),
+    )
+
+
+def _weighted(sample: Sample) -> Sample:
+    """Rows of a sample that have a weight."""
+    weighted = sample.weights > 0
+    return sample if weighted.all() else Sample(sample.rows[weighted], sample.weights[weighted])
+
+
+def sample_size(n_rows: int, n_features: int, n_clusters: int) -> int:
+    """Rows of the seeding sample."""
+    plenty = min(max(SAMPLE_ROWS, _PLENTY_PER_CLUSTER * n_clusters), 2 * SAMPLE_ROWS)
+    wanted = max(plenty, SAMPLE_ROWS_PER_CLUSTER * n_clusters)
+    affordable = max(SAMPLE_BYTES // (8 * n_features), _LEAST_ROWS_PER_CLUSTER * n_clusters)
+    return min(n_rows, wanted, affordable)
+
+
+class SampleSizes(NamedTuple):
+    """Rows that the first pass draws: to anneal on, and (0 where there is none) in reserve."""
+
+    sample: int
+    reserve: int
+
+
+def sample_sizes(
+    n_rows: int, n_features: int, n_clusters: int, wanted: int | None, with_reserve: bool
+) -> SampleSizes:
+    """What `first_pass` draws; its parameters."""
+    size = min(n_rows, wanted or sample_size(n_rows, n_features, n_clusters))
+    affordable = RESERVE_BYTES // (8 * n_features)
+    least = max(affordable, 2 * size)
+    if not with_reserve or n_rows <= 2 * least:
+        return SampleSizes(size, 0)
+    wanted = min(_RESERVED_PER_CLUSTER * n_clusters, _MOST_RESERVES * affordable, n_rows // 2)
+    return SampleSizes(size, max(least, wanted))
+
+
+def _sample_indices(n_rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    if size == n_rows:
+        return np.arange(n_rows)
+    return np.sort(rng.choice(n_rows, size, replace=False, shuffle=False))
+
+
+def _first_look(
+    rows: NDArray,
+    weights: NDArray | None,
+    position: Position,
+    chosen: NDArray[np.int64],
+    family: type[Distortion],
+    partial: bool,
+) -> _Finding:
+    """Kernel of the first pass."""
+    moments = _block_moments(rows, weights, position, partial)
+    check_domain(rows, position, 0, family, False)
+    first, last = np.searchsorted(chosen, (position.start, position.start + len(rows)))
+    local = chosen[first:last] - position.start
+    picked = rows[local]
+    return _Finding(
+        moments, Sample(picked, np.ones(len(local)) if weights is None else weights[local])
+    )
+
+
+def _observed_shares(moments: Moments) -> FloatArray:
+    """Share of the weight that has a value, per feature.
+
+    Raises
+    ------
+    ValueError
+        If a feature has none.
+    """
+    if not moments.masses.all():
+        feature = int(np.flatnonzero(moments.masses == 0)[0])
+        raise ValueError(
+            f"Input X has a feature without any value: feature {feature}. Leave it out."
+        )
+    return moments.masses / moments.weight
+
+
+def _block_moments(
+    rows: NDArray, weights: NDArray | None, position: Position, partial: bool = False
+) -> Moments:
+    """Moments of one block, whose values are refused unless they are finite, or may be missing."""
+    _check_exact(rows, position)
+    if fused.available():
+        moments = Moments.of_block(rows, weights)
+        if moments is not None:
+            return moments
+        # What is wrong, and where, is found out below.
+    n_rows, n_features = rows.shape
+    moments = Moments.empty(n_features)
+    for tile in tiles(n_rows, tile_rows(n_features, 1)):
+        wide = rows[tile].astype(np.float64)
+        v = None if weights is None else weights[tile]
+        if partial and np.isnan(wide).any():
+            check_domain(wide, position, tile.start, SquaredEuclidean, partial)
+            moments = moments + Moments.of_partial(wide, v)
+            continue
+        check_finite(wide, position, tile.start)
+        moments = moments + Moments.of(wide, v)
+    return moments
+
+
+def _check_exact(rows: NDArray, position: Position) -> None:
+    """Refuse integers that float64 does not hold, naming where the first one stands.
+
+    Raises
+    ------
+    ValueError
+    """
+    if rows.dtype.kind not in "iu" or rows.dtype.itemsize < 8 or not rows.size:
+        return
+    if rows.max() <= _EXACT_INTEGER and rows.min() >= -_EXACT_INTEGER:
+        return
+    for start in range(0, len(rows), _EXACT_TILE_ROWS):
+        tile = rows[start : start + _EXACT_TILE_ROWS]
+        # Compared as Python's integers where float64 rounds up to what the dtype has not.
+        inexact = np.argwhere(
+            (np.abs(tile.astype(np.float64)) >= _EXACT_INTEGER)
+            & (tile.astype(np.float64).astype(object) != tile.astype(object))
+        )
+        if len(inexact):
+            row, feature = (int(index) for index in inexact[0])
+            raise ValueError(
+                f"Input X contains {tile[row, feature]}: {position.of_row(start + row)}, feature "
+                f"{feature}. float64 does not hold such integers exactly (beyond 2**53). Subtract "
+                "an offset; or, where rounding does no harm, pass X.astype('float64')."
+            )
+
+
+def _mean_and_variance(moments: Moments) -> tuple[FloatArray, FloatArray]:
+    """Mean and population variance, exactly the value and 0 for a constant feature."""
+    constant = moments.constant
+    mean = np.where(constant, moments.lowest, moments.mean)
+    variance = np.where(constant, 0.0, moments.variance)
+    if not np.isfinite(variance).all():
+        feature = int(np.flatnonzero(~np.isfinite(variance))[0])
+        raise ValueError(
+            f"Input X has values so large that their squares overflow float64 (feature "
+            f"{feature}). Scale the data first."
+        )
+    return mean, variance
+
+
+def described_data(layout: Layout, survey: Survey) -> dict[str, Any]:
+    """Shape, dtype, chunks, moments and a digest of sampled rows, as the first pass saw them."""
+    return {
+        "shape": [survey.n_rows, layout.n_features],
+        "dtype": str(layout.dtype),
+        "kind": "streamed" if layout.lazy else "in memory",
+        "chunks": list(layout.rows or ()),
+        "total weight": survey.weight,
+        "mean": survey.coordinates.mean,
+        "variance": survey.variance * survey.coordinates.scale**2,
+        "rows": survey.drawn,
+    }

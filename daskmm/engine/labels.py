@@ -1,0 +1,125 @@
+"""Labels written to disk as they are computed, a few blocks at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.engine.distributed import computed
+from daskmm.engine.passes import one_blas_thread
+from daskmm.storage.arrays import create_array
+from daskmm.storage.atomic import written_whole
+
+# Labels per stored chunk, 16 MB.
+LABEL_CHUNK_ROWS = 4_000_000
+
+
+# Label blocks computed together; their labels are in memory at once.
+BLOCKS_TOGETHER = 32
+
+
+class LabelWriter:
+    """Labels that arrive piece by piece, written in whole chunks by this one writer.
+
+    Parameters
+    ----------
+    path : Path
+        Of the zarr array to make.
+
+    Attributes
+    ----------
+    n_rows : int
+        Labels so far.
+    counts : ndarray of shape (largest label + 1,), int64
+        How often each label came.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.n_rows = 0
+        self.counts = np.zeros(0, dtype=np.int64)
+        self._path = path
+        self._waiting: list[NDArray[np.int32]] = []
+        self._array: Any = None
+
+    def append(self, labels: NDArray) -> None:
+        """Add the labels of the next rows."""
+        self._waiting.append(np.asarray(labels, dtype=np.int32))
+        self.n_rows += len(labels)
+        counts = np.bincount(labels, minlength=len(self.counts))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+        waiting = sum(map(len, self._waiting))
+        if waiting >= LABEL_CHUNK_ROWS:
+            self._write(waiting - waiting % LABEL_CHUNK_ROWS)
+
+    def finish(self) -> None:
+        """Write what is left."""
+        self._write(sum(map(len, self._waiting)))
+
+    def _write(self, rows: int) -> None:
+        """Write the first `rows` that wait; whole chunks, but for the last call."""
+        labels = np.concatenate([np.empty(0, dtype=np.int32), *self._waiting])
+        self._waiting = [labels[rows:]]
+        if self._array is None:
+            # A store pads its last chunk, so a short array gets a short chunk.
+            chunk = min(LABEL_CHUNK_ROWS, max(rows, 1))
+            self._array = create_array(self._path, (0,), (chunk,), np.int32)
+        start = self._array.shape[0]
+        self._array.resize((start + rows,))
+        if rows:
+            self._array[start:] = labels[:rows]
+
+
+@contextmanager
+def label_writer(path: Path) -> Iterator[LabelWriter]:
+    """A writer whose array stands at `path` once the context is left without an error.
+
+    Raises
+    ------
+    FileExistsError
+        If the path exists.
+    """
+    with written_whole(path) as fresh:
+        writer = LabelWriter(fresh)
+        yield writer
+        writer.finish()
+
+
+def write_labels(labels: Any, path: str | Path) -> NDArray[np.int64]:
+    """Write labels as a zarr array, int32, in whole chunks with checksums.
+
+    Parameters
+    ----------
+    labels : ndarray or dask Array of shape (n_rows,)
+        Not negative. Lazy ones are computed a few blocks at a time by the active scheduler;
+        chunk sizes may be unknown.
+    path : str or Path
+        It holds all labels or, should something fail, nothing.
+
+    Returns
+    -------
+    ndarray of shape (largest label + 1,), int64
+        Rows with each label.
+
+    Raises
+    ------
+    FileExistsError
+        If the path exists; nothing is computed then.
+    """
+    with label_writer(Path(path)) as writer:
+        if isinstance(labels, da.Array):
+            blocks = labels.to_delayed().ravel()
+            for start in range(0, len(blocks), BLOCKS_TOGETHER):
+                with one_blas_thread():
+                    together = computed(*blocks[start : start + BLOCKS_TOGETHER])
+                for block in together:
+                    writer.append(block)
+        else:
+            writer.append(np.asarray(labels))
+    return writer.counts

@@ -1,0 +1,143 @@
+"""Moments of the features, and samples of the rows: mergeable records of the first pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weighted count, mean, sum of squared deviations and range per feature.
+
+    Squares of very large values overflow to infinity, silently: the first pass reports them.
+
+    Attributes
+    ----------
+    n_positive : int
+        Rows of positive weight.
+    weight : float
+        Sum of the sample weights.
+    mean, deviations : ndarray of shape (n_features,)
+        Weighted mean, and Σ w (x − mean)².
+    lowest, highest : ndarray of shape (n_features,)
+        Over the rows of positive weight.
+    observed : ndarray of shape (n_features,) or None
+        Sum of the weights of the rows that have a value; None where none is missing.
+    """
+
+    n_positive: int
+    weight: float
+    mean: FloatArray
+    deviations: FloatArray
+    lowest: FloatArray
+    highest: FloatArray
+    observed: FloatArray | None = None
+
+    @classmethod
+    def empty(cls, n_features: int) -> Self:
+        """Moments of no rows."""
+        zeros, infinities = np.zeros(n_features), np.full(n_features, np.inf)
+        return cls(0, 0.0, zeros, zeros, infinities, -infinities)
+
+    @classmethod
+    def of(cls, rows: FloatArray, weights: FloatArray | None) -> Self:
+        """Moments of one tile of rows, by two passes over it."""
+        total = float(len(rows)) if weights is None else float(weights.sum())
+        if total == 0.0:
+            return cls.empty(rows.shape[1])
+        if weights is not None and not weights.all():
+            rows, weights = rows[weights > 0], weights[weights > 0]
+        lowest, highest = rows.min(axis=0), rows.max(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if weights is None:
+                mean = rows.mean(axis=0)
+                deviations = np.square(rows - mean).sum(axis=0)
+            else:
+                mean = weights @ rows / total
+                deviations = weights @ np.square(rows - mean)
+        return cls(len(rows), total, mean, deviations, lowest, highest)
+
+    @classmethod
+    def of_partial(cls, rows: FloatArray, weights: FloatArray | None) -> Self:
+        """Moments of the values of one tile of rows; NaN are missing."""
+        v = np.ones(len(rows)) if weights is None else weights
+        rows, v = rows[v > 0], v[v > 0]
+        held = ~np.isnan(rows)
+        observed = v @ held
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            mean = np.where(observed > 0, v @ np.where(held, rows, 0.0) / observed, 0.0)
+            deviations = v @ np.where(held, np.square(rows - mean), 0.0)
+        lowest = np.where(held, rows, np.inf).min(axis=0, initial=np.inf)
+        highest = np.where(held, rows, -np.inf).max(axis=0, initial=-np.inf)
+        return cls(len(rows), float(v.sum()), mean, deviations, lowest, highest, observed)
+
+    @classmethod
+    def of_block(cls, rows: NDArray, weights: FloatArray | None) -> Self | None:
+        """Moments of any number of rows, of any dtype, by the compiled loops.
+
+        None where a value is not finite, or its square overflows.
+        """
+        from daskmm.compiled.moments import block_moments
+
+        found = block_moments(rows, weights)
+        return None if found is None else cls(*found)
+
+    def __add__(self, other: Self) -> Self:
+        """Chan, Golub & LeVeque's pairwise update."""
+        total = self.weight + other.weight
+        if other.weight == 0.0:
+            return self
+        if self.weight == 0.0:
+            return other
+        complete = self.observed is None and other.observed is None
+        own, added = self.masses, other.masses
+        with np.errstate(over="ignore", invalid="ignore"):
+            delta = other.mean - self.mean
+            share = added / np.maximum(own + added, np.finfo(float).tiny)
+            mean = self.mean + delta * share
+            between = delta * delta * (own * share)
+            deviations = self.deviations + other.deviations + between
+        return type(self)(
+            self.n_positive + other.n_positive,
+            total,
+            mean,
+            deviations,
+            np.minimum(self.lowest, other.lowest),
+            np.maximum(self.highest, other.highest),
+            None if complete else own + added,
+        )
+
+    @property
+    def masses(self) -> FloatArray:
+        """Sum of the weights of the rows that have a value, per feature."""
+        return np.full_like(self.mean, self.weight) if self.observed is None else self.observed
+
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """Features that have one value only, told exactly: a mean of equal numbers is rounded."""
+        return self.lowest == self.highest
+
+    @property
+    def variance(self) -> FloatArray:
+        """Population variance per feature, of its values."""
+        return self.deviations / np.maximum(self.masses, np.finfo(float).tiny)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows picked from the data, in row order, with their sample weights."""
+
+    rows: NDArray
+    weights: FloatArray
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.weights, other.weights]),
+        )

@@ -1,0 +1,106 @@
+"""Memory and threads that there are for a computation."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from dask import config
+from dask.base import get_scheduler, named_schedulers
+from dask.delayed import Delayed
+from dask.system import CPU_COUNT
+
+from daskmm.engine.distributed import client_of
+
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process that visits blocks: a worker of the active cluster, or this one.
+
+    Attributes
+    ----------
+    threads : int
+    memory : int or None
+        Bytes that the process may take in all; None where nothing limits it, or nobody knows.
+    """
+
+    threads: int
+    memory: int | None
+
+
+def threads_here() -> int:
+    """Threads that dask's local scheduler takes."""
+    return int(config.get("num_workers", None) or CPU_COUNT)
+
+
+def this_process() -> Worker:
+    """Threads and memory of this process."""
+    free = available_bytes()
+    return Worker(threads_here(), free + _resident_bytes() if free else None)
+
+
+def smallest_worker(lazy: bool) -> Worker:
+    """The process that has least memory per thread of those that will visit blocks.
+
+    Parameters
+    ----------
+    lazy : bool
+        Whether blocks are lazy: those in memory are visited by this process.
+    """
+    client = client_of(get_scheduler(cls=Delayed))
+    if client is None or not lazy:
+        return this_process()
+    found = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = [Worker(each["nthreads"], each["memory_limit"] or None) for each in found]
+    if not workers:
+        return Worker(CPU_COUNT, None)
+    return min(workers, key=lambda w: float("inf") if w.memory is None else w.memory / w.threads)
+
+
+def memory_bytes() -> int:
+    """Memory for data: what is left to this process, or the limits of a cluster's workers.
+
+    A worker without a limit counts for nothing: how much it may take is not known. So do processes
+    of dask's local scheduler, which keep nothing: blocks would be sent to them in every pass.
+    """
+    schedule = get_scheduler(cls=Delayed)
+    client = client_of(schedule)
+    if client is None:
+        return 0 if schedule is named_schedulers["processes"] else available_bytes()
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return sum(worker["memory_limit"] or 0 for worker in workers.values())
+
+
+def available_bytes() -> int:
+    """Memory that this process can still take; 0 where the system does not say."""
+    try:
+        limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    except (AttributeError, OSError, ValueError):
+        return 0
+    limits += [int(text) for path in _CGROUP_LIMITS if (text := _read(path)).isdigit()]
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            limits.append(int(line.split()[1]) << 10)
+    import resource
+
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            limits.append(limit)
+    return min(limits)
+
+
+def _resident_bytes() -> int:
+    """Memory that this process has; 0 where the system does not say."""
+    pages = _read("/proc/self/statm").split()
+    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else 0
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""Gram matrices, stored or recomputed, and kernel power k-means on them."""

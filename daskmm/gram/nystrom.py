@@ -1,0 +1,150 @@
+"""Nyström features: a kernel's feature space, seen from a few landmarks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import kmeans_plusplus
+
+from daskmm.gram.matrices import GramSource
+from daskmm.numerics.kernels import Kernel, finite_block
+from daskmm.numerics.rows import Coordinates
+
+FloatArray = NDArray[np.float64]
+
+# Eigenvalues of the landmarks' Gram matrix below this share of the largest are rounding.
+_RANK = 1e-10
+# Rows among which landmarks are looked for: this many, or this many per landmark.
+_CANDIDATES = 4000
+_CANDIDATES_PER_ROW = 4
+
+
+@dataclass(frozen=True)
+class NystromCoordinates:
+    """Rows as Nyström features: z = k(x, L) U Λ^(−1/2) − mean, with K_LL = U Λ Uᵀ.
+
+    Squared distances between features approximate those in feature space, exactly so among the
+    landmarks (Williams & Seeger, NIPS 2000).
+
+    Attributes
+    ----------
+    rows : Coordinates
+        From the input's units to those in which the kernel is evaluated.
+    kernel : Kernel
+    landmarks : ndarray of shape (n_landmarks, n_features)
+    whitening : ndarray of shape (n_landmarks, rank)
+        U Λ^(−1/2).
+    mean : ndarray of shape (rank,)
+        Subtracted, so that products do not cancel.
+    """
+
+    rows: Coordinates
+    kernel: Kernel
+    landmarks: FloatArray
+    whitening: FloatArray
+    mean: FloatArray
+
+    def to_model(self, rows: NDArray) -> FloatArray:
+        """Features of rows in the input's units."""
+        return self.features(self.rows.to_model(rows))
+
+    def features(self, rows: FloatArray) -> FloatArray:
+        """Features of rows in the kernel's units."""
+        z = finite_block(self.kernel, rows, self.landmarks) @ self.whitening
+        z -= self.mean
+        return z
+
+
+def whitening_of(gram: FloatArray) -> FloatArray:
+    """U Λ^(−1/2) of a Gram matrix, without the directions that are rounding."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > _RANK * values[-1]
+    whitening: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
+    return whitening
+
+
+def nystrom_coordinates(
+    sample: FloatArray,
+    weights: FloatArray,
+    rows: Coordinates,
+    kernel: Kernel,
+    n_landmarks: int,
+    seed: int,
+) -> NystromCoordinates:
+    """Features from landmarks that k-means++ picks among the rows of a sample.
+
+    Parameters
+    ----------
+    sample : ndarray of shape (n, n_features)
+        In the kernel's units.
+    weights : ndarray of shape (n,)
+    rows : Coordinates
+    kernel : Kernel
+    n_landmarks : int
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        If the sample has fewer rows than landmarks.
+    """
+    if n_landmarks > len(sample):
+        raise ValueError(
+            f"n_landmarks={n_landmarks} is more than the {len(sample)} rows to choose from."
+        )
+    rng = np.random.RandomState(seed)
+    landmarks, _ = kmeans_plusplus(sample, n_landmarks, sample_weight=weights, random_state=rng)
+    whitening = whitening_of(finite_block(kernel, landmarks, landmarks))
+    raw = NystromCoordinates(rows, kernel, landmarks, whitening, np.zeros(whitening.shape[1]))
+    mean = np.average(raw.features(sample), axis=0, weights=weights)
+    return NystromCoordinates(rows, kernel, landmarks, whitening, mean)
+
+
+def kernel_plus_plus(
+    gram: GramSource, weights: FloatArray, n_rows: int, rng: np.random.RandomState
+) -> NDArray[np.int64]:
+    """Rows drawn by k-means++ in feature space (Arthur & Vassilvitskii 2007, without trials).
+
+    Of a large table a uniform sample of a few thousand rows is looked at.
+
+    Parameters
+    ----------
+    gram : GramSource
+    weights : ndarray of shape (n,)
+        Sample weights.
+    n_rows : int
+        How many; all rows of positive weight where there are fewer.
+    rng : RandomState
+
+    Returns
+    -------
+    ndarray of int
+        Different rows.
+    """
+    eligible = np.flatnonzero(weights > 0)
+    if n_rows >= len(eligible):
+        return eligible
+    wanted = max(_CANDIDATES, _CANDIDATES_PER_ROW * n_rows)
+    if wanted < len(eligible):
+        eligible = np.sort(rng.choice(eligible, wanted, replace=False))
+    among, v = gram.submatrix(eligible), weights[eligible]
+    norms = np.diag(among)
+    chosen = [int(rng.choice(len(v), p=v / v.sum()))]
+    nearest = np.full(len(v), np.inf)
+    while len(chosen) < n_rows:
+        last = chosen[-1]
+        distances = norms - 2.0 * among[:, last] + norms[last]
+        nearest = np.minimum(nearest, np.maximum(distances, 0.0))
+        nearest[chosen] = 0.0
+        mass = nearest * v
+        if mass.sum() == 0.0:  # all others coincide with a chosen row
+            break
+        chosen.append(int(rng.choice(len(v), p=mass / mass.sum())))
+    return eligible[chosen]
+
+
+def factor_of(gram: GramSource, landmarks: NDArray[np.int64]) -> FloatArray:
+    """Nyström features of all rows: K ≈ Z Zᵀ, exactly so among the landmarks."""
+    return gram.columns(landmarks) @ whitening_of(gram.submatrix(landmarks))

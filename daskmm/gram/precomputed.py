@@ -1,0 +1,205 @@
+"""Kernel matrices that the user has, in memory or in the blocks of a dask or zarr array."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import dask
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import as_dask_array, is_lazy
+from daskmm.engine.distributed import computed
+from daskmm.engine.passes import tree_reduce
+from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource
+from daskmm.gram.pairs import Pair, RowSums, pair_jobs, row_groups
+
+FloatArray = NDArray[np.float64]
+
+# Entries K_ij and K_ji may differ by this share of the largest entry.
+_ASYMMETRY = 1e-6
+# Blocks that a zarr array is read in, where its own chunks are smaller.
+_BLOCK = "32MiB"
+
+
+def precomputed(matrix: Any) -> GramSource:
+    """A kernel matrix as the user has it.
+
+    Parameters
+    ----------
+    matrix : array-like, dask Array, dask DataFrame or zarr Array of shape (n_rows, n_rows)
+        A small one is brought into memory; a lazy one that is not stays where it is.
+
+    Raises
+    ------
+    ValueError
+        If it is not square, not symmetric, not finite, or has a negative diagonal, naming the
+        entry.
+    """
+    if not is_lazy(matrix):
+        matrix = np.asarray(matrix, dtype=np.float64)
+        _check_square(matrix.shape)
+        look = _look(matrix, matrix, (0, 0))
+        look.check_symmetric()
+        return DenseGram(matrix)
+    matrix = _in_blocks(matrix)
+    if 8 * matrix.shape[0] ** 2 <= MEMORY_BYTES:
+        return precomputed(computed(matrix.astype(np.float64))[0])
+    return BlockedGram(matrix)
+
+
+def _check_square(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"A precomputed Gram matrix must be square, got shape {shape}.")
+
+
+def _in_blocks(matrix: Any) -> da.Array:
+    """A lazy matrix as a dask array, cut alike in rows and columns."""
+    if not isinstance(matrix, da.Array):
+        if hasattr(matrix, "chunks"):
+            _check_square(matrix.shape)
+            with dask.config.set({"array.chunk-size": _BLOCK}):
+                matrix = da.from_array(matrix, chunks="auto")
+        else:
+            matrix = as_dask_array(matrix)
+    if np.isnan(matrix.shape).any():
+        matrix = matrix.compute_chunk_sizes()
+    _check_square(matrix.shape)
+    rows, columns = matrix.chunks
+    # The finer cut of the two: a block of whole rows may be larger than any worker.
+    cut = rows if len(rows) >= len(columns) else columns
+    return matrix.rechunk((cut, cut))
+
+
+class BlockedGram:
+    """A kernel matrix in the blocks of a dask array; those on and above the diagonal are read.
+
+    Parameters
+    ----------
+    matrix : dask Array of shape (n_rows, n_rows)
+        Cut alike in rows and columns.
+
+    Attributes
+    ----------
+    diagonal : ndarray of shape (n_rows,)
+    n_sweeps : int
+        Readings, without the one in which the matrix was tested.
+
+    Raises
+    ------
+    ValueError
+        If the matrix is none of a kernel.
+    """
+
+    def __init__(self, matrix: da.Array) -> None:
+        self.matrix = matrix
+        self.blocks = matrix.to_delayed()
+        ends = np.cumsum([0, *matrix.chunks[0]])
+        cuts = [slice(int(i), int(j)) for i, j in itertools.pairwise(ends)]
+        self.groups = row_groups(cuts, len(cuts))
+        self.n_sweeps = 0
+        jobs = [
+            (pair, self._block(pair), self._block(Pair(pair.second, pair.first)))
+            for pair, *_ in pair_jobs(self.groups, (), lazy=False)
+        ]
+        look: _Look = tree_reduce(_look_at_pair, jobs, (), True, "gram-look")
+        look.check_symmetric()
+        self.diagonal = look.diagonal.joined()
+
+    def _block(self, pair: Pair) -> Any:
+        return self.blocks[pair.first.number, pair.second.number]
+
+    def product(self, right: FloatArray) -> FloatArray:
+        """K @ right, block by block."""
+        self.n_sweeps += 1
+        jobs = [
+            (self._block(pair), pair, *rows)
+            for pair, *rows in pair_jobs(self.groups, (right,), lazy=True)
+        ]
+        sums: RowSums = tree_reduce(_pair_product, jobs, (), True, "gram-sweep")
+        return sums.joined()
+
+    def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
+        """K among some rows."""
+        self.n_sweeps += 1
+        return np.asarray(computed(self.matrix[rows][:, rows])[0], dtype=np.float64)
+
+    def columns(self, rows: NDArray[np.int_]) -> FloatArray:
+        """K between all rows and some."""
+        self.n_sweeps += 1
+        return np.asarray(computed(self.matrix[:, rows])[0], dtype=np.float64)
+
+
+def _pair_product(
+    block: NDArray, pair: Pair, first: tuple[FloatArray], second: tuple[FloatArray]
+) -> RowSums:
+    return pair.product(lambda *_: block, first[0], second[0])
+
+
+class _Asymmetry(NamedTuple):
+    """The largest |K_ij − K_ji|, and where."""
+
+    apart: float
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one reading tells of a matrix."""
+
+    diagonal: RowSums
+    largest: float
+    asymmetry: _Asymmetry
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            self.diagonal + other.diagonal,
+            max(self.largest, other.largest),
+            max(self.asymmetry, other.asymmetry, key=lambda a: a.apart),
+        )
+
+    def check_symmetric(self) -> None:
+        apart, row, column = self.asymmetry
+        if apart > _ASYMMETRY * self.largest:
+            raise ValueError(
+                f"The Gram matrix is not symmetric: entries ({row}, {column}) and "
+                f"({column}, {row}) differ by {apart:.3g}."
+            )
+
+
+def _look_at_pair(pair: Pair, block: NDArray, mirrored: NDArray) -> _Look:
+    """Kernel of the reading that tests a matrix."""
+    look = _look(block, mirrored, (pair.first.rows.start, pair.second.rows.start))
+    if pair.first.number != pair.second.number:
+        return replace(look, diagonal=RowSums({}))
+    return replace(look, diagonal=RowSums({pair.first.number: np.diag(block).astype(np.float64)}))
+
+
+def _look(block: NDArray, mirrored: NDArray, origin: tuple[int, int]) -> _Look:
+    """Finiteness, diagonal and symmetry of a block that begins at `origin`.
+
+    Raises
+    ------
+    ValueError
+        For an entry that is not finite, or a negative one on the diagonal.
+    """
+    for values, start in ((block, origin), (mirrored, origin[::-1])):
+        if not np.isfinite(values).all():
+            row, column = np.argwhere(~np.isfinite(values))[0] + start
+            raise ValueError(f"The Gram matrix contains NaN or infinity at ({row}, {column}).")
+    diagonal = np.diag(block) if origin[0] == origin[1] else np.empty(0)
+    if (diagonal < 0).any():
+        row = int(np.flatnonzero(diagonal < 0)[0])
+        raise ValueError(
+            f"The Gram matrix has a negative diagonal entry, {diagonal[row]}, at {origin[0] + row}."
+        )
+    apart = np.abs(block - mirrored.T)
+    at = np.unravel_index(apart.argmax(), apart.shape) if apart.size else (0, 0)
+    asymmetry = _Asymmetry(
+        float(apart.max(initial=0.0)), int(at[0]) + origin[0], int(at[1]) + origin[1]
+    )
+    return _Look(RowSums({}), float(np.abs(block).max(initial=0.0)), asymmetry)

@@ -1,0 +1,115 @@
+"""Centres without a cluster of their own: where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.engine.moments import Sample
+from daskmm.kmeans.sums import CenterState, CenterSums
+from daskmm.kmeans.updates import CentersProblem, repeated_centers
+from daskmm.mm.driver import EQUALLY_GOOD, Callback, Outcome, Run, Schedule, minimize
+from daskmm.mm.journal import Journal
+
+FloatArray = NDArray[np.float64]
+
+# What may become of the centre of an emptied cluster.
+METHODS = ("farthest", "random", "restart", "error")
+
+
+@dataclass(frozen=True, eq=False)
+class RandomRows:
+    """Centres of emptied clusters go to rows drawn from a sample (a `Relocation`).
+
+    Attributes
+    ----------
+    sample : Sample
+        In the model's coordinates.
+    seed : int
+    """
+
+    sample: Sample
+    seed: int
+
+    def __call__(self, centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
+        """The next state; draws do not depend on chunks, but on how many there were before."""
+        empty = np.flatnonzero(sums.weights == 0) if state.s == -np.inf else np.empty(0, int)
+        if not len(empty):
+            return replace(state, centers=centers)
+        rng = np.random.default_rng((self.seed, state.relocations))
+        weights = self.sample.weights / self.sample.weights.sum()
+        drawn = rng.choice(len(weights), len(empty), p=weights)
+        moved = centers.copy()
+        moved[empty] = state.distortion.inside(self.sample.rows[drawn])
+        return replace(state, centers=moved, relocations=state.relocations + len(empty))
+
+
+def left_in_place(centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
+    """Centres of emptied clusters stay where they are (a `Relocation`)."""
+    return replace(state, centers=centers)
+
+
+def split_coincident(
+    problem: CentersProblem,
+    outcome: Outcome[CenterState],
+    schedule: Schedule,
+    callbacks: Sequence[Callback],
+    journal: Journal,
+) -> tuple[Outcome[CenterState], int]:
+    """Move centres that lie on another one to where emptied clusters go, and polish once more.
+
+    Parameters
+    ----------
+    problem : CentersProblem
+        Of the whole table.
+    outcome : Outcome
+    schedule : Schedule
+        That it came from; nothing is done where it does not end in hard steps, or no iterations
+        are left.
+    callbacks : sequence of callable
+    journal : Journal
+        That nothing has been put down in.
+
+    Returns
+    -------
+    outcome : Outcome
+        The new one where it is better.
+    n_split : int
+        How many centres were moved.
+    """
+    left = schedule.max_iter - outcome.n_iter
+    coincident = outcome.scored.coincident_centers
+    if not (coincident and schedule.polish and schedule.tol > 0 and left > 0):
+        return outcome, 0
+    before = replace(outcome.run.state, s=-np.inf)
+    sums = problem.sums([before])[0]
+    spare = repeated_centers(before, problem.yardstick(sums))
+    # As if they served no row, which costs next to nothing: the others are where they are.
+    emptied = replace(sums, weights=np.where(spare, 0.0, sums.weights))
+    state = problem.update.relocation(before.centers, emptied, before)
+    n_split = int((state.centers != before.centers).any(axis=1).sum())
+    if not n_split:
+        return outcome, 0
+    hard = Schedule(-np.inf, max_iter=left, tol=schedule.tol)
+    polished = minimize(problem, [state], hard, callbacks, journal.began, journal=journal)
+    costs = [step.inertia + step.penalty for step in (outcome.scored, polished.scored)]
+    scale = max(abs(step.inertia) + abs(step.penalty) for step in (outcome.scored, polished.scored))
+    # Rows may be as few as the places that the centres have; all that is gained then is rounding.
+    if costs[0] - costs[1] <= max(EQUALLY_GOOD * scale, problem.rounding):
+        return outcome, 0
+    return continued(outcome, polished), n_split
+
+
+def continued(outcome: Outcome[CenterState], then: Outcome[CenterState]) -> Outcome[CenterState]:
+    """The best start of one outcome, as it went on in another."""
+    first, second = outcome.run, then.run
+    later = [
+        replace(record, iteration=len(first.history) + record.iteration)
+        for record in second.history
+    ]
+    run = Run(second.state, second.stage, [*first.history, *later], second.converged)
+    runs = [run if index == outcome.best else other for index, other in enumerate(outcome.runs)]
+    return Outcome(runs, outcome.best, then.inertia, then.scored)

@@ -1,0 +1,158 @@
+"""One covariance for all clusters: the Mahalanobis distance, its matrix given or learned.
+
+In coordinates whitened by the matrix it is k-means. A learned matrix has determinant 1, as it
+would shrink to 0 otherwise: given the clusters, the best one is the inverse of their pooled
+scatter, scaled. Clusters and matrix take turns, which never raises the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Position
+from daskmm.engine.first_pass import Survey
+from daskmm.engine.moments import Sample
+from daskmm.kmeans.assignment import labels_of
+from daskmm.kmeans.empty_clusters import continued
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import CentersProblem
+from daskmm.mm.driver import Callback, Outcome, Schedule, minimize
+from daskmm.mm.journal import Journal
+from daskmm.numerics.annealing import critical_power
+from daskmm.numerics.rows import WhitenedCoordinates, tile_rows, tiles
+
+FloatArray = NDArray[np.float64]
+
+# Turns of clusters and matrix, at most.
+_TURNS = 20
+# Directions with less than this share of the largest variance pass for that share.
+_LEAST_VARIANCE = 1e-10
+
+
+def given_precision(parameters: dict[str, Any] | None, n_features: int) -> FloatArray | None:
+    """The matrix that a user gave as ``metric_params={"VI": matrix}``; None where it is learned.
+
+    Raises
+    ------
+    ValueError
+        If there is another parameter, or it is not a symmetric positive definite matrix.
+    """
+    if parameters is None:
+        return None
+    if set(parameters) != {"VI"}:
+        raise ValueError(f"metric_params must be {{'VI': matrix}} or None; got {parameters!r}.")
+    precision = np.asarray(parameters["VI"], dtype=np.float64)
+    if precision.shape != (n_features, n_features):
+        raise ValueError(
+            f"VI has shape {precision.shape}; for {n_features} features it must be "
+            f"({n_features}, {n_features})."
+        )
+    symmetric = np.allclose(precision, precision.T, rtol=1e-10)
+    if not (symmetric and np.isfinite(precision).all() and np.linalg.eigvalsh(precision)[0] > 0):
+        raise ValueError("VI must be a symmetric positive definite matrix.")
+    return precision
+
+
+def unit_precision(scatter: FloatArray) -> FloatArray:
+    """Inverse of a scatter matrix, scaled to determinant 1."""
+    variances, directions = np.linalg.eigh(scatter)
+    if variances[-1] <= 0:
+        return np.eye(len(scatter))
+    variances = np.maximum(variances, _LEAST_VARIANCE * variances[-1])
+    inverse = np.exp(np.log(variances).mean() - np.log(variances))
+    precision: FloatArray = (directions * inverse) @ directions.T
+    return 0.5 * (precision + precision.T)
+
+
+def total_precision(sample: Sample) -> FloatArray:
+    """The matrix to begin with: that of all rows as one cluster."""
+    centred = sample.rows - np.average(sample.rows, axis=0, weights=sample.weights)
+    return unit_precision(centred.T @ (centred * sample.weights[:, None]))
+
+
+def whitened(survey: Survey, precision: FloatArray) -> Survey:
+    """The survey in coordinates where the distance is Euclidean."""
+    coordinates = WhitenedCoordinates.of(survey.coordinates.mean, precision)
+    rows = survey.sample.rows @ coordinates.whitening
+    weights = survey.sample.weights
+    variance = np.average(np.square(rows - np.average(rows, axis=0, weights=weights)), 0, weights)
+    return replace(
+        survey,
+        coordinates=coordinates,
+        variance=variance,
+        sample=Sample(rows, weights),
+        critical_power=critical_power(rows, weights),
+        spread=float(variance.sum()),
+    )
+
+
+def learned(
+    problem: CentersProblem,
+    outcome: Outcome[CenterState],
+    schedule: Schedule,
+    callbacks: Sequence[Callback],
+    journal: Journal,
+) -> tuple[WhitenedCoordinates, Outcome[CenterState]]:
+    """Let the matrix and the clusters take turns, from where a fit ended.
+
+    Parameters
+    ----------
+    problem : CentersProblem
+        In whitened coordinates.
+    outcome : Outcome
+    schedule : Schedule
+        Of the fit; it says how many iterations are left, and what change counts as none.
+    callbacks : sequence of callable
+    journal : Journal
+        That nothing has been put down in.
+
+    Returns
+    -------
+    coordinates : WhitenedCoordinates
+    outcome : Outcome
+    """
+    coordinates = problem.coordinates
+    assert isinstance(coordinates, WhitenedCoordinates)
+    for _ in range(_TURNS):
+        left = schedule.max_iter - outcome.n_iter
+        if left <= 0:
+            break
+        state = replace(outcome.run.state, s=-np.inf)
+        scatter = problem.passes.reduce(_scatter, coordinates, state)
+        turned = WhitenedCoordinates.of(coordinates.mean, unit_precision(scatter))
+        state = replace(state, centers=turned.to_model(coordinates.to_input(state.centers)))
+        other = CentersProblem(
+            problem.passes, turned, problem.weight, problem.update, problem.spread
+        )
+        hard = Schedule(-np.inf, max_iter=left, tol=schedule.tol)
+        then = minimize(other, [state], hard, callbacks, journal.began, journal=journal)
+        gain = outcome.inertia - then.inertia
+        if gain <= 0.0:
+            break
+        coordinates, problem, outcome = turned, other, continued(outcome, then)
+        if gain <= schedule.tol * outcome.inertia or journal.stopped is not None:
+            break
+    return coordinates, outcome
+
+
+def _scatter(
+    rows: NDArray,
+    weights: NDArray | None,
+    position: Position,
+    coordinates: WhitenedCoordinates,
+    state: CenterState,
+) -> FloatArray:
+    """Kernel of a turn: Σ_i v_i (x_i − θ)(x_i − θ)ᵀ in the input's units, θ the nearest centre."""
+    k, p = state.centers.shape
+    total, offsets = np.zeros((p, p)), state.centers @ coordinates.inverse
+    nearest = labels_of(rows, position, coordinates, state)
+    for part in tiles(len(rows), tile_rows(p, k)):
+        x = np.subtract(rows[part], coordinates.mean, dtype=np.float64)
+        x -= offsets[nearest[part]]
+        total += x.T @ (x if weights is None else x * weights[part][:, None])
+    return total

@@ -1,0 +1,86 @@
+"""Exact medians for data in memory, where MM steps over blocks only come near."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import CentersProblem
+from daskmm.mm.driver import Outcome
+from daskmm.numerics.distortions.norms import Euclidean, geometric_median, weighted_median
+from daskmm.numerics.rows import tile_rows, tiles
+
+FloatArray = NDArray[np.float64]
+
+# Rounds of labels and medians, at most.
+_ROUNDS = 20
+
+
+def with_exact_medians(
+    problem: CentersProblem, outcome: Outcome[CenterState]
+) -> Outcome[CenterState]:
+    """Replace the best start's centres by the medians of their rows, until no cost is saved.
+
+    Parameters
+    ----------
+    problem : CentersProblem
+        Of rows in memory.
+    outcome : Outcome
+        Ended by hard steps, of a norm.
+
+    Returns
+    -------
+    Outcome
+        Its histories are the same; its cost is not higher.
+    """
+    blocks = problem.passes.blocks
+    rows = np.concatenate([problem.coordinates.to_model(part) for part in blocks.parts])
+    weights = np.ones(len(rows))
+    if blocks.weights is not None:
+        weights = np.concatenate([np.asarray(part, dtype=np.float64) for part in blocks.weights])
+    best = outcome
+    for _ in range(_ROUNDS):
+        state = _medians(rows, weights, best.run.state)
+        step = problem.steps([state])[0]
+        if step.inertia + step.penalty >= best.scored.inertia + best.scored.penalty:
+            break
+        run = replace(best.run, state=state, scored=step)
+        runs = [run if index == best.best else one for index, one in enumerate(best.runs)]
+        best = Outcome(runs, best.best, step.inertia * problem.weight, step)
+    return best
+
+
+def _medians(rows: FloatArray, weights: FloatArray, state: CenterState) -> CenterState:
+    """Each centre at the median of the rows that are nearest to it."""
+    labels = np.empty(len(rows), dtype=np.intp)
+    k, p = state.centers.shape
+    for part in tiles(len(rows), tile_rows(p, k)):
+        tile = state.distortion.tile(rows[part], state.partial)
+        found = state.distortion.distances(tile, state.centers, state.feature_weights)
+        labels[part] = found.argmin(axis=1)
+    centers = state.centers.copy()
+    for j in range(k):
+        held = (labels == j) & (weights > 0)
+        if held.any():
+            centers[j] = _median(rows[held], weights[held], centers[j], state)
+    return replace(state, centers=centers)
+
+
+def _median(
+    rows: FloatArray, weights: FloatArray, center: FloatArray, state: CenterState
+) -> FloatArray:
+    """Median of some rows by their distortion; as it was in features without any value."""
+    if isinstance(state.distortion, Euclidean):
+        tile = state.distortion.tile(rows, state.partial)
+        median = geometric_median(tile, weights, state.distortion)
+        seen = ~np.isnan(rows).all(axis=0)
+        return np.where(seen, median, center)
+    found = center.copy()
+    for f in range(rows.shape[1]):
+        held = ~np.isnan(rows[:, f])
+        if held.any():
+            found[f] = weighted_median(rows[held, f], weights[held])
+    return found

@@ -1,0 +1,245 @@
+"""Starting centres, in the model's coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import kmeans_plusplus
+
+from daskmm.data.blocks import Position
+from daskmm.engine.first_pass import Survey
+from daskmm.engine.passes import Passes
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.rows import Rows, tile_rows, tiles
+
+FloatArray = NDArray[np.float64]
+
+# k-means||: rounds over the data, and rows drawn per round and cluster.
+ROUNDS = 5
+OVERSAMPLING = 2
+
+
+def starting_centers(
+    method: str, passes: Passes, survey: Survey, n_clusters: int, seeds: NDArray[np.int64]
+) -> list[FloatArray]:
+    """One set of starting centres per seed.
+
+    Parameters
+    ----------
+    method : {"k-means++", "k-means||", "random"}
+        "k-means++" is greedy and works on the sample of the first pass; "random" takes rows of
+        that sample; "k-means||" makes passes of its own, shared by all seeds.
+    passes : Passes
+    survey : Survey
+    n_clusters : int
+    seeds : ndarray of int
+
+    Returns
+    -------
+    list of ndarray of shape (n_clusters, n_features)
+    """
+    if method == "k-means||":
+        return _scalable(passes, survey, n_clusters, seeds)
+    start = _plus_plus if method == "k-means++" else _random_rows
+    rows, weights = survey.sample.rows, survey.sample.weights
+    return [start(rows, weights, n_clusters, seed, survey.distortion) for seed in seeds]
+
+
+def _plus_plus(
+    rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int, distortion: Distortion
+) -> FloatArray:
+    """Greedy k-means++ (Arthur & Vassilvitskii 2007), by scikit-learn where it can."""
+    if distortion.code != SQUARED_EUCLIDEAN.code or np.isnan(rows).any():
+        return greedy_rows(rows, weights, n_clusters, seed, distortion)
+    centers, _ = kmeans_plusplus(
+        rows, n_clusters, sample_weight=weights, random_state=np.random.RandomState(seed)
+    )
+    return np.asarray(centers, dtype=np.float64)
+
+
+def greedy_rows(
+    rows: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    seed: int | np.random.SeedSequence,
+    distortion: Distortion,
+) -> FloatArray:
+    """Greedy k-means++ for any distortion, and rows with holes.
+
+    As scikit-learn does for squared distances: each centre is the best of 2 + log k rows, which
+    are drawn with probability proportional to weight and distance.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        In the model's coordinates, NaN where values are missing.
+    weights : ndarray of shape (n_rows,)
+    n_clusters : int
+    seed : int or SeedSequence
+    distortion : Distortion
+
+    Returns
+    -------
+    ndarray of shape (n_clusters, n_features)
+        Rows drawn into the inside of the domain.
+    """
+    rng = np.random.default_rng(seed)
+    tile = distortion.tile(rows, bool(np.isnan(rows).any()))
+    trials = 2 + int(np.log(n_clusters))
+    first = rng.choice(len(rows), 1, p=weights / weights.sum())
+    centers = distortion.inside(rows[first])
+    smallest = distortion.distances(tile, centers, None)[:, 0]
+    for _ in range(1, n_clusters):
+        rate = weights * smallest
+        # Where all rows are served already, any row will do.
+        rate = rate if rate.sum() > 0 else weights
+        drawn = rng.choice(len(rows), trials, p=rate / rate.sum())
+        candidates = distortion.inside(rows[drawn])
+        served = np.minimum(distortion.distances(tile, candidates, None), smallest[:, None])
+        best = int(np.argmin(weights @ served))
+        smallest = served[:, best]
+        centers = np.concatenate([centers, candidates[best : best + 1]])
+    return centers
+
+
+def _random_rows(
+    rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int, distortion: Distortion
+) -> FloatArray:
+    """Different rows of the sample, with probability proportional to their weight."""
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(len(rows), n_clusters, replace=False, p=weights / weights.sum())
+    return distortion.inside(rows[chosen])
+
+
+def _scalable(
+    passes: Passes, survey: Survey, n_clusters: int, seeds: NDArray[np.int64]
+) -> list[FloatArray]:
+    """k-means|| (Bahmani et al., "Scalable k-means++", VLDB 2012).
+
+    A random first row, then a few rounds that each add about 2·k rows drawn with probability
+    proportional to their weighted distance from the candidates so far; at last the candidates,
+    weighted by the rows nearest to them, are clustered by greedy k-means++. A round draws
+    without replacement by exponential keys, so that one pass suffices where independent draws
+    need the total cost in advance.
+    """
+    rows, weights = survey.sample.rows, survey.sample.weights
+    metric = (survey.coordinates, survey.distortion, survey.partial)
+    candidates = [_random_rows(rows, weights, 1, seed, survey.distortion) for seed in seeds]
+    draws = OVERSAMPLING * n_clusters
+    for round_number in range(ROUNDS):
+        keys = tuple((int(seed), round_number) for seed in seeds)
+        drawn = passes.reduce(_draw, *metric, tuple(candidates), keys, draws)
+        candidates = [
+            np.concatenate([old, survey.distortion.inside(new.rows)])
+            for old, new in zip(candidates, drawn.draws, strict=True)
+        ]
+    served = passes.reduce(_count_served, *metric, tuple(candidates))
+    return [
+        _plus_plus(*_at_least(centers, counts, n_clusters), n_clusters, seed, survey.distortion)
+        for centers, counts, seed in zip(candidates, served.counts, seeds, strict=True)
+    ]
+
+
+def _at_least(
+    centers: FloatArray, counts: FloatArray, n_clusters: int
+) -> tuple[FloatArray, FloatArray]:
+    """Repeat candidates where the data have fewer distinct rows than clusters are wanted."""
+    repeats = -(-n_clusters // len(centers))
+    return np.tile(centers, (repeats, 1)), np.tile(counts, repeats) + np.finfo(float).tiny
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Rows with the smallest keys so far."""
+
+    keys: FloatArray
+    rows: FloatArray
+    size: int
+
+    def __add__(self, other: Self) -> Self:
+        keys = np.concatenate([self.keys, other.keys])
+        order = np.argsort(keys, kind="stable")[: self.size]
+        return type(self)(keys[order], np.concatenate([self.rows, other.rows])[order], self.size)
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """One `_Draw` per seed."""
+
+    draws: tuple[_Draw, ...]
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(tuple(a + b for a, b in zip(self.draws, other.draws, strict=True)))
+
+
+@dataclass(frozen=True)
+class _Served:
+    """Per seed, the weight of the rows nearest to each candidate."""
+
+    counts: tuple[FloatArray, ...]
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
+
+
+def _draw(
+    rows: NDArray,
+    weights: NDArray | None,
+    position: Position,
+    coordinates: Rows,
+    distortion: Distortion,
+    partial: bool,
+    candidates: tuple[FloatArray, ...],
+    keys: tuple[tuple[int, int], ...],
+    size: int,
+) -> _Draws:
+    """Kernel of a round: smallest exponential keys, at rate weight × distance²."""
+    n_features = rows.shape[1]
+    draws = [_Draw(np.empty(0), np.empty((0, n_features)), size) for _ in candidates]
+    for tile in tiles(len(rows), tile_rows(n_features, max(map(len, candidates)))):
+        z = coordinates.to_model(rows[tile])
+        held = distortion.tile(z, partial)
+        for index, (centers, key) in enumerate(zip(candidates, keys, strict=True)):
+            rate = distortion.distances(held, centers, None).min(axis=1)
+            if weights is not None:
+                rate *= weights[tile]
+            served = np.flatnonzero(rate > 0)
+            uniform = _uniform(key, position.start + tile.start + served)
+            found = _Draw(-np.log(uniform) / rate[served], z[served], size)
+            draws[index] = draws[index] + found
+    return _Draws(tuple(draws))
+
+
+def _count_served(
+    rows: NDArray,
+    weights: NDArray | None,
+    position: Position,
+    coordinates: Rows,
+    distortion: Distortion,
+    partial: bool,
+    candidates: tuple[FloatArray, ...],
+) -> _Served:
+    """Kernel of the last pass: weight of the rows nearest to each candidate."""
+    counts = [np.zeros(len(centers)) for centers in candidates]
+    for tile in tiles(len(rows), tile_rows(rows.shape[1], max(map(len, candidates)))):
+        held = distortion.tile(coordinates.to_model(rows[tile]), partial)
+        v = None if weights is None else weights[tile]
+        for count, centers in zip(counts, candidates, strict=True):
+            nearest = distortion.distances(held, centers, None).argmin(axis=1)
+            count += np.bincount(nearest, v, minlength=len(centers))
+    return _Served(tuple(counts))
+
+
+def _uniform(key: tuple[int, int], rows: NDArray[np.int64]) -> FloatArray:
+    """A uniform number in (0, 1) per global row, whatever the chunks: splitmix64 of the row."""
+    seed = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
+    with np.errstate(over="ignore"):
+        x = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return ((x >> np.uint64(11)).astype(np.float64) + 0.5) / (1 << 53)

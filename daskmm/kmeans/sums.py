@@ -1,0 +1,280 @@
+"""Mergeable records: what one block of rows tells, and how two blocks' tellings add up.
+
+Every record has a neutral element (the record of no rows) and ``+``. They are merged in block
+order, so the same chunks give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.compiled import fused
+from daskmm.numerics.distortions import DISTORTIONS
+from daskmm.numerics.distortions.base import Distortion, Tile
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
+from daskmm.numerics.power_means import power_means
+from daskmm.numerics.rows import Affine, Rows, tile_rows, tiles
+from daskmm.storage.records import registered
+
+FloatArray = NDArray[np.float64]
+
+# Worst-served rows kept per candidate for empty clusters; more empty ones wait an iteration.
+FARTHEST = 16
+
+
+for _family in DISTORTIONS.values():
+    registered(_family)
+
+
+@registered
+@dataclass(frozen=True)
+class CenterState:
+    """State of one candidate: all that a block needs to know to take part in an MM step.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (n_clusters, n_features)
+        In the model's coordinates.
+    s : float
+        The power; −∞ for a hard (Lloyd) step.
+    feature_weights : ndarray of shape (n_features,) or None
+        EWP's weights; None where features are not weighted.
+    distortion : Distortion
+    partial : bool
+        Whether values may be missing (NaN), and are left out of the distances.
+    relocations : int
+        How many centres of emptied clusters have gone to random rows.
+    """
+
+    centers: FloatArray
+    s: float
+    feature_weights: FloatArray | None = None
+    distortion: Distortion = SQUARED_EUCLIDEAN
+    partial: bool = False
+    relocations: int = 0
+
+
+@dataclass(frozen=True)
+class Farthest:
+    """The worst-served rows, farthest first; ties in row order.
+
+    Attributes
+    ----------
+    distances : ndarray of shape (n,)
+    rows : ndarray of shape (n, n_features)
+        In the model's coordinates, NaN where there is no value.
+    """
+
+    distances: FloatArray
+    rows: FloatArray
+
+    @classmethod
+    def empty(cls, n_features: int) -> Self:
+        """No rows."""
+        return cls(np.empty(0), np.empty((0, n_features)))
+
+    @classmethod
+    def of(cls, distances: FloatArray, rows: FloatArray, weights: FloatArray | None) -> Self:
+        """Worst-served of one tile; rows without weight or with distance 0 do not count."""
+        served = distances if weights is None else np.where(weights > 0, distances, 0.0)
+        order = np.argsort(-served, kind="stable")[:FARTHEST]
+        order = order[served[order] > 0]
+        return cls(served[order], rows[order])
+
+    def __add__(self, other: Self) -> Self:
+        distances = np.concatenate([self.distances, other.distances])
+        order = np.argsort(-distances, kind="stable")[:FARTHEST]
+        return type(self)(distances[order], np.concatenate([self.rows, other.rows])[order])
+
+
+@dataclass(frozen=True)
+class CenterSums:
+    """Sums of one candidate over rows, weighted by φ and by the sample weights v.
+
+    ω is 1 for Bregman divergences; for norms it makes the majorizing function quadratic.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n_clusters,)
+        N_j = Σ_i v_i φ_ij.
+    sums : ndarray of shape (n_clusters, n_features)
+        Σ_i v_i φ_ij ω_ijl x_il over the observed values.
+    denominators : ndarray of shape (n_clusters, n_features) or None
+        Σ_i v_i φ_ij ω_ijl over the observed values; None where they are N_j.
+    squares : ndarray of shape (n_features,) or None
+        Σ_ij v_i φ_ij x_il², where features are weighted; or what a norm has in its place.
+    objective, inertia, hardness : float
+        Σ_i v_i M_s(d_i), Σ_i v_i min_j d_ij and Σ_i v_i × the share of the nearest centre.
+    farthest : Farthest
+        Filled in hard steps only.
+    """
+
+    weights: FloatArray
+    sums: FloatArray
+    denominators: FloatArray | None
+    squares: FloatArray | None
+    objective: float
+    inertia: float
+    hardness: float
+    farthest: Farthest
+
+    @classmethod
+    def of(cls, tile: Tile, weights: FloatArray | None, state: CenterState) -> Self:
+        """Sums over one tile of rows (in the model's coordinates)."""
+        distortion, centers, w = state.distortion, state.centers, state.feature_weights
+        distances = distortion.distances(tile, centers, w)
+        means = power_means(distances, state.s)
+        phi = means.phi
+        if weights is not None:
+            phi *= weights[:, None]
+        hard = state.s == -np.inf
+        return cls(
+            phi.sum(axis=0),
+            *distortion.update(tile, phi, centers, distances, w),
+            _total(means.value, weights),
+            _total(means.smallest, weights),
+            _total(means.hardness, weights),
+            Farthest.of(means.smallest, tile.originals, weights)
+            if hard
+            else Farthest.empty(centers.shape[1]),
+        )
+
+    @classmethod
+    def of_block(
+        cls,
+        rows: NDArray,
+        weights: FloatArray | None,
+        coordinates: Affine | None,
+        state: CenterState,
+        terms: FloatArray | None = None,
+    ) -> Self:
+        """Sums over any number of rows by the compiled loops.
+
+        The rows are in the input's units, or in the model's where `coordinates` is None; `terms`
+        are those of `fused.row_terms`.
+        """
+        assert isinstance(state.distortion, Bregman)
+        found = fused.block_sums(
+            rows,
+            weights,
+            coordinates,
+            state.centers,
+            state.s,
+            state.feature_weights,
+            FARTHEST,
+            state.distortion,
+            state.partial,
+            terms,
+        )
+        worst = rows[found.farthest_rows]
+        return cls(
+            found.weights,
+            found.sums,
+            found.observed,
+            found.squares,
+            found.objective,
+            found.inertia,
+            found.hardness,
+            Farthest(
+                found.farthest_distances,
+                worst if coordinates is None else coordinates.to_model(worst),
+            ),
+        )
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            self.weights + other.weights,
+            self.sums + other.sums,
+            _added(self.denominators, other.denominators),
+            _added(self.squares, other.squares),
+            self.objective + other.objective,
+            self.inertia + other.inertia,
+            self.hardness + other.hardness,
+            self.farthest + other.farthest,
+        )
+
+
+@dataclass(frozen=True)
+class CandidateSums:
+    """`CenterSums` of several candidates that met the same rows in one reading."""
+
+    candidates: tuple[CenterSums, ...]
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            tuple(a + b for a, b in zip(self.candidates, other.candidates, strict=True))
+        )
+
+
+def candidate_sums(
+    rows: NDArray,
+    weights: FloatArray | None,
+    coordinates: Rows,
+    states: tuple[CenterState, ...],
+) -> CandidateSums:
+    """Sums of every candidate over one block of rows.
+
+    The block is walked in tiles, so temporaries are bounded whatever the block's size; each
+    tile is brought to the model's coordinates once for all candidates. The compiled loops walk
+    the rows as they are, where coordinates are a shift and a scale or a matrix.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        A block in the input's units and dtype.
+    weights : ndarray of shape (n_rows,) or None
+        Sample weights.
+    coordinates : Rows
+    states : tuple of CenterState
+
+    Returns
+    -------
+    CandidateSums
+    """
+    if not states:
+        return CandidateSums(())
+    first = states[0]
+    compiled = fused.available() and first.distortion.code is not None
+    if compiled and isinstance(coordinates, Affine):
+        return _compiled_sums(rows, weights, coordinates, states)
+    totals: CandidateSums | None = None
+    k, p = first.centers.shape
+    # A block without rows is one empty tile.
+    for part in tiles(max(1, len(rows)), tile_rows(p, k)):
+        z = coordinates.to_model(rows[part])
+        v = None if weights is None else weights[part]
+        if compiled:
+            found = _compiled_sums(z, v, None, states)
+        else:
+            tile = first.distortion.tile(z, first.partial)
+            found = CandidateSums(tuple(CenterSums.of(tile, v, state) for state in states))
+        totals = found if totals is None else totals + found
+    assert totals is not None
+    return totals
+
+
+def _compiled_sums(
+    rows: NDArray,
+    weights: FloatArray | None,
+    coordinates: Affine | None,
+    states: tuple[CenterState, ...],
+) -> CandidateSums:
+    """Sums by the compiled loops; what the rows alone decide is computed once."""
+    distortion = states[0].distortion
+    assert isinstance(distortion, Bregman)
+    terms = fused.row_terms(rows, distortion)
+    return CandidateSums(
+        tuple(CenterSums.of_block(rows, weights, coordinates, state, terms) for state in states)
+    )
+
+
+def _added(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:
+    return None if a is None or b is None else a + b
+
+
+def _total(values: FloatArray, weights: FloatArray | None) -> float:
+    return float(values.sum() if weights is None else weights @ values)

@@ -1,0 +1,242 @@
+"""Clusterings of a sample in memory, and of rows without clusters, to choose parameters by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import kmeans_plusplus
+
+from daskmm.data.blocks import Layout, RowBlocks
+from daskmm.engine.moments import Sample
+from daskmm.engine.passes import Passes
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import CentersProblem, EntropyUpdate, PowerUpdate, Update
+from daskmm.mm.driver import Schedule, iterate
+from daskmm.numerics.annealing import critical_power
+from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.distortions.base import observed_mean
+from daskmm.numerics.information import Partition, gain_over, partition, weighted_variance
+from daskmm.numerics.rows import Coordinates
+
+FloatArray = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+# Annealing of trials: the power's growth, and when a cost has come to rest. Coarser than a fit's,
+# whose clusters are wanted themselves.
+_ETA, _TOL, _CALM, _MAX_ITER = 1.1, 1e-3, 2, 200
+# First power, in units of the critical one, of the fits that learn weights and of those that
+# have them.
+_LEARNING, _KNOWING = 1.25, 2.0
+# Features with less than this share of the weighted variance are left out.
+_NEGLIGIBLE = 1e-9
+
+
+class OverStarts:
+    """Of choices that hold the gain of each candidate and start, a row for each candidate."""
+
+    gains: FloatArray
+
+    @property
+    def gain(self) -> FloatArray:
+        """Mean gain over the starts, of each candidate."""
+        return np.asarray(self.gains.mean(axis=1))
+
+    @property
+    def spread(self) -> FloatArray:
+        """Standard deviation of the gain over the starts, of each candidate."""
+        return np.asarray(self.gains.std(axis=1))
+
+
+@dataclass(frozen=True)
+class Trials:
+    """A sample on which to try things.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float64
+        In the model's coordinates.
+    weights : ndarray of shape (n_rows,)
+        Sample weights, positive.
+    variance : ndarray of shape (n_features,)
+        V_l, of these rows; exactly 0 for a constant feature.
+    """
+
+    rows: FloatArray
+    weights: FloatArray
+    variance: FloatArray
+
+    @classmethod
+    def of(cls, sample: Sample, n_rows: int, seed: int) -> Trials:
+        """Trials on at most so many rows of a sample, drawn without replacement.
+
+        A missing value (NaN) is taken to be the feature's mean.
+        """
+        rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
+        rows = filled(rows, weights)
+        return cls(rows, weights, weighted_variance(rows, weights))
+
+    @property
+    def varying(self) -> NDArray[np.bool_]:
+        """Features that are not constant."""
+        return self.variance > 0
+
+    @property
+    def mean_variance(self) -> float:
+        """V, the mean variance of the features that vary (1 if none does)."""
+        return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
+
+    @property
+    def equal_weights(self) -> FloatArray:
+        """1/p for each of the p features that vary."""
+        varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
+        return varying / np.count_nonzero(varying)
+
+    def starts(self, n_clusters: int, seeds: Sequence[int]) -> list[FloatArray]:
+        """Centres by greedy k-means++, for each seed."""
+        return _plus_plus(self.rows, self.weights, n_clusters, seeds)
+
+    def learn(self, starts: Sequence[FloatArray], lam: float) -> list[CenterState]:
+        """Centres and feature weights by EWP with a penalty λ, from each start."""
+        update = EntropyUpdate(lam, self.varying)
+        return _anneal(self.rows, self.weights, starts, update, _LEARNING)
+
+    def with_weights(
+        self, feature_weights: FloatArray, n_clusters: int, seeds: Sequence[int]
+    ) -> list[Labels]:
+        """Labels by power k-means with given feature weights, a greedy k-means++ start per seed."""
+        kept = self._matter(feature_weights)
+        z = self.rows[:, kept]
+        z *= np.sqrt(feature_weights[kept])
+        return power_labels(z, self.weights, n_clusters, seeds)
+
+    def partition(self, labels: Labels) -> Partition:
+        """What hard labels leave unexplained of each feature."""
+        return partition(self.rows, self.weights, labels, self.variance)
+
+    def cost(self, found: Partition, feature_weights: FloatArray) -> float:
+        """Σ_l w_l V_l (1 − R_l), the mean weighted squared distance to the clusters' means."""
+        return float((feature_weights * self.variance) @ found.within)
+
+    def null_within(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
+        """1 − R⁰_l of independent Gaussian features of the sample's scale, clustered alike.
+
+        Features that have next to no weight are not drawn: clusters tell of them what chance
+        does, R⁰ = (k − 1)/(n − 1).
+        """
+        n_rows = len(self.rows)
+        kept = self._matter(feature_weights)
+        null = np.full(len(kept), 1.0 - (n_clusters - 1) / max(n_rows - 1, 1))
+        rows = np.random.default_rng(seed).standard_normal((n_rows, np.count_nonzero(kept)))
+        scale = np.sqrt((feature_weights * self.variance)[kept])
+        rows *= scale
+        (labels,) = power_labels(rows, self.weights, n_clusters, [seed])
+        # Shares of the variance do not depend on the scale.
+        null[kept] = partition(rows, self.weights, labels).within
+        return null
+
+    def gain(self, labels: Labels, feature_weights: FloatArray, seed: int) -> float:
+        """Information gain of labels over the null, in nats."""
+        found = self.partition(labels)
+        null = self.null_within(feature_weights, len(found.shares), seed)
+        return gain_over(found.within, null, self.varying)
+
+    def _matter(self, feature_weights: FloatArray) -> NDArray[np.bool_]:
+        share = feature_weights * self.variance
+        return share >= _NEGLIGIBLE * share.sum()
+
+
+def power_labels(
+    rows: FloatArray, weights: FloatArray, n_clusters: int, seeds: Sequence[int]
+) -> list[Labels]:
+    """Labels by power k-means, from a greedy k-means++ start per seed.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float64
+    weights : ndarray of shape (n_rows,)
+    n_clusters : int
+    seeds : sequence of int
+    """
+    starts = _plus_plus(rows, weights, n_clusters, seeds)
+    states = _anneal(rows, weights, starts, PowerUpdate(), _KNOWING)
+    return [nearest(rows, state) for state in states]
+
+
+def nearest(rows: FloatArray, state: CenterState) -> Labels:
+    """Label of each row's nearest centre, in the distance of a state."""
+    return squared_distances(rows, state.centers, state.feature_weights).argmin(axis=1)
+
+
+def _plus_plus(
+    rows: FloatArray, weights: FloatArray, n_clusters: int, seeds: Sequence[int]
+) -> list[FloatArray]:
+    draws = map(np.random.RandomState, seeds)
+    return [
+        np.asarray(kmeans_plusplus(rows, n_clusters, sample_weight=weights, random_state=draw)[0])
+        for draw in draws
+    ]
+
+
+def _anneal(
+    rows: FloatArray,
+    weights: FloatArray,
+    starts: Sequence[FloatArray],
+    update: Update,
+    multiple: float,
+) -> list[CenterState]:
+    """Where each start ends; they advance together."""
+    critical = critical_power(rows - weights @ rows / weights.sum(), weights)
+    schedule = Schedule(
+        min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
+    )
+    problem = sample_problem(rows, weights, update)
+    return [run.state for run in iterate(problem, starts, schedule)]
+
+
+def sample_problem(
+    rows: NDArray, weights: FloatArray, update: Update, spread: float | None = None
+) -> CentersProblem:
+    """Rows in the model's coordinates as a table of one block: one thread works on it.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float32 or float64
+    weights : ndarray of shape (n_rows,)
+    update : Update
+    spread : float, optional
+        Mean distance of the rows from their mean; their variance by default.
+    """
+    if spread is None:
+        spread = float(weighted_variance(rows, weights).sum())
+    p = rows.shape[1]
+    layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False)
+    # Weights of 1, which are common, cost nothing if they are not there.
+    passes = Passes(RowBlocks(rows, layout, (rows,), None if (weights == 1).all() else (weights,)))
+    total, identity = float(weights.sum()), Coordinates.identity(p)
+    return CentersProblem(passes, identity, total, update, spread, exact=False)
+
+
+def thinned(
+    rows: FloatArray, weights: FloatArray, n_rows: int, seed: int
+) -> tuple[FloatArray, FloatArray]:
+    """At most so many of the rows, drawn without replacement, in their order."""
+    if len(rows) <= n_rows:
+        return rows, weights
+    rng = np.random.default_rng(seed)
+    kept = np.sort(rng.choice(len(rows), n_rows, replace=False, shuffle=False))
+    return rows[kept], weights[kept]
+
+
+def filled(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """Rows with the means of the features where values are missing (NaN)."""
+    missing = np.isnan(rows)
+    return np.where(missing, observed_mean(rows, weights), rows) if missing.any() else rows
+
+
+def spawned(seed: int, n_seeds: int) -> list[int]:
+    """Seeds of as many draws, independent of each other."""
+    states = np.random.SeedSequence(seed).generate_state(n_seeds)
+    return [int(state) >> 1 for state in states]

@@ -1,0 +1,1 @@
+"""Weighted blurring mean shift."""

@@ -1,0 +1,1 @@
+"""The MM driver: annealing, stopping, history, journal and checkpoint."""

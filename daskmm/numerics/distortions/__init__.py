@@ -1,0 +1,27 @@
+"""Distortions by the names that users know, and what a fit makes of them."""
+
+from __future__ import annotations
+
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.bregman import (
+    ItakuraSaito,
+    KullbackLeibler,
+    Logistic,
+    SquaredEuclidean,
+)
+from daskmm.numerics.distortions.norms import Euclidean, Manhattan
+
+# The deviance of a distribution is twice the divergence that its log-likelihood belongs to, so
+# some names mean the same clusters.
+DISTORTIONS: dict[str, type[Distortion]] = {
+    "sqeuclidean": SquaredEuclidean,
+    "kl": KullbackLeibler,
+    "poisson": KullbackLeibler,
+    "itakura-saito": ItakuraSaito,
+    "gamma": ItakuraSaito,
+    "logistic": Logistic,
+    # Squared Euclidean in whitened coordinates.
+    "mahalanobis": SquaredEuclidean,
+    "manhattan": Manhattan,
+    "euclidean": Euclidean,
+}

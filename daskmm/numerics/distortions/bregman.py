@@ -1,0 +1,381 @@
+r"""Bregman divergences that are sums over features, as matrix products.
+
+.. math:: d(x, \theta) = F(x) - F(\theta) - \langle \nabla F(\theta), x - \theta \rangle
+
+Whichever it is, the minimiser of a weighted sum over x is the weighted mean, so k-means and power
+k-means anneal with the same sums (Banerjee, Merugu, Dhillon & Ghosh, "Clustering with Bregman
+Divergences", JMLR 6, 2005; Vellal, Chakraborty & Xu, "Bregman Power k-Means", ICML 2022).
+
+By the three-point identity with a reference m within the domain,
+
+.. math:: d(x, \theta) = d(x, m) + \sum_l c_l(\theta) + \sum_l x_l g_l(\theta),
+          \quad g = \nabla F(m) - \nabla F(\theta), \quad c = d(m, \theta) - m g,
+
+of which the first term, where the logarithms of the rows are, is the same for all centres, and
+the last one a matrix product. Products that cancel are computed again from the definition, which
+is written so that it does not cancel where x is near θ.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import xlogy
+
+from daskmm.numerics.distances import CANCELLATION, REDO_ELEMENTS
+from daskmm.numerics.distortions.base import (
+    INWARDS,
+    CenterUpdate,
+    Distortion,
+    FloatArray,
+    Tile,
+    observed_mean,
+    split_holes,
+)
+
+# Coefficients of t − log(1 + t) in q = t/(2 + t): t q − 2 q³ Σ_i q^(2i) / (2i + 3).
+_SERIES = tuple(1.0 / (2 * i + 3) for i in range(14))
+# Below this size of t the series is used.
+_NEAR = 0.4
+
+
+class Planes(NamedTuple):
+    """Centres as the matrix products see them.
+
+    Attributes
+    ----------
+    constants, factors : ndarray of shape (n_clusters, n_features)
+        c and g, 0 where the divergence is infinite but at the edge itself.
+    reaches : ndarray of shape (n_clusters,)
+        Size of the terms of a product, of which rounding is a share.
+    edges : ndarray of int8 of shape (n_clusters, n_features) or None
+        1 and 2 where a centre is at the lower or upper edge of the domain, where only rows at
+        the same edge have a finite distance; None where no centre is.
+    """
+
+    constants: FloatArray
+    factors: FloatArray
+    reaches: FloatArray
+    edges: NDArray[np.int8] | None
+
+
+def minus_log1p(t: FloatArray) -> FloatArray:
+    """Values of t − log(1 + t) for t ≥ −1, exact to rounding also for small t."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        q = t / (2.0 + t)
+        square = q * q
+        series = np.zeros_like(q)
+        for coefficient in reversed(_SERIES):
+            series *= square
+            series += coefficient
+        return np.where(np.abs(t) < _NEAR, q * (t - 2.0 * square * series), t - np.log1p(t))
+
+
+@dataclass(frozen=True, eq=False)
+class Bregman(Distortion):
+    """A Bregman divergence that is a sum over features.
+
+    Attributes
+    ----------
+    reference : ndarray of shape (n_features,)
+        m, best near the mean of the rows, and within the domain.
+    """
+
+    reference: FloatArray
+
+    # Values at which the divergence from a centre within the domain is finite, and whether the
+    # least and the largest are among them.
+    lowest: ClassVar[float] = -np.inf
+    highest: ClassVar[float] = np.inf
+    closed: ClassVar[bool] = True
+
+    @classmethod
+    def around(cls, mean: FloatArray, variance: FloatArray) -> Bregman:
+        """The divergence with a reference at a mean, or beside it where that is at an edge."""
+        fallback = 0.5 * cls.highest if cls.highest < np.inf else 1.0
+        within = (mean > cls.lowest) & (mean < cls.highest)
+        return cls(np.where(within, mean, fallback))
+
+    @abstractmethod
+    def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
+        """δ(x_l, θ_l) per feature, exact also near 0; ∞ and limits at the edges."""
+
+    @abstractmethod
+    def gradient(self, theta: FloatArray) -> FloatArray:
+        """∇F within the domain."""
+
+    @abstractmethod
+    def curvature(self, theta: FloatArray) -> FloatArray:
+        """Diagonal of ∇²F within the domain."""
+
+    def planes(self, centers: FloatArray, feature_weights: FloatArray | None = None) -> Planes:
+        """What the products need of the centres."""
+        m = self.reference
+        edges = self._edges(centers)
+        theta = centers if edges is None else np.where(edges > 0, m, centers)
+        factors = self.gradient(m) - self.gradient(theta)
+        constants = self.elements(np.broadcast_to(m, theta.shape), theta) - m * factors
+        if edges is not None:
+            # A row at the edge is no distance away from it: what its own term holds is taken off.
+            for edge, value in ((1, self.lowest), (2, self.highest)):
+                at_edge = np.broadcast_to(np.asarray(value), m.shape)
+                if (edges == edge).any():
+                    own = np.broadcast_to(self.elements(at_edge, m), theta.shape)
+                    constants = np.where(edges == edge, -own, constants)
+        sizes = np.abs(constants) + np.abs(m * factors)
+        if feature_weights is not None:
+            constants, factors = constants * feature_weights, factors * feature_weights
+            sizes = sizes * feature_weights
+        return Planes(constants, factors, sizes.sum(axis=1), edges)
+
+    def _edges(self, centers: FloatArray) -> NDArray[np.int8] | None:
+        if self.lowest == -np.inf and self.highest == np.inf:
+            return None
+        lower, upper = centers <= self.lowest, centers >= self.highest
+        if not (lower.any() or upper.any()):
+            return None
+        return (lower + 2 * upper).astype(np.int8)
+
+    def tile(self, rows: FloatArray, partial: bool) -> Tile:
+        """Rows and their divergences from the reference, feature by feature."""
+        filled, observed = split_holes(rows, partial)
+        if observed is None:
+            return Tile(filled, None, self.elements(filled, self.reference))
+        valid = np.where(observed > 0, filled, self.reference)
+        return Tile(filled, observed, self.elements(valid, self.reference))
+
+    def distances(
+        self, tile: Tile, centers: FloatArray, feature_weights: FloatArray | None = None
+    ) -> FloatArray:
+        """Divergences of rows from centres by products, those that cancel by the definition."""
+        constants, factors, reaches, edges = self.planes(centers, feature_weights)
+        own = tile.terms.sum(axis=1) if feature_weights is None else tile.terms @ feature_weights
+        distances = tile.rows @ factors.T
+        if tile.observed is None:
+            distances += own[:, None] + constants.sum(axis=1)
+        else:
+            distances += tile.observed @ constants.T
+            distances += own[:, None]
+        if edges is not None:
+            self._separate(distances, tile, edges)
+        near = np.nonzero(distances < CANCELLATION * (own[:, None] + reaches))
+        step = max(1, REDO_ELEMENTS // tile.rows.shape[1])
+        for start in range(0, len(near[0]), step):
+            i, j = (index[start : start + step] for index in near)
+            terms = self.elements(tile.rows[i], centers[j])
+            if tile.observed is not None:
+                terms = np.where(tile.observed[i] > 0, terms, 0.0)
+            distances[i, j] = (
+                terms.sum(axis=1) if feature_weights is None else terms @ feature_weights
+            )
+        return distances
+
+    def _separate(self, distances: FloatArray, tile: Tile, edges: NDArray[np.int8]) -> None:
+        """Put centres at an edge infinitely far from all rows that are not at it."""
+        held = True if tile.observed is None else tile.observed > 0
+        for edge, apart in ((1, tile.rows > self.lowest), (2, tile.rows < self.highest)):
+            chosen = np.flatnonzero((edges == edge).any(axis=1))
+            if len(chosen):
+                beside = (apart & held).astype(np.float32)
+                counts = beside @ (edges[chosen] == edge).astype(np.float32).T
+                distances[:, chosen] = np.where(counts > 0, np.inf, distances[:, chosen])
+
+    def update(
+        self,
+        tile: Tile,
+        phi: FloatArray,
+        centers: FloatArray,
+        distances: FloatArray,
+        feature_weights: FloatArray | None,
+    ) -> CenterUpdate:
+        """Weighted sums: the mean is the best centre, whatever the divergence."""
+        sums = phi.T @ tile.rows
+        denominators = None if tile.observed is None else phi.T @ tile.observed
+        squares = None if feature_weights is None else phi.sum(axis=1) @ tile.terms
+        return CenterUpdate(sums, denominators, squares)
+
+    @classmethod
+    def outside(cls, rows: NDArray) -> NDArray[np.bool_] | None:
+        """Values outside of the domain."""
+        if cls.lowest == -np.inf or rows.size == 0:
+            return None
+        least = rows.min()  # NaN where one is among them
+        above = least >= cls.lowest if cls.closed else least > cls.lowest
+        if above and rows.max() <= cls.highest:
+            return None
+        bad: NDArray[np.bool_] = rows < cls.lowest if cls.closed else rows <= cls.lowest
+        bad |= rows > cls.highest
+        return bad if bad.any() else None
+
+    def inside(self, rows: FloatArray) -> FloatArray:
+        """Rows drawn towards the reference, their holes filled with it."""
+        filled = np.where(np.isnan(rows), self.reference, rows)
+        return filled + INWARDS * (self.reference - filled)
+
+    def off_edges(self, centers: FloatArray) -> FloatArray:
+        """Those of given centres that are at an edge of the domain drawn inside."""
+        edges = self._edges(centers)
+        if edges is None:
+            return centers
+        beside = (edges > 0).any(axis=1, keepdims=True)
+        return np.where(beside, self.inside(centers), centers)
+
+    def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
+        r"""Centres at the mean μ part when (1 − s) λ_max(E[H^½ zzᵀ H^½ / d(x, μ)]) > 1.
+
+        z = x − μ on the observed features, H = ∇²F(μ) divided by their share. For the squared
+        Euclidean distance H = 2.
+        """
+        mean, held = observed_mean(rows, row_weights), ~np.isnan(rows)
+        rows = np.where(held, rows, mean)
+        varying = rows.min(axis=0) < rows.max(axis=0)
+        rows, held, mean = rows[:, varying], held[:, varying], mean[varying]
+        distances = self.elements(rows, mean).sum(axis=1)
+        # Rows at the mean have no direction; rounding must not give them one.
+        directed = distances > 1e-24 * distances.max(initial=0.0)
+        if not directed.any():
+            return 1.0, None
+        weights = row_weights[directed] / row_weights[directed].sum()
+        shares = np.maximum(weights @ held[directed], np.finfo(float).tiny)
+        scale = np.sqrt(self.curvature(mean) / shares)
+        z = (rows[directed] - mean) * scale
+        # Roots first: of denormal distances the quotient would overflow.
+        return 1.0, z * (np.sqrt(weights) / np.sqrt(distances[directed]))[:, None]
+
+
+class SquaredEuclidean(Bregman):
+    """(x − θ)², of the generator x²: k-means."""
+
+    code: ClassVar[int | None] = 0
+    title: ClassVar[str] = "the squared Euclidean distance"
+    shifts: ClassVar[bool] = True
+
+    @classmethod
+    def around(cls, mean: FloatArray, variance: FloatArray) -> SquaredEuclidean:
+        """With its reference at the origin, where the mean is in the model's coordinates."""
+        return cls(np.zeros_like(mean))
+
+    def planes(self, centers: FloatArray, feature_weights: FloatArray | None = None) -> Planes:
+        """θ² and −2θ: the reference is 0."""
+        weighted = centers if feature_weights is None else centers * feature_weights
+        squares = weighted * centers
+        return Planes(squares, -2.0 * weighted, squares.sum(axis=1), None)
+
+    def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
+        """(x − θ)²."""
+        difference = x - theta
+        difference *= difference
+        return difference
+
+    def gradient(self, theta: FloatArray) -> FloatArray:
+        """2 θ."""
+        return 2.0 * theta
+
+    def curvature(self, theta: FloatArray) -> FloatArray:
+        """2."""
+        return np.full_like(theta, 2.0)
+
+    def inside(self, rows: FloatArray) -> FloatArray:
+        """Rows as they are, their holes filled with the reference."""
+        return np.where(np.isnan(rows), self.reference, rows)
+
+    def reported(self, distances: FloatArray) -> FloatArray:
+        """‖x − θ‖."""
+        return np.sqrt(distances)
+
+
+class KullbackLeibler(Bregman):
+    """x log(x/θ) − x + θ, the generalised I-divergence, of the generator x log x.
+
+    For x ≥ 0. Of probabilities it is the Kullback-Leibler divergence; of counts half the deviance
+    of Poisson distributions.
+    """
+
+    code: ClassVar[int | None] = 1
+    title: ClassVar[str] = "the I-divergence"
+    domain: ClassVar[str] = "x ≥ 0"
+    infinite: ClassVar[bool] = True
+    lowest: ClassVar[float] = 0.0
+
+    def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
+        """The divergence; θ at x = 0, and ∞ at θ = 0 < x."""
+        return information(x, theta)
+
+    def gradient(self, theta: FloatArray) -> FloatArray:
+        """Logarithm of θ."""
+        return np.log(theta)
+
+    def curvature(self, theta: FloatArray) -> FloatArray:
+        """1/θ."""
+        return 1.0 / theta
+
+
+class ItakuraSaito(Bregman):
+    """x/θ − log(x/θ) − 1, of the generator −log x.
+
+    For x > 0. Of power spectra the distance of Itakura & Saito; half the deviance of gamma
+    distributions of one shape.
+    """
+
+    code: ClassVar[int | None] = 2
+    title: ClassVar[str] = "the Itakura-Saito divergence"
+    domain: ClassVar[str] = "x > 0"
+    lowest: ClassVar[float] = 0.0
+    closed: ClassVar[bool] = False
+
+    def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
+        """The divergence."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            t = (x - theta) / theta
+            # 1 + t has lost all digits of an x that is far below θ.
+            return np.where(t < -0.5, t - (np.log(x) - np.log(theta)), minus_log1p(t))
+
+    def gradient(self, theta: FloatArray) -> FloatArray:
+        """−1/θ."""
+        return -1.0 / theta
+
+    def curvature(self, theta: FloatArray) -> FloatArray:
+        """1/θ²."""
+        return 1.0 / (theta * theta)
+
+
+class Logistic(Bregman):
+    """x log(x/θ) + (1 − x) log((1 − x)/(1 − θ)), of the negative entropy of a coin.
+
+    For 0 ≤ x ≤ 1; half the deviance of binomial distributions, per trial.
+    """
+
+    code: ClassVar[int | None] = 3
+    title: ClassVar[str] = "the logistic divergence"
+    domain: ClassVar[str] = "0 ≤ x ≤ 1"
+    infinite: ClassVar[bool] = True
+    lowest: ClassVar[float] = 0.0
+    highest: ClassVar[float] = 1.0
+
+    def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
+        """The divergence; its limits at the edges."""
+        return information(x, theta) + information(1.0 - x, 1.0 - theta)
+
+    def gradient(self, theta: FloatArray) -> FloatArray:
+        """log(θ/(1 − θ))."""
+        return np.log(theta) - np.log1p(-theta)
+
+    def curvature(self, theta: FloatArray) -> FloatArray:
+        """1/(θ (1 − θ))."""
+        return 1.0 / (theta * (1.0 - theta))
+
+
+def information(x: FloatArray, theta: FloatArray) -> FloatArray:
+    """I-divergence x log(x/θ) − x + θ for x, θ ≥ 0, exact to rounding also where x is near θ."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        excess = (theta - x) / x
+        near = np.abs(excess) < _NEAR
+        far = np.where(x == 0, theta, theta - x + xlogy(x, x / theta))
+        return np.where(near, x * minus_log1p(np.where(near, excess, 0.0)), far)
+
+
+SQUARED_EUCLIDEAN = SquaredEuclidean(np.zeros(1))

@@ -1,0 +1,237 @@
+"""Pictures of the paths along which parameters are chosen; public in `daskmm.plot`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.auto.n_clusters import LEAST_GAIN, LEAST_INFORMATION
+from daskmm.plot.figures import BLUE, GREY, MOST_FEATURES, RED, log_formatter, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from daskmm.auto.bandwidth import BandwidthPath
+    from daskmm.auto.distortion import DistortionChoice
+    from daskmm.auto.lam import LamPath
+    from daskmm.auto.n_clusters import ClusterNumberPath
+
+
+def bandwidth_path(path: BandwidthPath) -> Figure:
+    """Clusters, their worth and the features' weights over a grid of bandwidths.
+
+    Parameters
+    ----------
+    path : BandwidthPath
+        Of :func:`daskmm.selection.bandwidth_path`. The plateau around its choice is shaded.
+        Beyond 60 features only those are drawn that weigh most at the chosen bandwidth.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    figure = new_figure(figsize=(7.2, 7.6))
+    axes = figure.subplots(3, sharex=True)
+    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4}
+    axes[0].plot(path.bandwidths, path.n_clusters, color=BLUE, **marks)
+    axes[0].set_yscale("log")
+    axes[0].set_ylabel("clusters (log scale)")
+    axes[1].plot(path.bandwidths, path.gain, color=BLUE, **marks)
+    axes[1].axhline(0.0, color=GREY, linewidth=1)
+    # Partitions far too fine lose much; where the choice is made must remain readable.
+    top = max(float(path.gain.max()), 0.1)
+    axes[1].set_ylim(max(float(path.gain.min()), -top) - 0.1 * top, 1.1 * top)
+    axes[1].set_ylabel("gain (nats per row)", color=BLUE)
+    beside = axes[1].twinx()
+    between = np.sqrt(path.bandwidths[:-1] * path.bandwidths[1:])
+    beside.plot(between, path.agreement, color=RED, linewidth=1, linestyle="--")
+    beside.set_ylim(-0.05, 1.05)
+    beside.set_ylabel("agreement of neighbours", color=RED)
+    beside.spines["top"].set_visible(False)
+    _draw_weights(axes[2], path.bandwidths, path)
+    axes[2].set_xscale("log")
+    axes[2].set_xlabel("bandwidth (log scale)")
+    first, last = path.plateau
+    for axis in axes:
+        axis.axvspan(path.bandwidths[first], path.bandwidths[last], color=GREY, alpha=0.25)
+        axis.axvline(path.bandwidth, color="black", linewidth=1, linestyle=":")
+        axis.grid(alpha=0.25)
+        axis.spines["top"].set_visible(False)
+    for axis in axes[[0, 2]]:
+        axis.spines["right"].set_visible(False)
+    for level in (axes[0].yaxis.set_major_formatter, axes[0].yaxis.set_minor_formatter):
+        level(log_formatter())
+    found = int(path.n_clusters[path.chosen])
+    axes[0].set_title(
+        f"bandwidth {path.bandwidth:.3g}: {found} cluster{'s' * (found != 1)} "
+        f"of {path.n_rows:,} rows",
+        fontsize=11,
+    )
+    figure.set_label(
+        f"Over {len(path.bandwidths)} bandwidths from {path.bandwidths[0]:.3g} to "
+        f"{path.bandwidths[-1]:.3g} the number of clusters falls from {path.n_clusters[0]:,} to "
+        f"{path.n_clusters[-1]:,}; {path.bandwidth:.3g} is chosen, with {found:,}, where they gain "
+        f"{path.gain[path.chosen]:.3g} nats per row."
+    )
+    return figure
+
+
+def lam_path(path: LamPath) -> Figure:
+    """Information gain and the features' weights over a grid of penalties.
+
+    Parameters
+    ----------
+    path : LamPath
+        Of :func:`daskmm.selection.lam_path`, or the ``lam_path_`` of a model. Penalties that the
+        rule accepts have a gain above the broken line; it prefers the largest. Beyond 60
+        features only those are drawn that weigh most at the chosen penalty.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    figure = new_figure(figsize=(7.2, 5.6))
+    axes = figure.subplots(2, sharex=True)
+    places = np.arange(len(path.lams))
+    axes[0].errorbar(
+        places, path.gain, path.spread, color=BLUE, marker="o", markersize=4, capsize=3
+    )
+    axes[0].axhline(path.threshold, color=RED, linewidth=1, linestyle="--")
+    axes[0].axhline(0.0, color=GREY, linewidth=1)
+    axes[0].set_ylabel("information gain (nats)")
+    _draw_weights(axes[1], places, path)
+    axes[1].set_xticks(places, [_readable(lam) for lam in path.lams])
+    axes[1].set_xlabel("λ per unit of sample weight")
+    for axis in axes:
+        axis.axvline(path.chosen, color="black", linewidth=1, linestyle=":")
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_title(
+        f"λ = {_readable(path.lam)}: {path.gain[path.chosen]:.3g} nats, "
+        f"{path.n_clusters} clusters of {path.n_rows:,} rows",
+        fontsize=11,
+    )
+    best = int(path.gain.argmax())
+    figure.set_label(
+        f"Over {len(path.lams)} penalties λ from {_readable(path.lams[0])} to "
+        f"{_readable(path.lams[-1])} clusters tell most at {_readable(path.lams[best])}, "
+        f"{path.gain[best]:.3g} nats; {_readable(path.lam)} is chosen, the largest with more than "
+        f"{path.threshold:.3g}."
+    )
+    return figure
+
+
+def n_clusters_path(path: ClusterNumberPath) -> Figure:
+    """What each number of clusters gains, and how it is told from noise.
+
+    Parameters
+    ----------
+    path : ClusterNumberPath
+        Of :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a model.
+        Above the broken lines there are clusters. What clusters explain beyond noise is drawn
+        where it was asked for: where clusters are not apart.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    overlapping = bool(np.isfinite(path.information).any())
+    figure = new_figure(figsize=(7.2, 5.6 if overlapping else 3.4))
+    axes = figure.subplots(2 if overlapping else 1, sharex=True, squeeze=False)[:, 0]
+    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4}
+    axes[0].errorbar(path.numbers, path.gain, path.spread, color=BLUE, capsize=2, **marks)
+    tails = path.gains_without_tails.max(axis=1)
+    axes[0].plot(path.numbers, tails, color=GREY, linewidth=1, label="without tails")
+    axes[0].legend(frameon=False, fontsize=8)
+    axes[0].set_ylabel("gain (nats per row)")
+    if overlapping:
+        axes[1].plot(path.numbers, path.information, color=BLUE, **marks)
+        axes[1].set_ylabel("explained beyond noise (nats)")
+    axes[-1].set_xlabel("number of clusters")
+    for axis, least in zip(axes, (LEAST_GAIN, LEAST_INFORMATION), strict=False):
+        axis.axhline(least, color=RED, linewidth=1, linestyle="--")
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+        if path.n_clusters > 1:
+            axis.axvline(path.n_clusters, color="black", linewidth=1, linestyle=":")
+    found = "no clusters" if path.n_clusters == 1 else f"{path.n_clusters} clusters"
+    axes[0].set_title(
+        f"{found} among {path.n_rows:,} rows of {path.n_features:,} features", fontsize=11
+    )
+    tried = f"Of 1 to {path.numbers[-1]}" if len(path.numbers) else "Of 1"
+    top = f"the gain is at most {path.gain.max():.3g} nats per row; " if len(path.gain) else ""
+    figure.set_label(f"{tried} clusters, {top}{found} are found among {path.n_rows:,} rows.")
+    return figure
+
+
+def distortion_choice(choice: DistortionChoice) -> Figure:
+    """What the clusters that each distortion finds tell of the features' ranks.
+
+    Parameters
+    ----------
+    choice : DistortionChoice
+        Of :func:`daskmm.selection.choose_distortion`.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    figure = new_figure(figsize=(7.2, 0.4 * len(choice.distortions) + 1.6))
+    axis = figure.subplots()
+    places = np.arange(len(choice.distortions))
+    colors = [RED if place == choice.chosen else BLUE for place in places]
+    axis.errorbar(choice.gain, places, xerr=choice.spread, fmt="none", color=GREY, capsize=3)
+    axis.scatter(choice.gain, places, color=colors, zorder=3)
+    axis.set_yticks(places, choice.distortions)
+    axis.invert_yaxis()
+    axis.set_xlabel("information gain of the ranks (nats)")
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_title(
+        f"{choice.distortion}: {choice.gain[choice.chosen]:.3g} nats, "
+        f"{choice.n_clusters} clusters of {choice.n_rows:,} rows",
+        fontsize=11,
+    )
+    figure.set_label(
+        f"Of {len(choice.distortions)} distortions the clusters of {choice.distortion} are chosen, "
+        f"which tell {choice.gain[choice.chosen]:.3g} nats of the features' ranks; the most that "
+        f"any tell is {choice.gain.max():.3g}, the least {choice.gain.min():.3g}."
+    )
+    return figure
+
+
+def _draw_weights(axis: Axes, places: NDArray, path: BandwidthPath | LamPath) -> None:
+    """A line for each feature; of many, for those that weigh most where the choice fell."""
+    heaviest = np.argsort(-path.feature_weights[path.chosen], kind="stable")[:MOST_FEATURES]
+    axis.plot(places, path.feature_weights[:, np.sort(heaviest)], linewidth=1, alpha=0.8)
+    rest = path.feature_weights.shape[1] - len(heaviest)
+    axis.set_ylabel(
+        f"feature weights\n({rest:,} small ones not drawn)" if rest else "feature weights"
+    )
+
+
+def _readable(lam: float) -> str:
+    return f"{lam:.3g}" if np.isfinite(lam) else "∞ (equal)"

@@ -1,0 +1,273 @@
+"""What the clusters are like, feature by feature; public in `daskmm.plot`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import dask
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daskmm.data.names import counted, feature_names, listed
+from daskmm.plot.figures import GREY, name_ticks, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FloatArray = NDArray[np.float64]
+
+# Clusters and features beyond which a heat map cannot be read; deviations beyond which colours
+# no longer tell them apart; clusters whose sizes are written beside their bars.
+MOST_CLUSTERS, MOST_COLUMNS = 100, 40
+_MOST_DEVIATIONS = 3.0
+_MOST_COUNTS = 40
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Centres beside the data: how far from the mean, in which features.
+
+    Attributes
+    ----------
+    deviations : ndarray of shape (n_clusters, n_features)
+        (centre − mean of the data) / spread; 0 where a feature does not vary, NaN for clusters
+        of which nothing is known.
+    centers : ndarray of shape (n_clusters, n_features)
+        In the input's units.
+    sizes : ndarray of shape (n_clusters,), or None
+        Rows of each cluster, where they are known.
+    separation : ndarray of shape (n_features,)
+        Where the spread of the data is known, the share of a feature's variance that lies between
+        the clusters; else the feature's part in the model's distances between centres.
+    weights : ndarray of shape (n_features,)
+        Of the features, as the model has them; equal ones otherwise.
+    names : list of str
+    unit : str
+        What deviations are counted in.
+    """
+
+    deviations: FloatArray
+    centers: FloatArray
+    sizes: NDArray[np.int64] | None
+    separation: FloatArray
+    weights: FloatArray
+    names: list[str]
+    unit: str
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        sample: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        sizes: ArrayLike | None = None,
+    ) -> Self:
+        """Profiles of a fitted model's clusters; as `cluster_profiles` takes them.
+
+        Raises
+        ------
+        ValueError
+            If the model has no centres, and there is no sample to take means of.
+        """
+        if not hasattr(model, "n_features_in_") or not hasattr(model, "mean_"):
+            raise ValueError(f"{type(model).__name__} of a precomputed kernel has no features.")
+        rows = None if sample is None else np.asarray(sample, dtype=np.float64)
+        known = _sizes(model, sizes)
+        if hasattr(model, "cluster_centers_"):
+            centers = np.asarray(model.cluster_centers_)
+        elif rows is None:
+            raise ValueError(
+                f"The means of {type(model).__name__} lie in a feature space; give a sample, for "
+                "the means of its rows."
+            )
+        else:
+            clusters = np.asarray(model.predict(rows) if labels is None else labels)
+            centers = _means(rows, clusters, int(model.n_clusters))
+        shares = np.ones(len(centers)) if known is None else known.astype(np.float64)
+        shares = np.where(np.isnan(centers).all(axis=1), 0.0, shares)
+        shares = shares / max(shares.sum(), 1.0)
+        weights = getattr(model, "feature_weights_", None)
+        if weights is None:
+            weights = np.full(model.n_features_in_, 1 / model.n_features_in_)
+        mean, spread, unit = _mean_and_spread(model, rows, centers)
+        deviations = np.divide(centers - mean, spread, out=np.zeros_like(centers), where=spread > 0)
+        relative = deviations if unit == _OF_DATA else (centers - mean) / model.scale_
+        separation = shares @ np.nan_to_num(np.square(relative))
+        separation = np.minimum(separation, 1.0) if unit == _OF_DATA else separation * weights
+        return cls(
+            *(deviations, centers, known, separation, weights, feature_names(model), unit),
+        )
+
+    def telling(self, cluster: int, most: int) -> NDArray[np.intp]:
+        """The features in which a cluster stands out most, in the model's distance."""
+        away = np.square(np.nan_to_num(self.deviations[cluster])) * self.weights
+        order = np.argsort(-away, kind="stable")[:most]
+        return order[away[order] > 0]
+
+
+_OF_DATA = "standard deviations of the data"
+_OF_CENTERS = "standard deviations of the centres"
+
+
+def _mean_and_spread(
+    model: Any, rows: FloatArray | None, centers: FloatArray
+) -> tuple[FloatArray, FloatArray, str]:
+    """Mean and spread of the data, or of the centres where there is nothing else."""
+    if rows is not None and len(rows):
+        held = ~np.isnan(rows)
+        count = np.maximum(held.sum(axis=0), 1)
+        mean = np.where(held, rows, 0.0).sum(axis=0) / count
+        variance = np.where(held, np.square(rows - mean), 0.0).sum(axis=0) / count
+        return mean, np.sqrt(variance), _OF_DATA
+    if np.any(model.scale_ != 1.0):  # only standardised features have others
+        return model.mean_, model.scale_, _OF_DATA
+    return centers.mean(axis=0), centers.std(axis=0), _OF_CENTERS
+
+
+def _means(rows: FloatArray, clusters: NDArray, n_clusters: int) -> FloatArray:
+    """Means of the rows of each cluster; NaN where it has none."""
+    present = np.bincount(clusters, minlength=n_clusters)[:, None].astype(np.float64)
+    sums = np.zeros((n_clusters, rows.shape[1]))
+    np.add.at(sums, clusters, rows)
+    return np.divide(sums, present, out=np.full_like(sums, np.nan), where=present > 0)
+
+
+def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
+    """Rows of each cluster, where that is known without computing anything."""
+    if sizes is not None:
+        return np.asarray(sizes, dtype=np.int64)
+    labels = getattr(model, "labels_", None)
+    if labels is None or dask.is_dask_collection(labels):
+        return None
+    n_clusters = getattr(model, "n_clusters_", None) or model.n_clusters
+    return np.bincount(labels, minlength=int(n_clusters))
+
+
+def cluster_profiles(
+    model: Any,
+    sample: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    sizes: ArrayLike | None = None,
+) -> Figure:
+    """Centres feature by feature, beside the mean and spread of the data, and cluster sizes.
+
+    A heat map of the clusters (largest first) and the features that separate them most, 40 at
+    most. Without a sample, the spread of the data is known of standardised models alone; others
+    are drawn relative to their own centres.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    sample : array-like of shape (n_rows, n_features), optional
+        Some thousand rows in the input's units, for mean and spread. Kernel models, whose means
+        lie in a feature space, need it: the means of its rows are drawn.
+    labels : array-like of shape (n_rows,), optional
+        Cluster of each row of the sample; by default as the model predicts.
+    sizes : array-like of shape (n_clusters,), optional
+        Rows of each cluster; by default those of ``labels_``, unless these are lazy.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ValueError
+        If there are no centres to draw.
+    ImportError
+        If matplotlib is not installed.
+    """
+    return draw_profiles(Profiles.of(model, sample, labels, sizes))
+
+
+def draw_profiles(profiles: Profiles) -> Figure:
+    """The figure of `cluster_profiles`."""
+    n_clusters, n_features = profiles.deviations.shape
+    sizes = profiles.sizes
+    order = np.arange(n_clusters) if sizes is None else np.argsort(-sizes, kind="stable")
+    clusters = order[:MOST_CLUSTERS]
+    features = np.argsort(-profiles.separation, kind="stable")[:MOST_COLUMNS]
+    height = max(2.8, 1.7 + (0.25 if len(clusters) <= _MOST_COUNTS else 0.14) * len(clusters))
+    width = max(5.6, 3.6 + 0.2 * len(features))
+    figure = new_figure(figsize=(width, height))
+    ratios = [max(len(features), 8), 7]
+    axis, bars = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": ratios})
+    values = profiles.deviations[np.ix_(clusters, features)]
+    furthest = float(np.nanmax(np.abs(values), initial=0.0))
+    limit = min(furthest, _MOST_DEVIATIONS) or 1.0
+    image = axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
+    clipped = "both" if furthest > limit else "neither"
+    bar = figure.colorbar(image, ax=[axis, bars], shrink=min(1.0, 2.2 / height), extend=clipped)
+    bar.set_label(f"from the mean,\nin {profiles.unit}", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+    name_ticks(axis.xaxis, [profiles.names[feature] for feature in features])
+    axis.tick_params(axis="x", labelsize=8, rotation=90, length=0)
+    axis.set_yticks(range(len(clusters)), [str(cluster) for cluster in clusters])
+    axis.tick_params(axis="y", labelsize=8 if len(clusters) <= _MOST_COUNTS else 6, length=0)
+    axis.set_ylabel("cluster" if sizes is None else "cluster, largest first")
+    axis.set_xlabel("feature, the most separating first")
+    axis.spines[:].set_visible(False)
+    _draw_sizes(bars, None if sizes is None else sizes[clusters])
+    figure.suptitle(_title(len(clusters), n_clusters, len(features), n_features), fontsize=11)
+    figure.set_label(_described(profiles, clusters, features))
+    return figure
+
+
+def _draw_sizes(axis: Axes, sizes: NDArray[np.int64] | None) -> None:
+    """A bar for each cluster."""
+    if sizes is None:
+        axis.set_visible(False)
+        return
+    axis.barh(range(len(sizes)), sizes, color=GREY, height=0.75)
+    axis.set_xlabel("rows")
+    axis.tick_params(axis="y", labelleft=False, length=0)
+    axis.set_xticks([])
+    axis.spines[:].set_visible(False)
+    counted_here = len(sizes) <= _MOST_COUNTS
+    axis.set_xlim(0, (1.6 if counted_here else 1.05) * max(int(sizes.max()), 1))
+    if counted_here:
+        for place, size in enumerate(sizes):
+            axis.annotate(
+                f"{size:,}",
+                (size, place),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
+
+
+def _title(n_rows: int, n_clusters: int, n_columns: int, n_features: int) -> str:
+    left = [
+        counted(number, noun)
+        for number, noun in (
+            (n_clusters - n_rows, "smaller cluster"),
+            (n_features - n_columns, "feature"),
+        )
+        if number
+    ]
+    drawn = f"{counted(n_rows, 'cluster')}, {counted(n_columns, 'feature')}"
+    return f"{drawn}; {' and '.join(left)} not drawn" if left else drawn
+
+
+def _described(profiles: Profiles, clusters: NDArray[np.intp], features: NDArray[np.intp]) -> str:
+    """What a heat map shows, in words."""
+    n_clusters, n_features = profiles.deviations.shape
+    first = [profiles.names[feature] for feature in features[:3]]
+    values = profiles.deviations[np.ix_(clusters, features)]
+    text = (
+        f"Centres of {counted(len(clusters), 'cluster')} of {n_clusters:,} in "
+        f"{counted(len(features), 'feature')} of {n_features:,}, those that separate the clusters "
+        f"most first: feature{'s' * (len(first) > 1)} {listed(first)}."
+    )
+    if values.size and np.nanmax(np.abs(values), initial=0.0) > 0:
+        row, column = np.unravel_index(np.nanargmax(np.abs(values)), values.shape)
+        text += (
+            f" Furthest from the mean is cluster {clusters[row]} in feature "
+            f"{profiles.names[features[column]]}, by {values[row, column]:+.1f} {profiles.unit}."
+        )
+    if profiles.sizes is not None and len(profiles.sizes):
+        text += f" Clusters have {profiles.sizes.min():,} to {profiles.sizes.max():,} rows."
+    return text

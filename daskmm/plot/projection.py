@@ -1,0 +1,180 @@
+"""Rows of a sample in the plane in which clusters differ most; public in `daskmm.plot`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.extmath import randomized_svd
+
+from daskmm.data.names import counted
+from daskmm.numerics.rows import Coordinates
+from daskmm.plot.figures import cluster_colors, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FloatArray = NDArray[np.float64]
+
+# Numbered clusters beyond which a picture cannot be read.
+_MOST_NUMBERS = 100
+# Where rows spread so many times wider along one axis, equal units would leave a line of them.
+_MOST_OBLONG = 8
+# Share of the rows' own spread in the axes, which counts only where centres span too few.
+_OWN_SPREAD = 1e-3
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Two axes along which the clusters of a model differ most.
+
+    The model's own distance decides: features are scaled and weighted as the model does, and the
+    axes are the principal ones of the rows' centres.
+
+    Attributes
+    ----------
+    axes : ndarray of shape (n_features, 2)
+        Of the model's coordinates, weighted.
+    middle : ndarray of shape (n_features,)
+    levels : ndarray of shape (n_clusters,)
+        Added on the second axis, where a single feature leaves it to tell clusters apart.
+    shares : ndarray of shape (2,)
+        The axes' shares of the spread between clusters.
+    points, centers : ndarray of shape (n_rows, 2) and (n_clusters, 2)
+        The rows and centres that it was made of.
+    """
+
+    axes: FloatArray
+    middle: FloatArray
+    levels: FloatArray
+    shares: FloatArray
+    points: FloatArray
+    centers: FloatArray
+
+    @classmethod
+    def of(cls, model: Any, rows: NDArray, clusters: NDArray) -> Self:
+        """The plane of a fitted model's clusters.
+
+        Parameters
+        ----------
+        model : fitted estimator
+        rows : ndarray of shape (n_rows, n_features)
+            In the input's units; values may be missing.
+        clusters : ndarray of int of shape (n_rows,)
+        """
+        coordinates = Coordinates(model.mean_, model.scale_)
+        weights = np.sqrt(getattr(model, "feature_weights_", np.ones(model.n_features_in_)))
+        points = coordinates.to_model(rows) * weights
+        if hasattr(model, "cluster_centers_"):
+            centers = coordinates.to_model(model.cluster_centers_) * weights
+        else:  # means of a feature space have no place among the rows; those of the sample have
+            present = np.bincount(clusters, minlength=model.n_clusters)[:, None]
+            sums = np.zeros((model.n_clusters, points.shape[1]))
+            np.add.at(sums, clusters, points)
+            centers = sums / np.maximum(present, 1)
+        # A value that is missing is drawn where its cluster's centre has it.
+        points = np.where(np.isnan(points), centers[clusters], points)
+        levels = np.zeros(len(centers))
+        served = centers[clusters]
+        middle = served.mean(axis=0)
+        if points.shape[1] == 1:
+            levels = np.linspace(-1, 1, len(centers)) * max(float(np.ptp(points)), 1e-12) / 4
+            axes, shares = np.array([[1.0, 0.0]]), np.array([1.0, 0.0])
+        else:
+            spread = np.vstack([served - middle, _OWN_SPREAD * (points - points.mean(axis=0))])
+            axes = randomized_svd(spread, 2, random_state=0)[2].T
+            between = max(float(np.square(served - middle).sum()), 1e-300)
+            shares = np.square((served - middle) @ axes).sum(axis=0) / between
+        raised = np.column_stack([np.zeros(len(levels)), levels])
+        return cls(
+            axes * weights[:, None],
+            middle / np.where(weights > 0, weights, 1.0),
+            levels,
+            shares,
+            (points - middle) @ axes + raised[clusters],
+            (centers - middle) @ axes + raised,
+        )
+
+    def place(self, positions: FloatArray, clusters: NDArray) -> FloatArray:
+        """Where positions in the model's coordinates come to lie, of shape (n_rows, 2)."""
+        placed: FloatArray = (positions - self.middle) @ self.axes
+        placed[:, 1] += self.levels[clusters]
+        return placed
+
+
+def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -> Figure:
+    """Rows in the plane in which the cluster centres differ most.
+
+    The model's own distance decides: features are scaled and weighted as the model does, and
+    the axes are the principal ones of the rows' centres.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    sample : array-like of shape (n_rows, n_features)
+        A few thousand rows, in the input's units.
+    labels : array-like of shape (n_rows,), optional
+        Cluster of each row; by default the nearest centre.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    rows = np.asarray(sample)
+    clusters = np.asarray(model.predict(rows) if labels is None else labels)
+    plane = Plane.of(model, rows, clusters)
+    points, centers, shares = plane.points, plane.centers, plane.shares
+    figure = new_figure(figsize=(6.6, 6.0))
+    axis = figure.subplots()
+    colors = cluster_colors(len(centers))
+    size = float(np.clip(28_000 / max(len(points), 1), 5, 25))
+    axis.scatter(points[:, 0], points[:, 1], s=size, c=colors[clusters], alpha=0.6, linewidths=0)
+    if len(centers) <= _MOST_NUMBERS:
+        number_clusters(axis, centers[np.unique(clusters)], np.unique(clusters))
+    else:
+        axis.scatter(centers[:, 0], centers[:, 1], s=14, c="black", marker="+", linewidths=0.8)
+    axis.set_xlabel(f"axis 1 ({shares[0]:.0%} of the spread between clusters)")
+    axis.set_ylabel(f"axis 2 ({shares[1]:.0%})")
+    axis.margins(0.05)
+    spans = np.ptp(points, axis=0) if len(points) else np.ones(2)
+    if spans.max() <= _MOST_OBLONG * spans.min():
+        axis.set_aspect("equal", adjustable="datalim")
+    axis.tick_params(labelsize=8)
+    axis.grid(alpha=0.2)
+    axis.spines[["top", "right"]].set_visible(False)
+    found = counted(len(centers), "cluster")
+    axis.set_title(f"{type(model).__name__}: {counted(len(points), 'row')}, {found}", fontsize=11)
+    figure.set_label(
+        f"A sample of {counted(len(points), 'row')} in the plane in which {found} differ most: its "
+        f"two axes show {shares[0]:.0%} and {shares[1]:.0%} of the spread between clusters. The "
+        f"largest cluster of the sample has {_largest_share(clusters):.0%} of its rows."
+    )
+    return figure
+
+
+def _largest_share(clusters: NDArray) -> float:
+    return float(np.bincount(clusters).max() / len(clusters)) if len(clusters) else 0.0
+
+
+def number_clusters(axis: Any, centers: FloatArray, numbers: NDArray) -> None:
+    """Write the clusters' numbers at their centres."""
+    from matplotlib.patheffects import withStroke
+
+    halo = [withStroke(linewidth=2, foreground="white")]
+    size = 10 if len(numbers) <= 20 else 8 if len(numbers) <= 50 else 6
+    for (x, y), number in zip(centers, numbers, strict=True):
+        axis.text(
+            *(x, y, str(number)),
+            ha="center",
+            va="center",
+            fontsize=size,
+            fontweight="bold",
+            path_effects=halo,
+        )

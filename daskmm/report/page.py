@@ -1,0 +1,320 @@
+"""A fit as one HTML page that holds everything it shows, and asks for nothing from elsewhere."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskmm.cluster._progress import readable_seconds
+from daskmm.data.names import counted, listed
+from daskmm.numerics.kernels import Kernel
+from daskmm.planning import readable_bytes
+from daskmm.plot.profiles import Profiles
+from daskmm.report.figures import Picture, Sampled, inline_svg, pictures
+from daskmm.report.style import STYLE
+from daskmm.storage.strict_json import plain
+
+# Rows of the table of clusters, and features named in each.
+_MOST_ROWS, _TELLING = 500, 3
+_MOST_KERNELS = 4
+# Items of an array that are written out, and letters of a parameter or a feature's name.
+_MOST_ITEMS, _MOST_LETTERS = 12, 60
+
+
+def write_report(
+    path: Path, model: Any, summary: Mapping[str, Any], sampled: Sampled | None
+) -> None:
+    """Write the report of a fit.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file; one that is there is replaced.
+    model, summary, sampled
+        As in `report_page`.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    path.write_text(report_page(model, summary, sampled), encoding="utf-8")
+
+
+def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> str:
+    """The report of a fit, as HTML without scripts, in which all figures are contained.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        No lazy labels are computed.
+    summary : mapping
+        Of the run, as in its ``summary.json``.
+    sampled : Sampled or None
+        Rows of the data with their clusters; without them, what needs rows is left out.
+
+    Returns
+    -------
+    str
+    """
+    profiles = _profiles(model, summary, sampled)
+    drawn = pictures(model, sampled, profiles)
+    title = _headline(summary)
+    body = "\n".join(
+        [
+            _header(title, summary),
+            "<main>",
+            _warnings(summary["warnings"]),
+            *(_figure(picture) for picture in drawn),
+            _clusters(summary["cluster_sizes"], profiles),
+            _fitted(model, summary),
+            "</main>",
+            _footer(summary, sampled),
+        ]
+    )
+    return _PAGE.format(title=_text(f"{title} · {summary['model']}"), style=STYLE, body=body)
+
+
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" \
+content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<style>
+{style}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def _text(value: Any) -> str:
+    """Any text, as HTML shows it; characters that HTML does not know become spaces."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in str(value))
+    return html.escape(shown, quote=True)
+
+
+def _profiles(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> Profiles | None:
+    """What the clusters are like; None where only a sample could tell, and there is none."""
+    rows, labels = (None, None) if sampled is None else sampled
+    try:
+        return Profiles.of(model, rows, labels, summary["cluster_sizes"])
+    except ValueError:
+        return None
+
+
+def _headline(summary: Mapping[str, Any]) -> str:
+    found = counted(summary["n_clusters"], "cluster")
+    return f"{found} of {counted(summary['n_rows'], 'row')}"
+
+
+def _header(title: str, summary: Mapping[str, Any]) -> str:
+    numbers = {
+        "clusters": f"{summary['n_clusters']:,}",
+        "features": f"{summary['n_features']:,}",
+        "iterations": f"{summary['n_iter']:,}",
+        "passes over the data": f"{summary['n_passes']:,}",
+        "time": readable_seconds(summary["seconds"]),
+    }
+    if "inertia" in summary:
+        numbers["cost per row"] = _number(_per_row(summary))
+    if "features_found" in summary:
+        numbers["features that matter"] = f"{len(summary['features_found']):,}"
+    boxes = "\n".join(
+        f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
+        for name, value in numbers.items()
+    )
+    return (
+        f"<header>\n<h1>{_text(title)}</h1>\n"
+        f'<p class="quiet"><span>{_text(summary["model"])}</span> of '
+        f'<span class="path">{_text(summary["input"])}</span></p>\n'
+        f'<dl class="numbers">\n{boxes}\n</dl>\n</header>'
+    )
+
+
+def _per_row(summary: Mapping[str, Any]) -> float | None:
+    inertia = summary["inertia"]
+    return None if inertia is None else inertia / max(summary["n_rows"], 1)
+
+
+def _number(value: Any) -> str:
+    """A number in few digits; what JSON has no number for is infinite or unknown."""
+    if value is None:
+        return "not finite"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _warnings(notes: list[str]) -> str:
+    if not notes:
+        return ""
+    items = "\n".join(f"<li>{_text(note)}</li>" for note in notes)
+    return (
+        '<section class="warning" role="note">\n<h2>What to know first</h2>\n'
+        f"<ul>\n{items}\n</ul>\n</section>"
+    )
+
+
+def _figure(picture: Picture) -> str:
+    """A section with a figure, which scrolls by itself where the screen is narrow."""
+    return (
+        f'<section>\n<figure id="{picture.name}" aria-labelledby="{picture.name}-title">\n'
+        f'<h2 id="{picture.name}-title">{_text(picture.title)}</h2>\n'
+        f"<figcaption>{_text(picture.caption)}</figcaption>\n"
+        f'<div class="wide" tabindex="0" role="region" aria-label="{_text(picture.title)}">\n'
+        f"{inline_svg(picture.figure, picture.name)}\n</div>\n</figure>\n</section>"
+    )
+
+
+def _clusters(sizes: list[int], profiles: Profiles | None) -> str:
+    """A table of the clusters, the largest first."""
+    order = np.argsort(-np.asarray(sizes), kind="stable")[:_MOST_ROWS]
+    total, largest = max(sum(sizes), 1), max([1, *sizes])
+    heads = '<th scope="col">stands out in</th>' if profiles is not None else ""
+    rows = []
+    for cluster in order:
+        size = sizes[cluster]
+        telling = "" if profiles is None else f"<td>{_telling(profiles, int(cluster))}</td>"
+        rows.append(
+            f'<tr><th scope="row" class="number">{cluster}</th>'
+            f'<td class="number">{size:,}</td><td class="number">{size / total:.1%}</td>'
+            f'<td class="bar"><span class="share" style="--part: {size / largest:.1%}"></span></td>'
+            f"{telling}</tr>"
+        )
+    caption = f"{counted(len(sizes), 'cluster')}, the largest first."
+    if len(order) < len(sizes):
+        caption += f" The {len(sizes) - len(order):,} smallest are not listed."
+    if profiles is not None:
+        caption += (
+            f" A cluster stands out in the features in which its centre is farthest from the mean: "
+            f"beside each, how far, in {profiles.unit}."
+        )
+    return (
+        f'<section>\n<h2>Clusters</h2>\n<p class="quiet" id="clusters">{_text(caption)}</p>\n'
+        '<div class="wide" tabindex="0" role="region" aria-label="Table of clusters">\n'
+        '<table class="clusters" aria-describedby="clusters">\n'
+        '<thead><tr><th scope="col" class="number">cluster</th><th scope="col" class="number">'
+        'rows</th><th scope="col" class="number">share</th><td class="bar"></td>'
+        f"{heads}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody>\n</table>\n</div>\n"
+        "</section>"
+    )
+
+
+def _telling(profiles: Profiles, cluster: int) -> str:
+    """The features that tell a cluster, and how far from the mean it is."""
+    parts = []
+    for feature in profiles.telling(cluster, _TELLING):
+        away = float(profiles.deviations[cluster, feature])
+        side = "above" if away > 0 else "below"
+        parts.append(
+            f'<span class="feature">{_text(_shortened(profiles.names[feature]))} '
+            f'<span class="{side}">{_signed(away)}</span></span>'
+        )
+    return " ".join(parts) or "nothing"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def _fitted(model: Any, summary: Mapping[str, Any]) -> str:
+    """What was fitted to what, and with which parameters."""
+    parameters = summary["parameters"]
+    defaults = plain(type(model)().get_params())
+    changed = {k: v for k, v in parameters.items() if v != defaults.get(k)}
+    facts = {
+        "model": summary["model"],
+        "data": summary["input"],
+        "shape": f"{summary['n_rows']:,} rows × {summary['n_features']:,} features",
+        "parameters given": ", ".join(f"{k}={_brief(v)}" for k, v in changed.items()) or "none",
+        **_found(model, summary),
+        "peak memory": readable_bytes(summary["peak_memory_bytes"]),
+        "made": f"{summary['created'].replace('T', ' ')} by daskmm {summary['daskmm']}",
+    }
+    return (
+        "<section>\n<h2>What was fitted</h2>\n"
+        f"{_table(facts.items())}\n<details>\n<summary>all parameters</summary>\n"
+        f"{_table((k, _brief(v)) for k, v in parameters.items())}\n</details>\n</section>"
+    )
+
+
+def _brief(value: Any) -> str:
+    """A parameter, in the space of a line."""
+    if isinstance(value, list) and len(value) > _MOST_ITEMS:
+        width = f" × {len(value[0]):,}" if isinstance(value[0], list) else ""
+        return f"an array of {len(value):,}{width}"
+    return _shortened(str(value))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
+
+
+def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
+    """What the fit came to, beyond the numbers on top."""
+    found = {}
+    if "inertia" in summary:
+        found["inertia"] = _number(summary["inertia"])
+        found["objective at the end"] = _number(summary["objective"])
+        found["power s at the end"] = "−∞" if summary["s"] is None else _number(summary["s"])
+    for name, title in (("bandwidth", "bandwidth"), ("lam", "penalty λ")):
+        if name in summary:
+            found[title] = "∞" if summary[name] is None else _number(summary[name])
+    if "features_found" in summary:
+        found["features above an equal share"] = listed(summary["features_found"]) or "none"
+    if "gram" in summary:
+        found["Gram matrix"] = summary["gram"]
+    if hasattr(model, "kernels_") and len(model.kernel_weights_) > 1:
+        found["heaviest kernels"] = _kernels(model)
+    if hasattr(model, "standardize_path_"):
+        choice = model.standardize_path_
+        found["standardised"] = (
+            f"{'yes' if choice.standardize else 'no'}: clusters tell "
+            f"{choice.gains_standardized.mean():.3g} nats of standardised features, "
+            f"{choice.gains_as_they_are.mean():.3g} of features as they are"
+        )
+    return found
+
+
+def _kernels(model: Any) -> str:
+    order = np.argsort(-model.kernel_weights_, kind="stable")[:_MOST_KERNELS]
+    return "; ".join(
+        f"{_kernel(model.kernels_[index])}: {model.kernel_weights_[index]:.2f}" for index in order
+    )
+
+
+def _kernel(kernel: Kernel) -> str:
+    if kernel.name == "polynomial":
+        return f"polynomial of degree {kernel.degree:g}"
+    wide = kernel.name in ("rbf", "laplacian", "angular")
+    return f"{kernel.name}, bandwidth {kernel.bandwidth:.3g}" if wide else kernel.name
+
+
+def _table(items: Iterable[tuple[str, Any]]) -> str:
+    rows = "\n".join(
+        f'<tr><th scope="row">{_text(name)}</th><td>{_text(value)}</td></tr>'
+        for name, value in items
+    )
+    return f'<table class="facts">\n<tbody>\n{rows}\n</tbody>\n</table>'
+
+
+def _footer(summary: Mapping[str, Any], sampled: Sampled | None) -> str:
+    if sampled is None:
+        rows = "Rows of the data are not kept in a run folder, so no figure shows them."
+    else:
+        rows = (
+            f"Figures of rows, and the spread of the features, are of "
+            f"{counted(len(sampled.rows), 'row')} drawn at random."
+        )
+    return f"<footer>\n<p>{_text(rows)} Made by daskmm {_text(summary['daskmm'])}.</p>\n</footer>"
