@@ -12,8 +12,8 @@ import zarr
 
 from daskmm import KMeans
 from daskmm.data.files import open_data
-from daskmm.engine.labels import write_labels
 from daskmm.engine import labels as output_module
+from daskmm.engine.labels import write_labels
 
 
 @pytest.fixture

@@ -200,7 +200,7 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
         self._plan_of(layout)
         seed, *seeds = journal.draw(rng, 1 + self._n_starts(layout))
         survey = self._survey(passes, seed, **self._metric_of_rows())
-        passes.n_passes += journal.resume(described_data(layout, survey), lambda: passes.n_passes)
+        passes.add(journal.resume(described_data(layout, survey), lambda: passes.n_passes))
         survey = self._in_metric(survey)
         starts = journal.once("starts", lambda: self._starts(init, passes, survey, seeds))
         update, schedule = self._update(survey), self._schedule(survey)

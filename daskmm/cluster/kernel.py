@@ -227,7 +227,7 @@ checkpoint, checkpoint_every
         self._plan_of(layout)
         seed, *seeds = journal.draw(rng, 1 + self._n_starts())
         survey = self._survey(passes, seed)
-        passes.n_passes += journal.resume(described_data(layout, survey), lambda: passes.n_passes)
+        passes.add(journal.resume(described_data(layout, survey), lambda: passes.n_passes))
         self.kernels_ = self._kernels(survey)
         self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
         coordinates = self._landmark_coordinates(survey, seed)

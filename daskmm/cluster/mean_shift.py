@@ -232,7 +232,7 @@ class WeightedBlurringMeanShift(NearestCenter):
                 # With another bound other iterations learn.
                 learning = stages_of(self.convention, self.max_iter, fixed_weights=False)[:-1]
                 data["learning iterations"] = [stage.iterations for stage in learning]
-                passes.n_passes += journal.resume(data, lambda: passes.n_passes)
+                passes.add(journal.resume(data, lambda: passes.n_passes))
                 settings = self._settings(survey, seed, passes.blocks.layout.lazy, journal)
                 gathered = gather(passes, survey, settings.merge_tol, scratch)
                 blurred = blur(

@@ -58,16 +58,23 @@ class Passes:
     Attributes
     ----------
     blocks : RowBlocks
-    n_passes : int
-        Sweeps so far; each loaded every block once.
     """
 
     def __init__(self, blocks: RowBlocks) -> None:
         self.blocks = blocks
-        self.n_passes = 0
+        self._n_passes = 0
         self._graph_of: tuple[RowBlocks, JobGraph] | None = None
         # What is streamed where blocks are kept in memory.
         self._streamed: RowBlocks | None = None
+
+    @property
+    def n_passes(self) -> int:
+        """Number of passes so far; each loaded every block once."""
+        return self._n_passes
+
+    def add(self, n_passes: int) -> None:
+        """Count passes made otherwise: by the run that is resumed, or without `reduce`."""
+        self._n_passes += n_passes
 
     def reduce(self, kernel: Callable[..., Any], *shared: Any) -> Any:
         """Sum of ``kernel(rows, weights, position, *shared)`` over all blocks.
@@ -87,7 +94,7 @@ class Passes:
         record
             Merged in block order: the same blocks give the same bits.
         """
-        self.n_passes += 1
+        self._n_passes += 1
         visit = functools.partial(_visit_block, kernel)
         if not self.blocks.layout.lazy:
             return _reduce_here(visit, self._arguments(), shared)

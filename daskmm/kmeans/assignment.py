@@ -197,7 +197,7 @@ def training_labels(
         # Rows have been counted by now, also where the chunks did not tell.
         table = da.Array(table.dask, table.name, (rows, (table.shape[1],)), meta=table._meta)
     else:
-        passes.n_passes += 1
+        passes.add(1)
     return map_rows(labels_of, table, coordinates, state)
 
 

@@ -89,7 +89,7 @@ def _gather_on_disk(passes: Passes, survey: Survey, folder: Path) -> Gathered:
     layout = passes.blocks.layout
     blocks = create_blocks(folder, survey.n_rows, layout.n_features)
     jobs = _aligned(passes, blocks.counts)
-    passes.n_passes += 1
+    passes.add(1)
     written: list[_Written] = tree_reduce(
         _write, jobs, (blocks, survey.coordinates), layout.lazy, "blurring-rows"
     )
