@@ -11,8 +11,8 @@ from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.empty_clusters import RandomRows, split_coincident
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate, coincident_centers
+from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule, minimize
-from daskmm.mm.journal import Journal
 from daskmm.numerics.rows import Coordinates
 
 
@@ -81,7 +81,7 @@ def test_coincident_centres_at_the_end_are_split_once_and_polished(method):
     start = np.array([*means, means[0]]) - rows.mean(axis=0)
     outcome = minimize(problem, [start], Schedule(-9.0, max_iter=3, tol=0.0))
     assert outcome.scored.coincident_centers == 1
-    found, n_split = split_coincident(problem, outcome, schedule, (), Journal())
+    found, n_split = split_coincident(problem, outcome, schedule, FitContext())
     assert n_split == 1
     assert found.inertia < (0.6 if method == "farthest" else 1.0) * outcome.inertia
     assert coincident_centers(found.run.state, found.inertia / len(rows)) == 0
@@ -93,7 +93,7 @@ def test_coincident_centres_at_the_end_are_split_once_and_polished(method):
         Schedule(-3.0, polish=True, max_iter=1),
         Schedule(-3.0, polish=True, max_iter=100, tol=0.0),
     ):
-        assert split_coincident(problem, outcome, other, (), Journal()) == (outcome, 0)
+        assert split_coincident(problem, outcome, other, FitContext()) == (outcome, 0)
 
 
 @pytest.mark.parametrize("cls", [PowerKMeans, EntropyPowerKMeans])

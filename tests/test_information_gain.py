@@ -17,8 +17,8 @@ from daskmm.engine.moments import Sample
 from daskmm.kmeans.restarts import Restarts, refined
 from daskmm.kmeans.trials import Trials, nearest, power_labels, sample_problem
 from daskmm.kmeans.updates import EntropyUpdate
+from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule, minimize
-from daskmm.mm.journal import Journal
 from daskmm.numerics.information import gain_over, partition, weighted_variance
 from daskmm.selection import information_gain, lam_path
 
@@ -277,13 +277,13 @@ def bad_state(k=5):
 def test_a_restart_finds_the_clusters_that_were_missed():
     start, weights = bad_state()
     state = type(start)(start.centers, -np.inf, weights)
-    (better,) = restarts(3).of([state], Journal())
+    (better,) = restarts(3).of([state], FitContext())
     assert better is not None
     np.testing.assert_array_equal(better.feature_weights, weights)
     found = nearest(X, better)
     assert normalized_mutual_info_score(TRUTH, found) > 0.93
     np.testing.assert_allclose(better.centers[found[0]], X[found == found[0]].mean(axis=0))
-    (again,) = restarts(1).of([better], Journal())
+    (again,) = restarts(1).of([better], FitContext())
     if again is not None:
         assert trial_cost(again) < trial_cost(better)
 
@@ -302,22 +302,24 @@ def test_an_outcome_goes_on_from_a_better_state_and_from_no_other():
     problem = sample_problem(X, np.ones(len(X)), EntropyUpdate(0.2, np.ones(15, bool)))
     schedule = Schedule(-np.inf, max_iter=40)
     state = type(start)(start.centers, -np.inf, weights)
+    problem.exact = True  # callbacks are not told of steps on samples
     outcome = minimize(problem, [state], schedule)
     heard = []
-    final = refined(outcome, problem, restarts(3), schedule, [heard.append], Journal())
+    final = refined(outcome, problem, restarts(3), schedule, FitContext(callbacks=[heard.append]))
     assert final.inertia < outcome.inertia
     numbers = [record.iteration for record in final.run.history]
     assert numbers == list(range(1, final.n_iter + 1))
     assert [record.iteration for record in heard] == numbers[outcome.n_iter :]
     exhausted = Schedule(-np.inf, max_iter=outcome.n_iter)
-    assert refined(outcome, problem, restarts(3), exhausted, [], Journal()) is outcome
-    settled = refined(final, problem, restarts(1), schedule, [], Journal())
+    assert refined(outcome, problem, restarts(3), exhausted, FitContext()) is outcome
+    settled = refined(final, problem, restarts(1), schedule, FitContext())
     assert settled.inertia <= final.inertia
 
 
 def test_a_restart_can_be_stopped():
     start, weights = bad_state()
     problem = sample_problem(X, np.ones(len(X)), EntropyUpdate(0.2, np.ones(15, bool)))
+    problem.exact = True
     state = type(start)(start.centers, -np.inf, weights)
     outcome = minimize(problem, [state], Schedule(-np.inf, max_iter=40))
 
@@ -325,10 +327,10 @@ def test_a_restart_can_be_stopped():
         raise reason
 
     for reason in (StopIteration(), KeyboardInterrupt()):
-        journal = Journal()
-        journal.n_iter = outcome.n_iter
-        final = refined(outcome, problem, restarts(3), Schedule(-np.inf), [stop], journal)
-        assert journal.stopped is reason
+        context = FitContext(callbacks=[stop])
+        context.journal.n_iter = outcome.n_iter
+        final = refined(outcome, problem, restarts(3), Schedule(-np.inf), context)
+        assert context.stopped is reason
         assert final.inertia <= outcome.inertia
 
 

@@ -29,6 +29,7 @@ from daskmm.mean_shift.blurring import CONVENTIONS, Blurring, blur, blur_rows, r
 from daskmm.mean_shift.disk_neighborhood import tournament
 from daskmm.mean_shift.neighborhood import MemoryNeighborhood, Shift, kernel_sums
 from daskmm.mean_shift.representatives import Representatives, Spread
+from daskmm.mm.context import FitContext
 from daskmm.numerics import mean_shift as numerics
 from daskmm.numerics.components import close_edges, components_of
 from daskmm.numerics.mean_shift import Points, ShiftedSums, add_own, add_pair, merging_groups
@@ -244,7 +245,9 @@ def test_ranges_never_grow_and_weights_sum_to_one(seed, convention, h, lam):
     X, _ = clumps(n=30, seed=seed)
     records = []
     found = blur(
-        rows_in_memory(X, ones(X), 1e-6), Blurring(h, lam, convention, 40), [records.append]
+        rows_in_memory(X, ones(X), 1e-6),
+        Blurring(h, lam, convention, 40),
+        context=FitContext(callbacks=[records.append]),
     )
     assert found.feature_weights.sum() == pytest.approx(1.0, abs=1e-12)
     assert (found.feature_weights >= 0).all()

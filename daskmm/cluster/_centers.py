@@ -26,12 +26,13 @@ from daskmm.kmeans.empty_clusters import METHODS, RandomRows, left_in_place, spl
 from daskmm.kmeans.mahalanobis import learned
 from daskmm.kmeans.medians import with_exact_medians
 from daskmm.kmeans.restarts import Restarts, refined
-from daskmm.kmeans.sample_annealing import Rehearsal
+from daskmm.kmeans.sample_annealing import SampleAnnealing
 from daskmm.kmeans.seeding import starting_centers
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate, Relocation, Update, to_worst_served
-from daskmm.mm.driver import Callback, IterationRecord, Outcome, Schedule, minimize
-from daskmm.mm.journal import Journal
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import IterationRecord, Outcome, Schedule, minimize
+from daskmm.mm.journal import draw_seeds
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
@@ -174,31 +175,31 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._journal() as journal, self._reported() as callbacks:
+        with self._context() as context:
             table, weights = read_weighted(self, X, sample_weight, reset=True)
             init = self._checked_init()
             passes = weighted_passes(table, weights)
             with one_blas_thread(), passes.persisted(self.persist):
-                survey, outcome = self._minimize(passes, init, callbacks, journal)
+                survey, outcome = self._minimize(passes, init, context)
             self._store(outcome, survey)
             self.labels_ = training_labels(table, passes, *self._fitted_state())
             self.n_passes_ = passes.n_passes
-            self._warn(outcome, journal)
+            self._warn(outcome, context)
         return self
 
     def _minimize(
         self,
         passes: Passes,
         init: str | NDArray[np.float64],
-        callbacks: list[Callback],
-        journal: Journal,
+        context: FitContext,
     ) -> tuple[Survey, Outcome[CenterState]]:
         """First pass, seeding and the MM iterations."""
+        journal = context.journal
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
         self._plan_of(layout)
-        seed, *seeds = journal.draw(rng, 1 + self._n_starts(layout))
+        seed, *seeds = draw_seeds(journal, rng, 1 + self._n_starts(layout))
         survey = self._survey(passes, seed, **self._metric_of_rows())
         passes.add(journal.resume(described_data(layout, survey), lambda: passes.n_passes))
         survey = self._in_metric(survey)
@@ -206,9 +207,9 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
         update, schedule = self._update(survey), self._schedule(survey)
         spread = survey.spread
         problem = CentersProblem(passes, survey.coordinates, survey.weight, update, spread)
-        rehearsal = None
+        annealing = None
         if self._samples(layout):
-            rehearsal = Rehearsal(
+            annealing = SampleAnnealing(
                 survey.sample,
                 survey.reserve,
                 survey.coordinates,
@@ -219,21 +220,21 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
                 seed,
                 self._restarts(schedule, update),
             )
-        outcome, before = _minimized(problem, starts, schedule, callbacks, journal, rehearsal)
-        if rehearsal is None and self._restarts(schedule, update) and journal.stopped is None:
+        outcome, before = _minimized(problem, starts, schedule, context, annealing)
+        if annealing is None and self._restarts(schedule, update) and context.stopped is None:
             restarts = Restarts(survey.sample, len(starts), seed, lazy=False)
-            outcome = refined(outcome, problem, restarts, schedule, callbacks, journal)
+            outcome = refined(outcome, problem, restarts, schedule, context)
         for _ in range(RESTARTS if self.empty_cluster == "restart" else 0):
             whole = outcome.scored.cluster_weights.all()
-            if whole or journal.stopped is not None or not isinstance(init, str):
+            if whole or context.stopped is not None or not isinstance(init, str):
                 break
-            again = journal.draw(rng, len(seeds))
+            again = draw_seeds(journal, rng, len(seeds))
             starts = journal.once(
                 "starts", functools.partial(self._starts, init, passes, survey, again)
             )
-            outcome, before = _minimized(problem, starts, schedule, callbacks, journal, rehearsal)
-        if journal.stopped is None:
-            survey, outcome = self._finished(problem, survey, outcome, schedule, callbacks, journal)
+            outcome, before = _minimized(problem, starts, schedule, context, annealing)
+        if context.stopped is None:
+            survey, outcome = self._finished(problem, survey, outcome, schedule, context)
         self._store_history(outcome, before)
         return survey, outcome
 
@@ -253,8 +254,7 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
         survey: Survey,
         outcome: Outcome[CenterState],
         schedule: Schedule,
-        callbacks: list[Callback],
-        journal: Journal,
+        context: FitContext,
     ) -> tuple[Survey, Outcome[CenterState]]:
         """What follows the steps: empty clusters, coincident centres, a matrix, exact medians."""
         empty = np.flatnonzero(outcome.scored.cluster_weights == 0)
@@ -264,7 +264,7 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
                 f"{empty[0]}), which empty_cluster='error' refuses. Ask for fewer clusters, or "
                 "set empty_cluster to 'farthest'."
             )
-        outcome, n_split = split_coincident(problem, outcome, schedule, callbacks, journal)
+        outcome, n_split = split_coincident(problem, outcome, schedule, context)
         if n_split:
             warn_convergence(
                 f"{n_split} of {self._n_sought} centres coincided with another one after the "
@@ -272,7 +272,7 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
                 depth=2,
             )
         if self.distortion == "mahalanobis" and self.metric_params is None:
-            coordinates, outcome = learned(problem, outcome, schedule, callbacks, journal)
+            coordinates, outcome = learned(problem, outcome, schedule, context)
             survey = replace(survey, coordinates=coordinates)
         lazy = problem.passes.blocks.layout.lazy
         if problem.degree == 1 and not lazy and outcome.run.state.s == -np.inf:
@@ -395,14 +395,13 @@ def _minimized(
     problem: CentersProblem,
     starts: list[NDArray[np.float64]],
     schedule: Schedule,
-    callbacks: list[Callback],
-    journal: Journal,
-    rehearsal: Rehearsal | None,
+    context: FitContext,
+    annealing: SampleAnnealing | None,
 ) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
     """Steps over all rows, or on samples first; and what each start went through there."""
-    if rehearsal is not None:
-        return rehearsal.minimize(problem, starts, callbacks, journal.began, journal)
-    return minimize(problem, starts, schedule, callbacks, journal.began, journal=journal), []
+    if annealing is not None:
+        return annealing.minimize(problem, starts, context)
+    return minimize(problem, starts, schedule, context), []
 
 
 def _is(value: Any, name: str) -> bool:

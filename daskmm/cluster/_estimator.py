@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,17 +18,16 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster import _models as persistence
-from daskmm.cluster._progress import NotebookProgress, in_notebook
+from daskmm.cluster._progress import reported
 from daskmm.cluster._summary import FittedSummary
 from daskmm.data.blocks import Layout, layout_of
 from daskmm.data.input import read_table
 from daskmm.data.validation import check_row_count
 from daskmm.mm.checkpoint import Checkpoint
+from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome
 from daskmm.mm.fingerprints import described_parameters
 from daskmm.mm.journal import Journal, Pace
-
-logger = logging.getLogger("daskmm")
 
 CHECKPOINT_CONSTRAINTS: dict[str, list[Any]] = {
     "checkpoint": [str, Path, None],
@@ -100,33 +98,21 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
             check_row_count(layout.n_rows, self._n_at_least)
         return layout
 
-    def _journal(self) -> Journal:
-        """Where the fit puts down what it has come to."""
-        pace = Pace.of(self.checkpoint_every)
-        if self.checkpoint is None:
-            return Journal()
-        return Checkpoint(self.checkpoint, pace, described_parameters(self))
-
     @contextmanager
-    def _reported(self) -> Iterator[list[Any]]:
-        """The user's callbacks and, with `verbose`, one that reports each iteration.
-
-        In a notebook it keeps one line up to date; elsewhere it logs at INFO level.
-        """
+    def _context(self) -> Iterator[FitContext]:
+        """Context of a fit: its journal, its callbacks, and one for `verbose`."""
+        pace, journal = Pace.of(self.checkpoint_every), Journal()
+        if self.checkpoint is not None:
+            journal = Checkpoint(self.checkpoint, pace, described_parameters(self))
         callbacks = list(self.callbacks or ())
         for callback in callbacks:
             if not callable(callback):
                 raise TypeError(f"callbacks must be callable, got {callback!r}.")
-        if not self.verbose:
-            yield callbacks
-        elif in_notebook():
-            with NotebookProgress(type(self).__name__, self.max_iter) as report:
-                yield [report, *callbacks]
-        else:
-            if not logger.hasHandlers():
-                logger.addHandler(logging.StreamHandler())
-            logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
-            yield [lambda record: logger.info("%s", record), *callbacks]
+        with ExitStack() as stack:
+            if self.verbose:
+                report = stack.enter_context(reported(type(self).__name__, self.max_iter))
+                callbacks = [report, *callbacks]
+            yield stack.enter_context(FitContext(journal, callbacks))
 
     def _store_history(
         self, outcome: Outcome[Any], before: Sequence[Sequence[IterationRecord]] = ()
@@ -148,11 +134,11 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         annealing = outcome.run.stage == "anneal" and len(history) > 0
         self.s_ = history[-1].s if annealing else outcome.run.state.s
 
-    def _warn(self, outcome: Outcome[Any], journal: Journal) -> None:
+    def _warn(self, outcome: Outcome[Any], context: FitContext) -> None:
         """Say what the user should know of the end of a fit."""
-        if journal.stopped is not None:
+        if context.stopped is not None:
             # Who interrupts a fit hears of it otherwise.
-            if isinstance(journal.stopped, StopIteration):
+            if isinstance(context.stopped, StopIteration):
                 warn_convergence(STOPPED)
             return
         occupied = int(np.count_nonzero(outcome.scored.cluster_weights))

@@ -44,8 +44,9 @@ from daskmm.gram.precomputed import precomputed
 from daskmm.gram.problem import KernelProblem, KernelState
 from daskmm.gram.store import GramStore
 from daskmm.kmeans.assignment import map_rows
+from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome, Schedule, iterate, minimize
-from daskmm.mm.journal import Journal
+from daskmm.mm.journal import Journal, draw_seeds
 from daskmm.numerics.feature_space import critical_power_of_gram, one_hot
 from daskmm.numerics.kernels import Kernel, finite_block
 from daskmm.numerics.rows import Coordinates
@@ -218,21 +219,22 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         """
         self._validate_params()
         with (
-            self._journal() as journal,
-            self._reported() as callbacks,
+            self._context() as context,
             one_blas_thread(),
-            journal.folder() as scratch,
+            context.journal.folder() as scratch,
         ):
             rng = check_random_state(self.random_state)
             # The sample of the first pass has a seed, the landmarks, and each start.
-            seeds = journal.draw(rng, 1 + self._n_starts() + (not self._precomputed()))
-            grams, weights = self._open(X, sample_weight, seeds, scratch, journal)
+            seeds = draw_seeds(
+                context.journal, rng, 1 + self._n_starts() + (not self._precomputed())
+            )
+            grams, weights = self._open(X, sample_weight, seeds, scratch, context.journal)
             passes_before = self.n_passes_
-            outcome, before = self._minimize(grams, weights, seeds, callbacks, journal)
+            outcome, before = self._minimize(grams, weights, seeds, context)
             self._store_history(outcome, before)
             self._store_means(outcome)
             self.n_passes_ = passes_before + max(gram.n_sweeps for gram in grams)
-            self._warn(outcome, journal)
+            self._warn(outcome, context)
         return self
 
     def _open(
@@ -278,8 +280,7 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         grams: Sequence[GramSource],
         weights: FloatArray,
         seeds: list[int],
-        callbacks: list[Any],
-        journal: Journal,
+        context: FitContext,
     ) -> tuple[Outcome[KernelState], list[list[IterationRecord]]]:
         """Anneal cheaply and polish exactly, or anneal exactly from one start.
 
@@ -289,22 +290,22 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         before : list of list of IterationRecord
             The cheap annealing of each start that was polished.
         """
-        began, (seed, *seeds) = journal.began, seeds
+        seed, *seeds = seeds
         schedule = self._schedule_past(_critical_power(grams, weights, seed))
         critical = schedule.critical_power
         exact = KernelProblem(grams, weights, critical, self._penalty())
         factors = self._factors(grams, weights, seed)
         starts = self._starts(factors, weights, seeds)
         if len(starts) == 1 or not self.polish:
-            return minimize(exact, starts, schedule, callbacks, began, journal=journal), []
+            return minimize(exact, starts, schedule, context), []
         low_rank = [FactoredGram(factor) for factor in factors]
         cheap = KernelProblem(low_rank, weights, critical, self._penalty(), exact=False)
-        annealed = iterate(cheap, starts, schedule, (), began, None, journal, _LOW_RANK)
-        if journal.stopped is not None:  # one sweep is enough to tell what there is
+        annealed = iterate(cheap, starts, schedule, context, stage=_LOW_RANK)
+        if context.stopped is not None:  # one sweep is enough to tell what there is
             annealed = [min(annealed, key=lambda run: run.last)]
         hard = Schedule(-np.inf, max_iter=self.max_iter, tol=self.tol)
         states = [run.state for run in annealed]
-        outcome = minimize(exact, states, hard, callbacks, began, journal=journal)
+        outcome = minimize(exact, states, hard, context)
         return outcome, [run.history for run in annealed]
 
     def _n_starts(self) -> int:

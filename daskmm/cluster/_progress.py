@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import html
+import logging
 import math
 import shutil
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -16,6 +19,8 @@ from daskmm.mm.driver import IterationRecord
 from daskmm.planning import readable_bytes
 
 Record = IterationRecord | BlurringRecord
+
+logger = logging.getLogger("daskmm")
 
 # Seconds between lines where a line cannot be refreshed in place, and between refreshes.
 _LINE_INTERVAL = 5.0
@@ -258,3 +263,33 @@ def _sparkline(values: list[float]) -> str:
         'style="vertical-align: middle; margin-right: .6em"><polyline fill="none" '
         f'stroke="currentColor" stroke-width="1.3" points="{points}"/></svg>'
     )
+
+
+@contextmanager
+def reported(name: str, max_iter: int) -> Iterator[Callable[[Any], None]]:
+    """Provide a callback that reports each iteration, for ``verbose=1``.
+
+    In a notebook it keeps one line up to date; elsewhere it logs at level INFO, to which the
+    logger "daskmm" is set meanwhile.
+
+    Parameters
+    ----------
+    name : str
+        Class of the estimator.
+    max_iter : int
+    """
+    if in_notebook():
+        with NotebookProgress(name, max_iter) as report:
+            yield report
+        return
+    level, handler = logger.level, logging.StreamHandler()
+    added = not logger.hasHandlers()
+    if added:
+        logger.addHandler(handler)
+    logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+    try:
+        yield lambda record: logger.info("%s", record)
+    finally:
+        logger.setLevel(level)
+        if added:
+            logger.removeHandler(handler)

@@ -25,11 +25,12 @@ from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.engine.persisting import Persist
 from daskmm.gram.nystrom import NystromCoordinates, nystrom_coordinates
 from daskmm.kmeans.assignment import map_rows, squared_distances_of, training_labels
-from daskmm.kmeans.sample_annealing import Rehearsal
+from daskmm.kmeans.sample_annealing import SampleAnnealing
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate
+from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome, minimize
-from daskmm.mm.journal import Journal
+from daskmm.mm.journal import draw_seeds
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.kernels import KERNELS, Kernel
 from daskmm.numerics.rows import Coordinates
@@ -206,28 +207,25 @@ checkpoint, checkpoint_every
                 "n_landmarks needs rows and an init of 'k-means++' or 'random': not a precomputed "
                 "Gram matrix, nor labels."
             )
-        with self._journal() as journal, self._reported() as callbacks:
+        with self._context() as context:
             table, weights = read_weighted(self, X, sample_weight, reset=True)
             passes = weighted_passes(table, weights)
             with one_blas_thread(), passes.persisted(self.persist):
-                outcome = self._minimize_on_landmarks(passes, callbacks, journal)
+                outcome = self._minimize_on_landmarks(passes, context)
             self.labels_ = training_labels(table, passes, *self._landmark_state())
             self.n_passes_ = passes.n_passes
-            self._warn(outcome, journal)
+            self._warn(outcome, context)
         return self
 
-    def _minimize_on_landmarks(
-        self, passes: Passes, callbacks: list[Any], journal: Journal
-    ) -> Outcome[CenterState]:
+    def _minimize_on_landmarks(self, passes: Passes, context: FitContext) -> Outcome[CenterState]:
         """Power k-means among Nyström features, which each pass makes anew from the rows."""
-        began = journal.began
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
         self._plan_of(layout)
-        seed, *seeds = journal.draw(rng, 1 + self._n_starts())
+        seed, *seeds = draw_seeds(context.journal, rng, 1 + self._n_starts())
         survey = self._survey(passes, seed)
-        passes.add(journal.resume(described_data(layout, survey), lambda: passes.n_passes))
+        passes.add(context.journal.resume(described_data(layout, survey), lambda: passes.n_passes))
         self.kernels_ = self._kernels(survey)
         self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
         coordinates = self._landmark_coordinates(survey, seed)
@@ -239,7 +237,7 @@ checkpoint, checkpoint_every
         starts = [start.T @ features for start in self._starts([features], weights, seeds)]
         if self._samples(layout):
             sample = Sample(features, weights)
-            rehearsal = Rehearsal(
+            annealing = SampleAnnealing(
                 sample,
                 survey.reserve,
                 coordinates,
@@ -249,10 +247,10 @@ checkpoint, checkpoint_every
                 schedule,
                 seed,
             )
-            outcome, before = rehearsal.minimize(problem, starts, callbacks, began, journal)
+            outcome, before = annealing.minimize(problem, starts, context)
         else:
             before = []
-            outcome = minimize(problem, starts, schedule, callbacks, began, journal=journal)
+            outcome = minimize(problem, starts, schedule, context)
         self._store_history(outcome, before)
         self.landmark_centers_ = outcome.run.state.centers
         return outcome

@@ -36,7 +36,8 @@ from daskmm.mean_shift.blurring import (
     stages_of,
 )
 from daskmm.mean_shift.rows import MEMORY_BYTES, gather
-from daskmm.mm.journal import Journal
+from daskmm.mm.context import FitContext
+from daskmm.mm.journal import Journal, draw_seeds
 from daskmm.numerics.rows import Coordinates
 from daskmm.planning import Plan
 
@@ -221,11 +222,12 @@ class WeightedBlurringMeanShift(NearestCenter):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._journal() as journal, self._reported() as callbacks:
+        with self._context() as context:
+            journal = context.journal
             table, weights = read_weighted(self, X, sample_weight, reset=True)
             passes = weighted_passes(table, weights)
             self._plan_of(passes.blocks.layout)
-            [seed] = journal.draw(check_random_state(self.random_state), 1)
+            [seed] = draw_seeds(journal, check_random_state(self.random_state), 1)
             with one_blas_thread(), journal.folder() as scratch:
                 survey = first_pass(passes, 1, bool(self.standardize), seed)
                 data = described_data(passes.blocks.layout, survey)
@@ -235,12 +237,10 @@ class WeightedBlurringMeanShift(NearestCenter):
                 passes.add(journal.resume(data, lambda: passes.n_passes))
                 settings = self._settings(survey, seed, passes.blocks.layout.lazy, journal)
                 gathered = gather(passes, survey, settings.merge_tol, scratch)
-                blurred = blur(
-                    gathered.rows, settings, callbacks, passes.n_passes, journal.began, journal
-                )
+                blurred = blur(gathered.rows, settings, passes.n_passes, context)
                 self._store(blurred, survey, settings)
                 self._store_labels(blurred, gathered.kept, passes)
-            self._warn_of(blurred, gathered.rows.start.n, journal)
+            self._warn_of(blurred, gathered.rows.start.n, context)
         return self
 
     def _settings(self, survey: Survey, seed: int, lazy: bool, journal: Journal) -> Blurring:
@@ -289,10 +289,10 @@ class WeightedBlurringMeanShift(NearestCenter):
         layout = passes.blocks.layout
         self.labels_ = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
 
-    def _warn_of(self, blurred: Blurred, n_distinct: int, journal: Journal) -> None:
+    def _warn_of(self, blurred: Blurred, n_distinct: int, context: FitContext) -> None:
         """Say what the user should know of the end of a fit."""
-        if journal.stopped is not None:
-            if isinstance(journal.stopped, StopIteration):
+        if context.stopped is not None:
+            if isinstance(context.stopped, StopIteration):
                 _warn_convergence(STOPPED)
             return
         k, h = self.n_clusters_, self.bandwidth_

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.sums import CenterState, CenterSums
 from daskmm.kmeans.updates import CentersProblem, repeated_centers
-from daskmm.mm.driver import EQUALLY_GOOD, Callback, Outcome, Run, Schedule, minimize
-from daskmm.mm.journal import Journal
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import EQUALLY_GOOD, Outcome, Run, Schedule, minimize
 
 FloatArray = NDArray[np.float64]
 
@@ -56,8 +55,7 @@ def split_coincident(
     problem: CentersProblem,
     outcome: Outcome[CenterState],
     schedule: Schedule,
-    callbacks: Sequence[Callback],
-    journal: Journal,
+    context: FitContext,
 ) -> tuple[Outcome[CenterState], int]:
     """Move centres that lie on another one to where emptied clusters go, and polish once more.
 
@@ -69,9 +67,7 @@ def split_coincident(
     schedule : Schedule
         That it came from; nothing is done where it does not end in hard steps, or no iterations
         are left.
-    callbacks : sequence of callable
-    journal : Journal
-        That nothing has been put down in.
+    context : FitContext
 
     Returns
     -------
@@ -94,7 +90,7 @@ def split_coincident(
     if not n_split:
         return outcome, 0
     hard = Schedule(-np.inf, max_iter=left, tol=schedule.tol)
-    polished = minimize(problem, [state], hard, callbacks, journal.began, journal=journal)
+    polished = minimize(problem, [state], hard, context)
     costs = [step.inertia + step.penalty for step in (outcome.scored, polished.scored)]
     scale = max(abs(step.inertia) + abs(step.penalty) for step in (outcome.scored, polished.scored))
     # Rows may be as few as the places that the centres have; all that is gained then is rounding.

@@ -7,7 +7,6 @@ scatter, scaled. Clusters and matrix take turns, which never raises the cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +20,8 @@ from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.empty_clusters import continued
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem
-from daskmm.mm.driver import Callback, Outcome, Schedule, minimize
-from daskmm.mm.journal import Journal
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import Outcome, Schedule, minimize
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.rows import WhitenedCoordinates, tile_rows, tiles
 
@@ -95,8 +94,7 @@ def learned(
     problem: CentersProblem,
     outcome: Outcome[CenterState],
     schedule: Schedule,
-    callbacks: Sequence[Callback],
-    journal: Journal,
+    context: FitContext,
 ) -> tuple[WhitenedCoordinates, Outcome[CenterState]]:
     """Let the matrix and the clusters take turns, from where a fit ended.
 
@@ -107,9 +105,7 @@ def learned(
     outcome : Outcome
     schedule : Schedule
         Of the fit; it says how many iterations are left, and what change counts as none.
-    callbacks : sequence of callable
-    journal : Journal
-        That nothing has been put down in.
+    context : FitContext
 
     Returns
     -------
@@ -130,12 +126,12 @@ def learned(
             problem.passes, turned, problem.weight, problem.update, problem.spread
         )
         hard = Schedule(-np.inf, max_iter=left, tol=schedule.tol)
-        then = minimize(other, [state], hard, callbacks, journal.began, journal=journal)
+        then = minimize(other, [state], hard, context)
         gain = outcome.inertia - then.inertia
         if gain <= 0.0:
             break
         coordinates, problem, outcome = turned, other, continued(outcome, then)
-        if gain <= schedule.tol * outcome.inertia or journal.stopped is not None:
+        if gain <= schedule.tol * outcome.inertia or context.stopped is not None:
             break
     return coordinates, outcome
 

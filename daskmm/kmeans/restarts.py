@@ -1,8 +1,8 @@
-"""A fresh start with the feature weights that an annealing learned.
+"""Restarts of EWP: anneal once more at the feature weights that were learned.
 
-Weights are learned while rows belong to all clusters, and by the time that the clusters form,
-some have formed in the wrong place. With the weights fixed, power k-means anneals once more in
-the space that they make, and often finds the clusters that were missed.
+The weights are learned while rows belong to all clusters, and some clusters form in the wrong
+place meanwhile. Power k-means from a fresh start in the weighted space often finds the clusters
+that were missed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from daskmm.kmeans.empty_clusters import continued
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import Trials, nearest, spawned
 from daskmm.kmeans.updates import CentersProblem
-from daskmm.mm.driver import Callback, IterationRecord, Outcome, Schedule, first_best, minimize
-from daskmm.mm.journal import Journal
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import Outcome, Schedule, first_best, minimize
 
-# A restart is kept when the weighted variance within its clusters is lower by this share.
+# A restart is kept if it lowers the weighted variance within clusters by this share.
 _LOWER = 1e-6
-# Where a journal has the steps that follow.
+# Stage of the steps over all rows that follow.
 _RESTARTED = "restarted table"
 
 
 @dataclass(frozen=True)
 class Restarts:
-    """Fresh starts on a sample, with feature weights as they are.
+    """Fresh starts on a sample, at given feature weights.
 
     Attributes
     ----------
@@ -48,41 +48,41 @@ class Restarts:
     seed: int
     lazy: bool
 
-    def of(self, states: Sequence[CenterState], journal: Journal) -> list[CenterState | None]:
-        """Better centres for the same feature weights, where a restart finds them.
+    def of(self, states: Sequence[CenterState], context: FitContext) -> list[CenterState | None]:
+        """Look for better centres at the same feature weights.
 
         Parameters
         ----------
         states : sequence of CenterState
             With feature weights.
-        journal : Journal
-            Asked to stop by an interrupt, which finds nothing better.
+        context : FitContext
+            Stopped by an interrupt; nothing better is returned then.
 
         Returns
         -------
         list of CenterState or None
             Hard states, each the best of its restarts by Σ_l w_l V_l (1 − R_l), the weighted
-            variance within clusters on the sample; None where the state was as good.
+            variance within clusters on the sample; None where the state is as good.
         """
         trials = Trials.of(self.sample, len(self.sample.rows), self.seed)
         seeds = spawned(self.seed, self.n_starts)
-        jobs = [(state, own) for state in states for own in seeds]
+        tasks = [(state, own) for state in states for own in seeds]
         try:
-            found: list[_Found] = tree_reduce(_restart, jobs, (trials,), self.lazy, "restart")
+            found: list[_Found] = tree_reduce(_restart, tasks, (trials,), self.lazy, "restart")
         except KeyboardInterrupt as interrupt:
-            journal.stop(interrupt)
+            context.stop(interrupt)
             return [None for _ in states]
         better: list[CenterState | None] = []
         for first in range(0, len(found), self.n_starts):
             own = found[first : first + self.n_starts]
-            # The same clusters in another order cost the same but for rounding.
+            # The same clusters in another order cost the same up to rounding.
             best = own[first_best([one.cost for one in own], own[0].before)]
             better.append(best.state if best.cost < (1.0 - _LOWER) * best.before else None)
         return better
 
 
 class _Found(NamedTuple):
-    """A state after a restart, its cost on the sample, and that of the state before."""
+    """A state after a restart, its cost on the sample, and the cost of the state before."""
 
     state: CenterState
     cost: float
@@ -94,10 +94,9 @@ def refined(
     problem: CentersProblem,
     restarts: Restarts,
     schedule: Schedule,
-    callbacks: Sequence[Callback],
-    journal: Journal,
+    context: FitContext,
 ) -> Outcome[CenterState]:
-    """The outcome of a fit, or what hard steps make of a restart, whichever costs less.
+    """Restart once from the outcome of a fit over all rows; return the cheaper of the two.
 
     Parameters
     ----------
@@ -106,27 +105,23 @@ def refined(
         Of all rows.
     restarts : Restarts
     schedule : Schedule
-        Of the fit; the iterations that are left of its `max_iter` are taken at most.
-    callbacks : sequence of callable
-    journal : Journal
-        Of the fit, where these iterations are put down too.
+        Of the fit; at most the iterations that are left of its `max_iter` are taken.
+    context : FitContext
 
     Returns
     -------
     Outcome
-        If the restart won, the best run's history goes on where it had ended.
+        If the restart won, the history of the best run continues with its iterations.
     """
     left = schedule.max_iter - outcome.n_iter
     if left < 1 or not outcome.run.converged:
         return outcome
-    (better,) = restarts.of([outcome.run.state], journal)
+    (better,) = restarts.of([outcome.run.state], context)
     if better is None:
         return outcome
     later = replace(schedule, s0=-np.inf, max_iter=left)
-    heard = [_from(callback, len(outcome.run.history)) for callback in callbacks]
-    again = minimize(
-        problem, [better], later, heard, journal.began, journal=journal, stage=_RESTARTED
-    )
+    before = len(outcome.run.history)
+    again = minimize(problem, [better], later, context, stage=_RESTARTED, before=before)
     if _cost(again, problem) >= _cost(outcome, problem):
         return outcome
     return continued(outcome, again)
@@ -151,12 +146,3 @@ def _restart(state: CenterState, seed: int, trials: Trials) -> list[_Found]:
 
 def _cost(outcome: Outcome[CenterState], problem: CentersProblem) -> float:
     return outcome.scored.inertia + problem.update.penalty(outcome.run.state)
-
-
-def _from(callback: Callback, offset: int) -> Callback:
-    """A callback to which iterations are counted from a later one on."""
-
-    def call(record: IterationRecord) -> object:
-        return callback(replace(record, iteration=record.iteration + offset))
-
-    return call

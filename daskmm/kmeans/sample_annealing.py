@@ -1,8 +1,9 @@
-"""Annealing on samples in memory, so that a table is read to polish only.
+"""Annealing on samples in memory, so that the table is only read to polish.
 
-A fit costs passes × bytes. An annealing decides on a sample as well as on all rows, so several
-starts are annealed on one; those that might end best take hard steps on a larger one; and the
-table itself is read for what is left to do.
+The cost of a fit is passes × bytes, and annealing on a sample is as good as on all rows. Several
+starts are annealed on one sample; the most promising take hard steps on a larger one, and then on
+the table itself. New starts are recombined from the centres of earlier ones: different starts miss
+different clusters, and k-means++ among all their centres joins the best parts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,9 @@ from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import sample_problem
 from daskmm.kmeans.updates import CentersProblem, Update
+from daskmm.mm.context import FitContext
 from daskmm.mm.driver import (
     EQUALLY_GOOD,
-    Callback,
     IterationRecord,
     Outcome,
     Run,
@@ -35,24 +36,24 @@ from daskmm.mm.driver import (
     iterate,
     minimize,
 )
-from daskmm.mm.journal import Journal, Pace
+from daskmm.mm.journal import Pace
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Rows
 
 FloatArray = NDArray[np.float64]
 
-# How much more often centres of cheaper solutions are chosen.
+# How strongly centres of cheaper runs are preferred.
 _PRESSURE = 5.0
 
 
 def are_alike(runs: Sequence[Run[CenterState]]) -> bool:
-    """Whether all solutions cost the same, so that there is nothing to be combined."""
+    """Return whether all runs cost the same, so that recombining them is of no use."""
     costs = [run.last for run in runs]
     return max(costs) - min(costs) <= EQUALLY_GOOD * abs(min(costs))
 
 
 def cheapest(runs: Sequence[Run[CenterState]], n_kept: int) -> list[Run[CenterState]]:
-    """The cheapest solutions, the best first; earlier ones where they cost the same."""
+    """Return the cheapest runs, the best first; the earlier ones of equal cost."""
     costs = [run.last for run in runs]
     return [runs[index] for index in cheapest_first(costs, abs(min(costs)))[:n_kept]]
 
@@ -60,19 +61,19 @@ def cheapest(runs: Sequence[Run[CenterState]], n_kept: int) -> list[Run[CenterSt
 def recombined(
     runs: Sequence[Run[CenterState]], seeds: Sequence[np.random.SeedSequence]
 ) -> list[CenterState]:
-    """Hard starts whose centres are chosen among those of several solutions.
+    """Choose the centres of new hard starts among those of several runs.
 
-    Greedy k-means++ on all centres together, those of a solution of cost c counting
-    exp(−5 (c − c_min) / (c_mean − c_min)) times (Baldassi, "Recombinator-k-means: An evolutionary
+    Greedy k-means++ on all centres together, those of a run of cost c weighted by
+    exp(−5 (c − c_min) / (c_mean − c_min)) (Baldassi, "Recombinator-k-means: An evolutionary
     algorithm that exploits k-means++ for recombination", IEEE Trans. Evol. Comput. 26, 2022).
-    Distances, and the feature weights that new starts begin with, are those of the cheapest one.
+    Distances and initial feature weights are those of the cheapest run.
 
     Parameters
     ----------
     runs : sequence of Run
         Ended by hard steps, not all of the same cost.
     seeds : sequence of SeedSequence
-        One per start that is wanted.
+        One per new start.
 
     Returns
     -------
@@ -101,7 +102,7 @@ def _chances(costs: FloatArray) -> FloatArray:
 
 
 # Where to start, and how the power falls from there.
-Job = tuple[FloatArray | CenterState, Schedule]
+Start = tuple[FloatArray | CenterState, Schedule]
 
 # Starts that go on: at most this many, of a cost within this share of the best one's (on samples
 # of different sizes), and that differs from the others' by more than the last share.
@@ -124,30 +125,23 @@ _WORTH_ANOTHER = 1e-3
 _SAMPLE, _RESTARTED, _GENERATION, _RESERVE = "sample", "restarted", "generation", "reserve"
 
 
-@dataclass(frozen=True)
-class Rehearsed:
-    """A start that has been annealed on samples, and how.
-
-    Attributes
-    ----------
-    state : CenterState
-    history : list of IterationRecord
-    """
+class Annealed(NamedTuple):
+    """A start that has been annealed on samples, and its history there."""
 
     state: CenterState
     history: list[IterationRecord]
 
 
 @dataclass(frozen=True)
-class Rehearsal:
-    """All that is done on samples.
+class SampleAnnealing:
+    """Anneal starts on samples, then polish the best of them on the full data.
 
     Attributes
     ----------
     sample : Sample
         Rows in the model's coordinates, to anneal on.
     reserve : Sample or None
-        More rows, in the input's units, to take hard steps on.
+        A larger sample, in the input's units, to take hard steps on.
     coordinates : Rows
     update : Update
     spread : float
@@ -156,9 +150,9 @@ class Rehearsal:
         Floating type that the sample is annealed in: that of the table.
     schedule : Schedule
     seed : int
-        Of the choices made when solutions are combined, and of restarts.
+        Of recombinations and restarts.
     restarts : bool
-        Whether starts are annealed once more with the feature weights that they learned.
+        Whether starts are annealed once more at the feature weights that they learned.
     """
 
     sample: Sample
@@ -176,12 +170,7 @@ class Rehearsal:
         return Schedule(-np.inf, max_iter=self.schedule.max_iter, tol=self.schedule.tol)
 
     def minimize(
-        self,
-        table: CentersProblem,
-        starts: Sequence[FloatArray],
-        callbacks: Sequence[Callback],
-        began: float,
-        journal: Journal,
+        self, table: CentersProblem, starts: Sequence[FloatArray], context: FitContext
     ) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
         """Anneal on samples, and polish on the table.
 
@@ -190,37 +179,29 @@ class Rehearsal:
         table : CentersProblem
         starts : sequence of ndarray of shape (n_clusters, n_features)
             In the model's coordinates.
-        callbacks : sequence of callable
-            Called once per iteration over the table.
-        began : float
-            ``time.perf_counter()`` at the beginning of the fit.
-        journal : Journal
-            Where the iterations on samples are put down too, under names of their own.
+        context : FitContext
+            Iterations on samples are recorded in its journal, in stages of their own; callbacks
+            hear of those over the table.
 
         Returns
         -------
         outcome : Outcome
         before : list of list of IterationRecord
-            What each start of the outcome went through on samples.
+            History on samples of each start of the outcome.
         """
         lazy = table.passes.blocks.layout.lazy
-        rehearsed = self.run(starts, lazy, began, table.n_passes, journal)
-        states = [start.state for start in rehearsed]
+        annealed = self.run(starts, lazy, table.n_passes, context)
         schedule = replace(self._hard_schedule, calm=_CALM_READS)
-        outcome = minimize(table, states, schedule, callbacks, began, worth_polishing, journal)
-        return outcome, [start.history for start in rehearsed]
+        states = [start.state for start in annealed]
+        outcome = minimize(table, states, schedule, context, race=worth_polishing)
+        return outcome, [start.history for start in annealed]
 
     def run(
-        self,
-        starts: Sequence[FloatArray],
-        lazy: bool,
-        began: float,
-        n_passes: int,
-        journal: Journal,
-    ) -> list[Rehearsed]:
-        """Anneal every start, and return those that are worth reading the table for.
+        self, starts: Sequence[FloatArray], lazy: bool, n_passes: int, context: FitContext
+    ) -> list[Annealed]:
+        """Anneal every start; return those that are worth polishing on the table.
 
-        Every start is also taken by hard steps alone, where `update` allows it: annealing from
+        Every start is also improved by hard steps alone, if `update` allows it: annealing from
         far above the critical power can lose small clusters that a good start had.
 
         Parameters
@@ -228,43 +209,39 @@ class Rehearsal:
         starts : sequence of ndarray of shape (n_clusters, n_features)
             In the model's coordinates.
         lazy : bool
-            Whether starts are annealed by the active dask scheduler, or by threads here; one
-            task each.
-        began : float
-            ``time.perf_counter()`` at the beginning of the fit.
+            Whether to anneal on the active dask scheduler, or on threads here; one task per start.
         n_passes : int
-            Sweeps over the table so far.
-        journal : Journal
+            Passes over the table so far.
+        context : FitContext
         """
-        jobs = [(start, self.schedule) for start in starts]
+        tasks = _Tasks(self, lazy, n_passes, context)
+        wanted = [(start, self.schedule) for start in starts]
         if self.update.hedged and self.schedule.s0 > -np.inf:
-            jobs += [(start, self._hard_schedule) for start in starts]
-        tasks = _Tasks(self, lazy, began, n_passes, journal)
-        runs = tasks.run(_SAMPLE, jobs)
-        if self.restarts and journal.stopped is None:
+            wanted += [(start, self._hard_schedule) for start in starts]
+        runs = tasks.run(_SAMPLE, wanted)
+        if self.restarts and context.stopped is None:
             runs = self._restarted(runs, tasks)
         if len(starts) > 1:
             runs = self._combined(runs, len(starts), tasks)
-        rehearsed = [Rehearsed(run.state, run.history) for run in runs]
-        if journal.stopped is not None:
-            return [rehearsed[i] for i in worth_polishing([run.last for run in runs])[:1]]
+        annealed = [Annealed(run.state, run.history) for run in runs]
+        if context.stopped is not None:
+            return [annealed[i] for i in worth_polishing([run.last for run in runs])[:1]]
         if self.reserve is None:
-            return rehearsed
-        return self._on_reserve(rehearsed, began, n_passes, journal)
+            return annealed
+        return self._on_reserve(annealed, n_passes, context)
 
     def _combined(
         self, runs: list[Run[CenterState]], n_starts: int, tasks: _Tasks
     ) -> list[Run[CenterState]]:
-        """The cheapest of these runs and of those that begin where they are combined."""
+        """Return the cheapest of these runs and of those started from their recombinations."""
         root = np.random.SeedSequence(self.seed)
         for _ in range(_GENERATIONS):
-            if tasks.journal.stopped is not None or are_alike(runs):
+            if tasks.context.stopped is not None or are_alike(runs):
                 break
             best = cheapest(runs, 1)[0]
             starts = recombined(runs, root.spawn(n_starts))
-            jobs = [(start, self._hard_schedule) for start in starts]
-            born = tasks.run(_GENERATION, jobs)
-            if tasks.journal.stopped is not None:
+            born = tasks.run(_GENERATION, [(start, self._hard_schedule) for start in starts])
+            if tasks.context.stopped is not None:
                 break
             born = [replace(run, history=[*best.history, *run.history]) for run in born]
             runs = cheapest([*runs, *born], len(runs))
@@ -273,12 +250,12 @@ class Rehearsal:
         return runs
 
     def _restarted(self, runs: list[Run[CenterState]], tasks: _Tasks) -> list[Run[CenterState]]:
-        """Each run, or what a restart with its feature weights led to, whichever costs less."""
+        """Return each run, or its restart at the same feature weights if that is cheaper."""
         restarts = Restarts(self.sample, 1, self.seed, tasks.lazy)
-        better = restarts.of([run.state for run in runs], tasks.journal)
-        jobs = [(state, self._hard_schedule) for state in better if state is not None]
-        born = iter(tasks.run(_RESTARTED, jobs) if jobs else ())
-        if tasks.journal.stopped is not None:
+        better = restarts.of([run.state for run in runs], tasks.context)
+        wanted = [(state, self._hard_schedule) for state in better if state is not None]
+        born = iter(tasks.run(_RESTARTED, wanted) if wanted else ())
+        if tasks.context.stopped is not None:
             return runs
         kept = []
         for run, state in zip(runs, better, strict=True):
@@ -288,88 +265,88 @@ class Rehearsal:
         return kept
 
     def problem(self) -> CentersProblem:
-        """The sample as a table."""
+        """Return the sample as a problem of its own."""
         rows = self.sample.rows.astype(self.dtype, copy=False)
         return sample_problem(rows, self.sample.weights, self.update, self.spread)
 
     def _on_reserve(
-        self, rehearsed: list[Rehearsed], began: float, n_passes: int, journal: Journal
-    ) -> list[Rehearsed]:
-        """Take hard steps on a larger sample."""
+        self, annealed: list[Annealed], n_passes: int, context: FitContext
+    ) -> list[Annealed]:
+        """Take hard steps on the larger sample."""
         assert self.reserve is not None
         blocks = with_weights(row_blocks(self.reserve.rows), self.reserve.weights)
         total = float(self.reserve.weights.sum())
         problem = CentersProblem(
             Passes(blocks), self.coordinates, total, self.update, self.spread, exact=False
         )
-        states = [start.state for start in rehearsed]
+        states = [start.state for start in annealed]
         schedule = replace(self._hard_schedule, tol=_RESERVE_TOL * self.schedule.tol)
-        runs = iterate(problem, states, schedule, (), began, worth_polishing, journal, _RESERVE)
-        if not runs[0].history:  # an interrupt came first
-            return rehearsed[:1]
+        runs = iterate(problem, states, schedule, context, race=worth_polishing, stage=_RESERVE)
+        if not runs[0].history:  # interrupted before the first iteration
+            return annealed[:1]
         return [
-            Rehearsed(runs[i].state, [*rehearsed[i].history, *_dated(runs[i].history, 0, n_passes)])
+            Annealed(runs[i].state, [*annealed[i].history, *_dated(runs[i].history, 0, n_passes)])
             for i in sorted(worth_polishing([run.last for run in runs], _WORTH_READING))
         ]
 
 
 @dataclass(frozen=True)
 class _Tasks:
-    """Anneals on the sample, one task per start."""
+    """Runs anneals on the sample, one task per start."""
 
-    rehearsal: Rehearsal
+    annealing: SampleAnnealing
     lazy: bool
-    began: float
     n_passes: int
-    journal: Journal
+    context: FitContext
 
-    def run(self, stage: str, jobs: Sequence[Job]) -> list[Run[CenterState]]:
-        """All starts to their ends, or as far as they came before an interrupt.
+    def run(self, stage: str, starts: Sequence[Start]) -> list[Run[CenterState]]:
+        """Run all starts to their ends, or as far as they came before an interrupt.
 
-        The tasks come back as often as the journal wants to know of them.
+        The tasks return as often as the journal wants to record their progress.
         """
-        schedules = [schedule for _, schedule in jobs]
-        runs: list[Any] = self.journal.recall(stage) or [start for start, _ in jobs]
-        shared = (replace(self.rehearsal, reserve=None), self.journal.pace)
+        context = self.context
+        schedules = [schedule for _, schedule in starts]
+        runs: list[Any] = context.journal.recall(stage) or [start for start, _ in starts]
+        shared = (replace(self.annealing, reserve=None), context.journal.pace)
         try:
-            while under_way := [i for i, run in enumerate(runs) if _goes_on(run, schedules[i])]:
-                seconds = time.perf_counter() - self.began
-                arguments = [(runs[i], schedules[i], seconds) for i in under_way]
+            while active := [i for i, run in enumerate(runs) if _is_active(run, schedules[i])]:
+                seconds = time.perf_counter() - context.began
+                arguments = [(runs[i], schedules[i], seconds) for i in active]
                 came: list[Run[CenterState]] = tree_reduce(
-                    _rehearse, arguments, shared, self.lazy, "anneal"
+                    _anneal, arguments, shared, self.lazy, "anneal"
                 )
                 after = list(runs)
-                for i, run in zip(under_way, came, strict=True):
+                for i, run in zip(active, came, strict=True):
                     known = len(runs[i].history) if isinstance(runs[i], Run) else 0
                     after[i] = replace(run, history=_dated(run.history, known, self.n_passes))
                 runs = after
-                self.journal.keep(stage, runs, max(len(run.history) for run in came))
+                context.journal.keep(stage, runs, max(len(run.history) for run in came))
         except KeyboardInterrupt as interrupt:
-            self.journal.stop(interrupt)
+            context.stop(interrupt)
         return runs
 
 
-def _goes_on(run: Any, schedule: Schedule) -> bool:
-    """Whether a run, or what may become one, has not come to its end."""
+def _is_active(run: Any, schedule: Schedule) -> bool:
+    """Return whether a start has not been run yet, or its run has not ended."""
     if not isinstance(run, Run):
         return True
     return run.stage != "done" and len(run.history) < schedule.max_iter
 
 
-def _rehearse(
+def _anneal(
     start: FloatArray | CenterState | Run[CenterState],
     schedule: Schedule,
     seconds: float,
-    rehearsal: Rehearsal,
+    annealing: SampleAnnealing,
     until: Pace,
 ) -> list[Run[CenterState]]:
     """Task of one start."""
-    began = time.perf_counter() - seconds
-    return iterate(rehearsal.problem(), [start], schedule, began=began, until=until)
+    context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
+    return iterate(annealing.problem(), [start], schedule, context, until=until)
 
 
 def _dated(history: Sequence[IterationRecord], known: int, n_passes: int) -> list[IterationRecord]:
-    """A history whose later records, from `known` on, count the passes of the fit."""
+    """Set the passes of the fit in the records of a history from index `known` on."""
     return [
         *history[:known],
         *(replace(record, n_passes=n_passes) for record in history[known:]),

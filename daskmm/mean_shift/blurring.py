@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from daskmm.engine.passes import one_blas_thread
 from daskmm.mean_shift.neighborhood import Labels, MemoryNeighborhood, Neighborhood, Shift
-from daskmm.mm.journal import Journal
+from daskmm.mm.context import FitContext
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.storage.records import registered
 
@@ -294,34 +294,27 @@ class _Iterations:
         return Progress(state, weights, old.stage, old.taken + 1, calm, history)
 
 
-def _run(
-    iterations: _Iterations, callbacks: Sequence[Callback], journal: Journal | None
-) -> Progress:
-    """All iterations, or those that there were time for."""
-    kept = Journal() if journal is None else journal
-    progress: Progress = kept.recall(BLUR) or iterations.start()
+def _run(iterations: _Iterations, context: FitContext) -> Progress:
+    """Take all iterations, or those up to a request to stop."""
+    progress: Progress = context.journal.recall(BLUR) or iterations.start()
     progress = replace(progress, state=progress.state.within(iterations.rows.start))
     try:
-        while not iterations.over(progress) and kept.stopped is None:
+        while not iterations.over(progress) and context.stopped is None:
             progress = iterations.after(progress)
-            kept.keep(BLUR, progress, files=progress.state.files)
+            context.journal.keep(BLUR, progress, files=progress.state.files)
             record = progress.history[-1]
             logger.debug("%s", record)
-            kept.tell(record, callbacks)
+            context.tell(record)
     except KeyboardInterrupt as interrupt:
-        if journal is None:
-            raise
-        journal.stop(interrupt)
+        context.stop(interrupt)
     return progress
 
 
 def blur(
     rows: Rows,
     settings: Blurring,
-    callbacks: Sequence[Callback] = (),
     n_passes: int = 0,
-    began: float | None = None,
-    journal: Journal | None = None,
+    context: FitContext | None = None,
 ) -> Blurred:
     """Weighted blurring mean shift.
 
@@ -332,15 +325,10 @@ def blur(
     ----------
     rows : Rows
     settings : Blurring
-    callbacks : sequence of callable
-        Each called once per iteration with its record. One that raises StopIteration ends the
-        fit after this iteration.
     n_passes : int
-        Sweeps over the data so far.
-    began : float, optional
-        ``time.perf_counter()`` at the beginning of the fit.
-    journal : Journal, optional
-        Where to put down, under "blur", what each iteration has led to, and what is gone on from.
+        Passes over the data so far.
+    context : FitContext, optional
+        Its callbacks are called once per iteration. Without one, an interrupt is raised at once.
 
     Returns
     -------
@@ -351,9 +339,10 @@ def blur(
     Chakraborty, Paul & Das, "Automated Clustering of High-dimensional Data with a Feature
     Weighted Mean Shift Algorithm", AAAI 2021, Algorithm 1.
     """
-    began = time.perf_counter() if began is None else began
-    iterations = _Iterations(rows, settings, n_passes, began)
-    run = _run(iterations, callbacks, journal)
+    if context is None:
+        context = FitContext(holds_interrupts=False)
+    iterations = _Iterations(rows, settings, n_passes, context.began)
+    run = _run(iterations, context)
     n_clusters, labels = run.state.components(settings.component_tol, settings.lazy)
     modes, cluster_weights = run.state.modes(labels, n_clusters)
     order = _heaviest_first(modes, cluster_weights)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from daskmm.mm.fingerprints import differences
@@ -63,6 +62,7 @@ class Checkpoint(Journal):
         self._with_room = False
         self._unwritten = False
         self._waiting = 0
+        self._created = time.perf_counter()
         self._written_at = time.monotonic()
         if numbers := self._numbers():
             self._open(numbers)
@@ -201,37 +201,40 @@ class Checkpoint(Journal):
             "files": self._files,
             "n_iter": self.n_iter,
             "n_passes": self._n_passes(),
-            "seconds": time.perf_counter() - self.began,
+            "seconds": self.seconds + time.perf_counter() - self._created,
         }
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """Room on disk beside the states; it stays until the fit has come to its end."""
-        self._with_room = True  # made when it is known that the fit can begin
+        """Provide a folder beside the states; it is kept until the fit is complete."""
+        self._with_room = True  # created once it is known that the fit can start
         yield self._folder
-        if self.stopped is None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self, error: BaseException | None, stopped: BaseException | None) -> None:
+        """Write what has not been written, or remove what a fit that could not start left.
+
+        Parameters
+        ----------
+        error : BaseException or None
+            What ended the fit with an error.
+        stopped : BaseException or None
+            What asked it to stop early.
+        """
         if error is None:
             if self._unwritten:
                 self._write()
+            if stopped is None and self._with_room:
+                shutil.rmtree(self._folder, ignore_errors=True)
         elif self.n_iter == 0 and not self._former and isinstance(error, ValueError | TypeError):
-            # What cannot be used will not be gone on with.
+            # Input that cannot be used will not be resumed.
             self._withdraw()
         elif self._unwritten and self.data:
-            # The error at hand matters more than one that this may meet.
+            # The error at hand matters more than one that writing may meet.
             with contextlib.suppress(OSError):
                 self._write()
-        reason = error or self.stopped
+        reason = error or stopped
         if reason is not None and self._sound:
             reason.add_note(f"The same fit with checkpoint={str(self.path)!r} goes on from here.")
-        super().__exit__(kind, error, trace)
 
 
 def _local(path: str | Path) -> Path:

@@ -1,7 +1,7 @@
 """The MM driver: annealing, stopping, history and callbacks.
 
-It knows neither the data nor the algorithm: a `Problem` takes the steps, one reading of the data
-for all starts together, and the driver decides at which power, and when to stop.
+It knows neither the data nor the algorithm. A `Problem` takes the steps, one pass over the data
+for all starts together; the driver decides at which power, and when to stop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Generic
 
 import numpy as np
 
-from daskmm.mm.journal import Journal, Pace
+from daskmm.mm.context import FitContext
+from daskmm.mm.journal import Pace
 from daskmm.mm.problem import IterationRecord, Problem, Run, S, Step
 
 __all__ = [
@@ -34,16 +35,16 @@ __all__ = [
 
 logger = logging.getLogger("daskmm")
 
-# A relative change below the tolerance has to be seen this many times in a row.
+# Iterations in a row whose relative change must be below the tolerance.
 CALM_ITERATIONS = 3
-# Memberships are nearly hard when nearest centres hold this share of the weight.
+# Memberships are nearly hard when the nearest centres have this share of the weight.
 HARDNESS = 0.99
-# Convergence is tested only this far past the critical power, and past this power.
+# Convergence is tested only below this multiple of the critical power, and below this power.
 MARGIN = 2.0
 LEAST_POWER = -2.0
-# Share of the objective's terms by which equally good starts may differ.
+# Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
-# The stage of a fit whose iterations read the table itself.
+# Stage of a fit whose iterations pass over the full data.
 TABLE = "table"
 
 
@@ -70,9 +71,9 @@ class Schedule:
     tol : float
         Relative change that counts as none.
     critical_power : float
-        s_crit; the objective stands still above it, which is no convergence.
+        s_crit; above it the objective is stationary without having converged.
     calm : int
-        Iterations in a row without a change worth the name that end a stage.
+        Iterations in a row with a negligible change that end a stage.
     """
 
     s0: float
@@ -85,14 +86,14 @@ class Schedule:
     calm: int = CALM_ITERATIONS
 
     def power(self, iteration: int) -> float:
-        """The power of annealing iteration `iteration`, counted from 0."""
+        """Return the power of an annealing iteration, counted from 0."""
         with np.errstate(over="ignore"):
             return float(self.s0 * np.float64(self.eta) ** (iteration // self.anneal_every))
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[S]):
-    """The best start, scored.
+    """All starts of a fit and the best of them, with its hard cost.
 
     Attributes
     ----------
@@ -103,7 +104,7 @@ class Outcome(Generic[S]):
     inertia : float
         Σ_i min_j d_ij at its final state.
     scored : Step
-        The hard step there.
+        The hard step at its final state.
     """
 
     runs: list[Run[S]]
@@ -113,12 +114,12 @@ class Outcome(Generic[S]):
 
     @property
     def run(self) -> Run[S]:
-        """The best start."""
+        """Run of the best start."""
         return self.runs[self.best]
 
     @property
     def n_iter(self) -> int:
-        """Iterations over the data."""
+        """Number of iterations over the data."""
         return max(len(run.history) for run in self.runs)
 
 
@@ -126,77 +127,75 @@ def minimize(
     problem: Problem[S],
     starts: Sequence[Any],
     schedule: Schedule,
-    callbacks: Sequence[Callback] = (),
-    began: float | None = None,
+    context: FitContext | None = None,
+    *,
     race: Race | None = None,
-    journal: Journal | None = None,
     stage: str = TABLE,
+    before: int = 0,
 ) -> Outcome[S]:
-    """Advance all starts together, one reading of the data per iteration; return the best.
+    """Advance all starts together, one pass over the data per iteration; return the best.
 
     Parameters
     ----------
     problem : Problem
     starts : sequence
-        What `problem` can start from, or runs to go on with.
+        Whatever `problem` can start from, or runs to continue.
     schedule : Schedule
-    callbacks : sequence of callable
-        Each called once per iteration with the record of the leading start. One that raises
-        StopIteration ends the fit after this iteration.
-    began : float, optional
-        ``time.perf_counter()`` at the beginning of the fit.
+    context : FitContext, optional
+        Its callbacks are called once per iteration over the full data (`problem.exact`) with the
+        record of the leading start. One that raises StopIteration ends the fit. Without a context,
+        an interrupt is raised at once.
     race : callable, optional
-        Given the costs of all starts after each iteration, the indices of those that are worth
-        another one. Of hard steps only: the others end where they are, their cost known.
-    journal : Journal, optional
-        Where to put down what each iteration has led to, and what is gone on from.
+        Given the costs of all starts after each iteration, return the indices of those that are
+        worth another one. For hard steps only: the others end where they are, their cost known.
     stage : str
-        Its name there.
+        Name of the stage in the journal.
+    before : int
+        Iterations of earlier stages, by which callbacks number on.
 
     Returns
     -------
     Outcome
     """
-    runs = iterate(problem, starts, schedule, callbacks, began, race, journal, stage=stage)
-    return _score(problem, runs, journal, stage)
+    if context is None:
+        context = FitContext(holds_interrupts=False)
+    runs = iterate(problem, starts, schedule, context, race=race, stage=stage, before=before)
+    return _score(problem, runs, context, stage)
 
 
 def iterate(
     problem: Problem[S],
     starts: Sequence[Any],
     schedule: Schedule,
-    callbacks: Sequence[Callback] = (),
-    began: float | None = None,
+    context: FitContext | None = None,
+    *,
     race: Race | None = None,
-    journal: Journal | None = None,
     stage: str = TABLE,
     until: Pace | None = None,
+    before: int = 0,
 ) -> list[Run[S]]:
-    """What `minimize` does, without the choice among the starts.
+    """Advance all starts as `minimize` does, without choosing among them.
 
     Parameters
     ----------
-    problem, starts, schedule, callbacks, began, race
+    problem, starts, schedule, context, race, stage, before
         As in `minimize`.
-    journal : Journal, optional
-        Without one, an interrupt is not held back.
-    stage : str
-        The name under which it knows these runs.
     until : Pace, optional
-        Leave off after so much work, all runs where they are.
+        Return after so much work, with all runs where they are.
 
     Returns
     -------
     list of Run
-        Those of the last whole iteration, where the user interrupts one.
+        As of the last completed iteration, if the user interrupted one.
     """
-    began = time.perf_counter() if began is None else began
-    kept = Journal() if journal is None else journal
-    runs = [_on_its_way(problem, start, schedule) for start in kept.recall(stage) or starts]
+    if context is None:
+        context = FitContext(holds_interrupts=False)
+    found = context.journal.recall(stage)
+    runs = [_started(problem, start, schedule) for start in found or starts]
     n_iter = first = max(len(run.history) for run in runs)
     entered = time.monotonic()
     try:
-        while n_iter < schedule.max_iter and kept.stopped is None:
+        while n_iter < schedule.max_iter and context.stopped is None:
             active = [index for index, run in enumerate(runs) if run.stage != "done"]
             if not active or (
                 until is not None and n_iter > first and until.due(n_iter - first, entered)
@@ -205,28 +204,27 @@ def iterate(
             steps = problem.steps([runs[index].state for index in active])
             n_iter += 1
             taken = dict(zip(active, steps, strict=True))
-            # All at once: whatever interrupts it, the runs are those of one iteration.
-            runs = _after(runs, taken, schedule, problem, time.perf_counter() - began, race)
-            kept.keep(stage, runs)
+            # Assigned at once, so that an interrupt never leaves runs of different iterations.
+            runs = _after(runs, taken, schedule, problem, time.perf_counter() - context.began, race)
+            context.journal.keep(stage, runs)
             scale = max(step.inertia + abs(step.penalty) for step in steps)
             leader = runs[active[first_best([runs[index].last for index in active], scale)]]
             logger.debug("%s", leader.history[-1])
-            kept.tell(leader.history[-1], callbacks)
+            if problem.exact:
+                context.tell(leader.history[-1], before)
     except KeyboardInterrupt as interrupt:
-        if journal is None:
-            raise
-        journal.stop(interrupt)
+        context.stop(interrupt)
     return runs
 
 
-def _on_its_way(problem: Problem[S], start: Any, schedule: Schedule) -> Run[S]:
-    """A run that begins, or one that is gone on with."""
+def _started(problem: Problem[S], start: Any, schedule: Schedule) -> Run[S]:
+    """Start a run, or resume one."""
     if not isinstance(start, Run):
         stage = "hard" if schedule.s0 == -np.inf else "anneal"
         return Run(problem.start(start, schedule.s0), stage)
     s = start.state.s
     if start.stage == "anneal" and len(start.history) < schedule.max_iter:
-        # Where it had come to its last iteration, and is now allowed more, s has not fallen yet.
+        # A run that had reached `max_iter`, which has been raised since, still has its last power.
         s = schedule.power(len(start.history))
     return replace(start, state=problem.start(start.state, s))
 
@@ -239,15 +237,15 @@ def _after(
     seconds: float,
     race: Race | None,
 ) -> list[Run[S]]:
-    """All runs after an iteration, in which some took a step."""
+    """Return all runs after an iteration, in which some of them took a step."""
     after = list(runs)
     for index, step in taken.items():
         run = runs[index]
         record = _record(run, step, problem, seconds)
-        told = replace(run, history=[*run.history, record], scored=None)
-        after[index] = advanced(told, step, schedule, problem)
+        extended = replace(run, history=[*run.history, record], scored=None)
+        after[index] = advanced(extended, step, schedule, problem)
     if race is not None:
-        # The losers end where they stood: that cost is known.
+        # The losers end at the state before the step, whose cost is known.
         for index in set(taken) - set(race([run.last for run in after])):
             if after[index].stage != "done":
                 lost, step = runs[index].state, taken[index]
@@ -271,8 +269,8 @@ def _record(run: Run[S], step: Step[S], problem: Problem[S], seconds: float) -> 
 
 
 def advanced(run: Run[S], step: Step[S], schedule: Schedule, problem: Problem[S]) -> Run[S]:
-    """A run at the state after a step, with the power that the schedule says."""
-    # f_s itself is the test only where s is constant; while s falls, it never stands still.
+    """Advance a run to the state after a step, at the power of the schedule."""
+    # f_s itself is tested only where s is constant; it keeps drifting while s falls.
     cost = step.objective if schedule.eta == 1.0 else step.inertia
     change = abs(run.last - (cost + step.penalty))
     negligible = schedule.tol * (cost + abs(step.penalty)) + problem.rounding
@@ -281,7 +279,7 @@ def advanced(run: Run[S], step: Step[S], schedule: Schedule, problem: Problem[S]
     power = step.state.s
     if run.stage == "hard":
         if calm >= schedule.calm or not step.moved:
-            # It ends where it stood: the cost of that state is known without another pass.
+            # End at the state before the step, whose cost is known without another pass.
             return replace(run, stage="done", converged=True, scored=step)
     elif calm >= schedule.calm and _annealed(step, schedule, problem.splitting_power):
         stage = "hard" if schedule.polish else "done"
@@ -297,11 +295,11 @@ def _at_power(state: S, s: float) -> S:
 
 
 def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool:
-    """Whether the annealing has nothing left to decide, now that the objective stands still.
+    """Return whether the annealing is complete, given that the objective is stationary.
 
-    It also does so while centres sit together at a mean. So this counts only well past the
-    critical power, when memberships are nearly hard; and while centres coincide, only beyond
-    the power at which they would have parted.
+    The objective is also stationary while centres coincide at a mean. So it must be well below the
+    critical power, with nearly hard memberships; and if centres coincide, below the power at which
+    they would have separated.
     """
     if schedule.tol == 0.0:
         return False
@@ -313,22 +311,20 @@ def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool
     return step.state.s <= threshold and step.hardness >= HARDNESS
 
 
-def _score(
-    problem: Problem[S], runs: list[Run[S]], journal: Journal | None, stage: str
-) -> Outcome[S]:
-    """Hard cost of the final states, in one pass where it is not known; the cheapest wins."""
+def _score(problem: Problem[S], runs: list[Run[S]], context: FitContext, stage: str) -> Outcome[S]:
+    """Compute the hard cost of the final states, in one pass if unknown; the cheapest wins."""
     if unscored := [index for index, run in enumerate(runs) if run.scored is None]:
-        if journal is not None and isinstance(journal.stopped, KeyboardInterrupt):
+        if context.interrupted:
             logger.warning(
-                "Interrupted; one more reading of the data tells what the model costs. Interrupt "
-                "again to do without the model."
+                "Interrupted: one more pass over the data computes the cost of the model. "
+                "Interrupt again to end without a model."
             )
         steps = problem.steps([_at_power(runs[index].state, -np.inf) for index in unscored])
         runs = list(runs)
         for index, step in zip(unscored, steps, strict=True):
             runs[index] = replace(runs[index], scored=step)
-        if journal is not None and journal.stopped is None:
-            journal.keep(stage, runs, iterations=0)
+        if context.stopped is None:
+            context.journal.keep(stage, runs, iterations=0)
     scored = [run.scored for run in runs if run.scored is not None]
     scale = max(step.inertia + abs(step.penalty) for step in scored)
     best = first_best([step.inertia + step.penalty for step in scored], scale)
@@ -336,15 +332,13 @@ def _score(
 
 
 def cheapest_first(costs: Sequence[float], scale: float) -> list[int]:
-    """Indices by increasing cost; those that differ by rounding alone keep their order.
-
-    Starts that end alike are told apart by their order, not by the last bit of a sum.
+    """Return indices by increasing cost; costs equal up to rounding keep their order.
 
     Parameters
     ----------
     costs : sequence of float
     scale : float
-        Size of the terms that costs are sums of.
+        Size of the terms whose sums the costs are.
     """
     array = np.asarray(costs)
     unit = EQUALLY_GOOD * scale or 1.0
@@ -353,5 +347,5 @@ def cheapest_first(costs: Sequence[float], scale: float) -> list[int]:
 
 
 def first_best(values: Sequence[float], scale: float) -> int:
-    """Index of the smallest value, the first of those that differ by no more than rounding."""
+    """Return the index of the smallest value, the first of those equal up to rounding."""
     return cheapest_first(values, scale)[0]

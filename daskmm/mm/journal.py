@@ -1,8 +1,7 @@
-"""What a fit has come to, stage by stage: where it can stop, and from where it can go on."""
+"""The journal of a fit: what each stage has computed so far, so that a fit can be resumed."""
 
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
 import time
@@ -12,13 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from dask.utils import parse_timedelta
-
-logger = logging.getLogger("daskmm")
 
 # A report of work in tasks costs some milliseconds.
 _REPORT_SECONDS = 1.0
@@ -26,7 +22,7 @@ _REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Pace:
-    """After how much work something is due: iterations, or seconds.
+    """How often something is due: after a number of iterations, or of seconds.
 
     Attributes
     ----------
@@ -39,7 +35,7 @@ class Pace:
 
     @classmethod
     def of(cls, every: int | float | str) -> Self:
-        """The pace that the parameter `checkpoint_every` stands for.
+        """Return the pace that the parameter `checkpoint_every` stands for.
 
         Parameters
         ----------
@@ -49,7 +45,7 @@ class Pace:
         Raises
         ------
         ValueError
-            If a text is no duration, or not a positive one.
+            If a text is not a duration, or the duration is not positive.
         """
         if isinstance(every, Integral):
             return cls(iterations=int(every))
@@ -65,67 +61,59 @@ class Pace:
         return cls(seconds=seconds)
 
     def due(self, iterations: int, since: float) -> bool:
-        """Whether it is time, after some iterations since an instant of the monotonic clock."""
+        """Return whether it is time, given iterations and a start on the monotonic clock."""
         if self.iterations is not None:
             return iterations >= self.iterations
         return self.seconds is not None and time.monotonic() - since >= self.seconds
 
 
 class Journal:
-    """Stages of a fit, in the order in which they are gone through, and how far each has come.
+    """Log of the stages of a fit, in memory.
 
-    This one is forgotten with the fit; `daskmm.mm.checkpoint.Checkpoint` is kept on disk. As a
-    context it ends a fit: an interrupt that was held back, so that the fit could leave a model, is
-    raised at its end.
+    `daskmm.mm.checkpoint.Checkpoint` is the same log on disk.
 
     Attributes
     ----------
     stages : dict
-        What each stage has come to: numbers, arrays, and records of them.
-    stopped : BaseException or None
-        What asked the fit to stop before its end.
+        Latest result of each stage, in the order in which the stages were entered: numbers,
+        arrays, and records of them.
     pace : Pace
-        How often work that is out of sight, such as annealing in tasks, has to report.
+        How often work outside of this process, such as annealing in tasks, reports back.
     n_iter : int
         Iterations that have been reported.
     seconds : float
-        That earlier runs of a resumed fit took.
+        Time that earlier runs of a resumed fit took.
     """
 
     def __init__(self) -> None:
         self.stages: dict[str, Any] = {}
-        self.stopped: BaseException | None = None
-        # An interrupt leaves what the last report told.
+        # After an interrupt, the fit continues from the last report.
         self.pace = Pace(seconds=_REPORT_SECONDS)
         self.n_iter = 0
         self.seconds = 0.0
-        self._created = time.perf_counter()
         self._entered: Counter[str] = Counter()
         self._files: tuple[str, ...] = ()
         self._folder = Path()
 
-    @property
-    def began(self) -> float:
-        """``time.perf_counter()`` when the fit would have begun, had it not been resumed."""
-        return self._created - self.seconds
-
     def resume(self, data: Mapping[str, Any], n_passes: Callable[[], int]) -> int:
-        """Sweeps that earlier runs of this fit made, once the data have been looked at.
+        """Return the number of passes that earlier runs of this fit made.
+
+        Called once the first pass is done.
 
         Parameters
         ----------
         data : mapping
-            What the first pass told of the data, to be compared with what it told before.
+            Description of the data by the first pass, compared with that of the earlier run.
         n_passes : callable
-            The sweeps that have been made, whenever it is asked.
+            Returns the number of passes made so far, whenever a state is written.
         """
         return 0
 
     def recall(self, stage: str) -> Any:
-        """Enter a stage: what it had come to, or None where it has not begun.
+        """Enter a stage; return its latest result, or None if it has not been reached before.
 
-        One that is entered again is another one, whose number it gets: a fit goes through its
-        stages in the same order in every run.
+        A stage that is entered several times gets a number: every run of a fit goes through its
+        stages in the same order.
         """
         self._entered[stage] += 1
         return self.stages.get(self._name(stage))
@@ -135,18 +123,18 @@ class Journal:
         return f"{stage}, {times}" if times > 1 else stage
 
     def keep(self, stage: str, value: Any, iterations: int = 1, files: Sequence[str] = ()) -> None:
-        """Put down what the stage that was entered has come to. What followed it is void.
+        """Record the result so far of the stage that was entered; drop those of later stages.
 
         Parameters
         ----------
         stage : str
         value : numbers, arrays, and records of them
-            Not to be changed afterwards.
+            Must not be changed afterwards.
         iterations : int
-            Taken since the last report.
+            Iterations taken since the last report.
         files : sequence of str
-            What the value takes on disk besides, by names within the folder of the fit. It is
-            removed when it is needed no longer.
+            Files that belong to the value, by their names within the folder of the fit. They are
+            removed once no state needs them.
         """
         own, names = self._name(stage), list(self.stages)
         for name in names[names.index(own) + 1 :] if own in names else ():
@@ -157,7 +145,7 @@ class Journal:
         self._remove(superseded)
 
     def _remove(self, files: Iterable[str]) -> None:
-        """Remove files that are needed no longer."""
+        """Remove files that no state needs."""
         for name in set(files) - self._needed():
             shutil.rmtree(self._folder / name, ignore_errors=True)
 
@@ -165,55 +153,33 @@ class Journal:
         return set(self._files)
 
     def once(self, stage: str, make: Callable[[], Any]) -> Any:
-        """What `make` returns, made in the first run of a fit only."""
+        """Return ``make()``, computed in the first run of a fit only."""
         found = self.recall(stage)
         if found is None:
             found = make()
             self.keep(stage, found, iterations=0)
         return found
 
-    def draw(self, rng: np.random.RandomState, size: int) -> list[int]:
-        """Seeds; a resumed fit goes on with those that were drawn in its first run."""
-        drawn = rng.randint(np.iinfo(np.int32).max, size=size)
-        return [int(seed) for seed in self.once("seeds", lambda: drawn)]
-
-    def stop(self, reason: BaseException) -> None:
-        """End the fit with what it has come to.
-
-        Raises
-        ------
-        BaseException
-            The reason, where that is nothing: no iteration has been completed.
-        """
-        if self.n_iter == 0:
-            raise reason
-        logger.info("%s: the fit ends with what it has come to.", type(reason).__name__)
-        self.stopped = reason
-
-    def tell(self, record: Any, callbacks: Sequence[Callable[[Any], object]]) -> None:
-        """Call the callbacks; one that raises StopIteration asks for the end."""
-        for callback in callbacks:
-            try:
-                callback(record)
-            except StopIteration as asked:
-                self.stop(asked)
-
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """Room on disk for the time of the fit."""
+        """Provide a folder on disk for the duration of the fit."""
         with tempfile.TemporaryDirectory() as scratch:
             self._folder = Path(scratch)
             yield self._folder
 
-    def __enter__(self) -> Self:
-        return self
+    def close(self, error: BaseException | None, stopped: BaseException | None) -> None:
+        """Finish the log at the end of a fit.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None and isinstance(self.stopped, KeyboardInterrupt):
-            self.stopped.add_note("The estimator holds the model of the last whole iteration.")
-            raise self.stopped
+        Parameters
+        ----------
+        error : BaseException or None
+            What ended the fit with an error.
+        stopped : BaseException or None
+            What asked it to stop early.
+        """
+
+
+def draw_seeds(journal: Journal, rng: np.random.RandomState, size: int) -> list[int]:
+    """Draw seeds; a resumed fit gets those that its first run drew."""
+    drawn = rng.randint(np.iinfo(np.int32).max, size=size)
+    return [int(seed) for seed in journal.once("seeds", lambda: drawn)]

@@ -1,4 +1,4 @@
-"""What the MM driver works with: states, the steps that a problem takes, and what they told."""
+"""Interface between the MM driver and the algorithms: states, steps, problems, history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FloatArray = NDArray[np.float64]
 
 
 class State(Protocol):
-    """State of one start: a frozen dataclass with the power `s` of its next step."""
+    """State of one start: a frozen dataclass that has the power `s` of its next step."""
 
     @property
     def s(self) -> float:
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=State)
 @registered
 @dataclass(frozen=True)
 class Step(Generic[S]):
-    """What one reading of the data told of a state, and the state that follows.
+    """Result of one MM step: what one pass computed at a state, and the state after it.
 
     Attributes
     ----------
@@ -39,17 +39,17 @@ class Step(Generic[S]):
     inertia : float
         Mean of the smallest distance at the state before.
     penalty : float
-        What f adds to them.
+        Penalty term of f.
     hardness : float
-        Mean share of a row's weight that its nearest centre holds.
+        Mean share of a row's weight that its nearest centre has.
     cluster_weights : ndarray of shape (n_clusters,)
-        Σφ per cluster; after a hard step, the sample weight it serves.
+        Σφ per cluster; after a hard step, the sample weight of its rows.
     shift : float
         Largest distance that a centre moved.
     moved : bool
         Whether anything changed at all.
     coincident_centers : int
-        Centres of the state before that lie on another one.
+        Number of centres of the state before that coincide with another one.
     """
 
     state: S
@@ -64,32 +64,32 @@ class Step(Generic[S]):
 
 
 class Problem(Protocol[S]):
-    """Data and algorithm, as the driver sees them."""
+    """Data and algorithm, as the driver uses them."""
 
     # Sum of the sample weights.
     weight: float
-    # Power below which no group of coincident centres can stay together.
+    # Power below which coincident centres always separate.
     splitting_power: float
-    # Mean distance that is nothing but rounding.
+    # Mean distance up to which differences are rounding.
     rounding: float
     # Whether steps are taken over all rows, in the model's own distance.
     exact: bool
 
     @property
     def n_passes(self) -> int:
-        """Sweeps over the data so far."""
+        """Passes over the data so far."""
 
     def start(self, start: Any, s: float) -> S:
-        """State at a start and a power."""
+        """Return the state at a start and a power."""
 
     def steps(self, states: Sequence[S]) -> list[Step[S]]:
-        """One MM step of each state, in one reading of the data."""
+        """Take one MM step of each state, in one pass over the data."""
 
 
 @registered
 @dataclass(frozen=True)
 class IterationRecord:
-    """What one MM iteration over the data saw and did.
+    """Record of one MM iteration over the data.
 
     Attributes
     ----------
@@ -106,11 +106,11 @@ class IterationRecord:
     shift : float
         Largest distance that a centre moved, in the model's coordinates.
     n_passes : int
-        Sweeps over the data so far.
+        Passes over the data so far.
     seconds : float
-        Since the fit began.
+        Time since the fit began.
     coincident_centers : int
-        Centres of that state that lie on another one.
+        Number of centres of that state that coincide with another one.
     exact : bool
         Whether the step was taken over all rows and in the model's own distance; False for the
         annealing on a sample, or on low-rank features.
@@ -131,7 +131,7 @@ class IterationRecord:
 @registered
 @dataclass(frozen=True)
 class Run(Generic[S]):
-    """One start on its way; its history is not to be changed.
+    """State and history of one start; the history must not be mutated.
 
     Attributes
     ----------
@@ -141,11 +141,11 @@ class Run(Generic[S]):
     history : list of IterationRecord
     converged : bool
     calm : int
-        Iterations in a row without a change worth the name.
+        Iterations in a row with a negligible change.
     last : float
-        The value whose change is watched, in the last iteration.
+        Objective or cost of the last iteration, whose change is tested.
     scored : Step or None
-        The hard step at the final state, where it has been taken.
+        The hard step at the final state, if it has been taken.
     """
 
     state: S
@@ -157,5 +157,5 @@ class Run(Generic[S]):
     scored: Step[S] | None = None
 
 
-# Centres closer than 1e-4 of the root mean square distance of the rows to theirs coincide.
+# Centres closer than 1e-4 of the root mean square distance of rows to their centres coincide.
 COINCIDENT = 1e-8

@@ -1,0 +1,105 @@
+"""State shared by all stages of one fit: journal, callbacks, start time, request to stop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from daskmm.mm.journal import Journal
+
+logger = logging.getLogger("daskmm")
+
+
+class FitContext:
+    """State shared by the stages of one fit.
+
+    Used as a context manager around the fit. If a KeyboardInterrupt was held back so that the fit
+    could still produce a model, it is raised on leaving.
+
+    Parameters
+    ----------
+    journal : Journal, optional
+        Kept in memory by default.
+    callbacks : sequence of callable
+        Called with the record of each iteration over the full data.
+    began : float, optional
+        ``time.perf_counter()`` at the start of the fit; now by default. Time that earlier runs of
+        a resumed fit took is subtracted.
+    holds_interrupts : bool
+        Whether `stop` ends the fit with the model of the last completed iteration. In tasks, which
+        return to a fit that does so, an interrupt is raised at once.
+
+    Attributes
+    ----------
+    journal : Journal
+    began : float
+    stopped : BaseException or None
+        What asked the fit to stop early: a KeyboardInterrupt, or StopIteration from a callback.
+    """
+
+    def __init__(
+        self,
+        journal: Journal | None = None,
+        callbacks: Sequence[Callable[[Any], object]] = (),
+        *,
+        began: float | None = None,
+        holds_interrupts: bool = True,
+    ) -> None:
+        self.journal = Journal() if journal is None else journal
+        self.began = (time.perf_counter() if began is None else began) - self.journal.seconds
+        self.stopped: BaseException | None = None
+        self._callbacks = tuple(callbacks)
+        self._holds_interrupts = holds_interrupts
+
+    def stop(self, reason: BaseException) -> None:
+        """Ask the fit to end with the result of the last completed iteration.
+
+        Raises
+        ------
+        BaseException
+            The reason itself, if no iteration has been completed.
+        """
+        if self.journal.n_iter == 0 or not self._holds_interrupts:
+            raise reason
+        logger.info("%s: ending the fit after the last iteration.", type(reason).__name__)
+        self.stopped = reason
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user interrupted the fit."""
+        return isinstance(self.stopped, KeyboardInterrupt)
+
+    def tell(self, record: Any, before: int = 0) -> None:
+        """Call the callbacks; StopIteration raised by one of them stops the fit.
+
+        Parameters
+        ----------
+        record : dataclass with `iteration`
+        before : int
+            Iterations of earlier stages, added to the record's number.
+        """
+        if before:
+            record = replace(record, iteration=record.iteration + before)
+        for callback in self._callbacks:
+            try:
+                callback(record)
+            except StopIteration as asked:
+                self.stop(asked)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.journal.close(error, self.stopped)
+        if error is None and self.stopped is not None and self.interrupted:
+            self.stopped.add_note("The estimator holds the model of the last whole iteration.")
+            raise self.stopped
