@@ -1,38 +1,52 @@
-"""What all centre-based estimators share: input, the fit, assignment."""
+"""Estimators whose clusters are centres: the fit, and assignment of rows to centres."""
 
 from __future__ import annotations
 
-import functools
 from abc import abstractmethod
-from dataclasses import replace
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
-from daskmm.cluster._estimator import MMClusterer, warn_convergence
-from daskmm.cluster._parameters import ClusterNumber, Metric
+from daskmm.auto.n_clusters import (
+    LEAST_ROWS,
+    MOST_CLUSTERS,
+    SOME_CLUSTERS,
+    ClusterNumberPath,
+    follow_n_clusters,
+)
+from daskmm.auto.standardize import ScaleChoice, compare_scales, in_own_units
+from daskmm.cluster._estimator import MMClusterer, warn_convergence, warn_user
+from daskmm.cluster._parameters import (
+    METRIC,
+    SAMPLING,
+    Constraints,
+    anneals_on_sample,
+    checked_distortion,
+    wanted_rows,
+)
 from daskmm.data.blocks import Layout, float_dtype
 from daskmm.data.input import read_table, read_weighted
-from daskmm.engine.first_pass import Survey, described_data
+from daskmm.engine.first_pass import Survey, described_data, first_pass
+from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
+from daskmm.engine.persisting import Persist
 from daskmm.kmeans.assignment import cost, distances_of, labels_of, map_rows, training_labels
-from daskmm.kmeans.empty_clusters import METHODS, RandomRows, left_in_place, split_coincident
-from daskmm.kmeans.mahalanobis import learned
-from daskmm.kmeans.medians import with_exact_medians
-from daskmm.kmeans.restarts import Restarts, refined
-from daskmm.kmeans.sample_annealing import SampleAnnealing
-from daskmm.kmeans.seeding import starting_centers
+from daskmm.kmeans.empty_clusters import METHODS, RandomRows, left_in_place
+from daskmm.kmeans.fit import CentersFit, Method, fit_centers
+from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import CentersProblem, PowerUpdate, Relocation, Update, to_worst_served
+from daskmm.kmeans.updates import PowerUpdate, Relocation, Update, to_worst_served
 from daskmm.mm.context import FitContext
-from daskmm.mm.driver import IterationRecord, Outcome, Schedule, minimize
+from daskmm.mm.driver import Schedule
 from daskmm.mm.journal import draw_seeds
+from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
@@ -47,7 +61,7 @@ class NearestCenter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMCluster
     scale_: NDArray[np.float64]
 
     def _fitted_state(self) -> tuple[Coordinates | WhitenedCoordinates, CenterState]:
-        """What assignment needs, from public attributes alone."""
+        """Coordinates and state that assignment needs, from public attributes alone."""
         check_is_fitted(self, "cluster_centers_")
         coordinates = self._fitted_coordinates()
         weights = getattr(self, "feature_weights_", None)
@@ -62,11 +76,11 @@ class NearestCenter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMCluster
         return WhitenedCoordinates.of(self.mean_, precision)
 
     def _fitted_distortion(self, centers: NDArray[np.float64]) -> tuple[Distortion, bool]:
-        """The distortion, and whether values may be missing; k-means' unless overridden."""
+        """Distortion at given centres, and whether values may be missing."""
         return SQUARED_EUCLIDEAN, False
 
     def predict(self, X: Any) -> Any:
-        """Index of the nearest centre, in the model's distance.
+        """Predict the nearest centre of each row, in the model's distance.
 
         Parameters
         ----------
@@ -81,7 +95,7 @@ class NearestCenter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMCluster
         return map_rows(labels_of, read_table(self, X, reset=False), *state)
 
     def transform(self, X: Any) -> Any:
-        """Distances to the centres in the model's scale: unsquared ones, or divergences.
+        """Compute the distances to the centres in the model's scale: unsquared, or divergences.
 
         Parameters
         ----------
@@ -99,49 +113,69 @@ class NearestCenter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMCluster
         return map_rows(distances_of, table, *state, columns=columns, dtype=dtype)
 
 
-# Starts where annealing happens in memory; one where each iteration reads a disk.
+# Starts if annealing happens in memory; one if each iteration reads streamed data.
 STARTS_IN_MEMORY = 8
-# Sums of squares that leave room for sums over rows.
-_LARGEST_SQUARE = 1e290
-# empty_cluster="restart": fits until one has no empty cluster.
-RESTARTS = 10
-# Draws rows for centres of emptied clusters.
+# Seed of the rows drawn for centres of emptied clusters.
 RELOCATION_SEED = 0
+NO_CLUSTERS = (
+    "No clusters were found: no partition explains more of the rows than partitions of noise do, "
+    "and n_clusters_ is 1. Look at the path, n_clusters_path_, and give a number if there are some."
+)
+# Attributes that a fit sets for some parameters only.
+_OPTIONAL = ("standardize_path_", "n_clusters_path_", "lam_path_", "precision_")
 
 
-class CenterClusterer(Metric, ClusterNumber, NearestCenter):
+class CenterClusterer(NearestCenter):
     """Base of the estimators whose clusters are centres.
 
-    A subclass says what its schedule is and, where it is not power k-means', its update.
+    A subclass says what its schedule is and, if it is not that of power k-means, its update.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[Constraints] = {
         **MMClusterer._parameter_constraints,
-        **ClusterNumber._sampling_constraints,
-        **ClusterNumber._number_constraints,
-        **Metric._metric_constraints,
+        **SAMPLING,
+        **METRIC,
+        "n_clusters": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "standardize": ["boolean", StrOptions({"auto"})],
         "init": [StrOptions({"k-means++", "k-means||", "random"}), "array-like"],
         "empty_cluster": [StrOptions(set(METHODS))],
     }
+    # Whether each feature counts in distances as if it had all of its values.
+    _weighs_shares: ClassVar[bool] = False
 
     init: str | ArrayLike
+    sample_size: int | str | None
+    persist: Persist
+    distortion: str
+    missing: str
     empty_cluster: str
+    # Parameters that not all of these estimators have.
+    metric_params: dict[str, Any] | None = None
+    polish: bool = True
+
+    n_clusters_: int
+    n_clusters_path_: ClusterNumberPath
+    standardize_path_: ScaleChoice
+    precision_: NDArray[np.float64]
 
     @abstractmethod
-    def _schedule(self, survey: Survey) -> Schedule:
-        """How the power falls on these data."""
+    def _schedule(self, critical_power: float) -> Schedule:
+        """Schedule of the powers on data of a critical power."""
 
-    @abstractmethod
-    def _expected_schedule(self, n_features: int) -> Schedule:
-        """Schedule on rows without any direction, for plans made before data are read."""
+    def _update(
+        self, survey: Survey, n_clusters: int, seed: int, lazy: bool
+    ) -> tuple[Update, dict[str, Any]]:
+        """Update of the MM steps, and the fitted attributes that it determines."""
+        return PowerUpdate(survey.distortion, survey.partial, self._relocation(survey)), {}
 
-    def _update(self, survey: Survey) -> Update:
-        """Update and penalty; power k-means' unless overridden."""
-        return PowerUpdate(survey.distortion, survey.partial, self._relocation(survey))
+    def _weights_for_number(
+        self, survey: Survey, seed: int, lazy: bool
+    ) -> NDArray[np.float64] | None:
+        """Feature weights with which the number of clusters is chosen; None for equal ones."""
+        return None
 
     def _relocation(self, survey: Survey) -> Relocation:
-        """What becomes of the centres of clusters that a hard step emptied."""
+        """Where centres of clusters go that a hard step emptied."""
         if self.empty_cluster == "farthest":
             return to_worst_served
         if self.empty_cluster == "random":
@@ -171,8 +205,8 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
             If a parameter or the data cannot be used; where values are at fault, with the block
             and row at which they stand.
         KeyboardInterrupt
-            If the user interrupts the fit. Where an iteration has been completed, the estimator
-            is fitted then, with the model of the last one.
+            If the user interrupts the fit. If an iteration has been completed, the estimator is
+            fitted then, with the model of the last one.
         """
         self._validate_params()
         with self._context() as context:
@@ -180,113 +214,128 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
             init = self._checked_init()
             passes = weighted_passes(table, weights)
             with one_blas_thread(), passes.persisted(self.persist):
-                survey, outcome = self._minimize(passes, init, context)
-            self._store(outcome, survey)
+                fitted, fit = self._minimize(passes, init, context)
+            self._store(fitted, fit)
             self.labels_ = training_labels(table, passes, *self._fitted_state())
             self.n_passes_ = passes.n_passes
-            self._warn(outcome, context)
+            self._warn(fit.outcome, self.n_clusters_, context)
         return self
 
     def _minimize(
-        self,
-        passes: Passes,
-        init: str | NDArray[np.float64],
-        context: FitContext,
-    ) -> tuple[Survey, Outcome[CenterState]]:
-        """First pass, seeding and the MM iterations."""
-        journal = context.journal
+        self, passes: Passes, init: str | NDArray[np.float64], context: FitContext
+    ) -> tuple[dict[str, Any], CentersFit]:
+        """Make the first pass and the choices on its sample, then fit the centres.
+
+        Return the fitted attributes that the choices determine, and the fit.
+        """
+        family = checked_distortion(
+            self.distortion, self.metric_params, self.missing, self.standardize
+        )
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
         self._plan_of(layout)
-        seed, *seeds = draw_seeds(journal, rng, 1 + self._n_starts(layout))
-        survey = self._survey(passes, seed, **self._metric_of_rows())
-        passes.add(journal.resume(described_data(layout, survey), lambda: passes.n_passes))
+        on_sample = self._samples(layout)
+        # Where the table itself is annealed, a compute on the scheduler would be a pass over it.
+        lazy = layout.lazy and on_sample
+
+        seeds = draw_seeds(context.journal, rng, 1 + self._n_starts(layout))
+        survey = self._first_pass(passes, layout, family, seeds[0])
+        survey, scale = self._choose_scale(survey, layout, seeds[0])
+        n_clusters, number = self._choose_n_clusters(survey, seeds[0], lazy)
+        data = described_data(layout, survey)
+        passes.add(context.journal.resume(data, lambda: passes.n_passes))
         survey = self._in_metric(survey)
-        starts = journal.once("starts", lambda: self._starts(init, passes, survey, seeds))
-        update, schedule = self._update(survey), self._schedule(survey)
-        spread = survey.spread
-        problem = CentersProblem(passes, survey.coordinates, survey.weight, update, spread)
-        annealing = None
-        if self._samples(layout):
-            annealing = SampleAnnealing(
-                survey.sample,
-                survey.reserve,
-                survey.coordinates,
-                update,
-                spread,
-                _annealed_dtype(survey, layout),
-                schedule,
-                seed,
-                self._restarts(schedule, update),
-            )
-        outcome, before = _minimized(problem, starts, schedule, context, annealing)
-        if annealing is None and self._restarts(schedule, update) and context.stopped is None:
-            restarts = Restarts(survey.sample, len(starts), seed, lazy=False)
-            outcome = refined(outcome, problem, restarts, schedule, context)
-        for _ in range(RESTARTS if self.empty_cluster == "restart" else 0):
-            whole = outcome.scored.cluster_weights.all()
-            if whole or context.stopped is not None or not isinstance(init, str):
-                break
-            again = draw_seeds(journal, rng, len(seeds))
-            starts = journal.once(
-                "starts", functools.partial(self._starts, init, passes, survey, again)
-            )
-            outcome, before = _minimized(problem, starts, schedule, context, annealing)
-        if context.stopped is None:
-            survey, outcome = self._finished(problem, survey, outcome, schedule, context)
-        self._store_history(outcome, before)
-        return survey, outcome
+        update, penalty = self._update(survey, n_clusters, seeds[0], lazy)
 
-    def _starts(
-        self, init: str | NDArray[np.float64], passes: Passes, survey: Survey, seeds: list[int]
-    ) -> list[NDArray[np.float64]]:
-        """Centres to start from, in the model's coordinates."""
-        if isinstance(init, str):
-            return starting_centers(init, passes, survey, self._n_sought, np.asarray(seeds))
-        with np.errstate(over="ignore", invalid="ignore"):  # found below
-            start = self._started(init, survey)
-            return [_in_range(start)]
-
-    def _finished(
-        self,
-        problem: CentersProblem,
-        survey: Survey,
-        outcome: Outcome[CenterState],
-        schedule: Schedule,
-        context: FitContext,
-    ) -> tuple[Survey, Outcome[CenterState]]:
-        """What follows the steps: empty clusters, coincident centres, a matrix, exact medians."""
-        empty = np.flatnonzero(outcome.scored.cluster_weights == 0)
-        if len(empty) and self.empty_cluster == "error":
-            raise ValueError(
-                f"{len(empty)} of {self._n_sought} clusters became empty (first: cluster "
-                f"{empty[0]}), which empty_cluster='error' refuses. Ask for fewer clusters, or "
-                "set empty_cluster to 'farthest'."
-            )
-        outcome, n_split = split_coincident(problem, outcome, schedule, context)
-        if n_split:
+        schedule = self._schedule(survey.critical_power)
+        method = Method(
+            n_clusters,
+            init,
+            schedule,
+            update,
+            on_sample,
+            self._restarts(schedule, update),
+            self.empty_cluster,
+            self.distortion == "mahalanobis" and self.metric_params is None,
+        )
+        fit = fit_centers(passes, survey, method, seeds, rng, context)
+        if fit.n_split:
             warn_convergence(
-                f"{n_split} of {self._n_sought} centres coincided with another one after the "
-                f"annealing, were moved to rows ({self.empty_cluster}), and polished.",
-                depth=2,
+                f"{fit.n_split} of {n_clusters} centres coincided with another one after the "
+                f"annealing, were moved to rows ({self.empty_cluster}), and polished."
             )
-        if self.distortion == "mahalanobis" and self.metric_params is None:
-            coordinates, outcome = learned(problem, outcome, schedule, context)
-            survey = replace(survey, coordinates=coordinates)
-        lazy = problem.passes.blocks.layout.lazy
-        if problem.degree == 1 and not lazy and outcome.run.state.s == -np.inf:
-            outcome = with_exact_medians(problem, outcome)
-        return survey, outcome
+        return {**scale, **number, **penalty}, fit
+
+    def _first_pass(
+        self, passes: Passes, layout: Layout, family: type[Distortion], seed: int
+    ) -> Survey:
+        at_least, at_most = self._cluster_range
+        assert layout.n_rows is not None
+        usual = usual_sample_size(layout.n_rows, layout.n_features, at_most)
+        return first_pass(
+            passes,
+            at_least,
+            # Features are standardised first if that is to be chosen.
+            bool(self.standardize),
+            seed,
+            wanted=wanted_rows(self.sample_size, at_least) or usual,
+            with_reserve=self._samples(layout),
+            family=family,
+            partial=self.missing == "partial",
+            weigh_shares=self._weighs_shares,
+        )
+
+    def _choose_scale(
+        self, survey: Survey, layout: Layout, seed: int
+    ) -> tuple[Survey, dict[str, Any]]:
+        """The survey in the scale chosen by ``standardize="auto"``, and fitted attributes."""
+        if not isinstance(self.standardize, str):
+            return survey, {}
+        n_clusters = self.n_clusters
+        some = some_clusters(survey) if isinstance(n_clusters, str) else int(n_clusters)
+        path = compare_scales(survey, some, seed, layout.lazy)
+        chosen = survey if path.standardize else in_own_units(survey)
+        return chosen, {"standardize_path_": path}
+
+    def _choose_n_clusters(
+        self, survey: Survey, seed: int, lazy: bool
+    ) -> tuple[int, dict[str, Any]]:
+        """The number of clusters, given or chosen on the sample, and fitted attributes."""
+        if not isinstance(self.n_clusters, str):
+            return int(self.n_clusters), {"n_clusters_": int(self.n_clusters)}
+        weights = self._weights_for_number(survey, seed, lazy)
+        path = follow_n_clusters(survey.sample, seed, lazy, weights)
+        if path.n_clusters == 1:
+            warn_user(NO_CLUSTERS, UserWarning)
+        return path.n_clusters, {"n_clusters_": path.n_clusters, "n_clusters_path_": path}
+
+    def _in_metric(self, survey: Survey) -> Survey:
+        """Convert the survey to the coordinates where distances are measured."""
+        if self.distortion != "mahalanobis":
+            return survey
+        given = given_precision(self.metric_params, len(survey.variance))
+        return whitened(survey, total_precision(survey.sample) if given is None else given)
 
     def _restarts(self, schedule: Schedule, update: Update) -> bool:
-        """Whether to anneal once more with the feature weights that were learned.
+        """Whether to anneal once more at the feature weights that were learned.
 
-        Not from given centres: they say where clusters are to be. And for squared distances of
-        whole rows alone.
+        Not from given centres, which say where clusters are to be; and for squared distances of
+        whole rows only.
         """
         plain = self.distortion == "sqeuclidean" and self.missing == "error"
         return schedule.polish and not update.hedged and isinstance(self.init, str) and plain
+
+    @property
+    def _cluster_range(self) -> tuple[int, int]:
+        """Least and greatest number of clusters that a fit may come to look for."""
+        if isinstance(self.n_clusters, str):
+            return 1, MOST_CLUSTERS
+        return int(self.n_clusters), int(self.n_clusters)
+
+    def _samples(self, layout: Layout) -> bool:
+        """Whether to anneal on a sample, and pass over the table to polish only."""
+        return anneals_on_sample(layout, self.sample_size, self.polish, *self._cluster_range)
 
     def _n_starts(self, layout: Layout) -> int:
         if not isinstance(self.init, str):
@@ -315,20 +364,33 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
             raise ValueError("init contains NaN or infinity.")
         return centers
 
-    def _store(self, outcome: Outcome[CenterState], survey: Survey) -> None:
-        state = outcome.run.state
-        self.mean_ = survey.coordinates.mean
-        self.scale_ = survey.coordinates.scale
-        self.cluster_centers_ = survey.coordinates.to_input(state.centers)
-        if isinstance(survey.coordinates, WhitenedCoordinates):
-            whitening = survey.coordinates.whitening
-            self.precision_ = whitening @ whitening.T
-        elif hasattr(self, "precision_"):
-            del self.precision_
+    def _store(self, fitted: dict[str, Any], fit: CentersFit) -> None:
+        """Set the fitted attributes."""
+        for name in _OPTIONAL:
+            self.__dict__.pop(name, None)
+        self.__dict__.update(fitted)
+        state, coordinates = fit.outcome.run.state, fit.survey.coordinates
+        self.mean_, self.scale_ = coordinates.mean, coordinates.scale
+        self.cluster_centers_ = coordinates.to_input(state.centers)
+        if isinstance(coordinates, WhitenedCoordinates):
+            self.precision_ = coordinates.whitening @ coordinates.whitening.T
         self._n_features_out = len(self.cluster_centers_)
+        self._store_history(fit.outcome, fit.before)
+
+    def _fitted_distortion(self, centers: NDArray[np.float64]) -> tuple[Distortion, bool]:
+        family = DISTORTIONS[self.distortion]
+        distortion = family.around(centers.mean(axis=0), centers.var(axis=0))
+        return distortion, self.missing == "partial"
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say which values are allowed."""
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "partial"
+        tags.input_tags.positive_only = DISTORTIONS[self.distortion].domain in ("x ≥ 0", "x > 0")
+        return tags
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Minus the sum of the distances to the nearest centres, the negative of `inertia_`.
+        """Return minus the sum of the distances to the nearest centres.
 
         Parameters
         ----------
@@ -339,13 +401,14 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
         Returns
         -------
         float
+            The negative of `inertia_`, for the training data.
         """
         state = self._fitted_state()
         table, weights = read_weighted(self, X, sample_weight, reset=False)
         return -cost(weighted_passes(table, weights), *state)
 
     def plan(self, X: Any) -> Plan:
-        """What a fit to `X` will cost. Reads no data.
+        """Return what a fit to `X` will cost. Reads no data.
 
         Parameters
         ----------
@@ -360,49 +423,24 @@ class CenterClusterer(Metric, ClusterNumber, NearestCenter):
         ValueError
             If workers have too little memory, with the numbers and what to change.
         """
-        return self._plan_of(self._planned_layout(X))
+        return self._plan_of(self._planned_layout(X, self._cluster_range[0]))
 
     def _plan_of(self, layout: Layout) -> Plan:
-        """Cost of a fit to a table of this layout; refused where workers cannot hold it."""
+        """Cost of a fit to a table of this layout; refused if workers cannot hold it."""
+        at_least, at_most = self._cluster_range
+        k_means_parallel = isinstance(self.init, str) and self.init == "k-means||"
         return planning.plan(
             layout,
-            self._n_at_most,
+            at_most,
             self._n_starts(layout),
-            self._expected_schedule(layout.n_features),
-            planning.SEEDING_PASSES if _is(self.init, "k-means||") else 0,
+            # Critical power of rows without any direction.
+            self._schedule(1.0 - layout.n_features / 2.0),
+            planning.SEEDING_PASSES if k_means_parallel else 0,
             sampled=self._samples(layout),
-            wanted=self._sample_rows(),
+            wanted=wanted_rows(self.sample_size, at_least),
         )
 
 
-def _annealed_dtype(survey: Survey, layout: Layout) -> np.dtype:
-    """Floating type of the blocks' distances, which will do for the sample's."""
-    mixed = isinstance(survey.coordinates, WhitenedCoordinates)
-    return np.dtype(np.float64) if mixed else float_dtype(layout.dtype)
-
-
-def _in_range(start: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Given centres in the model's coordinates, in which their distances must not overflow."""
-    if not np.square(start).sum(axis=1).max() < _LARGEST_SQUARE:
-        raise ValueError(
-            "init has values so large that squares of their distances overflow float64. Give "
-            "centres in the units of X."
-        )
-    return start
-
-
-def _minimized(
-    problem: CentersProblem,
-    starts: list[NDArray[np.float64]],
-    schedule: Schedule,
-    context: FitContext,
-    annealing: SampleAnnealing | None,
-) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
-    """Steps over all rows, or on samples first; and what each start went through there."""
-    if annealing is not None:
-        return annealing.minimize(problem, starts, context)
-    return minimize(problem, starts, schedule, context), []
-
-
-def _is(value: Any, name: str) -> bool:
-    return isinstance(value, str) and value == name
+def some_clusters(survey: Survey) -> int:
+    """Number of clusters with which choices are made before it is known."""
+    return max(1, min(SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster import _models as persistence
+from daskmm.cluster._parameters import CHECKPOINT
 from daskmm.cluster._progress import reported
 from daskmm.cluster._summary import FittedSummary
 from daskmm.data.blocks import Layout, layout_of
@@ -29,14 +31,8 @@ from daskmm.mm.driver import IterationRecord, Outcome
 from daskmm.mm.fingerprints import described_parameters
 from daskmm.mm.journal import Journal, Pace
 
-CHECKPOINT_CONSTRAINTS: dict[str, list[Any]] = {
-    "checkpoint": [str, Path, None],
-    "checkpoint_every": [
-        Interval(Integral, 1, None, closed="left"),
-        Interval(RealNotInt, 0, None, closed="neither"),
-        str,
-    ],
-}
+# Folder of the library, as frames of its functions name it.
+_LIBRARY = str(Path(__file__).parents[1])
 STOPPED = "A callback asked the fit to stop: it has not converged."
 
 
@@ -52,7 +48,7 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         "standardize": ["boolean"],
         "verbose": ["verbose"],
         "callbacks": [list, tuple, None],
-        **CHECKPOINT_CONSTRAINTS,
+        **CHECKPOINT,
     }
 
     n_clusters: Any
@@ -75,27 +71,12 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
     s_: float
     n_features_in_: int
 
-    @property
-    def _n_sought(self) -> int:
-        """Clusters that the fit looks for; known once the data have been looked at."""
-        return int(self.n_clusters)
-
-    @property
-    def _n_at_most(self) -> int:
-        """Clusters that it may come to look for."""
-        return int(self.n_clusters)
-
-    @property
-    def _n_at_least(self) -> int:
-        """Clusters that it looks for in any case."""
-        return int(self.n_clusters)
-
-    def _planned_layout(self, X: Any) -> Layout:
-        """Row blocks of a table that might be fitted; neither data are read nor `self` changed."""
+    def _planned_layout(self, X: Any, n_clusters: int) -> Layout:
+        """Row blocks of a table that might be fitted; no data are read, `self` is unchanged."""
         self._validate_params()
         layout = layout_of(read_table(type(self)(**self.get_params()), X, reset=True))
         if layout.n_rows is not None:
-            check_row_count(layout.n_rows, self._n_at_least)
+            check_row_count(layout.n_rows, n_clusters)
         return layout
 
     @contextmanager
@@ -117,40 +98,40 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
     def _store_history(
         self, outcome: Outcome[Any], before: Sequence[Sequence[IterationRecord]] = ()
     ) -> None:
-        """Attributes that every outcome gives.
+        """Set the attributes that every outcome has.
 
         Parameters
         ----------
         outcome : Outcome
         before : sequence of list of IterationRecord
-            What each start had gone through elsewhere, on a sample or on low-rank features.
+            History of each start on a sample or on low-rank features.
         """
         self.inertia_ = outcome.inertia
         history = outcome.run.history
         self.history_ = [*before[outcome.best], *history] if before else history
         self.objective_history_ = np.array([record.objective for record in history])
         self.n_iter_ = outcome.n_iter
-        # Where it is stopped, the state has the power of a step that was not taken.
+        # A fit that was stopped has the power of a step that was not taken.
         annealing = outcome.run.stage == "anneal" and len(history) > 0
         self.s_ = history[-1].s if annealing else outcome.run.state.s
 
-    def _warn(self, outcome: Outcome[Any], context: FitContext) -> None:
-        """Say what the user should know of the end of a fit."""
+    def _warn(self, outcome: Outcome[Any], n_clusters: int, context: FitContext) -> None:
+        """Warn of fits that did not converge, or found fewer clusters."""
         if context.stopped is not None:
-            # Who interrupts a fit hears of it otherwise.
+            # An interrupt is raised at the end of the fit.
             if isinstance(context.stopped, StopIteration):
                 warn_convergence(STOPPED)
             return
         occupied = int(np.count_nonzero(outcome.scored.cluster_weights))
-        if occupied < self._n_sought:
+        if occupied < n_clusters:
             warn_convergence(
                 f"Number of distinct clusters ({occupied}) found smaller than n_clusters "
-                f"({self._n_sought}): the data may have too few distinct rows."
+                f"({n_clusters}): the data may have too few distinct rows."
             )
         coincident = outcome.scored.coincident_centers
         if coincident:
             warn_convergence(
-                f"{coincident} of {self._n_sought} centres coincide with another one. Annealing "
+                f"{coincident} of {n_clusters} centres coincide with another one. Annealing "
                 "that begins too hot ends so: try s0='auto' or a lower s0, more max_iter, or "
                 "polish=True."
             )
@@ -185,6 +166,14 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         return state
 
 
-def warn_convergence(message: str, depth: int = 1) -> None:
-    """Warn the caller of a fit, from a function so many calls below it."""
-    warnings.warn(message, ConvergenceWarning, stacklevel=3 + depth)
+def warn_convergence(message: str) -> None:
+    """Issue a ConvergenceWarning to the caller of the library."""
+    warn_user(message, ConvergenceWarning)
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Issue a warning that points at the first caller outside of this library."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    warnings.warn(message, category, stacklevel=level)

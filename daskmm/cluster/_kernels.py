@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.cluster._estimator import MMClusterer
-from daskmm.cluster._parameters import Annealing
+from daskmm.cluster._parameters import ANNEALING, annealing_schedule
 from daskmm.data.blocks import Layout, Position, as_dask_array, is_lazy
 from daskmm.data.input import read_table, read_weighted
 from daskmm.data.validation import check_positive_weights, check_row_count, checked_weights
@@ -154,11 +154,13 @@ STARTS = 4
 LANDMARKS_PER_CLUSTER = 10
 # Rows from which the critical power in feature space is estimated.
 _CRITICAL_ROWS = 1000
+# s0="auto", in units of the critical power.
+CRITICAL_MULTIPLE = 1.25
 # A stage of a fit.
 _LOW_RANK = "low rank"
 
 
-class KernelClusterer(GramKeeping, Annealing, MMClusterer):
+class KernelClusterer(GramKeeping, MMClusterer):
     """Base of kernel and multi-kernel power k-means.
 
     A subclass says which kernels there are, and what the penalty of their weights is.
@@ -166,13 +168,17 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **MMClusterer._parameter_constraints,
-        **Annealing._annealing_constraints,
+        **ANNEALING,
         "init": [StrOptions({"k-means++", "random"}), "array-like"],
         "gram": [str, Path],
     }
 
     init: str | ArrayLike
     gram: str | Path
+    s0: float | str
+    eta: float
+    anneal_every: int
+    polish: bool
 
     memberships_: FloatArray
     kernel_norms_: FloatArray
@@ -190,6 +196,9 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
     @abstractmethod
     def _penalty(self) -> float:
         """λ of the kernel weights."""
+
+    def _schedule(self, critical_power: float) -> Schedule:
+        return annealing_schedule(self, critical_power, self.n_clusters, CRITICAL_MULTIPLE)
 
     def _precomputed(self) -> bool:
         return False
@@ -234,7 +243,7 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
             self._store_history(outcome, before)
             self._store_means(outcome)
             self.n_passes_ = passes_before + max(gram.n_sweeps for gram in grams)
-            self._warn(outcome, context)
+            self._warn(outcome, self.n_clusters, context)
         return self
 
     def _open(
@@ -291,7 +300,7 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
             The cheap annealing of each start that was polished.
         """
         seed, *seeds = seeds
-        schedule = self._schedule_past(_critical_power(grams, weights, seed))
+        schedule = self._schedule(_critical_power(grams, weights, seed))
         critical = schedule.critical_power
         exact = KernelProblem(grams, weights, critical, self._penalty())
         factors = self._factors(grams, weights, seed)
@@ -380,7 +389,7 @@ class KernelClusterer(GramKeeping, Annealing, MMClusterer):
         ValueError
             If there is too little memory, with the numbers and what to change.
         """
-        return self._plan_of(self._planned_layout(X))
+        return self._plan_of(self._planned_layout(X, self.n_clusters))
 
     def _plan_of(self, layout: Layout) -> Plan:
         """Cost of a fit to a table of this layout; refused where this process cannot hold it."""

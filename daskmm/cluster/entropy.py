@@ -14,22 +14,23 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm.auto.lam import LamPath, follow_lam
-from daskmm.auto.n_clusters import LEAST_ROWS, SOME_CLUSTERS
-from daskmm.cluster.power import AnnealedClusterer
+from daskmm.cluster._centers import CenterClusterer, some_clusters
+from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
 from daskmm.engine.first_pass import Survey
-from daskmm.engine.passes import Passes
 from daskmm.engine.persisting import Persist
-from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.fit import CentersFit
 from daskmm.kmeans.updates import EntropyUpdate, Update
-from daskmm.mm.driver import IterationRecord, Outcome
+from daskmm.mm.driver import IterationRecord, Schedule
 
 # lam="auto" where there is no choice: this share of the mean feature variance.
 AUTO_LAM = 0.5
+# s0="auto", in units of the critical power.
+CRITICAL_MULTIPLE = 1.25
 # λ in units of the mean feature variance, as in "0.5*variance".
 _MULTIPLE = re.compile(r"\s*(?:([^*]+)\*)?\s*variance\s*")
 
 
-class EntropyPowerKMeans(AnnealedClusterer):
+class EntropyPowerKMeans(CenterClusterer):
     """Entropy-weighted power k-means: learns which features make the clusters.
 
     Minimises, while s falls,
@@ -174,12 +175,15 @@ class EntropyPowerKMeans(AnnealedClusterer):
     Algorithm 1.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **AnnealedClusterer._parameter_constraints,
+    _parameter_constraints: ClassVar[Constraints] = {
+        **CenterClusterer._parameter_constraints,
+        **ANNEALING,
         "distortion": [StrOptions({"sqeuclidean", "manhattan"})],
         "standardize": ["boolean"],
         "lam": [str, Interval(Real, 0, np.inf, closed="right")],
     }
+
+    _weighs_shares = True
 
     feature_weights_: NDArray[np.float64]
     lam_: float
@@ -232,21 +236,28 @@ class EntropyPowerKMeans(AnnealedClusterer):
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
 
-    def _metric_of_rows(self) -> dict[str, Any]:
-        return {**super()._metric_of_rows(), "weigh_shares": True}
+    def _schedule(self, critical_power: float) -> Schedule:
+        n_clusters = self._cluster_range[1]
+        return annealing_schedule(self, critical_power, n_clusters, CRITICAL_MULTIPLE)
 
-    def _survey(self, passes: Passes, seed: int, **metric: Any) -> Survey:
+    def _update(
+        self, survey: Survey, n_clusters: int, seed: int, lazy: bool
+    ) -> tuple[Update, dict[str, Any]]:
         multiple = _multiple_of_variance(self.lam)
-        survey = super()._survey(passes, seed, **metric)
-        if isinstance(self.lam, str) and multiple is None:
-            if self.distortion == "sqeuclidean":
-                lazy = self._on_scheduler(passes.blocks.layout)
-                self.lam_path_ = follow_lam(survey.sample, self._n_sought, seed, lazy)
-                self.lam_ = self.lam_path_.lam
-                return survey
-            multiple = AUTO_LAM
-        self.lam_ = float(self.lam) if multiple is None else multiple * survey.mean_variance
-        return survey
+        fitted: dict[str, Any] = {}
+        if isinstance(self.lam, str) and multiple is None and self.distortion == "sqeuclidean":
+            path = follow_lam(survey.sample, n_clusters, seed, lazy)
+            fitted["lam_path_"], lam = path, path.lam
+        elif isinstance(self.lam, str):
+            lam = (AUTO_LAM if multiple is None else multiple) * survey.mean_variance
+        else:
+            lam = float(self.lam)
+        fitted["lam_"] = lam
+        relocation = self._relocation(survey)
+        return (
+            EntropyUpdate(lam, survey.varying, survey.distortion, survey.partial, relocation),
+            fitted,
+        )
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
@@ -260,22 +271,12 @@ class EntropyPowerKMeans(AnnealedClusterer):
             lams = [multiple * survey.mean_variance]
         elif not isinstance(self.lam, str):
             lams = [float(self.lam)]
-        n_clusters = max(1, min(SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))
-        path = follow_lam(survey.sample, n_clusters, seed, lazy, lams)
+        path = follow_lam(survey.sample, some_clusters(survey), seed, lazy, lams)
         return path.feature_weights[path.chosen]
 
-    def _update(self, survey: Survey) -> Update:
-        return EntropyUpdate(
-            self.lam_,
-            survey.varying,
-            survey.distortion,
-            survey.partial,
-            self._relocation(survey),
-        )
-
-    def _store(self, outcome: Outcome[CenterState], survey: Survey) -> None:
-        super()._store(outcome, survey)
-        weights = outcome.run.state.feature_weights
+    def _store(self, fitted: dict[str, Any], fit: CentersFit) -> None:
+        super()._store(fitted, fit)
+        weights = fit.outcome.run.state.feature_weights
         assert weights is not None
         self.feature_weights_ = weights
 

@@ -16,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer
-from daskmm.cluster._parameters import HARMONIC, Sampling
+from daskmm.cluster._parameters import HARMONIC, SAMPLING, anneals_on_sample, wanted_rows
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_table, read_weighted
-from daskmm.engine.first_pass import Survey, described_data
+from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.engine.persisting import Persist
@@ -37,7 +37,7 @@ from daskmm.numerics.rows import Coordinates
 from daskmm.planning import Plan
 
 
-class KernelPowerKMeans(Sampling, KernelClusterer):
+class KernelPowerKMeans(KernelClusterer):
     """Kernel power k-means: power k-means in the feature space of a kernel.
 
     By default four starts are annealed on Nyström features (about ten per cluster) and finished
@@ -108,7 +108,7 @@ checkpoint, checkpoint_every
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **KernelClusterer._parameter_constraints,
-        **Sampling._sampling_constraints,
+        **SAMPLING,
         "n_landmarks": [
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
@@ -214,7 +214,7 @@ checkpoint, checkpoint_every
                 outcome = self._minimize_on_landmarks(passes, context)
             self.labels_ = training_labels(table, passes, *self._landmark_state())
             self.n_passes_ = passes.n_passes
-            self._warn(outcome, context)
+            self._warn(outcome, self.n_clusters, context)
         return self
 
     def _minimize_on_landmarks(self, passes: Passes, context: FitContext) -> Outcome[CenterState]:
@@ -224,7 +224,15 @@ checkpoint, checkpoint_every
         layout = passes.blocks.layout
         self._plan_of(layout)
         seed, *seeds = draw_seeds(context.journal, rng, 1 + self._n_starts())
-        survey = self._survey(passes, seed)
+        on_sample = self._on_sample(layout)
+        survey = first_pass(
+            passes,
+            self.n_clusters,
+            bool(self.standardize),
+            seed,
+            wanted=wanted_rows(self.sample_size, self.n_clusters),
+            with_reserve=on_sample,
+        )
         passes.add(context.journal.resume(described_data(layout, survey), lambda: passes.n_passes))
         self.kernels_ = self._kernels(survey)
         self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
@@ -232,10 +240,10 @@ checkpoint, checkpoint_every
         weights = survey.sample.weights
         features = coordinates.features(survey.sample.rows)
         spread = float(np.average(np.square(features).sum(axis=1), weights=weights))
-        schedule = self._schedule_past(critical_power(features, weights))
+        schedule = self._schedule(critical_power(features, weights))
         problem = CentersProblem(passes, coordinates, survey.weight, PowerUpdate(), spread)
         starts = [start.T @ features for start in self._starts([features], weights, seeds)]
-        if self._samples(layout):
+        if on_sample:
             sample = Sample(features, weights)
             annealing = SampleAnnealing(
                 sample,
@@ -254,6 +262,10 @@ checkpoint, checkpoint_every
         self._store_history(outcome, before)
         self.landmark_centers_ = outcome.run.state.centers
         return outcome
+
+    def _on_sample(self, layout: Layout) -> bool:
+        k = self.n_clusters
+        return anneals_on_sample(layout, self.sample_size, self.polish, k, k)
 
     def _landmark_coordinates(self, survey: Survey, seed: int) -> NystromCoordinates:
         """Features from landmarks among the rows of the sample."""
@@ -275,15 +287,15 @@ checkpoint, checkpoint_every
         if self.n_landmarks is None:
             return super()._plan_of(layout)
         # Kernels give rows a direction: their critical power is near k-harmonic means'.
-        schedule = self._schedule_past(HARMONIC)
+        schedule = self._schedule(HARMONIC)
         return planning.plan(
             layout,
             self.n_clusters,
             self._n_starts(),
             schedule,
             seeding_passes=0,
-            sampled=self._samples(layout),
-            wanted=self._sample_rows(),
+            sampled=self._on_sample(layout),
+            wanted=wanted_rows(self.sample_size, self.n_clusters),
         )
 
     def _landmark_state(self) -> tuple[NystromCoordinates, CenterState]:

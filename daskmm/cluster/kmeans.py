@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskmm.cluster._centers import CenterClusterer
-from daskmm.engine.first_pass import Survey
 from daskmm.engine.persisting import Persist
 from daskmm.mm.driver import IterationRecord, Schedule
 
@@ -193,8 +192,5 @@ class KMeans(CenterClusterer):
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
 
-    def _schedule(self, survey: Survey) -> Schedule:
-        return self._expected_schedule(len(survey.variance))
-
-    def _expected_schedule(self, n_features: int) -> Schedule:
+    def _schedule(self, critical_power: float) -> Schedule:
         return Schedule(-np.inf, max_iter=self.max_iter, tol=self.tol)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import Any, ClassVar, Self
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm import planning
 from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, follow_bandwidths
 from daskmm.cluster._centers import NearestCenter
-from daskmm.cluster._estimator import CHECKPOINT_CONSTRAINTS, STOPPED
+from daskmm.cluster._estimator import STOPPED, warn_convergence
+from daskmm.cluster._parameters import CHECKPOINT
 from daskmm.data.blocks import Layout, Position, layout_of
 from daskmm.data.input import read_table, read_weighted
 from daskmm.data.validation import check_row_count
@@ -153,7 +152,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         "count_components": ["boolean"],
         "verbose": ["verbose"],
         "callbacks": [list, tuple, None],
-        **CHECKPOINT_CONSTRAINTS,
+        **CHECKPOINT,
     }
 
     n_clusters_: int
@@ -293,7 +292,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         """Say what the user should know of the end of a fit."""
         if context.stopped is not None:
             if isinstance(context.stopped, StopIteration):
-                _warn_convergence(STOPPED)
+                warn_convergence(STOPPED)
             return
         k, h = self.n_clusters_, self.bandwidth_
         counts = [r.n_representatives for r in self.history_ if r.stage == "blur"]
@@ -302,18 +301,18 @@ class WeightedBlurringMeanShift(NearestCenter):
         stuck = blurred.converged and counts[0] == counts[-1] and 10 * k > n_distinct
         if k > 1 and (k == n_distinct or stuck):
             what = "each is one of its own" if k == n_distinct else "none merged after one step"
-            _warn_convergence(
+            warn_convergence(
                 f"Nothing came together: {k} clusters of {n_distinct} distinct rows, {what}. "
                 f"bandwidth={h:.3g} is too small; try ten times as much."
             )
         elif k == 1 < n_distinct:
-            _warn_convergence(
+            warn_convergence(
                 f"All rows came together in one cluster. bandwidth={h:.3g} may be too large; try a "
                 "tenth of it, or a smaller lam."
             )
         if not blurred.converged:
             last = self.history_[-1]
-            _warn_convergence(
+            warn_convergence(
                 f"Not converged in max_iter={self.max_iter} iterations: representatives still get "
                 f"up to {last.attraction:.1g} of their kernel sums from others, and more of them "
                 "may come together. Raise max_iter, or try another bandwidth."
@@ -351,8 +350,3 @@ def _labels_without_weight(
 ) -> list[NDArray[np.int32]]:
     """Nearest modes of the rows of weight 0 of a block."""
     return [labels_of(rows[weights == 0], position, coordinates, state)]
-
-
-def _warn_convergence(message: str) -> None:
-    # From here: _warn_of, fit, the caller.
-    warnings.warn(message, ConvergenceWarning, stacklevel=4)

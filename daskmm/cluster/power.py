@@ -9,29 +9,15 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from daskmm.cluster._centers import CenterClusterer
-from daskmm.cluster._parameters import Annealing
-from daskmm.engine.first_pass import Survey
+from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
 from daskmm.engine.persisting import Persist
 from daskmm.mm.driver import IterationRecord, Schedule
 
-
-class AnnealedClusterer(Annealing, CenterClusterer):
-    """Base of the centre-based estimators that begin at a finite power."""
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **CenterClusterer._parameter_constraints,
-        **Annealing._annealing_constraints,
-    }
-
-    def _schedule(self, survey: Survey) -> Schedule:
-        return self._schedule_past(survey.critical_power)
-
-    def _expected_schedule(self, n_features: int) -> Schedule:
-        # The critical power of rows without any direction.
-        return self._schedule_past(1.0 - n_features / 2.0)
+# s0="auto", in units of the critical power (tests/benchmarks/annealing_rules.py).
+CRITICAL_MULTIPLE = 2.0
 
 
-class PowerKMeans(AnnealedClusterer):
+class PowerKMeans(CenterClusterer):
     """Power k-means: anneal from a smooth power-mean objective to that of k-means.
 
     The objective Σ_i M_s(‖x_i − θ_1‖², …, ‖x_i − θ_k‖²) has fewer local minima the nearer the
@@ -186,7 +172,10 @@ class PowerKMeans(AnnealedClusterer):
     Zhang, Hsu & Dayal, "K-Harmonic Means", 1999.
     """
 
-    _critical_multiple: ClassVar[float] = 2.0
+    _parameter_constraints: ClassVar[Constraints] = {
+        **CenterClusterer._parameter_constraints,
+        **ANNEALING,
+    }
 
     def __init__(
         self,
@@ -234,3 +223,7 @@ class PowerKMeans(AnnealedClusterer):
         self.callbacks = callbacks
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
+
+    def _schedule(self, critical_power: float) -> Schedule:
+        n_clusters = self._cluster_range[1]
+        return annealing_schedule(self, critical_power, n_clusters, CRITICAL_MULTIPLE)

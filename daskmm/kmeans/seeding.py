@@ -21,6 +21,8 @@ FloatArray = NDArray[np.float64]
 # k-means||: rounds over the data, and rows drawn per round and cluster.
 ROUNDS = 5
 OVERSAMPLING = 2
+# Squares that leave room for sums over rows.
+_LARGEST_SQUARE = 1e290
 
 
 def starting_centers(
@@ -47,6 +49,38 @@ def starting_centers(
     start = _plus_plus if method == "k-means++" else _random_rows
     rows, weights = survey.sample.rows, survey.sample.weights
     return [start(rows, weights, n_clusters, seed, survey.distortion) for seed in seeds]
+
+
+def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
+    """Convert given centres to the model's coordinates, moved off the edges of the domain.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (n_clusters, n_features)
+        In the input's units.
+    survey : Survey
+
+    Raises
+    ------
+    ValueError
+        If they are outside of the distortion's domain, or their squares overflow.
+    """
+    distortion = survey.distortion
+    with np.errstate(over="ignore", invalid="ignore"):  # tested below
+        start = survey.coordinates.to_model(centers)
+        if distortion.outside(start) is not None:
+            raise ValueError(
+                f"init has values outside of the domain of {distortion.title} "
+                f"({distortion.domain})."
+            )
+        start = distortion.off_edges(start)
+        largest = np.square(start).sum(axis=1).max()
+    if not largest < _LARGEST_SQUARE:
+        raise ValueError(
+            "init has values so large that squares of their distances overflow float64. Give "
+            "centres in the units of X."
+        )
+    return start
 
 
 def _plus_plus(

@@ -1,0 +1,189 @@
+"""The fit of centres, from the first pass to the finished model, one stage after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import float_dtype
+from daskmm.engine.first_pass import Survey
+from daskmm.engine.passes import Passes
+from daskmm.kmeans.empty_clusters import split_coincident
+from daskmm.kmeans.mahalanobis import learned
+from daskmm.kmeans.medians import with_exact_medians
+from daskmm.kmeans.restarts import Restarts, refined
+from daskmm.kmeans.sample_annealing import SampleAnnealing
+from daskmm.kmeans.seeding import given_centers, starting_centers
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import CentersProblem, Update
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import IterationRecord, Outcome, Schedule, minimize
+from daskmm.mm.journal import draw_seeds
+from daskmm.numerics.rows import WhitenedCoordinates
+
+FloatArray = NDArray[np.float64]
+
+# empty_cluster="restart": fits until one has no empty cluster.
+RESTARTS = 10
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a fit does, once the first pass is done and all choices are made.
+
+    Attributes
+    ----------
+    n_clusters : int
+    init : str or ndarray of shape (n_clusters, n_features)
+        Name of a seeding method, or centres in the input's units.
+    schedule : Schedule
+    update : Update
+    on_sample : bool
+        Whether to anneal on the sample, and pass over the table to polish only.
+    restarts : bool
+        Whether to anneal once more at the feature weights that were learned.
+    empty_cluster : {"farthest", "random", "restart", "error"}
+    learns_metric : bool
+        Whether the matrix of "mahalanobis" is learned.
+    """
+
+    n_clusters: int
+    init: str | FloatArray
+    schedule: Schedule
+    update: Update
+    on_sample: bool
+    restarts: bool
+    empty_cluster: str
+    learns_metric: bool
+
+
+class CentersFit(NamedTuple):
+    """Result of `fit_centers`.
+
+    Attributes
+    ----------
+    survey : Survey
+        Of the first pass, in the coordinates of the model.
+    outcome : Outcome
+    before : list of list of IterationRecord
+        History on samples of each start of the outcome; empty without samples.
+    n_split : int
+        Centres that coincided with another one and were moved.
+    """
+
+    survey: Survey
+    outcome: Outcome[CenterState]
+    before: list[list[IterationRecord]]
+    n_split: int
+
+
+def fit_centers(
+    passes: Passes,
+    survey: Survey,
+    method: Method,
+    seeds: list[int],
+    rng: np.random.RandomState,
+    context: FitContext,
+) -> CentersFit:
+    """Fit centres to a table: seeding, annealing on samples, passes over the table, finish.
+
+    Parameters
+    ----------
+    passes : Passes
+    survey : Survey
+        Of the first pass, in the coordinates where distances are measured.
+    method : Method
+    seeds : list of int
+        The seed of the first pass, then one per start.
+    rng : RandomState
+        Draws more seeds for ``empty_cluster="restart"``.
+    context : FitContext
+
+    Returns
+    -------
+    CentersFit
+
+    Raises
+    ------
+    ValueError
+        If given centres are outside of the distortion's domain or overflow, or a cluster became
+        empty and ``empty_cluster="error"``.
+    """
+    schedule, update = method.schedule, method.update
+    coordinates, spread = survey.coordinates, survey.spread
+    problem = CentersProblem(passes, coordinates, survey.weight, update, spread)
+    annealing = _on_sample(problem, survey, method, seeds[0]) if method.on_sample else None
+
+    def seeded(drawn: list[int]) -> list[FloatArray]:
+        if isinstance(method.init, str):
+            return starting_centers(
+                method.init, passes, survey, method.n_clusters, np.asarray(drawn)
+            )
+        return [given_centers(method.init, survey)]
+
+    def advanced(drawn: list[int]) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
+        starts = context.journal.once("starts", lambda: seeded(drawn))
+        if annealing is not None:
+            return annealing.minimize(problem, starts, context)
+        return minimize(problem, starts, schedule, context), []
+
+    outcome, before = advanced(seeds[1:])
+    if annealing is None and method.restarts and context.stopped is None:
+        restarts = Restarts(survey.sample, len(outcome.runs), seeds[0], lazy=False)
+        outcome = refined(outcome, problem, restarts, schedule, context)
+    for _ in range(RESTARTS if method.empty_cluster == "restart" else 0):
+        complete = outcome.scored.cluster_weights.all()
+        if complete or context.stopped is not None or not isinstance(method.init, str):
+            break
+        outcome, before = advanced(draw_seeds(context.journal, rng, len(seeds) - 1))
+    if context.stopped is not None:
+        return CentersFit(survey, outcome, before, 0)
+    return _finished(problem, survey, outcome, before, method, context)
+
+
+def _on_sample(
+    problem: CentersProblem, survey: Survey, method: Method, seed: int
+) -> SampleAnnealing:
+    """Annealing on the samples of the first pass, in the floating type of the table's distances."""
+    mixed = isinstance(survey.coordinates, WhitenedCoordinates)
+    dtype = np.dtype(np.float64) if mixed else float_dtype(problem.passes.blocks.layout.dtype)
+    return SampleAnnealing(
+        survey.sample,
+        survey.reserve,
+        survey.coordinates,
+        method.update,
+        survey.spread,
+        dtype,
+        method.schedule,
+        seed,
+        method.restarts,
+    )
+
+
+def _finished(
+    problem: CentersProblem,
+    survey: Survey,
+    outcome: Outcome[CenterState],
+    before: list[list[IterationRecord]],
+    method: Method,
+    context: FitContext,
+) -> CentersFit:
+    """Treat empty clusters and coincident centres; learn a matrix; compute exact medians."""
+    empty = np.flatnonzero(outcome.scored.cluster_weights == 0)
+    if len(empty) and method.empty_cluster == "error":
+        raise ValueError(
+            f"{len(empty)} of {method.n_clusters} clusters became empty (first: cluster "
+            f"{empty[0]}), which empty_cluster='error' refuses. Ask for fewer clusters, or "
+            "set empty_cluster to 'farthest'."
+        )
+    outcome, n_split = split_coincident(problem, outcome, method.schedule, context)
+    if method.learns_metric:
+        coordinates, outcome = learned(problem, outcome, method.schedule, context)
+        survey = replace(survey, coordinates=coordinates)
+    lazy = problem.passes.blocks.layout.lazy
+    if problem.degree == 1 and not lazy and outcome.run.state.s == -np.inf:
+        outcome = with_exact_medians(problem, outcome)
+    return CentersFit(survey, outcome, before, n_split)
