@@ -33,7 +33,7 @@ from daskmm.mm import checkpoint
 from daskmm.mm.checkpoint import CheckpointError
 from daskmm.mm.journal import Journal, Pace
 from daskmm.mm.problem import IterationRecord
-from daskmm.storage import records as state_files
+from daskmm.storage import atomic
 from daskmm.storage.records import read_state, registered, write_state
 
 N, K = 240, 4
@@ -94,7 +94,7 @@ class Mortal:
         for module, name, kind in (
             (os, "fsync", "fsync"),
             (os, "replace", "replace"),
-            (state_files, "flush_folder", "folder"),
+            (atomic, "flush_folder", "folder"),
         ):
             monkeypatch.setattr(module, name, self.dying(getattr(module, name), kind))
         self.writing = False
@@ -997,7 +997,7 @@ def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy,
         else:
             where = {
                 "model": "daskmm.cluster._models.save",
-                "labels": "daskmm.storage.arrays.LabelWriter.finish",
+                "labels": "daskmm.engine.labels.LabelWriter.finish",
                 "summary": "daskmm.cli.runs.summarize",
                 "removal": "daskmm.cli.runs.shutil.rmtree",
             }

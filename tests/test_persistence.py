@@ -240,7 +240,7 @@ def test_a_process_killed_while_replacing_leaves_a_model(moment, then, tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr(pathlib.Path, "rename", dying)
-        patch.setattr("daskmm.cluster._models.shutil.rmtree", stay)
+        patch.setattr("daskmm.storage.atomic.shutil.rmtree", stay)
         with pytest.raises(KilledError):
             other.save(tmp_path / "model", overwrite=True)
     assert (tmp_path / "model").exists() == (moment != "between the renames")

@@ -12,6 +12,7 @@ from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
 from daskmm.kmeans.trials import OverStarts, Trials, nearest, spawned
 from daskmm.numerics.information import gain_over
+from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
@@ -28,6 +29,7 @@ SPREADS = 3.0
 TOLERANCE, LEAST_TOLERANCE = 0.07, 0.05
 
 
+@registered
 @dataclass(frozen=True)
 class LamPath(OverStarts):
     """Information gain and feature weights over a grid of penalties.

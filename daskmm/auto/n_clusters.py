@@ -17,6 +17,7 @@ from daskmm.kmeans.updates import PowerUpdate
 from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
+from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
@@ -42,6 +43,7 @@ _TOL = 1e-3
 _NEGLIGIBLE = 1e-2
 
 
+@registered
 @dataclass(frozen=True)
 class ClusterNumberPath:
     """Classification likelihood over numbers of clusters.

@@ -14,6 +14,7 @@ from daskmm.engine.passes import tree_reduce
 from daskmm.kmeans.trials import Trials, spawned
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.rows import Coordinates
+from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
@@ -21,6 +22,7 @@ FloatArray = NDArray[np.float64]
 _CLEARLY, _CLEAR_NATS = 0.07, 0.1
 
 
+@registered
 @dataclass(frozen=True)
 class ScaleChoice:
     """Information gain of clusters of the features as they are, and of standardised ones.

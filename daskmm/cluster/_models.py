@@ -1,92 +1,56 @@
-"""Models on disk: a zarr group, versioned, that holds no code."""
+"""Save and load fitted estimators: a versioned zarr group that holds no code."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import hashlib
 import json
-import shutil
-import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from zarr.codecs import BytesCodec, Crc32cCodec
 
-from daskmm.auto.bandwidth import BandwidthPath
-from daskmm.auto.lam import LamPath
-from daskmm.auto.n_clusters import ClusterNumberPath
-from daskmm.auto.standardize import ScaleChoice
-from daskmm.mean_shift.blurring import BlurringRecord
-from daskmm.mm.driver import IterationRecord
 from daskmm.numerics.kernels import Kernel
-from daskmm.storage.atomic import flush_folder, flush_tree
+from daskmm.storage.arrays import CHECKSUMMED
+from daskmm.storage.atomic import restore_former, written_whole
 from daskmm.storage.digests import digest
+from daskmm.storage.records import decode, encode, registered
+
+E = TypeVar("E", bound=type[BaseEstimator])
 
 FORMAT = "daskmm-model"
 VERSION = 1
-# Records that a model may hold.
-_RECORDS: dict[str, type] = {
-    "BandwidthPath": BandwidthPath,
-    "BlurringRecord": BlurringRecord,
-    "ClusterNumberPath": ClusterNumberPath,
-    "IterationRecord": IterationRecord,
-    "Kernel": Kernel,
-    "LamPath": LamPath,
-    "ScaleChoice": ScaleChoice,
-}
+# Classes that `load` may make, by name.
+_ESTIMATORS: dict[str, type[BaseEstimator]] = {}
+
+registered(Kernel)  # here, because the definitions in `numerics` know nothing of storage
+
+
+def registered_model(estimator: E) -> E:
+    """Class decorator: let `load` make this estimator, known by its name."""
+    _ESTIMATORS[estimator.__name__] = estimator
+    return estimator
 
 
 def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
-    """Write a fitted estimator; see `CenterClusterer.save`.
+    """Write a fitted estimator; see `MMClusterer.save`.
 
-    The group is written beside its place and renamed into it, so that the place never holds
-    half a model; a crash between the two renames that replace a model leaves the former one
-    where `load` finds it. Callbacks, a random state that is not a number, and lazy labels stay
-    behind.
+    A crash at any moment leaves the former model or the new one, never half of one. Callbacks, a
+    random state that is not an integer, and lazy labels are not saved.
     """
     path = Path(path)
-    _put_back(path)
+    restore_former(path)
     if path.exists() and not (overwrite and _is_model(path)):
         raise FileExistsError(
             f"{path} exists. Choose another path, or overwrite=True if it holds a model."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        _write(estimator, zarr.create_group(fresh))
-        flush_tree(fresh)
-        if path.exists():
-            old = _former(path)
-            shutil.rmtree(old, ignore_errors=True)
-            path.rename(old)
-            try:
-                fresh.rename(path)
-            except BaseException:
-                old.rename(path)
-                raise
-            flush_folder(path.parent)
-            shutil.rmtree(old)
-        else:
-            fresh.rename(path)
-            flush_folder(path.parent)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-
-
-def _former(path: Path) -> Path:
-    """Where the model of a path is while another one takes its place."""
-    return path.with_name(f".{path.name}.former")
-
-
-def _put_back(path: Path) -> None:
-    """Put a model back whose replacement was cut short."""
-    if not path.exists() and _former(path).exists():
-        with contextlib.suppress(OSError):  # another process may just have done it
-            _former(path).rename(path)
+    with written_whole(path, replace=overwrite) as fresh:
+        try:
+            _write(estimator, zarr.create_group(fresh))
+        except TypeError as error:
+            raise ValueError(f"The model cannot be saved. {error}") from error
 
 
 def load(path: str | Path) -> Any:
@@ -108,10 +72,8 @@ def load(path: str | Path) -> Any:
     ValueError
         If it is not a model, or one of a newer version of the format, or damaged.
     """
-    from daskmm import cluster  # the estimators import this module
-
     path = Path(path)
-    _put_back(path)
+    restore_former(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
     if not _is_model(path):
@@ -123,15 +85,27 @@ def load(path: str | Path) -> Any:
         raise ValueError(
             f"{path} has version {version} of the model format; this library reads {VERSION}."
         )
-    classes = {name: getattr(cluster, name) for name in cluster.__all__}
-    if name not in classes:
+    if name not in _ESTIMATORS:
         raise ValueError(f"{path} holds a model of unknown class {name!r}.")
+
+    def get(node: dict[str, Any]) -> NDArray:
+        array: Any = group[node["array"]]
+        if array.nchunks_initialized < array.nchunks:  # a missing chunk would read as zeros
+            raise ValueError(f"a chunk of {node['array']} is missing")
+        values = np.asarray(array[...])
+        if digest(values) != node["digest"]:
+            raise ValueError(f"{node['array']} has changed")
+        return values
+
     try:
         if attributes.pop("digest") != _digest(attributes):
             raise ValueError("its description has changed")
-        estimator = classes[name](**_decode(group, attributes["parameters"]))
-        for key, value in _decode(group, attributes["fitted"]).items():
-            setattr(estimator, key, value)
+        parts = {
+            part: {key: decode(node, get) for key, node in attributes[part].items()}
+            for part in ("parameters", "fitted")
+        }
+        estimator = _ESTIMATORS[name](**parts["parameters"])
+        vars(estimator).update(parts["fitted"])
         if attributes["output"]:
             estimator.set_output(**attributes["output"])
     except Exception as error:
@@ -152,98 +126,36 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
     if not isinstance(parameters.get("random_state"), int | np.integer | None):
         parameters["random_state"] = None
     fitted = {key: value for key, value in estimator.__getstate__().items() if _is_fitted_name(key)}
+
+    def put(name: str, values: NDArray) -> dict[str, Any]:
+        array = group.create_array(
+            name,
+            shape=values.shape,
+            dtype=values.dtype,
+            chunks=tuple(max(1, length) for length in values.shape),
+            config={"write_empty_chunks": True},  # zeros too: a missing chunk is damage
+            **CHECKSUMMED,
+        )
+        array[...] = values
+        return {"array": name, "digest": digest(values)}
+
     attributes: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "class": type(estimator).__name__,
         "output": dict(getattr(estimator, "_sklearn_output_config", {})),
-        "parameters": {k: _encode(group, k, v) for k, v in parameters.items()},
-        "fitted": {k: _encode(group, k, v) for k, v in fitted.items()},
+        "parameters": {key: encode(value, put, key) for key, value in parameters.items()},
+        "fitted": {key: encode(value, put, key) for key, value in fitted.items()},
     }
     group.attrs.update({**attributes, "digest": _digest(attributes)})
 
 
 def _digest(attributes: dict[str, Any]) -> str:
-    """Digest of a model's description, which holds those of its arrays."""
+    """Return a digest of a model's description, which holds those of its arrays."""
     text = json.dumps(attributes, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
-def _encode(group: zarr.Group, key: str, value: Any) -> Any:
-    """JSON for a value; numeric arrays go into the group, with checksums."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        array = group.create_array(
-            key,
-            shape=value.shape,
-            dtype=value.dtype,
-            chunks=tuple(max(1, length) for length in value.shape),
-            serializer=BytesCodec(),
-            compressors=[Crc32cCodec()],
-            # A chunk that is not there would be read as zeros.
-            config={"write_empty_chunks": True},
-        )
-        array[...] = value
-        return {"array": key, "digest": digest(value)}
-    if isinstance(value, np.ndarray):
-        return {"strings": [str(item) for item in value]}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
-        return {"record": type(value).__name__, "fields": _encode_all(group, key, fields)}
-    if isinstance(value, dict):
-        return {"dict": _encode_all(group, key, value)}
-    if isinstance(value, list | tuple):
-        if value and all(isinstance(item, int | float | list | tuple) for item in value):
-            return _encode(group, key, np.asarray(value))
-        return {"list": [_encode(group, f"{key}-{i}", item) for i, item in enumerate(value)]}
-    if isinstance(value, float | np.floating):
-        # Exact, and valid JSON for infinities too.
-        return {"float": float(value).hex()}
-    if callable(value):
-        raise ValueError(
-            f"{key} is a function, which a file cannot hold; the model cannot be saved."
-        )
-    if not isinstance(value, str) and hasattr(value, "__array__"):
-        value = np.asarray(value)
-        return value.item() if value.ndim == 0 else _encode(group, key, value)
-    return str(value) if isinstance(value, Path) else value
-
-
-def _encode_all(group: zarr.Group, key: str, values: dict[str, Any]) -> dict[str, Any]:
-    return {name: _encode(group, f"{key}-{name}", value) for name, value in values.items()}
-
-
-def _decode(group: zarr.Group, values: dict[str, Any]) -> dict[str, Any]:
-    return {key: _decode_one(group, value) for key, value in values.items()}
-
-
-def _array(group: zarr.Group, key: str) -> zarr.Array:
-    array = group[key]
-    if not isinstance(array, zarr.Array):
-        raise ValueError(f"{key} is not an array")
-    if array.nchunks_initialized < array.nchunks:
-        raise ValueError(f"a chunk of {key} is missing")
-    return array
-
-
-def _decode_one(group: zarr.Group, value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        array = np.asarray(_array(group, value["array"])[...])
-        if digest(array) != value["digest"]:
-            raise ValueError(f"{value['array']} has changed")
-        return array
-    if "strings" in value:
-        return np.asarray(value["strings"], dtype=object)
-    if "list" in value:
-        return [_decode_one(group, item) for item in value["list"]]
-    if "dict" in value:
-        return _decode(group, value["dict"])
-    if "record" in value:
-        return _RECORDS[value["record"]](**_decode(group, value["fields"]))
-    return float.fromhex(value["float"])
-
-
 def _is_fitted_name(name: str) -> bool:
-    """Whether an attribute is the outcome of a fit; scikit-learn keeps others of its own."""
+    """Return whether an attribute was set by a fit; scikit-learn keeps others of its own."""
     return (name.endswith("_") and not name.startswith("_")) or name == "_n_features_out"

@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm.auto.lam import LamPath, follow_lam
 from daskmm.cluster._centers import CenterClusterer, some_clusters
+from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.persisting import Persist
@@ -30,6 +31,7 @@ CRITICAL_MULTIPLE = 1.25
 _MULTIPLE = re.compile(r"\s*(?:([^*]+)\*)?\s*variance\s*")
 
 
+@registered_model
 class EntropyPowerKMeans(CenterClusterer):
     """Entropy-weighted power k-means: learns which features make the clusters.
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer
+from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import HARMONIC, SAMPLING, anneals_on_sample, wanted_rows
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_table, read_weighted
@@ -37,6 +38,7 @@ from daskmm.numerics.rows import Coordinates
 from daskmm.planning import Plan
 
 
+@registered_model
 class KernelPowerKMeans(KernelClusterer):
     """Kernel power k-means: power k-means in the feature space of a kernel.
 

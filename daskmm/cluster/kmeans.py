@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskmm.cluster._centers import CenterClusterer
+from daskmm.cluster._models import registered_model
 from daskmm.engine.persisting import Persist
 from daskmm.mm.driver import IterationRecord, Schedule
 
 
+@registered_model
 class KMeans(CenterClusterer):
     """k-means by Lloyd's algorithm, the s = −∞ member of the power k-means family.
 

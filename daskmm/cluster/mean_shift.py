@@ -17,6 +17,7 @@ from daskmm import planning
 from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, follow_bandwidths
 from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._estimator import STOPPED, warn_convergence
+from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import CHECKPOINT
 from daskmm.data.blocks import Layout, Position, layout_of
 from daskmm.data.input import read_table, read_weighted
@@ -41,6 +42,7 @@ from daskmm.numerics.rows import Coordinates
 from daskmm.planning import Plan
 
 
+@registered_model
 class WeightedBlurringMeanShift(NearestCenter):
     """Weighted blurring mean shift: finds the number of clusters, and weighs the features.
 

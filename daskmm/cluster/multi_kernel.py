@@ -13,6 +13,7 @@ from sklearn.metrics import pairwise_distances
 from sklearn.utils._param_validation import Interval
 
 from daskmm.cluster._kernels import KernelClusterer
+from daskmm.cluster._models import registered_model
 from daskmm.engine.first_pass import Survey
 from daskmm.mm.driver import IterationRecord
 from daskmm.numerics.kernels import KERNELS, Kernel
@@ -23,6 +24,7 @@ _SHARES = (0.01, 0.05, 0.1, 1.0, 10.0, 50.0, 100.0)
 _DISTANCE_ROWS = 2000
 
 
+@registered_model
 class MultiKernelPowerKMeans(KernelClusterer):
     """Multi-kernel power k-means: learns which kernels show the clusters while it anneals.
 

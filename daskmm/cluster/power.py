@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from daskmm.cluster._centers import CenterClusterer
+from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
 from daskmm.engine.persisting import Persist
 from daskmm.mm.driver import IterationRecord, Schedule
@@ -17,6 +18,7 @@ from daskmm.mm.driver import IterationRecord, Schedule
 CRITICAL_MULTIPLE = 2.0
 
 
+@registered_model
 class PowerKMeans(CenterClusterer):
     """Power k-means: anneal from a smooth power-mean objective to that of k-means.
 

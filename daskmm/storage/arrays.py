@@ -1,4 +1,4 @@
-"""What goes to disk: whole or not at all, in chunks with checksums."""
+"""Zarr arrays with checksums."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
+# Little-endian values followed by their CRC32C; compression would slow down streaming.
+CHECKSUMMED: dict[str, Any] = {"serializer": BytesCodec(), "compressors": [Crc32cCodec()]}
+CHECKSUM_BYTES = 4
+
 
 def create_array(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any) -> Any:
-    """An uncompressed zarr array whose chunks carry checksums and whose gaps are no data.
+    """Create an uncompressed zarr array whose chunks carry checksums.
+
+    Chunks that were never written read as NaN, or as -1 if the dtype is an integer.
 
     Parameters
     ----------
     path : Path
+        A new folder; it may lie in that of a zarr group.
     shape, chunks : tuple of int
     dtype : numpy dtype
-        The fill value is NaN for floats, -1 for integers.
 
     Returns
     -------
@@ -30,7 +36,6 @@ def create_array(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dt
         chunks=chunks,
         dtype=dtype,
         fill_value=np.nan if np.dtype(dtype).kind == "f" else -1,
-        serializer=BytesCodec(),
-        compressors=[Crc32cCodec()],
         zarr_format=3,
+        **CHECKSUMMED,
     )

@@ -1,7 +1,9 @@
-"""Files of numbers, arrays and records of them: written whole or not at all, read without code.
+"""Values of numbers, arrays and records as JSON and arrays, and state files of such values.
 
-A file is a line that names format and version, a header (JSON), the bytes of the arrays, and a
-digest of all of it. What does not agree with its digest is never used.
+`encode` returns JSON and sets the arrays aside; `decode` is its inverse. A saved model keeps both
+in a zarr group. A state file, as in a checkpoint, is a line with format and version, the JSON,
+the bytes of the arrays, and a digest of everything before it. Reading runs no code from a file:
+records are made only of classes that were registered here by name.
 """
 
 from __future__ import annotations
@@ -9,18 +11,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import struct
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.storage.atomic import flush_folder
+from daskmm.storage.atomic import written_whole
 
 T = TypeVar("T")
 
@@ -28,84 +28,190 @@ _VERSION = 1
 _FIRST_LINE = re.compile(rb"daskmm state (\d+)\n")
 _LENGTH = struct.Struct("<Q")
 _DIGEST_BYTES = 16
-# Numbers and truth values; never objects.
+# Kinds of numpy dtypes that are stored as bytes: numbers and booleans, never objects.
 _KINDS = "fiub"
-
-
-# Dataclasses that files may hold, by name.
+# Dataclasses that a file may hold, by name.
 _REGISTERED: dict[str, type] = {}
 
 
-class DamagedStateError(ValueError):
-    """A file that is not as it was written."""
-
-
 def registered(kind: type[T]) -> type[T]:
-    """Class decorator: files may hold records of this dataclass, known by its name."""
+    """Class decorator: allow files to hold this dataclass, known by its name and field names."""
     _REGISTERED[kind.__name__] = kind
     return kind
 
 
-def write_state(path: Path, value: Any) -> None:
-    """Write a value, durably, in the place of what was there.
-
-    The file is complete and on the disk before it takes its name: a crash at any moment leaves
-    the former one, or none.
+def encode(
+    value: Any, put: Callable[[str, NDArray], Any], name: str = "value", *, tables: bool = False
+) -> Any:
+    """Return a value as JSON, with its arrays set aside.
 
     Parameters
     ----------
-    path : Path
-        In a folder that exists.
     value : None, bool, int, float, str, Path, ndarray, or list, tuple, dict or dataclass of such
+        What else numpy can convert, such as a DataFrame, is stored as an array.
+    put : callable
+        Takes a name that is unique within the value and an array of numbers; stores the array
+        and returns a JSON object with the key "array" from which `decode` finds it again.
+    name : str
+        Name of the value.
+    tables : bool
+        Whether to store lists of plain records by field, which is faster for thousands of them.
 
     Raises
     ------
     TypeError
-        If something else is in it.
-    OSError
-        If it cannot be written (a full disk); the former file stays.
+        If the value contains something else.
     """
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    found = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    try:
-        with fresh.open("wb") as file:
-            for piece in _pieces(value):
-                found.update(piece)
-                file.write(piece)
-            file.write(found.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        flush_folder(path.parent)
-    finally:
-        fresh.unlink(missing_ok=True)
+
+    def inner(item: Any, key: Any) -> Any:
+        return encode(item, put, f"{name}-{key}", tables=tables)
+
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return {"float": value.hex()}  # exact, and valid JSON for infinities too
+    if isinstance(value, Path):
+        return {"path": str(value)}
+    if isinstance(value, list) and tables and _alike(value):
+        return {"table": type(value[0]).__name__, "columns": _columns(value, put, name)}
+    if isinstance(value, list | tuple):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [inner(item, i) for i, item in enumerate(value)]}
+    if isinstance(value, dict):
+        return {"dict": {str(key): inner(item, key) for key, item in value.items()}}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: inner(getattr(value, f.name), f.name) for f in dataclasses.fields(value)}
+        return {"record": type(value).__name__, "fields": fields}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in _KINDS:
+            return put(name, value)
+        if all(isinstance(item, str) for item in value.flat):
+            return {"strings": value.tolist()}
+    elif hasattr(value, "__array__"):
+        return encode(np.asarray(value), put, name)
+    raise TypeError(f"A file cannot hold a {type(value).__name__} ({name}).")
 
 
-def _pieces(value: Any) -> Iterator[Any]:
+def _alike(values: list[Any]) -> bool:
+    """Return whether a list holds records of one class whose fields are numbers and strings."""
+    return (
+        len(values) > 0
+        and dataclasses.is_dataclass(values[0])
+        and all(
+            type(item) is type(values[0])
+            and all(isinstance(v, float | int | str | None) for v in vars(item).values())
+            for item in values
+        )
+    )
+
+
+def _columns(records: list[Any], put: Callable[[str, NDArray], Any], name: str) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for field in dataclasses.fields(records[0]):
+        values = [getattr(record, field.name) for record in records]
+        floats = all(type(v) is float for v in values)
+        columns[field.name] = put(f"{name}-{field.name}", np.array(values)) if floats else values
+    return columns
+
+
+def decode(node: Any, get: Callable[[dict[str, Any]], NDArray]) -> Any:
+    """Return the value that `encode` made JSON of.
+
+    Parameters
+    ----------
+    node : JSON value
+    get : callable
+        Takes what `put` returned for an array, and returns the array.
+
+    Raises
+    ------
+    KeyError, TypeError
+        If a record's class is not registered or has other fields, or a node is of unknown kind.
+    """
+    match node:
+        case {"array": _}:
+            return get(node)
+        case {"float": text}:
+            return float.fromhex(text)
+        case {"path": text}:
+            return Path(text)
+        case {"strings": items}:
+            return np.asarray(items, dtype=object)
+        case {"list": items}:
+            return [decode(item, get) for item in items]
+        case {"tuple": items}:
+            return tuple(decode(item, get) for item in items)
+        case {"dict": items}:
+            return {key: decode(item, get) for key, item in items.items()}
+        case {"record": kind, "fields": fields}:
+            return _REGISTERED[kind](**{key: decode(item, get) for key, item in fields.items()})
+        case {"table": kind, "columns": columns}:
+            lists = [get(c).tolist() if isinstance(c, dict) else c for c in columns.values()]
+            rows = zip(*lists, strict=True)
+            return [_REGISTERED[kind](**dict(zip(columns, row, strict=True))) for row in rows]
+        case dict():
+            raise TypeError(f"an object of {', '.join(node)}")
+    return node  # None, bool, int, str; files of older versions also hold float
+
+
+class DamagedStateError(ValueError):
+    """A state file that differs from what was written."""
+
+
+def write_state(path: Path, value: Any) -> None:
+    """Write a value to a state file, in place of the one that is there.
+
+    A crash at any moment leaves the former file, or none.
+
+    Parameters
+    ----------
+    path : Path
+    value : as for `encode`
+
+    Raises
+    ------
+    TypeError
+        If the value contains something that a file cannot hold.
+    OSError
+        If the file cannot be written (a full disk); the former one stays.
+    """
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    with written_whole(path, replace=True) as fresh, fresh.open("wb") as file:
+        for piece in _pieces(value):
+            digest.update(piece)
+            file.write(piece)
+        file.write(digest.digest())
+
+
+def _pieces(value: Any) -> Iterator[bytes]:
+    """Yield the content of a state file, all but its digest."""
     arrays: list[NDArray] = []
-    tree = _encoded(value, arrays)
+
+    def put(name: str, array: NDArray) -> dict[str, Any]:
+        arrays.append(array)
+        return {"array": len(arrays) - 1}
+
+    tree = encode(value, put, tables=True)
     shapes = [[array.dtype.str, list(array.shape)] for array in arrays]
     header = json.dumps({"value": tree, "arrays": shapes}).encode()
     yield b"daskmm state %d\n" % _VERSION
     yield _LENGTH.pack(len(header))
     yield header
     for array in arrays:
-        yield np.ascontiguousarray(array).tobytes()
+        yield array.tobytes()
 
 
 def read_state(path: Path) -> Any:
-    """Read what `write_state` wrote.
-
-    Parameters
-    ----------
-    path : Path
+    """Read a value that `write_state` wrote.
 
     Raises
     ------
     DamagedStateError
-        If the file is not as it was written.
+        If the file differs from what was written.
     ValueError
-        If it is of a newer version.
+        If it was written by a newer version of the library.
     """
     data = path.read_bytes()
     first = _FIRST_LINE.match(data)
@@ -125,7 +231,7 @@ def read_state(path: Path) -> Any:
 
 
 def _unpacked(body: bytes, place: int) -> Any:
-    """The value of a file that agrees with its digest."""
+    """Return the value of a file that agrees with its digest."""
     (length,) = _LENGTH.unpack_from(body, place)
     place += _LENGTH.size
     header = json.loads(body[place : place + length])
@@ -138,75 +244,4 @@ def _unpacked(body: bytes, place: int) -> Any:
         array = np.frombuffer(body, dtype, int(np.prod(shape)), place)
         place += array.nbytes
         arrays.append(array.reshape(shape).copy())
-    return _decoded(header["value"], arrays)
-
-
-def _encoded(value: Any, arrays: list[NDArray]) -> Any:
-    """JSON for a value; arrays are put aside."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value  # floats come back exactly, infinities too
-    if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
-        arrays.append(value)
-        return {"array": len(arrays) - 1}
-    if isinstance(value, Path):
-        return {"path": str(value)}
-    if isinstance(value, list) and value and all(_is_flat(item, type(value[0])) for item in value):
-        return {"table": type(value[0]).__name__, "columns": _columns(value, arrays)}
-    if isinstance(value, list | tuple):
-        return {type(value).__name__: [_encoded(item, arrays) for item in value]}
-    if isinstance(value, dict):
-        return {"dict": {str(key): _encoded(item, arrays) for key, item in value.items()}}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        encoded = {name: _encoded(item, arrays) for name, item in fields.items()}
-        return {"record": type(value).__name__, "fields": encoded}
-    raise TypeError(f"A file cannot hold a {type(value).__name__}.")
-
-
-def _is_flat(item: Any, kind: type) -> bool:
-    """Whether something is a record of numbers and words."""
-    return (
-        type(item) is kind
-        and dataclasses.is_dataclass(item)
-        and all(isinstance(v, float | int | str | None) for v in vars(item).values())
-    )
-
-
-def _columns(records: Sequence[Any], arrays: list[NDArray]) -> dict[str, Any]:
-    """Records alike by their fields: there can be thousands."""
-    columns: dict[str, Any] = {}
-    for field in dataclasses.fields(records[0]):
-        values = [getattr(record, field.name) for record in records]
-        columns[field.name] = values
-        if all(type(v) is float for v in values):
-            arrays.append(np.array(values))
-            columns[field.name] = {"array": len(arrays) - 1}
-    return columns
-
-
-def _decoded(value: Any, arrays: Sequence[NDArray]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        return arrays[value["array"]]
-    if "path" in value:
-        return Path(value["path"])
-    if "table" in value:
-        columns = [
-            arrays[column["array"]].tolist() if isinstance(column, dict) else column
-            for column in value["columns"].values()
-        ]
-        kind = _REGISTERED[value["table"]]
-        return [
-            kind(**dict(zip(value["columns"], row, strict=True)))
-            for row in zip(*columns, strict=True)
-        ]
-    if "record" in value:
-        fields = {k: _decoded(v, arrays) for k, v in value["fields"].items()}
-        return _REGISTERED[value["record"]](**fields)
-    if "dict" in value:
-        return {k: _decoded(v, arrays) for k, v in value["dict"].items()}
-    kind = tuple if "tuple" in value else list
-    return kind(_decoded(item, arrays) for item in value[kind.__name__])
+    return decode(header["value"], lambda node: arrays[node["array"]])
