@@ -1,7 +1,28 @@
-"""The penalty λ of entropy-weighted power k-means, chosen without labels."""
+r"""Choice of the penalty λ of entropy-weighted power k-means (EWP), without labels.
+
+For each λ of a grid and each start, EWP learns feature weights w on a sample. Power k-means with
+these weights fixed is then run from a fresh start, and of the two partitions the one with the
+lower :math:`\sum_l w_l V_l (1 - R_l)` is kept, where R_l is the share of the variance V_l of
+feature l that lies between the cluster means. Its information gain IG is taken over all features,
+unweighted (see :func:`daskmm.selection.information_gain`); the null consists of independent
+Gaussian features of variances :math:`w_l V_l`, clustered the same way with the weights of the
+first start. The rule prefers the *largest* λ that is as good as the best:
+
+.. math::
+
+    IG(λ) \ge \max IG - \max\{\min(3 σ,\ .07 \max IG),\ .05\},
+
+with IG averaged over the starts, and σ the standard deviation over the starts, the median over all
+λ (with a single start, the term 3σ is left out). So features are weighted only as strongly as the
+gain clearly supports.
+
+EWP: Chakraborty, Paul, Das and Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,17 +37,49 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Penalties that are tried, in units of the mean variance of the features; without an end, the
-# features are not weighted.
+# The grid, in units of the mean variance of the features; an infinite penalty keeps their weights
+# equal.
 MULTIPLES = (0.1, 0.2, 0.35, 0.5, 1.0, np.inf)
-# Starts of each.
+# Starts per penalty.
 STARTS = 3
-# Rows to try them on: so many, or so many per cluster.
+# Rows of the sample: the larger of a fixed number and a number per cluster.
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 100
-# The largest penalty wins whose gain is as good as the best: not further from it than starts are
-# from each other, by so many standard deviations, within a share of it, but for these nats.
-SPREADS = 3.0
-TOLERANCE, LEAST_TOLERANCE = 0.07, 0.05
+# The constants of the rule: standard deviations, share of the best gain, nats.
+SPREADS, TOLERANCE, LEAST_TOLERANCE = 3.0, 0.07, 0.05
+# λ in units of the mean feature variance, as in "0.5*variance".
+_MULTIPLE = re.compile(r"\s*(?:([^*]+)\*)?\s*variance\s*")
+
+
+def given_lam(lam: float | str, mean_variance: float) -> float | None:
+    """Return the penalty that the parameter `lam` stands for; None for "auto".
+
+    Parameters
+    ----------
+    lam : float or str
+        A number, "auto", or a multiple of the variance such as "0.5*variance" or "variance".
+    mean_variance : float
+        Mean variance of the features, in the model's scale.
+
+    Raises
+    ------
+    ValueError
+        For any other string.
+    """
+    if not isinstance(lam, str):
+        return float(lam)
+    if lam == "auto":
+        return None
+    match = _MULTIPLE.fullmatch(lam)
+    try:
+        factor = float(match[1] or 1.0) if match else math.nan
+    except ValueError:
+        factor = math.nan
+    if not factor > 0:
+        raise ValueError(
+            "The 'lam' parameter of EntropyPowerKMeans must be a positive number, 'auto', or a "
+            f"multiple of the variance such as '0.5*variance'. Got {lam!r} instead."
+        )
+    return factor * mean_variance
 
 
 @registered
@@ -67,7 +120,7 @@ class LamPath(OverStarts):
 
 
 def sample_rows(n_clusters: int) -> int:
-    """Rows on which penalties are tried."""
+    """Return the number of rows on which penalties are tried."""
     return max(SAMPLE_ROWS, ROWS_PER_CLUSTER * n_clusters)
 
 
@@ -80,7 +133,7 @@ def follow_lam(
     n_starts: int = STARTS,
     n_rows: int | None = None,
 ) -> LamPath:
-    """The path over a grid of penalties; see :func:`daskmm.selection.lam_path`.
+    """Try every penalty of a grid on a sample, and apply the rule of this module.
 
     Parameters
     ----------
@@ -88,24 +141,23 @@ def follow_lam(
         Of the first pass, in the model's coordinates.
     n_clusters : int
     seed : int
-        Of the starts and the null; the same for every penalty.
+        Seed of the starts and the null; the same for every penalty.
     lazy : bool
-        Whether to run on the active dask scheduler, or on threads here; one task for each
-        penalty.
+        Whether to run on the active dask scheduler (one task per penalty) or on threads of this
+        process.
     lams : sequence of float, optional
         Increasing; `MULTIPLES` of the mean variance by default.
     n_starts : int
     n_rows : int, optional
-        Rows of the sample to use at most.
+        Rows of the sample to use at most; `sample_rows` by default.
     """
     trials = Trials.of(sample, n_rows or sample_rows(n_clusters), seed)
     grid = [c * trials.mean_variance for c in MULTIPLES] if lams is None else list(lams)
-    jobs = [(float(lam),) for lam in grid]
     learning, fresh, noise = zip(*(spawned(one, 3) for one in spawned(seed, n_starts)), strict=True)
-    # The same starts for every penalty, and drawn once.
+    # The starts are drawn once, and are the same for every penalty.
     shared = (trials, trials.starts(n_clusters, learning), fresh, noise[0])
     found: list[tuple[FloatArray, FloatArray]] = tree_reduce(
-        _try_lam, jobs, shared, lazy, "try-lam"
+        _try_lam, [(float(lam),) for lam in grid], shared, lazy, "try-lam"
     )
     gains, weights = (np.array(values) for values in zip(*found, strict=True))
     chosen = preferred_lam(gains)
@@ -113,7 +165,7 @@ def follow_lam(
 
 
 def preferred_lam(gains: FloatArray) -> int:
-    """Index of the penalty that the rule prefers: the largest whose gain is as good as the best.
+    """Return the index of the largest penalty whose gain is as good as the best.
 
     Parameters
     ----------
@@ -134,10 +186,10 @@ def _threshold(gains: FloatArray) -> float:
 def _try_lam(
     lam: float, trials: Trials, starts: Sequence[FloatArray], seeds: Sequence[int], null_seed: int
 ) -> list[tuple[FloatArray, FloatArray]]:
-    """Task of one penalty: the gain of every start, and the mean feature weights.
+    """Task of one penalty: return the gain of every start, and the mean feature weights.
 
-    All starts are held against one null, with the weights of the first: it costs as much as a
-    start, and what differs among the gains of a penalty is then the starts alone.
+    All starts are compared with one null, drawn with the weights of the first start: a null costs
+    as much as a start, and the gains of a penalty then differ by the starts alone.
     """
     n_clusters = len(starts[0])
     if np.isinf(lam):
