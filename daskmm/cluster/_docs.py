@@ -1,0 +1,212 @@
+"""Texts of parameters and attributes that several estimators share.
+
+A line such as ``[init, n_init]`` in the docstring of a class decorated with `documented` is
+replaced by these texts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+T = TypeVar("T", bound=type)
+
+_LINE = re.compile(r"^ {4}\[([a-z_, ]+)\]$", re.MULTILINE)
+
+
+def documented(cls: T) -> T:
+    """Class decorator: insert the shared texts into the docstring."""
+    if cls.__doc__:  # None under python -OO
+        cls.__doc__ = _LINE.sub(
+            lambda line: "\n".join(_indented(TEXTS[name]) for name in line[1].split(", ")),
+            cls.__doc__,
+        )
+    return cls
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.strip("\n").split("\n"))
+
+
+TEXTS = {
+    "n_clusters": """
+n_clusters : int or "auto", default=8
+    "auto" chooses a number from 2 to 40 on the sample of the first pass, or 1, with a warning, if
+    there are no clusters: see `daskmm.selection.choose_n_clusters`.
+""",
+    "init": """
+init : {"k-means++", "k-means||", "random"} or array of shape (n_clusters, n_features), \
+default="k-means++"
+    Greedy k-means++ on a sample drawn in the first pass; scalable k-means++, which makes six
+    passes of its own; random rows of that sample; or centres in the input's units.
+""",
+    "n_init": """
+n_init : int or "auto", default="auto"
+    Number of starts. "auto" is 8, or 1 if every iteration reads streamed data. An `init` array is
+    one start.
+""",
+    "sample_size": """
+sample_size : int, "auto" or None, default="auto"
+    Number of rows on which the starts are annealed, in memory and side by side. The best of them
+    take hard steps on a larger sample, and then, together, over all rows until the cost is
+    stationary, which takes a handful of passes. "auto" is 10,000 to 20,000 rows (200 per cluster),
+    or 50 per cluster if that is more, for tables of more than twice as many rows; smaller tables
+    are annealed as a whole. With None the annealing runs over all rows.
+""",
+    "persist": """
+persist : bool or "auto", default=False
+    Keep streamed data in memory during the fit; on a cluster, on the workers that loaded them.
+    "auto" does so if they take less than a third of the memory.
+""",
+    "eta": """
+eta : float, default=1.05
+    Factor by which the power grows in size; 1 keeps it constant.
+""",
+    "anneal_every": """
+anneal_every : int, default=1
+    Number of iterations per value of the power.
+""",
+    "polish": """
+polish : bool, default=True
+    End with Lloyd steps (s = −∞).
+""",
+    "max_iter": """
+max_iter : int, default=300
+    Maximum number of iterations over the data, polish included.
+""",
+    "tol": """
+tol : float, default=1e-4
+    Relative tolerance. A fit has converged when the k-means objective changes by less, three
+    times in a row, with nearly hard memberships. With ``tol=0`` and ``polish=False`` exactly
+    `max_iter` iterations are run.
+""",
+    "random_state": """
+random_state : int, RandomState instance or None, default=None
+    Determines the samples, the starts and the choices.
+""",
+    "standardize": """
+standardize : bool or "auto", default=False
+    Divide each feature by its population standard deviation, inside the block function; centres
+    are reported in the input's units. "auto" does so if clusters of standardised features have a
+    clearly larger information gain, by 7 % and by .1 nats, than those of the features as they are,
+    on the sample of the first pass (see `daskmm.selection.information_gain`). Noisy features are
+    down-weighted by it.
+""",
+    "distortion": """
+distortion : str, default="sqeuclidean"
+    Distance between rows and centres. "sqeuclidean"; "kl" or "poisson" (the I-divergence
+    Σ x log(x/θ) − x + θ, for counts and probabilities); "itakura-saito" or "gamma"
+    (Σ x/θ − log(x/θ) − 1, for positive values whose noise grows with them); "logistic" (for values
+    in [0, 1]); "mahalanobis", with one matrix for all clusters. These are Bregman divergences,
+    whose centres are means. "euclidean" and "manhattan" are not squared and less sensitive to
+    outliers; their centres are geometric medians, and medians. See the notes, and
+    `daskmm.selection.choose_distortion` for a choice without labels.
+""",
+    "metric_params": """
+metric_params : dict, optional
+    ``{"VI": matrix}``, the inverse covariance of "mahalanobis". By default it is learned, with
+    determinant 1.
+""",
+    "missing": """
+missing : {"error", "partial"}, default="error"
+    Whether NaN are an error, or missing values, which are left out of distances and means.
+""",
+    "empty_cluster": """
+empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
+    What happens to a cluster that a Lloyd step leaves empty. Its centre moves to the row farthest
+    from its own centre, or to a random row; "restart" fits again from other starts (at most ten
+    times; given centres are the only start); "error" raises a ValueError if the best start ends
+    with an empty cluster. With "farthest" and "random", centres that coincide at the end are moved
+    likewise, polished once more, and warned about.
+""",
+    "verbose": """
+verbose : int, default=0
+    Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
+    logger "daskmm" at level INFO.
+""",
+    "callbacks": """
+callbacks : list of callable, optional
+    Called once per iteration over all rows with a read-only `daskmm.mm.problem.IterationRecord`. A
+    callback that raises StopIteration ends the fit after this iteration.
+""",
+    "checkpoint": """
+checkpoint : str or Path, optional
+    A folder for the state of the fit. If a fit is killed or interrupted, the same call resumes it
+    and ends with the same bits. A fit of other data or parameters is refused, except that
+    `max_iter` may be raised; a completed fit returns the same model again. `n_passes_` includes
+    the first pass of every run.
+checkpoint_every : int, float or str, default=1
+    How often the state is written: a number of iterations (an integer), of seconds (a float), or a
+    duration such as "30s". Iterations on samples count too. The last two states are kept.
+""",
+    "cluster_centers_": """
+cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
+    In the input's units.
+""",
+    "n_clusters_": """
+n_clusters_ : int
+    The number of clusters.
+n_clusters_path_ : ClusterNumberPath
+    For ``n_clusters="auto"``: the gain of each number; see `daskmm.plot.n_clusters_path`.
+""",
+    "standardize_path_": """
+standardize_path_ : ScaleChoice
+    For ``standardize="auto"``: the gains of both scales.
+""",
+    "labels_": """
+labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
+    Dropped when a model of lazy data is pickled or saved.
+""",
+    "inertia_": """
+inertia_ : float
+    Sum of the distances (squared, weighted, or the distortion's) to the nearest centre, in the
+    model's scale.
+""",
+    "objective_history_": """
+objective_history_ : ndarray of shape (n_iter,)
+    Objective per unit of sample weight at the state and power with which each iteration began.
+""",
+    "history_": """
+history_ : list of IterationRecord
+    One record per iteration, including those on samples (``exact=False``).
+n_iter_ : int
+    Number of iterations over the data.
+n_passes_ : int
+    Number of passes over the data, each loading every block once; the first pass and scoring
+    included.
+s_ : float
+    The last power; −∞ after polishing.
+""",
+    "mean_": """
+mean_, scale_ : ndarray of shape (n_features,)
+    Distances are measured between rows (x − mean_) / scale_; scale_ is 1 unless standardised.
+""",
+    "precision_": """
+precision_ : ndarray of shape (n_features, n_features)
+    For ``distortion="mahalanobis"``: its matrix.
+""",
+    "n_features_in_": """
+n_features_in_ : int
+feature_names_in_ : ndarray of str
+    For DataFrames.
+""",
+    "notes_on_distortions": """
+"kl", "itakura-saito" and "logistic" are half the deviances of Poisson, exponential (gamma) and
+binomial distributions. They are measured between the values as they are, so the data must be in
+their domain, and `standardize` must be False; `mean_` is 0. A centre that is 0 in some feature is
+infinitely far from rows that are not. Therefore starting centres are 0.95 x + 0.05 (mean of the
+rows), and given centres are moved likewise where they have zeros (for "logistic", also ones).
+
+"mahalanobis" starts with the inverse covariance of all rows, and then alternates between the
+clusters and their pooled scatter.
+
+Steps of "euclidean" and "manhattan" are weighted means as well, with weights 1/(2 max(d, ε)) of
+the previous distances (per feature for "manhattan"), where ε is 1e-6 of the standard deviation;
+the objective may rise by as much. Starting centres, given ones too, are moved towards the mean as
+above, because a centre leaves a row slowly. For data in memory the centres finally become the
+exact medians, if hard steps came before; streamed data end with the weighted means.
+
+With missing values, a distance is the sum over the features that a row has, and a centre is, per
+feature, the mean of the values present (k-POD). A row or feature without any value is an error.
+""",
+}
