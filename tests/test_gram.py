@@ -337,7 +337,7 @@ def test_disk_full_at_the_very_start_leaves_nothing(tmp_path, rows, monkeypatch)
     def full(*arguments, **options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(zarr.Group, "create_array", full)
+    monkeypatch.setattr(zarr, "create_array", full)
     with pytest.raises(OSError, match="No space left"):
         build(tmp_path / "gram", rows, RBF, tile_rows=TILE)
     assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from daskmm.gram.store import (
     tile_name,
 )
 from daskmm.numerics.kernels import Kernel, finite_block
+from daskmm.storage.strict_json import plain
 
 __all__ = [
     "CHANGED",
@@ -55,7 +55,7 @@ def describe_rows(rows: FloatArray, kernel: Kernel, dtype: str, tile_rows: int) 
         n_features=rows.shape[1],
         tile_rows=tile_rows,
         dtype=np.dtype(dtype).name,
-        kernel=json.loads(json.dumps(kernel.describe())),
+        kernel=plain(kernel.describe()),
         fingerprints=tuple(fingerprint(rows[cut]) for cut in cuts),
         library=__version__,
     )
@@ -199,7 +199,7 @@ def _diagonal_fault(store: GramStore) -> str | None:
     try:
         _ = store.diagonal
     except GramStoreError as error:
-        return "missing" if "is missing" in str(error) else "damaged"
+        return error.fault
     return None
 
 
@@ -216,12 +216,10 @@ def changed_tile_rows(manifest: Manifest, rows: FloatArray) -> set[int]:
 
 
 def _fault(store: GramStore, tile: Tile) -> str | None:
-    if not store.tile_path(tile).exists():
-        return "missing"
     try:
         values = store.read(tile)
-    except GramStoreError:
-        return "damaged"
+    except GramStoreError as error:
+        return error.fault
     return None if np.isfinite(values).all() else "not finite"
 
 

@@ -1,16 +1,15 @@
-"""The file format of Gram stores: the upper triangle of a kernel matrix in checksummed tiles.
+"""Gram stores: the upper triangle of a kernel matrix on disk, in tiles with checksums.
 
-One tile is one whole chunk of a zarr array of shape (n, n). Tiles below the diagonal are never
-written. A tile that is missing reads as NaN, one that was damaged fails its checksum, and the
-manifest tells from which data and kernel they came.
+A store is a zarr group of two arrays: "tiles" of shape (n, n), one chunk per tile, of which only
+the upper triangle is written, and "diagonal" of shape (n,). The attributes hold the manifest:
+the data and the kernel that the tiles were computed from. A chunk file is the little-endian
+values followed by their CRC32C.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import shutil
-import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,37 +18,46 @@ import google_crc32c
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BytesCodec, Crc32cCodec
+
+from daskmm.storage.arrays import CHECKSUM_BYTES, create_array
+from daskmm.storage.atomic import written_whole
 
 FloatArray = NDArray[np.float64]
 Tile = tuple[int, int]
 
 FORMAT = "daskmm-gram"
 VERSION = 1
-_CHECKSUM_BYTES = 4
-_CHECKSUM_BYTES = 4
 
 
 class GramStoreError(ValueError):
-    """A Gram store that cannot be used as it is; the message names tiles and the mend."""
+    """A Gram store cannot be used as it is; the message names the tile and the remedy.
+
+    Attributes
+    ----------
+    fault : {"", "missing", "damaged"}
+        What is wrong with the tile or the diagonal, if it is one of them.
+    """
+
+    fault = ""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a store was made from.
+    """What a store was computed from.
 
     Attributes
     ----------
     n_rows, n_features : int
     tile_rows : int
+        Rows and columns of a tile.
     dtype : str
         Of the tiles.
     kernel : dict
         `Kernel.describe`.
     fingerprints : tuple of str
-        Of the rows of each tile row (in the model's coordinates).
+        Digest of the rows (in the model's coordinates) of each row of tiles.
     library : str
-        Version that began the store.
+        Version of daskmm that created the store.
     """
 
     n_rows: int
@@ -61,18 +69,18 @@ class Manifest:
     library: str
 
     def differences(self, other: Manifest) -> list[str]:
-        """What differs from another manifest, in words; the library's version may."""
-        found = []
-        mine, theirs = self._named_values(), other._named_values()
-        for name in dict.fromkeys([*mine, *theirs]):
-            if mine.get(name) != theirs.get(name):
-                found.append(f"{name} is {theirs.get(name)} there and {mine.get(name)} here")
+        """List in words what differs from another manifest; the library's version may."""
+        here, there = self._named_values(), other._named_values()
+        found = [
+            f"{name} is {there.get(name)} there and {here.get(name)} here"
+            for name in dict.fromkeys([*here, *there])
+            if here.get(name) != there.get(name)
+        ]
         if not found:
             pairs = zip(self.fingerprints, other.fingerprints, strict=True)
-            changed = [str(index) for index, (a, b) in enumerate(pairs) if a != b]
+            changed = ", ".join(f"{index}/*" for index, (a, b) in enumerate(pairs) if a != b)
             if changed:
-                tiles = ", ".join(f"{index}/*" for index in changed)
-                found.append(f"the data have changed (rows of tiles {tiles})")
+                found.append(f"the data have changed (rows of tiles {changed})")
         return found
 
     def _named_values(self) -> dict[str, Any]:
@@ -82,12 +90,12 @@ class Manifest:
 
 
 def fingerprint(rows: FloatArray) -> str:
-    """Digest of some rows, bit by bit."""
+    """Return a digest of rows, which changes with any bit."""
     return hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=16).hexdigest()
 
 
 def row_cuts(n_rows: int, tile_rows: int) -> list[slice]:
-    """Rows of each tile row."""
+    """Return the rows of each row of tiles."""
     return [slice(s, min(s + tile_rows, n_rows)) for s in range(0, n_rows, tile_rows)]
 
 
@@ -107,7 +115,7 @@ class GramStore:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).absolute()  # workers may stand in another folder
+        self.path = Path(path).absolute()  # a worker may have another working directory
         if not self.path.exists():
             raise FileNotFoundError(f"{self.path} does not exist.")
         self.group, attributes = self._open_group()
@@ -115,8 +123,8 @@ class GramStore:
             described = dict(attributes["manifest"])
             described["fingerprints"] = tuple(described["fingerprints"])
             self.manifest = Manifest(**described)
-            self.tiles_array = _array_of(self.group, "tiles")
-        except Exception as error:  # json, codecs, zarr: whatever is wrong with what it says
+            self.tiles_array = self._array("tiles")
+        except Exception as error:  # of JSON, codecs or zarr
             raise GramStoreError(f"{self.path} has a damaged description: {error}") from error
         self.origin: dict[str, Any] | None = attributes.get("origin")
 
@@ -124,7 +132,7 @@ class GramStore:
         try:
             group = zarr.open_group(self.path, mode="r+")
             attributes: dict[str, Any] = group.attrs.asdict()
-        except Exception as error:  # json, codecs, zarr: whatever is wrong, it is no store
+        except Exception as error:  # of JSON, codecs or zarr
             raise GramStoreError(f"{self.path} is not a Gram store: {error}") from error
         if attributes.get("format") != FORMAT:
             raise GramStoreError(f"{self.path} is not a Gram store.")
@@ -135,50 +143,52 @@ class GramStore:
             )
         return group, attributes
 
+    def _array(self, name: str) -> zarr.Array:
+        return zarr.open_array(self.path / name, mode="r+")
+
     @functools.cached_property
     def diagonal(self) -> FloatArray:
-        """Kernel values of each row with itself.
+        """Kernel value of each row with itself.
 
         Raises
         ------
         GramStoreError
-            If they are missing or damaged.
+            If a value is missing or damaged.
         """
         try:
-            values: FloatArray = np.asarray(_array_of(self.group, "diagonal")[...])
+            values: FloatArray = np.asarray(self._array("diagonal")[...])
         except Exception as error:
             raise self._unusable("the diagonal", f"damaged ({error})") from error
         if not np.isfinite(values).all():
             raise self._unusable("the diagonal", "missing")
         return values
 
-    @property
-    def n_tile_rows(self) -> int:
-        """Tiles along a side."""
-        return -(-self.manifest.n_rows // self.manifest.tile_rows)
+    @functools.cached_property
+    def _cuts(self) -> list[slice]:
+        return row_cuts(self.manifest.n_rows, self.manifest.tile_rows)
 
     @property
     def tiles(self) -> list[Tile]:
-        """Coordinates of all tiles of the upper triangle, row by row."""
-        side = self.n_tile_rows
+        """Rows and columns, in tiles, of all tiles of the upper triangle, row by row."""
+        side = len(self._cuts)
         return [(a, b) for a in range(side) for b in range(a, side)]
 
     def missing(self) -> list[Tile]:
-        """Tiles that have not been written, or not to their end.
+        """Return the tiles that have not been written, or not completely.
 
-        zarr before 3.1.3 wrote in place, so that a process that was killed left part of a tile.
+        zarr before 3.1.3 wrote in place: a process that was killed left part of a tile.
         """
         side = min(self.manifest.tile_rows, self.manifest.n_rows)
-        whole = side**2 * np.dtype(self.manifest.dtype).itemsize + _CHECKSUM_BYTES
+        whole = side**2 * np.dtype(self.manifest.dtype).itemsize + CHECKSUM_BYTES
         return [tile for tile in self.tiles if self._size(tile) != whole]
 
     def tile_path(self, tile: Tile) -> Path:
-        """File of a tile."""
+        """Return the path of the file of a tile."""
         return self.path / "tiles" / "c" / str(tile[0]) / str(tile[1])
 
     @property
     def bytes_on_disk(self) -> int:
-        """Bytes of the tiles that are there."""
+        """Bytes of the tiles written so far."""
         return sum(self._size(tile) for tile in self.tiles)
 
     def _size(self, tile: Tile) -> int:
@@ -188,24 +198,23 @@ class GramStore:
             return 0
 
     def read(self, tile: Tile) -> NDArray:
-        """Values of one tile, of the rows that exist.
+        """Return the values of a tile, without the padding of those at the edge.
 
         Raises
         ------
         GramStoreError
-            If it is missing or damaged.
+            If the tile is missing or damaged.
         """
         side = self.tiles_array.chunks[0]
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
         try:
-            # A chunk file is the little-endian values and their CRC32C. Read as such, it is
-            # checked and used where it lies; zarr's own way copies every tile twice.
+            # Not through zarr, which copies every tile twice.
             with self.tile_path(tile).open("rb") as file:
                 body, checksum = file.read(side**2 * dtype.itemsize), file.read()
         except FileNotFoundError:
             raise self._unusable(f"tile {tile_name(tile)}", "missing") from None
-        if len(checksum) != _CHECKSUM_BYTES:
-            raise self._unusable(f"tile {tile_name(tile)}", "damaged (not of its length)")
+        if len(checksum) != CHECKSUM_BYTES:
+            raise self._unusable(f"tile {tile_name(tile)}", "damaged (wrong length)")
         if google_crc32c.value(body) != int.from_bytes(checksum, "little"):
             raise self._unusable(f"tile {tile_name(tile)}", "damaged (wrong checksum)")
         rows, columns = self.cuts(tile)
@@ -213,14 +222,14 @@ class GramStore:
         return values[: rows.stop - rows.start, : columns.stop - columns.start]
 
     def write(self, tile: Tile, values: FloatArray) -> None:
-        """Write one whole tile; the former one stays until the new one is complete.
+        """Write a tile; the former one stays until the new one is complete.
 
         Raises
         ------
         ValueError
             If a value is beyond the range of the store's dtype.
         OSError
-            If it cannot be written (a full disk).
+            If the tile cannot be written (a full disk).
         """
         rows, columns = self.cuts(tile)
         with np.errstate(over="ignore"):
@@ -239,38 +248,32 @@ class GramStore:
                 error.errno,
                 f"tile {tile_name(tile)} of {self.path} could not be written "
                 f"({error.strerror or error}). Tiles that are complete are kept: free space and "
-                "run the same command again to go on.",
+                "run the same command again to resume.",
             ) from error
 
     def write_diagonal(self, values: FloatArray) -> None:
-        """Write the kernel values of each row with itself."""
-        _array_of(self.group, "diagonal")[...] = values
+        """Write the kernel value of each row with itself."""
+        self._array("diagonal")[...] = values
 
     def cuts(self, tile: Tile) -> tuple[slice, slice]:
-        """Rows and columns of a tile."""
-        cuts = row_cuts(self.manifest.n_rows, self.manifest.tile_rows)
-        return cuts[tile[0]], cuts[tile[1]]
+        """Return the rows and the columns of the matrix that a tile holds."""
+        return self._cuts[tile[0]], self._cuts[tile[1]]
 
     def _unusable(self, part: str, fault: str) -> GramStoreError:
-        return GramStoreError(
+        error = GramStoreError(
             f"{part} of {self.path} is {fault}. Run: daskmm gram repair {self.path} INPUT"
         )
-
-
-def _array_of(group: zarr.Group, name: str) -> zarr.Array:
-    array = group[name]
-    if not isinstance(array, zarr.Array):
-        raise TypeError(f"{name} is not an array.")
-    return array
+        error.fault = fault.split()[0]
+        return error
 
 
 def tile_name(tile: Tile) -> str:
-    """Name of a tile, as in the store: row/column."""
+    """Return the name of a tile, as in its path: row/column."""
     return f"{tile[0]}/{tile[1]}"
 
 
 def opened(path: Path) -> GramStore:
-    """The store at a path, opened once as long as it is the same one."""
+    """Return the store at a path, opened once as long as it is not replaced by another one."""
     state = (path / "zarr.json").stat()
     return _opened(path, state.st_ino, state.st_mtime_ns)
 
@@ -283,29 +286,21 @@ def _opened(path: Path, inode: int, changed: int) -> GramStore:
 def create_store(
     path: Path, manifest: Manifest, diagonal: FloatArray, origin: dict[str, Any] | None
 ) -> None:
-    """Make a store without tiles, beside its place, and rename it into it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
+    """Create a store without tiles.
+
+    Raises
+    ------
+    FileExistsError
+        If the path exists.
+    """
+    attributes: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    attributes["manifest"] = {**asdict(manifest), "fingerprints": list(manifest.fingerprints)}
+    if origin is not None:
+        attributes["origin"] = origin
+    n = manifest.n_rows
+    side = min(manifest.tile_rows, n)
+    with written_whole(path) as fresh:
         group = zarr.create_group(fresh)
-        # What was never written reads as NaN, never as zeros.
-        options: dict[str, Any] = {
-            "serializer": BytesCodec(),
-            "compressors": [Crc32cCodec()],
-            "fill_value": np.nan,
-        }
-        n = manifest.n_rows
-        side = min(manifest.tile_rows, n)
-        group.create_array(
-            "tiles", shape=(n, n), chunks=(side, side), dtype=manifest.dtype, **options
-        )
-        kept = group.create_array("diagonal", shape=(n,), chunks=(n,), dtype="float64", **options)
-        kept[...] = diagonal
-        described = {**asdict(manifest), "fingerprints": list(manifest.fingerprints)}
-        attributes: dict[str, Any] = {"format": FORMAT, "version": VERSION, "manifest": described}
-        if origin is not None:
-            attributes["origin"] = origin
+        create_array(fresh / "tiles", (n, n), (side, side), manifest.dtype)
+        create_array(fresh / "diagonal", (n,), (n,), "float64")[...] = diagonal
         group.attrs.update(attributes)
-        fresh.rename(path)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
