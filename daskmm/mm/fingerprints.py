@@ -1,4 +1,4 @@
-"""What tells one fit from another: its parameters, and what the first pass saw of its data."""
+"""Decide whether a checkpoint belongs to a fit: compare parameters, and moments of the data."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from sklearn.base import BaseEstimator
 
 from daskmm.storage.digests import digest
 
-# Parameters that say nothing of the numbers of a fit.
-_APART = ("callbacks", "verbose", "checkpoint", "checkpoint_every", "persist")
-# Parameters that may be raised: a fit goes on to the new bound.
-RAISABLE = ("max_iter",)
-# Moments of the same rows differ by no more than this, in units of the standard deviation, when
-# blocks are grouped otherwise.
-_SAME = 1e-9
+# Parameters that do not affect the result of a fit.
+_IGNORED = ("callbacks", "verbose", "checkpoint", "checkpoint_every", "persist")
+# Parameters that may be higher in the fit that resumes: it continues to the new bound.
+_RAISABLE = ("max_iter",)
+# Blocks that are grouped differently are summed in another order: moments of the same rows agree
+# to this tolerance, in units of the standard deviation.
+_TOLERANCE = 1e-9
 
 
 def described_parameters(estimator: BaseEstimator) -> dict[str, Any]:
-    """Class and parameters of an estimator, those that its numbers depend on.
+    """Return class and parameters of an estimator, without those that do not affect the result.
 
-    Functions are known by their names, arrays by a digest, random generators and the paths of
-    Gram stores not at all: they differ between processes.
+    Functions are described by their names and arrays by a digest. Random generators and paths of
+    Gram stores are not told apart: they differ between processes.
     """
     described = {"model": type(estimator).__name__}
     for name, value in estimator.get_params(deep=False).items():
-        if name in _APART:
-            continue
         if name == "gram" and value not in ("auto", "recompute"):
             value = "a store"
-        described[name] = _described(value)
+        if name not in _IGNORED:
+            described[name] = _described(value)
     return described
 
 
@@ -57,43 +56,43 @@ def _described(value: Any) -> Any:
 def _is_numeric(values: Any) -> bool:
     try:
         return bool(np.asarray(values).dtype.kind in "fiub")
-    except ValueError:
+    except ValueError:  # lists of different lengths
         return False
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """In what two fits differ, in words; nothing where one can go on with the other.
+    """List in words how two fits differ; the list is empty if one can resume the other.
 
     Parameters
     ----------
     there, here : mapping
-        Parameters, or data, as they are described here, of the earlier fit and of this one.
+        Descriptions of the parameters, or of the data, of the earlier fit and of this one.
     """
     found = []
     for name in dict.fromkeys([*there, *here]):
         if name not in there or name not in here:
             found.append(f"{name} is not known {'here' if name in there else 'there'}")
-        elif name in RAISABLE and there[name] <= here[name]:
             continue
-        elif isinstance(here[name], np.ndarray):
-            found += _apart(name, there, here)
-        elif isinstance(here[name], float) and isinstance(there[name], float):
-            if not np.isclose(there[name], here[name], rtol=_SAME, atol=0.0):
-                found.append(f"{name} is {there[name]} there and {here[name]} here")
-        elif there[name] != here[name]:
-            found.append(_told(name, there[name], here[name]))
+        a, b = there[name], here[name]
+        if name in _RAISABLE and a <= b:
+            continue
+        if isinstance(b, np.ndarray):
+            found += _different_moment(name, np.asarray(a), b, np.asarray(here["variance"]))
+        elif isinstance(a, float) and isinstance(b, float):
+            if not np.isclose(a, b, rtol=_TOLERANCE, atol=0.0):
+                found.append(f"{name} is {a} there and {b} here")
+        elif a != b:
+            found.append(_told(name, a, b))
     return found
 
 
-def _apart(name: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """The first feature whose moment differs by more than another order of sums explains."""
-    a, b = np.asarray(there[name]), np.asarray(here[name])
+def _different_moment(name: str, a: Any, b: Any, variance: Any) -> list[str]:
+    """Name the first feature whose mean or variance differs by more than rounding."""
     if a.shape != b.shape:
         return [f"{name} has shape {a.shape} there and {b.shape} here"]
-    variance = np.asarray(here["variance"])
-    # The mean is compared with the deviation, the variance with itself.
+    # The mean is compared with the standard deviation, the variance with itself.
     unit = np.sqrt(variance) if name == "mean" else variance
-    different = np.flatnonzero(np.abs(a - b) > _SAME * (unit + np.abs(b)))
+    different = np.flatnonzero(np.abs(a - b) > _TOLERANCE * (unit + np.abs(b)))
     if not len(different):
         return []
     first = int(different[0])
@@ -104,11 +103,11 @@ def _told(name: str, there: Any, here: Any) -> str:
     if name == "rows":
         return "rows of the data, or their weights, have changed"
     if name == "chunks":
-        return f"the data have {_cut(there)} there and {_cut(here)} here"
+        return f"the data have {_told_chunks(there)} there and {_told_chunks(here)} here"
     return f"{name} is {there!r} there and {here!r} here"
 
 
-def _cut(chunks: list[int]) -> str:
+def _told_chunks(chunks: list[int]) -> str:
     sizes = sorted({*chunks}, reverse=True)
     rows = " or ".join(map(str, sizes[:3])) + (" or fewer" if len(sizes) > 3 else "")
     return f"{len(chunks)} block(s) of {rows} rows"

@@ -1,1 +1,1 @@
-"""Files written whole or not at all, records of numbers and arrays, digests."""
+"""Files written completely or not at all; records, arrays and digests to put into them."""

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 
 def digest(*arrays: ArrayLike) -> str:
-    """Digest of some arrays, bit by bit."""
+    """Return a digest of arrays, which changes with any bit, dtype or shape."""
     found = hashlib.blake2b(digest_size=16)
     for array in arrays:
         values = np.ascontiguousarray(array)

@@ -1,4 +1,4 @@
-"""Values in JSON's own types."""
+"""JSON that any reader accepts: no NaN, no infinities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def plain(value: Any) -> Any:
-    """A value in JSON's own types; numbers that JSON does not know become None."""
+    """Return a value in JSON's own types; NaN and infinities become None."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -23,5 +23,5 @@ def plain(value: Any) -> Any:
 
 
 def strict_json(value: Any, indent: int | None = None) -> str:
-    """JSON text without NaN and infinities, which the standard does not know."""
+    """Return a value as JSON text, with None for NaN and infinities."""
     return json.dumps(plain(value), indent=indent, allow_nan=False, ensure_ascii=False)
