@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
@@ -31,6 +30,7 @@ from daskmm.cluster._parameters import (
     checked_distortion,
     wanted_rows,
 )
+from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout, float_dtype
 from daskmm.data.input import read_table, read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from daskmm.cluster import _models as persistence
+from daskmm.cluster import _models
 from daskmm.cluster._parameters import CHECKPOINT
 from daskmm.cluster._progress import reported
+from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._summary import FittedSummary
 from daskmm.data.blocks import Layout, layout_of
 from daskmm.data.input import read_table
@@ -156,7 +156,7 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
             If the path exists, unless `overwrite` is set and it holds a model.
         """
         check_is_fitted(self)
-        persistence.save(self, path, overwrite)
+        _models.save(self, path, overwrite)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without lazy labels, whose graph would carry the data."""

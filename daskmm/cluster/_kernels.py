@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._parameters import ANNEALING, annealing_schedule
+from daskmm.cluster._sklearn import StrOptions
 from daskmm.data.blocks import Layout, Position, as_dask_array, is_lazy
 from daskmm.data.input import read_table, read_weighted
 from daskmm.data.validation import check_positive_weights, check_row_count, checked_weights

@@ -7,8 +7,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Protocol
 
-from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
-
+from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 from daskmm.data.blocks import Layout
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.mm.driver import Schedule

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm.auto.lam import LamPath, follow_lam, given_lam
 from daskmm.cluster._centers import CenterClusterer, some_clusters
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
+from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.persisting import Persist
 from daskmm.kmeans.fit import CentersFit

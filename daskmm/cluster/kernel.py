@@ -9,15 +9,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils._tags import Tags
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import HARMONIC, SAMPLING, anneals_on_sample, wanted_rows
+from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_table, read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass

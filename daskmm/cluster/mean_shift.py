@@ -11,7 +11,6 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskmm import planning
 from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, follow_bandwidths
@@ -19,6 +18,7 @@ from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._estimator import STOPPED, warn_convergence
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import CHECKPOINT
+from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout, Position, layout_of
 from daskmm.data.input import read_table, read_weighted
 from daskmm.data.validation import check_row_count

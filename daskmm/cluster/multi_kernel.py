@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import pairwise_distances
-from sklearn.utils._param_validation import Interval
 
 from daskmm.cluster._kernels import KernelClusterer
 from daskmm.cluster._models import registered_model
+from daskmm.cluster._sklearn import Interval
 from daskmm.engine.first_pass import Survey
 from daskmm.mm.driver import IterationRecord
 from daskmm.numerics.kernels import KERNELS, Kernel
