@@ -144,7 +144,10 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
         "version": VERSION,
         "class": type(estimator).__name__,
         "output": dict(getattr(estimator, "_sklearn_output_config", {})),
-        "parameters": {key: encode(value, put, key) for key, value in parameters.items()},
+        "parameters": {
+            key: encode(str(value) if isinstance(value, Path) else value, put, key)
+            for key, value in parameters.items()
+        },
         "fitted": {key: encode(value, put, key) for key, value in fitted.items()},
     }
     group.attrs.update({**attributes, "digest": _digest(attributes)})
