@@ -1,4 +1,4 @@
-"""Simulated data of the papers as chunked dask arrays, generated block by block."""
+"""Simulated data of the papers, as dask arrays that are generated block by block."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from numbers import Integral
 import dask.array as da
 from sklearn.utils import check_scalar
 
-from daskmm.datasets._strips import (
+from daskmm.datasets._simulations import (
     Chunks,
+    DiagonalMixture,
     RandomState,
     Rings,
     VonMisesFisher,
@@ -18,11 +19,6 @@ from daskmm.datasets._strips import (
     checked_real,
     entropy_of,
     make_mixture,
-)
-from daskmm.datasets._wbms_simulations import (
-    make_wbms_simulation1,
-    make_wbms_simulation2,
-    make_wbms_toy,
 )
 
 __all__ = [
@@ -47,11 +43,11 @@ def make_ewp_simulation1(
     random_state: RandomState = None,
     chunks: Chunks = "auto",
 ) -> tuple[da.Array, da.Array]:
-    """Make many clusters in half of the features, the other half noise.
+    """Make many clusters in half of the features, with noise in the other half.
 
     Centres are uniform on the unit hypercube of the informative features, which come first;
-    rows are spherical Gaussian around them. The noise features are N(0, 1). First simulation of
-    the paper on entropy weighted power k-means.
+    rows are spherical Gaussian around them. The noise features are N(0, 1). This is the first
+    simulation of the paper on entropy weighted power k-means.
 
     Parameters
     ----------
@@ -61,13 +57,13 @@ def make_ewp_simulation1(
     n_informative : int, default=20
         Features that tell clusters apart, at least 1.
     n_noise : int, default=20
-        Features that do not.
+        Features of noise.
     cluster_std : float, default=0.015
         Standard deviation of a cluster in each informative feature. The paper prints 0.15, but
-        the results in its table come out with 0.015.
+        the results in its table are reproduced with 0.015.
     random_state : int, RandomState, Generator or None, default=None
-        An int gives the same rows every time; a RandomState or Generator is drawn from once;
-        None gives other rows with each call.
+        An int gives the same rows in every call; a RandomState or Generator is drawn from once;
+        None gives different rows in every call.
     chunks : "auto", int or sequence of int, default="auto"
         Rows per block, or the rows of each block; "auto" makes blocks of about 16 MB. The rows
         do not depend on it.
@@ -83,10 +79,9 @@ def make_ewp_simulation1(
     Raises
     ------
     ValueError
-        If a parameter is out of its range, or the chunks do not sum to `n_samples`.
+        If a parameter is out of range, or the chunks do not sum to `n_samples`.
     TypeError
-        If a number of rows, clusters or features is not an integer, or `cluster_std` or
-        `random_state` is of another type.
+        If a parameter is of the wrong type.
 
     See Also
     --------
@@ -94,8 +89,8 @@ def make_ewp_simulation1(
 
     Notes
     -----
-    A block takes the memory of its own rows and of 1,000 rows (fewer where rows are wide).
-    The informative features have a variance of about 1/12, the noise has 1, so that raw and
+    A block takes the memory of its own rows and of 1,000 more (fewer if rows are wide). The
+    informative features have a variance of about 1/12 and the noise has 1, so raw and
     standardised features are two different problems.
 
     References
@@ -117,12 +112,11 @@ def make_ewp_simulation2(
     random_state: RandomState = None,
     chunks: Chunks = "auto",
 ) -> tuple[da.Array, da.Array]:
-    """Make clusters in few features hidden among many of noise.
+    """Make clusters in few features among many features of noise.
 
-    The same mixture as :func:`make_ewp_simulation1` with one informative feature in twenty, to
-    be made with a growing number of clusters: 100 rows for each, as in the default, keep them
-    equally hard to see. Second simulation of the paper on entropy weighted
-    power k-means.
+    The mixture of :func:`make_ewp_simulation1` with one informative feature in twenty. The paper
+    on entropy weighted power k-means increases the number of clusters in this simulation, its
+    second; keep 100 rows per cluster, as in the default, for problems of equal difficulty.
 
     Parameters
     ----------
@@ -132,13 +126,10 @@ def make_ewp_simulation2(
     n_informative : int, default=5
         Features that tell clusters apart, at least 1; they come first.
     n_noise : int, default=95
-        Features that do not.
+        Features of noise.
     cluster_std : float, default=0.015
-        Standard deviation of a cluster in each informative feature; the default is that of the
-        first simulation.
-    random_state : int, RandomState, Generator or None, default=None
-        As in :func:`make_ewp_simulation1`.
-    chunks : "auto", int or sequence of int, default="auto"
+        Standard deviation of a cluster in each informative feature, as in the first simulation.
+    random_state, chunks
         As in :func:`make_ewp_simulation1`.
 
     Returns
@@ -147,11 +138,6 @@ def make_ewp_simulation2(
         In blocks of whole rows.
     y : dask array of shape (n_samples,), int64
         Cluster of each row; sizes of clusters differ by at most 1.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As in :func:`make_ewp_simulation1`.
 
     See Also
     --------
@@ -177,7 +163,7 @@ def make_power_kmeans_blobs(
 ) -> tuple[da.Array, da.Array]:
     """Make spherical Gaussian clusters around centres uniform on the unit hypercube.
 
-    The simulation of the paper on power k-means, where the number of features grows.
+    This is the simulation of the paper on power k-means, which increases the number of features.
 
     Parameters
     ----------
@@ -187,13 +173,10 @@ def make_power_kmeans_blobs(
     n_features : int, default=2
         At least 1.
     cluster_std : float, default=0.05
-        Standard deviation of a cluster in each feature. This default is ours, not known to be
-        the paper's: with it clusters overlap in 2 features and are well separated from 5 on,
-        where Lloyd's algorithm from random rows ends at 2 to 7 times the cost of the true
-        centres.
-    random_state : int, RandomState, Generator or None, default=None
-        As in :func:`make_ewp_simulation1`.
-    chunks : "auto", int or sequence of int, default="auto"
+        Standard deviation of a cluster in each feature. The paper does not state it. With the
+        default, clusters overlap in 2 features and are well separated in 5 or more, where
+        Lloyd's algorithm from random rows ends at 2 to 7 times the cost of the true centres.
+    random_state, chunks
         As in :func:`make_ewp_simulation1`.
 
     Returns
@@ -203,17 +186,173 @@ def make_power_kmeans_blobs(
     y : dask array of shape (n_samples,), int64
         Cluster of each row; sizes of clusters differ by at most 1.
 
-    Raises
-    ------
-    ValueError, TypeError
-        As in :func:`make_ewp_simulation1`.
-
     References
     ----------
     Xu and Lange, "Power k-Means Clustering", ICML 2019.
     """
     check_scalar(n_features, "n_features", Integral, min_val=1)
     return make_mixture(n_samples, n_clusters, n_features, 0, cluster_std, random_state, chunks)
+
+
+def make_wbms_simulation1(
+    n_samples: int = 500,
+    n_clusters: int = 10,
+    n_informative: int = 10,
+    n_noise: int = 10,
+    *,
+    cluster_std: float = 0.015,
+    random_state: RandomState = None,
+    chunks: Chunks = "auto",
+) -> tuple[da.Array, da.Array]:
+    """Make clusters in half of the features, for methods that find the number of clusters.
+
+    The mixture of :func:`make_ewp_simulation1`. The paper on weighted blurring mean shift
+    increases the number of clusters in this simulation, its first.
+
+    Parameters
+    ----------
+    n_samples : int, default=500
+    n_clusters : int, default=10
+        At most `n_samples`.
+    n_informative : int, default=10
+        Features that tell clusters apart, at least 1; they come first.
+    n_noise : int, default=10
+        Features of noise, N(0, 1).
+    cluster_std : float, default=0.015
+        Standard deviation of a cluster in each informative feature, around centres uniform on
+        the unit hypercube.
+    random_state, chunks
+        As in :func:`make_ewp_simulation1`.
+
+    Returns
+    -------
+    X : dask array of shape (n_samples, n_informative + n_noise), float64
+        In blocks of whole rows.
+    y : dask array of shape (n_samples,), int64
+        Cluster of each row; sizes of clusters differ by at most 1.
+
+    See Also
+    --------
+    make_wbms_simulation2 : More features of noise.
+
+    Notes
+    -----
+    The paper does not state the numbers of rows and features, the distribution of the centres
+    and the standard deviation; here they follow the simulations of the same authors' paper on
+    entropy weighted power k-means.
+
+    References
+    ----------
+    Chakraborty, Paul and Das, "Automated Clustering of High-dimensional Data with a Feature
+    Weighted Mean Shift Algorithm", AAAI 2021.
+    """
+    return make_mixture(
+        n_samples, n_clusters, n_informative, n_noise, cluster_std, random_state, chunks
+    )
+
+
+def make_wbms_simulation2(
+    n_samples: int = 500,
+    n_clusters: int = 10,
+    n_informative: int = 10,
+    n_noise: int = 90,
+    *,
+    cluster_std: float = 0.015,
+    random_state: RandomState = None,
+    chunks: Chunks = "auto",
+) -> tuple[da.Array, da.Array]:
+    """Make clusters among many features of noise, for methods that find the number of clusters.
+
+    The mixture of :func:`make_wbms_simulation1`. The paper on weighted blurring mean shift
+    increases the number of features in this simulation, its second.
+
+    Parameters
+    ----------
+    n_samples : int, default=500
+    n_clusters : int, default=10
+        At most `n_samples`.
+    n_informative : int, default=10
+        Features that tell clusters apart, at least 1; they come first.
+    n_noise : int, default=90
+        Features of noise, N(0, 1).
+    cluster_std : float, default=0.015
+        As in :func:`make_wbms_simulation1`.
+    random_state, chunks
+        As in :func:`make_ewp_simulation1`.
+
+    Returns
+    -------
+    X : dask array of shape (n_samples, n_informative + n_noise), float64
+        In blocks of whole rows.
+    y : dask array of shape (n_samples,), int64
+        Cluster of each row; sizes of clusters differ by at most 1.
+
+    See Also
+    --------
+    make_wbms_simulation1 : Fewer features of noise.
+
+    Notes
+    -----
+    See :func:`make_wbms_simulation1` for what the paper does not state.
+
+    References
+    ----------
+    As in :func:`make_wbms_simulation1`.
+    """
+    return make_mixture(
+        n_samples, n_clusters, n_informative, n_noise, cluster_std, random_state, chunks
+    )
+
+
+def make_wbms_toy(
+    n_samples: int = 200,
+    n_noise: int = 30,
+    *,
+    separation: float = 5.0,
+    random_state: RandomState = None,
+    chunks: Chunks = "auto",
+) -> tuple[da.Array, da.Array]:
+    """Make two clusters in two features, followed by features of noise.
+
+    Rows are N(0, 1) in every feature; those of the second cluster are moved by `separation` in
+    the first two. This is the toy example in the first figure of the paper on weighted blurring
+    mean shift, as published by the authors: 100 rows per cluster and 30 features of noise.
+
+    Parameters
+    ----------
+    n_samples : int, default=200
+        At least 2.
+    n_noise : int, default=30
+        Features of noise.
+    separation : float, default=5.0
+        Distance of the centres in each of the two informative features, not negative.
+    random_state, chunks
+        As in :func:`make_ewp_simulation1`.
+
+    Returns
+    -------
+    X : dask array of shape (n_samples, 2 + n_noise), float64
+        In blocks of whole rows, not standardised.
+    y : dask array of shape (n_samples,), int64
+        Cluster of each row, 0 or 1; sizes differ by at most 1.
+
+    References
+    ----------
+    As in :func:`make_wbms_simulation1`.
+    """
+    n_clusters = n_informative = 2
+    check_sizes(n_samples, n_clusters, "the number of clusters")
+    check_scalar(n_noise, "n_noise", Integral, min_val=0)
+    toy = DiagonalMixture(
+        int(n_samples),
+        n_clusters,
+        n_informative + int(n_noise),
+        entropy_of(random_state),
+        n_informative,
+        cluster_std=1.0,
+        separation=checked_real(separation, "separation", least=0.0),
+    )
+    return as_dask_arrays(toy, chunks)
 
 
 def make_rings(
@@ -235,13 +374,11 @@ def make_rings(
     n_samples : int, default=1000
         At least the number of blobs.
     radii : sequence of float, default=(2.0, 5.0)
-        Of the circles, not negative.
+        Radii of the circles, not negative.
     blobs_per_ring : int, default=5
     cluster_std : float, default=0.35
         Standard deviation of a blob in each feature.
-    random_state : int, RandomState, Generator or None, default=None
-        As in :func:`make_ewp_simulation1`.
-    chunks : "auto", int or sequence of int, default="auto"
+    random_state, chunks
         As in :func:`make_ewp_simulation1`.
 
     Returns
@@ -249,30 +386,18 @@ def make_rings(
     X : dask array of shape (n_samples, 2), float64
         In blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Blob of each row, those of the first circle first: ``y // blobs_per_ring`` is the circle.
+        Blob of each row, circle by circle: ``y // blobs_per_ring`` is the circle.
         Sizes of blobs differ by at most 1.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As in :func:`make_ewp_simulation1`.
     """
     check_scalar(blobs_per_ring, "blobs_per_ring", Integral, min_val=1)
     circles = tuple(checked_real(radius, "radii", least=0.0) for radius in radii)
     if not circles:
         raise ValueError("radii must name at least one circle.")
-    check_sizes(n_samples, len(circles) * int(blobs_per_ring), "the number of blobs")
-    return as_dask_arrays(
-        Rings(
-            int(n_samples),
-            len(circles) * int(blobs_per_ring),
-            2,
-            entropy_of(random_state),
-            circles,
-            checked_real(cluster_std, "cluster_std", least=0.0),
-        ),
-        chunks,
-    )
+    n_blobs = len(circles) * int(blobs_per_ring)
+    check_sizes(n_samples, n_blobs, "the number of blobs")
+    std = checked_real(cluster_std, "cluster_std", least=0.0)
+    rings = Rings(int(n_samples), n_blobs, 2, entropy_of(random_state), circles, std)
+    return as_dask_arrays(rings, chunks)
 
 
 def make_vmf(
@@ -286,7 +411,7 @@ def make_vmf(
 ) -> tuple[da.Array, da.Array]:
     """Make von Mises–Fisher clusters on the unit sphere.
 
-    Mean directions are uniform on the sphere; all clusters are equally concentrated.
+    Mean directions are uniform on the sphere; all clusters have the same concentration.
 
     Parameters
     ----------
@@ -294,13 +419,11 @@ def make_vmf(
     n_clusters : int, default=10
         At most `n_samples`.
     n_features : int, default=3
-        At least 2. The time of a strip of rows grows with its square.
+        At least 2. Generating the rows takes time quadratic in it.
     concentration : float, default=50.0
         κ > 0. The angle between a row and its mean direction is about
-        √((n_features − 1) / κ) where that is small.
-    random_state : int, RandomState, Generator or None, default=None
-        As in :func:`make_ewp_simulation1`.
-    chunks : "auto", int or sequence of int, default="auto"
+        √((n_features − 1) / κ) if that is small.
+    random_state, chunks
         As in :func:`make_ewp_simulation1`.
 
     Returns
@@ -309,11 +432,6 @@ def make_vmf(
         Unit vectors, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
         Cluster of each row; sizes of clusters differ by at most 1.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As in :func:`make_ewp_simulation1`.
     """
     check_sizes(n_samples, n_clusters)
     check_scalar(n_features, "n_features", Integral, min_val=2)

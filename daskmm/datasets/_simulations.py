@@ -1,4 +1,8 @@
-"""Simulated rows drawn in strips, so that they do not depend on the chunks of the array."""
+"""Random rows that do not depend on the chunks of the array that holds them.
+
+Rows are drawn in strips of up to 1,000, each from a random stream of its own; a block assembles
+the strips that it overlaps.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,7 @@ from sklearn.utils import check_scalar
 
 FloatArray = NDArray[np.float64]
 
-# Rows that share a random stream, and how many numbers these may be at most. A block assembles
-# the strips that it overlaps, so the rows do not depend on the chunks. Changing either number
-# changes the data of every seed.
+# Rows of a strip, and the most numbers in it. Changing either changes the data of every seed.
 _STRIP_ROWS = 1000
 _STRIP_ELEMENTS = 1 << 20
 # Bytes of a block of X for chunks="auto".
@@ -29,8 +31,8 @@ Chunks = str | int | Sequence[int]
 
 
 @dataclass(frozen=True)
-class Strips(ABC):
-    """Equal clusters, of which any row can be drawn without the others.
+class Simulation(ABC):
+    """Clusters of equal size, of which any strip of rows can be drawn without the others.
 
     Attributes
     ----------
@@ -46,50 +48,54 @@ class Strips(ABC):
 
     @abstractmethod
     def centers(self) -> FloatArray:
-        """What all strips share, one row per cluster; from ``stream(0)`` where it is random."""
+        """Return the centres of the clusters; random ones are drawn from ``stream(0)``."""
 
     @abstractmethod
     def draw(
         self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
     ) -> FloatArray:
-        """Rows of a whole strip, given the cluster of each."""
+        """Draw the rows of a strip, given the cluster of each."""
 
     @property
     def strip_rows(self) -> int:
-        """Rows per random stream."""
+        """Rows of a strip."""
         return max(1, min(_STRIP_ROWS, _STRIP_ELEMENTS // self.n_features))
 
     def rows(self, start: int, stop: int) -> FloatArray:
-        """Rows of X from `start` to before `stop`."""
+        """Return rows start to stop - 1 of X."""
         centers = self.centers()
         X = np.empty((stop - start, self.n_features))
         for stream, labels, inside, place in self._strips(start, stop):
-            # The whole strip, though only a part may be wanted: streams cannot be entered midway.
+            # A random stream can only be drawn from its beginning, so the strip is drawn whole.
             X[place] = self.draw(stream, labels, centers)[inside]
         return X
 
     def labels(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Labels of the rows from `start` to before `stop`."""
+        """Return the labels of rows start to stop - 1."""
         y = np.empty(stop - start, dtype=np.int64)
         for _, labels, inside, place in self._strips(start, stop):
             y[place] = labels[inside]
         return y
 
     def stream(self, *key: int) -> np.random.Generator:
-        """The random stream of a key."""
+        """Return the random stream of a key."""
         seeds = np.random.SeedSequence(self.entropy, spawn_key=key)
         return np.random.Generator(np.random.Philox(seeds))
 
     def _strips(
         self, start: int, stop: int
     ) -> Iterator[tuple[np.random.Generator, NDArray[np.int64], slice, slice]]:
-        """Strips that overlap some rows: stream, all labels, overlap in the strip and the rows."""
+        """Yield the strips that overlap rows start to stop - 1.
+
+        Each comes as its stream, all of its labels, and its overlap with the rows: as a slice of
+        the strip, and as one of the rows.
+        """
         size = self.strip_rows
         for number in range(start // size, -(-stop // size)):
             first, end = number * size, min((number + 1) * size, self.n_samples)
             low, high = max(first, start), min(end, stop)
-            # Labels come first from the stream, so that y costs no drawing of X. Shuffling row
-            # numbers modulo n_clusters keeps the clusters balanced over any number of strips.
+            # Labels are drawn first, so that y can be had without X. Row numbers modulo
+            # n_clusters, shuffled, keep cluster sizes equal over any number of strips.
             stream = self.stream(1, number)
             labels = stream.permutation(np.arange(first, end, dtype=np.int64) % self.n_clusters)
             yield (
@@ -101,8 +107,8 @@ class Strips(ABC):
 
 
 @dataclass(frozen=True)
-class Mixture(Strips):
-    """Equal spherical Gaussian clusters, and features of noise behind the informative ones."""
+class Mixture(Simulation):
+    """Spherical Gaussian clusters in the first features, N(0, 1) noise in the others."""
 
     n_informative: int
     cluster_std: float
@@ -121,7 +127,7 @@ class Mixture(Strips):
 
 @dataclass(frozen=True)
 class DiagonalMixture(Mixture):
-    """The same mixture with its centres at equal steps on the diagonal, the first at the origin."""
+    """A mixture whose centres lie at equal steps on the diagonal, the first at the origin."""
 
     separation: float
 
@@ -131,8 +137,8 @@ class DiagonalMixture(Mixture):
 
 
 @dataclass(frozen=True)
-class Rings(Strips):
-    """Equal Gaussian blobs on circles."""
+class Rings(Simulation):
+    """Gaussian blobs on circles."""
 
     radii: tuple[float, ...]
     cluster_std: float
@@ -151,8 +157,8 @@ class Rings(Strips):
 
 
 @dataclass(frozen=True)
-class VonMisesFisher(Strips):
-    """Equally concentrated clusters on the unit sphere."""
+class VonMisesFisher(Simulation):
+    """Von Mises–Fisher clusters of one concentration on the unit sphere."""
 
     concentration: float
 
@@ -166,8 +172,8 @@ class VonMisesFisher(Strips):
         pole = np.zeros(self.n_features)
         pole[0] = 1.0
         strip = vonmises_fisher(pole, self.concentration).rvs(len(labels), random_state=stream)
-        # The distribution is symmetric about its mean direction, so the reflection that takes
-        # the pole to a mean direction serves as well as a rotation: one draw for all clusters.
+        # All rows are drawn around the pole and reflected to their mean directions. As the
+        # distribution is symmetric about its mean, a reflection is as good as a rotation.
         normals = centers - pole
         squares = np.einsum("jl,jl->j", normals, normals)
         share = 2.0 * np.einsum("il,il->i", strip, normals[labels])
@@ -175,24 +181,31 @@ class VonMisesFisher(Strips):
         return strip - share[:, None] * normals[labels]
 
 
-def as_dask_arrays(simulation: Strips, chunks: Chunks) -> tuple[da.Array, da.Array]:
-    """Rows and labels of a simulation as dask arrays."""
+def as_dask_arrays(simulation: Simulation, chunks: Chunks) -> tuple[da.Array, da.Array]:
+    """Return rows and labels of a simulation as dask arrays."""
     rows = _row_chunks(chunks, simulation)
     X = da.map_blocks(
-        _block_of_rows,
+        _block,
         simulation=simulation,
+        part="rows",
         chunks=(rows, (simulation.n_features,)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
     )
     y = da.map_blocks(
-        _block_of_labels,
+        _block,
         simulation=simulation,
+        part="labels",
         chunks=(rows,),
         dtype=np.int64,
         meta=np.empty(0, dtype=np.int64),
     )
     return X, y
+
+
+def _block(simulation: Simulation, part: str, block_info: dict) -> NDArray:
+    block: NDArray = getattr(simulation, part)(*block_info[None]["array-location"][0])
+    return block
 
 
 def make_mixture(
@@ -204,13 +217,7 @@ def make_mixture(
     random_state: RandomState,
     chunks: Chunks,
 ) -> tuple[da.Array, da.Array]:
-    """Rows and labels of a mixture as dask arrays.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a parameter is out of its range or of another type.
-    """
+    """Return rows and labels of a mixture as dask arrays; check the parameters."""
     check_sizes(n_samples, n_clusters)
     check_scalar(n_informative, "n_informative", Integral, min_val=1)
     check_scalar(n_noise, "n_noise", Integral, min_val=0)
@@ -220,22 +227,8 @@ def make_mixture(
     return as_dask_arrays(mixture, chunks)
 
 
-def _block_of_rows(simulation: Strips, block_info: dict) -> FloatArray:
-    return simulation.rows(*block_info[None]["array-location"][0])
-
-
-def _block_of_labels(simulation: Strips, block_info: dict) -> NDArray[np.int64]:
-    return simulation.labels(*block_info[None]["array-location"][0])
-
-
 def check_sizes(n_samples: int, n_clusters: int, name: str = "n_clusters") -> None:
-    """Refuse numbers of rows and clusters that make no data.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If either is not a positive integer, or there are more clusters than rows.
-    """
+    """Raise unless both are positive integers and there are at least as many rows as clusters."""
     check_scalar(n_samples, "n_samples", Integral, min_val=1)
     check_scalar(n_clusters, name, Integral, min_val=1)
     if n_clusters > n_samples:
@@ -243,13 +236,7 @@ def check_sizes(n_samples: int, n_clusters: int, name: str = "n_clusters") -> No
 
 
 def checked_real(value: float, name: str, least: float) -> float:
-    """A number that is finite and not too small.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is another.
-    """
+    """Return a number as a float; raise if it is below `least`, or not finite."""
     check_scalar(value, name, Real, min_val=least)
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite; got {value}.")
@@ -257,7 +244,7 @@ def checked_real(value: float, name: str, least: float) -> float:
 
 
 def entropy_of(random_state: RandomState) -> int:
-    """Seed of all streams, drawn afresh unless it is given."""
+    """Return the seed of all streams; None draws a new one."""
     if random_state is None:
         return int.from_bytes(np.random.default_rng().bytes(16), "little")
     if isinstance(random_state, np.random.RandomState | np.random.Generator):
@@ -266,8 +253,7 @@ def entropy_of(random_state: RandomState) -> int:
     return int(random_state)
 
 
-def _row_chunks(chunks: Chunks, simulation: Strips) -> tuple[int, ...]:
-    """Rows of each block."""
+def _row_chunks(chunks: Chunks, simulation: Simulation) -> tuple[int, ...]:
     n_samples = simulation.n_samples
     if isinstance(chunks, tuple | list):
         if not all(isinstance(rows, int | np.integer) and rows >= 1 for rows in chunks):
@@ -280,7 +266,7 @@ def _row_chunks(chunks: Chunks, simulation: Strips) -> tuple[int, ...]:
     if isinstance(chunks, int | np.integer) and chunks >= 1:
         size = int(chunks)
     elif isinstance(chunks, str) and chunks == "auto":
-        # Whole strips, so that none is generated for two blocks.
+        # Blocks of whole strips: none is drawn for two blocks.
         strips = _BLOCK_BYTES // (8 * simulation.n_features * simulation.strip_rows)
         size = max(1, strips) * simulation.strip_rows
     else:
