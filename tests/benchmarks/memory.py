@@ -15,6 +15,7 @@ import zarr
 
 # Measured as the tests do.
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 
 from test_memory import measured
 

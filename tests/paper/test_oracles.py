@@ -1,20 +1,17 @@
 """Reference outputs: the authors' programs, and the printed papers implemented independently."""
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import dask.array as da
 import numpy as np
 import pytest
+from _shared import SHARED
 
 from daskmm import EntropyPowerKMeans, PowerKMeans
 from daskmm.kmeans.sums import candidate_sums
 from daskmm.kmeans.updates import EntropyUpdate, PowerUpdate
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.rows import Coordinates
-
-SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[2] / "shared"))
 
 # The authors' settings.
 FIRST_POWER, FACTOR, EVERY, LONGEST, STILL = -1.0, 1.04, 2, 200, 1e-5

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(TOP) for path in [TOP / "README.md", *TOP.glob("*/*.md")])
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INSTALL = re.compile(r"python3 -m venv \.venv && \.venv/bin/python -m pip install \S+ .*? && ")

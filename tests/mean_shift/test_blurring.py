@@ -1,11 +1,9 @@
 """Weighted blurring mean shift against loops, the authors' outputs, and itself."""
 
 import itertools
-import os
 import pickle
 import warnings
 from functools import partial
-from pathlib import Path
 
 import dask
 import dask.array as da
@@ -14,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from _shared import SHARED
 from _support import counting_computes, fit_recording, raise_if_computes
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,8 +32,6 @@ from daskmm.mm.context import FitContext
 from daskmm.numerics import mean_shift as numerics
 from daskmm.numerics.components import close_edges, components_of
 from daskmm.numerics.mean_shift import Points, ShiftedSums, add_own, add_pair, merging_groups
-
-SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[2] / "shared"))
 
 
 def oracle_of(name):

@@ -1,18 +1,14 @@
 """Clusterings as good as the papers' and better than today's tools, with default settings."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import sklearn.datasets
+from _shared import SHARED
 from sklearn.cluster import KMeans as ScikitKMeans
 from sklearn.metrics import normalized_mutual_info_score
 
 from daskmm import EntropyPowerKMeans, PowerKMeans
 from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
-
-SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[2] / "shared"))
 
 
 def test_ewp_finds_the_features_of_simulation_2_where_k_means_does_not():

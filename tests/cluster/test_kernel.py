@@ -1,10 +1,8 @@
 """Kernel and multi-kernel power k-means: oracles, descent, behaviour, quality, bad input."""
 
 import functools
-import os
 import pickle
 import warnings
-from pathlib import Path
 
 import dask
 import dask.array as da
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 import zarr
 from _naive import kernel_distances, kernel_fit
+from _shared import SHARED
 from _support import CountingSource, blobs, computed, fit_recording, raise_if_computes
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,8 +28,6 @@ from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.feature_space import feature_distances
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.power_means import power_means
-
-SHARED = Path(os.environ.get("DASKMM_SHARED", Path(__file__).parents[2] / "shared"))
 
 N, P, K, STEPS = 40, 3, 3, 8
 PRINTED = {"s0": -2.5, "eta": 1.2, "max_iter": STEPS, "tol": 0, "polish": False}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-PAPERS = Path(__file__).parents[1] / "notebooks" / "papers.py"
+PAPERS = Path(__file__).parents[2] / "notebooks" / "papers.py"
 
 
 @pytest.fixture(scope="module")
