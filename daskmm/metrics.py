@@ -21,7 +21,8 @@ from scipy.stats import entropy
 from sklearn.metrics import mutual_info_score
 
 from daskmm.data.blocks import is_lazy
-from daskmm.engine.passes import SPLIT_EVERY, merge
+from daskmm.engine.graph import SPLIT_EVERY
+from daskmm.engine.worker_task import merge
 
 __all__ = [
     "adjusted_rand_score",

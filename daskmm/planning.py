@@ -8,9 +8,9 @@ from typing import Any
 
 from daskmm.data.blocks import Layout
 from daskmm.engine.first_pass import SampleSizes, sample_sizes
+from daskmm.engine.graph import SPLIT_EVERY
 from daskmm.engine.grouping import GROUPS_PER_THREAD
 from daskmm.engine.resources import Worker, smallest_worker, this_process
-from daskmm.engine.worker_task import SPLIT_EVERY
 from daskmm.gram.build import TILE_ROWS
 from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import FARTHEST

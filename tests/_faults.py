@@ -26,8 +26,7 @@ import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, Scheduler, Worker, WorkerPlugin
 
-from daskmm.engine import grouping as job_groups
-from daskmm.engine.graph import JobGraph
+from daskmm.engine import passes, worker_task
 
 SELF = "self"
 TELL = "tell"
@@ -134,7 +133,7 @@ class SpendByJob(WorkerPlugin):
         self.current = current
 
     def setup(self, worker):
-        load = job_groups._Loader.__call__
+        load = worker_task._Loader.__call__
         if hasattr(load, "__wrapped__"):
             return
 
@@ -143,26 +142,27 @@ class SpendByJob(WorkerPlugin):
             spend(Path(self.current.read_text()) / "jobs")
             return load(loader, job)
 
-        job_groups._Loader.__call__ = spending
+        worker_task._Loader.__call__ = spending
 
 
 @contextlib.contextmanager
 def before_pass(name, occurrence, act):
     """Within, `act` is called right before the given pass of that name (counted from 1)."""
     met = Counter()
-    reduce = JobGraph.reduce
+    reduce = passes.reduce_graph
 
-    def acting(self, kernel, shared, called):
+    def acting(graph, function, shared, called):
+        called = called.strip("_").replace("_", "-")
         met[called] += 1
         if (called, met[called]) == (name, occurrence):
             act()
-        return reduce(self, kernel, shared, called)
+        return reduce(graph, function, shared, called)
 
-    JobGraph.reduce = acting
+    passes.reduce_graph = acting
     try:
         yield
     finally:
-        JobGraph.reduce = reduce
+        passes.reduce_graph = reduce
     assert met[name] >= occurrence, met
 
 

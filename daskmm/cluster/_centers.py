@@ -35,8 +35,7 @@ from daskmm.data.blocks import Layout, float_dtype
 from daskmm.data.input import read_table, read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
-from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
-from daskmm.engine.persisting import Persist
+from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import cost, distances_of, labels_of, map_rows, training_labels
 from daskmm.kmeans.empty_clusters import METHODS, RandomRows, left_in_place
 from daskmm.kmeans.fit import CentersFit, Method, fit_centers

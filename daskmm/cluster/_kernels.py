@@ -21,12 +21,12 @@ from daskmm import planning
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._parameters import ANNEALING, annealing_schedule
 from daskmm.cluster._sklearn import StrOptions
-from daskmm.data.blocks import Layout, Position, as_dask_array, is_lazy
+from daskmm.data.blocks import Layout, as_dask_array, is_lazy
 from daskmm.data.input import read_table, read_weighted
-from daskmm.data.validation import check_positive_weights, check_row_count, checked_weights
+from daskmm.data.validation import check_positive_weights, check_row_count
 from daskmm.engine.distributed import computed
 from daskmm.engine.first_pass import Survey, described_data, first_pass
-from daskmm.engine.passes import one_blas_thread, weighted_passes
+from daskmm.engine.passes import one_blas_thread, weighted_passes, weights_in_memory
 from daskmm.gram.assignment import distances_to_means
 from daskmm.gram.build import build, checked_diagonal
 from daskmm.gram.matrices import (
@@ -261,7 +261,7 @@ class KernelClusterer(GramKeeping, MMClusterer):
             # In the user's own blocks, which `table` joins to whole rows.
             gram = precomputed(X if is_lazy(X) else table)
             self.gram_ = "precomputed"
-            weights = _plain_weights(sample_weight, len(gram.diagonal))
+            weights = weights_in_memory(sample_weight, len(gram.diagonal))
             check_row_count(len(weights), self.n_clusters)
             check_positive_weights(int(np.count_nonzero(weights)), self.n_clusters)
             grams.append(gram)
@@ -278,7 +278,7 @@ class KernelClusterer(GramKeeping, MMClusterer):
         self.mean_, self.scale_ = coordinates.mean, coordinates.scale
         self.X_fit_ = coordinates.to_model(np.asarray(computed(table)[0]))
         self.kernels_ = self._kernels(survey)
-        weights = _plain_weights(raw_weights, len(self.X_fit_))
+        weights = weights_in_memory(raw_weights, len(self.X_fit_))
         grams += self._gram_sources(scratch, is_lazy(X), journal)
         for gram in grams:
             gram.n_sweeps += n_sweeps
@@ -469,7 +469,7 @@ class KernelClusterer(GramKeeping, MMClusterer):
         smallest = np.asarray(self._distances(X)).min(axis=1)
         if self._precomputed():
             smallest = smallest + _diagonal_of(X)
-        return -float(_plain_weights(sample_weight, len(smallest)) @ np.maximum(smallest, 0.0))
+        return -float(weights_in_memory(sample_weight, len(smallest)) @ np.maximum(smallest, 0.0))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy in memory keeps the training rows, unlike one that is pickled."""
@@ -500,13 +500,3 @@ def _diagonal_of(matrix: Any) -> FloatArray:
     if is_lazy(matrix):
         return np.asarray(computed(da.diagonal(as_dask_array(matrix)))[0], dtype=np.float64)
     return np.diag(np.asarray(matrix, dtype=np.float64))
-
-
-def _plain_weights(sample_weight: Any, n_rows: int) -> FloatArray:
-    """Sample weights in memory, 1 where there are none."""
-    if sample_weight is None:
-        return np.ones(n_rows)
-    weights = sample_weight if is_lazy(sample_weight) else np.asarray(sample_weight)
-    if weights.ndim == 0:
-        weights = np.full(n_rows, weights)
-    return checked_weights(computed(weights)[0], n_rows, Position(0, 0))

@@ -17,7 +17,7 @@ from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.engine.first_pass import Survey
-from daskmm.engine.persisting import Persist
+from daskmm.engine.passes import Persist
 from daskmm.kmeans.fit import CentersFit
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.driver import IterationRecord, Schedule

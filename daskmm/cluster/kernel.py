@@ -21,8 +21,7 @@ from daskmm.data.blocks import Layout
 from daskmm.data.input import read_table, read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
-from daskmm.engine.persisting import Persist
+from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
 from daskmm.gram.nystrom import NystromCoordinates, nystrom_coordinates
 from daskmm.kmeans.assignment import map_rows, squared_distances_of, training_labels
 from daskmm.kmeans.sample_annealing import SampleAnnealing

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
-from daskmm.engine.persisting import Persist
+from daskmm.engine.passes import Persist
 from daskmm.mm.driver import IterationRecord, Schedule
 
 

@@ -12,7 +12,7 @@ from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
-from daskmm.engine.persisting import Persist
+from daskmm.engine.passes import Persist
 from daskmm.mm.driver import IterationRecord, Schedule
 
 # s0="auto", in units of the critical power (tests/benchmarks/annealing_rules.py).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import dask
@@ -311,68 +311,13 @@ def row_blocks(table: NDArray | da.Array) -> RowBlocks:
     layout = layout_of(table)
     if isinstance(table, da.Array):
         return RowBlocks(table, layout, tuple(table.to_delayed().ravel()))
-    return RowBlocks(table, layout, _cut(table, layout.rows))
+    return RowBlocks(table, layout, cut_rows(table, layout.rows))
 
 
-def _cut(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...]:
+def cut_rows(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...]:
+    """Cut an array in memory into views of so many rows each."""
     ends = np.cumsum([0, *(rows or ())])
     return tuple(array[start:stop] for start, stop in itertools.pairwise(ends))
-
-
-def needs_row_counts(blocks: RowBlocks, sample_weight: Any) -> bool:
-    """Whether the rows have to be counted before such weights can be cut like them."""
-    if blocks.layout.rows is not None or is_series(sample_weight):
-        return False
-    # Weights whose chunks are unknown too are matched block by block.
-    return not (isinstance(sample_weight, da.Array) and np.isnan(sample_weight.shape[0]))
-
-
-def with_weights(blocks: RowBlocks, sample_weight: Any) -> RowBlocks:
-    """The same blocks with sample weights.
-
-    Parameters
-    ----------
-    blocks : RowBlocks
-    sample_weight : array-like, dask Array or dask Series of shape (n_rows,)
-        Chunked in any way. Where row counts are unknown, the blocks must correspond; that their
-        lengths do is tested when a pass meets them.
-
-    Raises
-    ------
-    ValueError
-        If the weights have another shape than the rows.
-    """
-    if not isinstance(blocks.table, da.Array):
-        return replace(blocks, weights=_cut(np.asarray(sample_weight), blocks.layout.rows))
-    weights = _weight_array(sample_weight, blocks.layout)
-    # Not optimised by themselves: a source of both would be loaded by either.
-    return replace(
-        blocks,
-        parts=tuple(blocks.table.to_delayed(optimize_graph=False).ravel()),
-        weights=tuple(weights.to_delayed(optimize_graph=False).ravel()),
-    )
-
-
-def _weight_array(sample_weight: Any, layout: Layout) -> da.Array:
-    """Sample weights as a dask array chunked like the rows."""
-    if is_series(sample_weight):
-        sample_weight = sample_weight.to_dask_array()
-    elif not isinstance(sample_weight, da.Array):
-        sample_weight = da.from_array(np.asarray(sample_weight), chunks=-1)
-    if sample_weight.ndim != 1:
-        raise ValueError(f"sample_weight must be 1D, got {sample_weight.ndim}D.")
-    if layout.rows is None or np.isnan(sample_weight.shape[0]):
-        if sample_weight.numblocks[0] != layout.n_blocks:
-            raise ValueError(
-                "sample_weight cannot be matched to X: row counts are unknown, and X has "
-                f"{layout.n_blocks} blocks, sample_weight {sample_weight.numblocks[0]}."
-            )
-        return sample_weight
-    if sample_weight.shape[0] != layout.n_rows:
-        raise ValueError(
-            f"sample_weight has {sample_weight.shape[0]} entries, X has {layout.n_rows} rows."
-        )
-    return sample_weight.rechunk((layout.rows,))
 
 
 class Position(NamedTuple):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import (
-    Position,
-    refuse_masked,
-)
+from daskmm.data.blocks import Position, RowBlocks, cut_rows, is_series, refuse_masked
 from daskmm.numerics.distortions.base import Distortion
 
 
@@ -97,6 +96,82 @@ def checked_rows(rows: Any, position: Position) -> NDArray:
             f"{where} has shape {rows.shape} in place of ({n}, {p})."
         )
     return rows
+
+
+def one_dimensional(sample_weight: Any, lazy: bool) -> NDArray | da.Array:
+    """Read sample weights as an array of one dimension, or as a single number.
+
+    Parameters
+    ----------
+    sample_weight : array-like, dask Array, dask Series or zarr Array of shape (n_rows,), or number
+    lazy : bool
+        Whether dask arrays and series stay lazy; else they are computed.
+
+    Raises
+    ------
+    ValueError
+        If there are more dimensions, or values in memory are masked.
+    """
+    if lazy and is_series(sample_weight):
+        return sample_weight.to_dask_array()
+    if not (lazy and isinstance(sample_weight, da.Array)):
+        refuse_masked(sample_weight, "sample_weight")
+        sample_weight = np.asarray(sample_weight)
+    if sample_weight.ndim > 1 or (sample_weight.ndim == 0 and isinstance(sample_weight, da.Array)):
+        raise ValueError(
+            f"sample_weight must be 1D, got {sample_weight.ndim}D: Sample weights must be 1D"
+        )
+    return sample_weight
+
+
+def needs_row_counts(weights: NDArray | da.Array) -> bool:
+    """Tell whether rows must be counted before such weights are cut like them.
+
+    Weights of unknown length are matched block by block.
+    """
+    return not (weights.ndim == 1 and np.isnan(weights.shape[0]))
+
+
+def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
+    """Return the same blocks with sample weights.
+
+    Parameters
+    ----------
+    blocks : RowBlocks
+    weights : ndarray or dask Array
+        As `one_dimensional` returns them, chunked in any way. Where row counts are unknown, the
+        blocks must correspond; `checked_weights` tests their lengths in every pass.
+
+    Raises
+    ------
+    ValueError
+        If there are not as many weights as rows, or as many blocks.
+    """
+    layout, table = blocks.layout, blocks.table
+    if weights.ndim == 0:
+        weights = np.full(layout.n_rows or 0, weights)
+    if np.isnan(weights.shape[0]):
+        if weights.numblocks[0] != layout.n_blocks:
+            raise ValueError(
+                "sample_weight cannot be matched to X: row counts are unknown, and X has "
+                f"{layout.n_blocks} blocks, sample_weight {weights.numblocks[0]}."
+            )
+    elif weights.shape[0] != layout.n_rows:
+        raise ValueError(
+            f"sample_weight has {weights.shape[0]} entries, X has {layout.n_rows} rows."
+        )
+    if not isinstance(table, da.Array):
+        return replace(blocks, weights=cut_rows(weights, layout.rows))
+    if not isinstance(weights, da.Array):
+        weights = da.from_array(weights, chunks=-1)
+    if not np.isnan(weights.shape[0]):
+        weights = weights.rechunk((layout.rows,))
+    # Not optimized separately: a source of both rows and weights would be loaded twice.
+    return replace(
+        blocks,
+        parts=tuple(table.to_delayed(optimize_graph=False).ravel()),
+        weights=tuple(weights.to_delayed(optimize_graph=False).ravel()),
+    )
 
 
 def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np.float64]:

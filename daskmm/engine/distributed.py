@@ -1,7 +1,8 @@
-"""Computations on a distributed cluster that may lose its workers, or its scheduler.
+"""Passes on a distributed cluster that may lose workers or its scheduler.
 
-A scheduler gives the tasks of a lost worker to others, and waits for ever when there are none. Here
-the wait has an end, and what a restarted cluster has forgotten is said to be lost.
+A scheduler gives the tasks of a lost worker to others, and waits for ever if there are none. Here
+the wait ends (`ClusterLostError`), a restarted cluster gets the work again, and a block that kills
+its workers is found (`DeadlyBlockError`).
 """
 
 from __future__ import annotations
@@ -9,21 +10,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 from dask.base import get_scheduler
 from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.typing import Key
 from dask.utils import parse_timedelta
 
-# How long a cluster may have no worker, or give no answer: a value of dask's configuration.
+from daskmm.engine.dask_private import GraphNode, pickled
+from daskmm.engine.graph import GroupTasks, TaskGraph, inline_or_task
+from daskmm.engine.grouping import (
+    GROUPS_PER_CLUSTER_THREAD,
+    Grouping,
+    grouped_anywhere,
+    grouped_by_holder,
+    without_data,
+)
+from daskmm.engine.worker_task import Arguments, merge, run_pickled
+
+logger = logging.getLogger("daskmm")
+
+T = TypeVar("T")
+
+# How long a cluster may have no worker, or not answer: a key of dask's configuration.
 TIMEOUT_KEY = "daskmm.lost-cluster-timeout"
 DEFAULT_TIMEOUT = "5 minutes"
-# A computation is begun so many times on a cluster that is restarted again and again.
+# Attempts at one computation on a cluster that is restarted again and again.
 ATTEMPTS = 5
 # Seconds between two looks at a cluster, at most.
 _LOOK_SECONDS = 1.0
@@ -39,213 +58,27 @@ class ClusterLostError(RuntimeError):
 
 
 class RestartedError(ClusterLostError):
-    """A cluster was restarted, and has forgotten what it was computing."""
+    """A cluster was restarted and has forgotten what it was computing."""
 
 
 class LostFuturesError(ClusterLostError):
-    """Data that were kept on a cluster were lost with it."""
+    """Data that were persisted on a cluster were lost with it."""
 
 
 class DeadlyBlockError(RuntimeError):
-    """A block of the data that killed every worker that was given it."""
+    """A block of the data killed every worker that it was given to."""
 
 
-def client_of(schedule: Callable[..., Any]) -> Any:
-    """The distributed client that a scheduler function belongs to, or None."""
-    distributed = sys.modules.get("distributed")
-    owner = getattr(schedule, "__self__", None)
-    return owner if distributed is not None and isinstance(owner, distributed.Client) else None
+class _SuspectedError(Exception):
+    """Workers died with these calls; `finished` holds futures that came out well."""
+
+    def __init__(self, calls: Sequence[int], finished: Sequence[Any] = ()) -> None:
+        super().__init__(calls)
+        self.calls = calls
+        self.finished = finished
 
 
-def timeout() -> float:
-    """Seconds that a cluster may be without workers."""
-    return float(parse_timedelta(dask.config.get(TIMEOUT_KEY, DEFAULT_TIMEOUT)))
-
-
-def computed(*collections: Any) -> tuple[Any, ...]:
-    """What `dask.compute` returns, from a cluster that is watched where one is active.
-
-    Raises
-    ------
-    ClusterLostError
-        If the cluster is lost.
-    """
-    client = client_of(get_scheduler(cls=Delayed))
-    if client is None:
-        return tuple(dask.compute(*collections))
-
-    def schedule(graph: Any, keys: Any, **options: Any) -> Any:
-        return gathered(client, functools.partial(client.get, graph, keys, sync=False, **options))
-
-    return again(lambda: tuple(dask.compute(*collections, scheduler=schedule)))
-
-
-def again(compute: Callable[[], Any]) -> Any:
-    """Result of a computation that is begun again when the cluster was restarted meanwhile."""
-    for _ in range(ATTEMPTS - 1):
-        with contextlib.suppress(RestartedError):
-            return compute()
-    return compute()
-
-
-def gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any:
-    """Results of what a function submits to a cluster.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    submit : callable
-        Returns futures, in any nest of lists and tuples.
-    fetch : bool
-        Whether to return values; else the futures are, once all have come to an end.
-
-    Raises
-    ------
-    RestartedError
-        If the cluster was restarted.
-    ClusterLostError
-        If the cluster is lost.
-    """
-    import distributed
-
-    try:
-        futures = submit()
-    except Exception as error:
-        if (meaning := _explained(client, error)) is error:
-            raise
-        raise meaning from error
-    try:
-        with _seceded():
-            if fetch:
-                return client.sync(_watched, client, lambda: client._gather(futures))
-            every = distributed.futures_of(futures)
-            client.sync(_watched, client, lambda: _ended(every))
-            return futures
-    except (CancelledError, OSError) as error:
-        raise _explained(client, error) from error
-    finally:
-        if fetch:
-            for future in distributed.futures_of(futures):
-                future.release()
-
-
-def threads_of(client: Any) -> Mapping[str, int]:
-    """Threads of each worker of a cluster, once there is one.
-
-    Raises
-    ------
-    ClusterLostError
-        If there is none in time.
-    """
-    found: Mapping[str, int] = client.sync(_first_workers, client)
-    return found
-
-
-def holders_of(client: Any, futures: list[Any]) -> Mapping[Any, Any]:
-    """Workers that hold each of some futures, by key.
-
-    Raises
-    ------
-    RestartedError
-        If the scheduler does not answer.
-    """
-    try:
-        found: Mapping[Any, Any] = client.who_has(futures)
-    except (CancelledError, OSError) as error:
-        raise _explained(client, error) from error
-    return found
-
-
-def _explained(client: Any, error: BaseException) -> BaseException:
-    """What an error of a submission, or of the wait for its results, means."""
-    if client.status in ("closing", "closed"):
-        return ClusterLostError(
-            f"The scheduler at {_address(client)} is gone. Start a cluster, connect a new "
-            "distributed.Client to it, and fit again."
-        )
-    if isinstance(error, CancelledError | OSError):
-        return RestartedError(
-            f"The cluster at {_address(client)} was restarted while it computed, time and again: "
-            f"{error}"
-        )
-    return error
-
-
-def _address(client: Any) -> str:
-    scheduler = client.scheduler
-    return "an unknown address" if scheduler is None else str(scheduler.address)
-
-
-@contextlib.contextmanager
-def _seceded() -> Iterator[None]:
-    """Leave a worker's threads to other tasks while a task of it waits for them."""
-    from distributed import rejoin, secede
-    from distributed.worker import thread_state
-
-    left = False
-    if getattr(thread_state, "key", None):
-        with contextlib.suppress(Exception):
-            secede()
-            left = True
-    try:
-        yield
-    finally:
-        if left:
-            rejoin()
-
-
-async def _ended(futures: list[Any]) -> None:
-    for future in futures:
-        await future._state.wait()
-        if future.cancelled():
-            raise CancelledError(str(future.key))
-
-
-async def _watched(client: Any, work: Callable[[], Awaitable[Any]]) -> Any:
-    """Result of a coroutine, unless the cluster is without workers for too long."""
-    patience = timeout()
-    task = asyncio.ensure_future(work())
-    alive = time.monotonic()
-    try:
-        while True:
-            done, _ = await asyncio.wait({task}, timeout=min(_LOOK_SECONDS, patience / 4))
-            if done:
-                return task.result()
-            if await _workers(client, patience):
-                alive = time.monotonic()
-            elif time.monotonic() - alive > patience:
-                raise _lost(client, patience)
-    finally:
-        task.cancel()
-
-
-async def _first_workers(client: Any) -> Mapping[str, int]:
-    patience = timeout()
-    began = time.monotonic()
-    while not (found := await _workers(client, patience)):
-        if time.monotonic() - began > patience:
-            raise _lost(client, patience)
-        await asyncio.sleep(min(_LOOK_SECONDS, patience / 4))
-    return found
-
-
-async def _workers(client: Any, patience: float) -> Mapping[str, int]:
-    """Threads of the workers that there are; none where the scheduler does not answer."""
-    if client.status in ("closing", "closed"):
-        raise _explained(client, RuntimeError())
-    try:
-        found: Mapping[str, int] = await asyncio.wait_for(client.scheduler.ncores(), patience)
-    except (OSError, TimeoutError):
-        return {}
-    return found
-
-
-def _lost(client: Any, patience: float) -> ClusterLostError:
-    return ClusterLostError(
-        f"The cluster at {_address(client)} has had no worker for {patience:g} seconds, or its "
-        "scheduler did not answer. Start workers and fit again; where they may take longer to "
-        f"come back, raise dask's configuration value {TIMEOUT_KEY!r}."
-    )
+# Clients
 
 
 def connected(address: str, timeout: float) -> Any:
@@ -274,3 +107,370 @@ def connected(address: str, timeout: float) -> Any:
     from distributed import Client
 
     return Client(address, timeout=timeout, set_as_default=False)
+
+
+def client_of(schedule: Callable[..., Any]) -> Any:
+    """Return the distributed client that a scheduler function belongs to, or None."""
+    distributed = sys.modules.get("distributed")
+    owner = getattr(schedule, "__self__", None)
+    return owner if distributed is not None and isinstance(owner, distributed.Client) else None
+
+
+def computed(*collections: Any) -> tuple[Any, ...]:
+    """Call `dask.compute`; if a cluster is active, watch it and start again if it is restarted.
+
+    Raises
+    ------
+    ClusterLostError
+        If the cluster is lost.
+    """
+    client = client_of(get_scheduler(cls=Delayed))
+    if client is None:
+        return tuple(dask.compute(*collections))
+
+    def schedule(graph: Any, keys: Any, **options: Any) -> Any:
+        return _gathered(client, functools.partial(client.get, graph, keys, sync=False, **options))
+
+    for _ in range(ATTEMPTS - 1):
+        with contextlib.suppress(RestartedError):
+            return tuple(dask.compute(*collections, scheduler=schedule))
+    return tuple(dask.compute(*collections, scheduler=schedule))
+
+
+# Passes
+
+
+def reduce_on(
+    client: Any, graph: TaskGraph, function: Callable[..., Any], shared: Arguments, name: str
+) -> Any:
+    """Sum ``function(*own, *shared)`` over all calls of a graph, on the workers of a cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    graph : TaskGraph
+    function : callable
+    shared : tuple
+    name : str
+        Of this pass; unique.
+
+    Raises
+    ------
+    ClusterLostError
+        If the cluster has lost all workers or its scheduler, and they do not come back in time;
+        its subclass LostFuturesError, if persisted data among the arguments were lost.
+    DeadlyBlockError
+        If a call killed every worker that it was given to.
+    """
+    from distributed import KilledWorker
+
+    def attempt() -> Any:
+        tasks = _tasks_on(client, graph)
+        try:
+            sums = merge(_records(client, tasks, function, shared, name))
+            if sums.missed:
+                # Data at hand were moved, or lost and made again: now they are sent.
+                graph.home = None
+                grouping = _grouping_on(client, graph).of_calls(sums.missed)
+                tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
+                sums += merge(_records(client, tasks, function, shared, f"{name}-missed"))
+            return sums.total
+        except KilledWorker as error:
+            graph.home = None
+            if error.task in graph.futures:
+                raise LostFuturesError(
+                    f"{error.task} was persisted on the cluster, and cannot be made again: {error}"
+                ) from error
+            raise _SuspectedError(tasks.calls_of(error.task)) from error
+
+    return _with_retries(client, graph, attempt, function, shared, name)
+
+
+def persist_on(client: Any, graph: TaskGraph, name: str) -> list[Any]:
+    """Compute the nodes among the arguments of a graph, and return their futures in order.
+
+    Raises
+    ------
+    ClusterLostError, DeadlyBlockError
+        As `reduce_on`. Other errors are raised where the futures are used.
+    """
+    from distributed import KilledWorker
+
+    keys = graph.delayed_keys()
+    nodes = graph.closure(keys)
+
+    def attempt() -> list[Any]:
+        # On whichever worker: tasks bound to one, however loosely, wait for ever if it is lost at
+        # the wrong moment.
+        made = _gathered(client, lambda: _submitted(client, nodes, keys), fetch=False)
+        killers = [
+            future
+            for future in made
+            if future.status == "error" and isinstance(future.exception(), KilledWorker)
+        ]
+        if killers:
+            suspects = graph.calls_with({future.key for future in killers})
+            for future in killers:
+                future.release()  # or the scheduler would remember that it cannot be made
+            raise _SuspectedError(suspects, [future for future in made if future not in killers])
+        return list(made)
+
+    return _with_retries(client, graph, attempt, _nothing, (), name)
+
+
+def _nothing(*_: Any) -> list[Any]:
+    return []
+
+
+def _tasks_on(client: Any, graph: TaskGraph) -> GroupTasks:
+    tasks = graph.tasks_at(client)
+    if tasks is None:
+        grouping = _grouping_on(client, graph)
+        tasks = graph.tasks(grouping, True)
+        graph.home = client if grouping.settled else None
+    return tasks
+
+
+def _grouping_on(client: Any, graph: TaskGraph) -> Grouping:
+    threads: Mapping[str, int] = client.sync(_first_workers, client)
+    if not graph.futures:
+        least = sum(threads.values()) * GROUPS_PER_CLUSTER_THREAD
+        return grouped_anywhere(len(graph.arguments), least)
+    try:
+        holders = client.who_has(list(graph.futures.values()))
+    except (CancelledError, OSError) as error:
+        raise _explained(client, error) from error
+    return grouped_by_holder(graph.futures_of_calls, holders, threads)
+
+
+def _with_retries(
+    client: Any,
+    graph: TaskGraph,
+    attempt: Callable[[], T],
+    function: Callable[..., Any],
+    shared: Arguments,
+    name: str,
+) -> T:
+    """Return the result of an attempt, repeated if the cluster was restarted or lost workers.
+
+    A worker dies with all tasks it has, each of many calls. So the calls under suspicion are tried
+    one by one before one is blamed.
+    """
+    finished: Sequence[Any] = ()
+    for _ in range(ATTEMPTS):
+        try:
+            return attempt()
+        except RestartedError:
+            graph.home = None
+            logger.warning("the cluster was restarted; %s starts again", name)
+            _check_futures(graph)
+        except _SuspectedError as error:
+            finished = error.finished  # held, so that they are not computed again
+            _try_alone(client, graph, error.calls, function, shared, name)
+    del finished
+    raise RestartedError(
+        f"Workers were lost in each of {ATTEMPTS} attempts at one pass ({name}), and not by "
+        "any single block. The workers' logs say why."
+    )
+
+
+def _try_alone(
+    client: Any,
+    graph: TaskGraph,
+    calls: Sequence[int],
+    function: Callable[..., Any],
+    shared: Arguments,
+    name: str,
+) -> None:
+    """Give calls to workers one by one.
+
+    Raises
+    ------
+    DeadlyBlockError
+        For the first that kills every worker it is given to.
+    """
+    from distributed import KilledWorker
+
+    logger.warning("workers died that had %s; trying %d block(s) one by one", name, len(calls))
+    for call in calls:
+        alone = GroupTasks(graph.nodes, graph.arguments, without_data(((call,),)), True)
+        try:
+            _records(client, alone, function, shared, f"{name}-alone-{call}")
+        except KilledWorker as error:
+            raise DeadlyBlockError(
+                f"{graph.described(call)} killed {error.allowed_failures + 1} "
+                f"workers, one after the other (pass {name}). It may be too large for a "
+                "worker's memory: take smaller chunks, or larger workers. Or the code that "
+                "loads it crashes: the workers' logs say more."
+            ) from error
+
+
+def _check_futures(graph: TaskGraph) -> None:
+    lost = [key for key, future in graph.futures.items() if future.cancelled()]
+    if lost:
+        raise LostFuturesError(
+            f"{len(lost)} of {len(graph.futures)} values that were kept on the cluster were "
+            f"lost with it ({lost[0]} among them). Persist or scatter them again; or leave "
+            "them lazy, so that they can be read again."
+        )
+
+
+def _records(
+    client: Any, tasks: GroupTasks, function: Callable[..., Any], shared: Arguments, name: str
+) -> list[Any]:
+    """Run tasks on a cluster and return their records in order, some of them merged."""
+    graph: dict[Key, GraphNode] = {}
+    call = inline_or_task(pickled((function, shared)), f"{name}-shared", graph)
+    groups, records = tasks.graph(name, run_pickled, (call,))
+    graph |= groups
+    return list(_gathered(client, lambda: _submitted(client, graph, records)))
+
+
+def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any:
+    """Submit a graph and return the futures of some keys."""
+    # dask would tokenize all of a plain dict before sending it.
+    layers = HighLevelGraph.from_collections(str(keys[0]), graph, dependencies=())
+    return client.get(layers, keys, sync=False)
+
+
+# Waiting for a cluster
+
+
+def _gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any:
+    """Return the results of what a function submits to a cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    submit : callable
+        Returns futures, in any nest of lists and tuples.
+    fetch : bool
+        Whether to return values; else the futures, once all have ended.
+
+    Raises
+    ------
+    RestartedError
+        If the cluster was restarted.
+    ClusterLostError
+        If the cluster is lost.
+    """
+    import distributed
+
+    try:
+        futures = submit()
+    except Exception as error:
+        if (meaning := _explained(client, error)) is error:
+            raise
+        raise meaning from error
+    try:
+        with _seceded():
+            if fetch:
+                gather = functools.partial(client.gather, futures, asynchronous=True)
+                return client.sync(_watched, client, gather)
+            ended = functools.partial(_ended, client, distributed.futures_of(futures))
+            client.sync(_watched, client, ended)
+            return futures
+    except (CancelledError, OSError) as error:
+        raise _explained(client, error) from error
+    finally:
+        if fetch:
+            for future in distributed.futures_of(futures):
+                future.release()
+
+
+def _explained(client: Any, error: BaseException) -> BaseException:
+    """Return what an error of a submission, or of the wait for its results, means."""
+    if client.status in ("closing", "closed"):
+        return ClusterLostError(
+            f"The scheduler at {_address(client)} is gone. Start a cluster, connect a new "
+            "distributed.Client to it, and fit again."
+        )
+    if isinstance(error, CancelledError | OSError):
+        return RestartedError(
+            f"The cluster at {_address(client)} was restarted while it computed, time and again: "
+            f"{error}"
+        )
+    return error
+
+
+def _address(client: Any) -> str:
+    scheduler = client.scheduler
+    return "an unknown address" if scheduler is None else str(scheduler.address)
+
+
+@contextlib.contextmanager
+def _seceded() -> Iterator[None]:
+    """Inside a task, leave the worker's thread to other tasks while waiting for them."""
+    from distributed import get_worker, rejoin, secede
+
+    left = False
+    with contextlib.suppress(Exception):
+        get_worker()  # raises outside of tasks
+        secede()
+        left = True
+    try:
+        yield
+    finally:
+        if left:
+            rejoin()
+
+
+async def _ended(client: Any, futures: list[Any]) -> None:
+    import distributed
+
+    async for future in distributed.as_completed(futures, loop=client.loop):
+        if future.cancelled():
+            raise CancelledError(str(future.key))
+
+
+async def _watched(client: Any, work: Callable[[], Awaitable[Any]]) -> Any:
+    """Return the result of a coroutine, unless the cluster has no workers for too long."""
+    patience = _patience()
+    task = asyncio.ensure_future(work())
+    alive = time.monotonic()
+    try:
+        while True:
+            done, _ = await asyncio.wait({task}, timeout=min(_LOOK_SECONDS, patience / 4))
+            if done:
+                return task.result()
+            if await _workers(client, patience):
+                alive = time.monotonic()
+            elif time.monotonic() - alive > patience:
+                raise _lost(client, patience)
+    finally:
+        task.cancel()
+
+
+async def _first_workers(client: Any) -> Mapping[str, int]:
+    """Return the threads of each worker, once there is one."""
+    patience = _patience()
+    began = time.monotonic()
+    while not (found := await _workers(client, patience)):
+        if time.monotonic() - began > patience:
+            raise _lost(client, patience)
+        await asyncio.sleep(min(_LOOK_SECONDS, patience / 4))
+    return found
+
+
+async def _workers(client: Any, patience: float) -> Mapping[str, int]:
+    """Return the threads of each worker; none if the scheduler does not answer."""
+    if client.status in ("closing", "closed"):
+        raise _explained(client, RuntimeError())
+    try:
+        found: Mapping[str, int] = await asyncio.wait_for(client.nthreads(), patience)
+    except (OSError, TimeoutError):
+        return {}
+    return found
+
+
+def _patience() -> float:
+    """Return the seconds that a cluster may be without workers."""
+    return float(parse_timedelta(dask.config.get(TIMEOUT_KEY, DEFAULT_TIMEOUT)))
+
+
+def _lost(client: Any, patience: float) -> ClusterLostError:
+    return ClusterLostError(
+        f"The cluster at {_address(client)} has had no worker for {patience:g} seconds, or its "
+        "scheduler did not answer. Start workers and fit again; where they may take longer to "
+        f"come back, raise dask's configuration value {TIMEOUT_KEY!r}."
+    )

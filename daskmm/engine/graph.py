@@ -1,375 +1,338 @@
-"""Jobs on dask: few tasks per pass, each with many jobs, and no value made twice."""
+"""The dask graph of a pass: few tasks, each making many calls, and no value made twice."""
 
 from __future__ import annotations
 
 import functools
-import logging
 import sys
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from dask._task_spec import GraphNode, Task, TaskRef, convert_legacy_graph
-from dask.base import get_scheduler, is_dask_collection, named_schedulers
+from dask.base import is_dask_collection
 from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 from dask.utils import ensure_dict
 
-from daskmm.engine.distributed import (
-    ATTEMPTS,
-    DeadlyBlockError,
-    LostFuturesError,
-    RestartedError,
-    client_of,
-    gathered,
-    holders_of,
-    threads_of,
+from daskmm.engine.dask_private import (
+    DataNode,
+    GraphNode,
+    Task,
+    TaskRef,
+    convert_legacy_graph,
+    futures_in,
+    pickled,
 )
-from daskmm.engine.grouping import (
-    Arguments,
-    Grouping,
-    GroupQueue,
-    closure,
-    grouped_anywhere,
-    grouped_by_holder,
-    grouped_here,
-    merge,
-    references,
-    run_group,
-    run_pickled,
-    run_queue,
-    without_data,
-)
-from daskmm.engine.resources import threads_here
-from daskmm.engine.worker_task import NAME, GroupTasks, inline_or_task, pickled_as_sent
+from daskmm.engine.grouping import Grouping
+from daskmm.engine.worker_task import Arguments, Call, Group, merge
 
-logger = logging.getLogger("daskmm")
+# Records merged by one task.
+SPLIT_EVERY = 16
+# Arguments and constants (such as an open array) of more bytes become tasks of their own on a
+# cluster: they are sent once per worker, not with every task.
+_INLINE_BYTES = 1 << 18
 
-T = TypeVar("T")
+# Prefix of the names of tasks.
+NAME = "daskmm-"
+# Owner of a node that several groups need.
+_SHARED = -1
 
 
-class JobGraph:
-    """Jobs, and the graph of what they need.
+class TaskGraph:
+    """The calls of a pass, and the nodes that make their arguments.
 
-    Built once and run many times: what does not change from pass to pass is kept.
+    Built once and run many times: tasks are kept from pass to pass.
 
     Parameters
     ----------
     arguments : sequence of tuple
-        Of each job; may hold Delayed.
+        Own arguments of each call; may hold Delayed.
     source : dask collection, optional
-        What the Delayed were taken from. If it was persisted on a cluster, it knows the futures,
-        which optimised graphs only refer to.
+        What the Delayed were taken from. If it was persisted on a cluster, it knows the futures;
+        optimised graphs only refer to them.
     noun : str
-        What a job is called in messages, unless it says so itself.
+        What messages call a call, unless one of its arguments says so itself by `described`.
+
+    Attributes
+    ----------
+    nodes : dict
+    arguments : list of tuple
+        As given, with a `TaskRef` for each Delayed.
+    futures : dict
+        Futures that the nodes refer to, by key.
+    home : distributed.Client or None
+        Cluster whose workers are known to hold all data of the latest grouping.
     """
 
     def __init__(
-        self, arguments: Sequence[Arguments], source: Any = None, noun: str = "job"
+        self, arguments: Sequence[Arguments], source: Any = None, noun: str = "task"
     ) -> None:
         self._noun = noun
         delayed = [item for own in arguments for item in own if isinstance(item, Delayed)]
         raw: dict[Key, Any] = {}
         for graph in {id(item.dask): item.dask for item in delayed}.values():
             raw.update(ensure_dict(graph))
-        # A future is to a graph what a key is that is made elsewhere.
-        self._futures = {
-            future.key: future for future in (*_futures_in(raw.values()), *futures_of(source))
+        self.futures = {
+            future.key: future for future in (*futures_in(raw.values()), *_futures_of(source))
         }
-        elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self._futures}
-        self._nodes: dict[Key, GraphNode] = {
+        # To the graph, a future is a key that is made elsewhere.
+        elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self.futures}
+        self.nodes: dict[Key, GraphNode] = {
             key: node.substitute(elsewhere) if isinstance(node, Task) else node
             for key, node in convert_legacy_graph(raw).items()
         }
-        self._arguments = [
+        self.arguments = [
             tuple(TaskRef(item.key) if isinstance(item, Delayed) else item for item in own)
             for own in arguments
         ]
-        self._kept: tuple[tuple[Grouping, bool], GroupTasks] | None = None
-        # The cluster whose workers hold all that the groups need, as far as is known.
-        self._home: Any = None
+        self.home: Any = None
+        self._latest: tuple[tuple[Grouping, bool], GroupTasks] | None = None
 
-    def reduce(self, kernel: Callable[..., Any], shared: Arguments, name: str) -> Any:
-        """Sum of ``kernel(*own, *shared)`` over all jobs, in one compute on the active scheduler.
+    def tasks(self, grouping: Grouping, pickle: bool) -> GroupTasks:
+        """Return the tasks of a grouping; the latest ones are kept."""
+        sign = (grouping, pickle)
+        if self._latest is None or self._latest[0] != sign:
+            self.home = None
+            self._latest = sign, GroupTasks(self.nodes, self.arguments, grouping, pickle)
+        return self._latest[1]
 
-        Merged in pairs in the order of the jobs, so that the bits do not depend on how jobs are
-        grouped.
+    def tasks_at(self, client: Any) -> GroupTasks | None:
+        """Return the latest tasks if the workers of this cluster hold all their data."""
+        return self._latest[1] if self.home is client and self._latest is not None else None
 
-        Parameters
-        ----------
-        kernel : callable
-        shared : tuple
-        name : str
-            Of the tasks, as dask's dashboard shows them.
+    def delayed_keys(self) -> list[Key]:
+        """Return the keys of all nodes among the arguments."""
+        return [key for own in self.arguments for key in _references(own) if key in self.nodes]
 
-        Raises
-        ------
-        ClusterLostError
-            If a cluster has lost all workers or its scheduler, and they do not come back in time;
-            its kind LostFuturesError, if futures among the arguments were lost.
-        DeadlyBlockError
-            If a job killed every worker that was given it.
-        """
-        schedule = get_scheduler(cls=Delayed)
-        client = client_of(schedule)
-        name = f"{NAME}{name}-{uuid.uuid4().hex}"
-        if client is not None:
-            return self._recovering(
-                client, lambda: self._reduce_on(client, kernel, shared, name), kernel, shared, name
-            )
-        tasks = self._tasks(None)
-        if schedule in (named_schedulers["threads"], named_schedulers["sync"]) and tasks.alone:
-            queue = GroupQueue([group for group, _ in tasks.groups])
-            return _reduce_queue(schedule, queue, kernel, shared, name)
-        graph, records = tasks.graph(name, run_group, (kernel, shared))
-        return merge(schedule(graph, records)).total
+    def closure(self, keys: Iterable[Key]) -> dict[Key, GraphNode]:
+        """Return the nodes of these keys and of all that they need."""
+        return _closure(keys, self.nodes)
 
-    def values(self) -> dict[Key, Any]:
-        """What the Delayed among the arguments stand for, by key and by one compute.
-
-        On a cluster, futures, which keep the values where they were made.
-        """
-        schedule = get_scheduler(cls=Delayed)
-        client = client_of(schedule)
-        keys = [key for own in self._arguments for key in references(own) if key in self._nodes]
-        nodes = closure(keys, self._nodes)
-        if not keys:
-            made: Any = ()
-        elif client is None:
-            made = schedule(nodes, keys)
-        else:
-            name = f"{NAME}keep-{uuid.uuid4().hex}"
-            made = self._recovering(
-                client, lambda: self._keep_on(client, nodes, keys), _nothing, (), name
-            )
-        return self._futures | dict(zip(keys, made, strict=True))
-
-    # On a cluster
-
-    def _reduce_on(
-        self, client: Any, kernel: Callable[..., Any], shared: Arguments, name: str
-    ) -> Any:
-        from distributed import KilledWorker
-
-        tasks = self._tasks(client)
-        try:
-            runs = merge(_records(client, tasks, kernel, shared, name))
-            if runs.missed:
-                # Data were moved, or lost and made again; now they are sent.
-                self._home = None
-                grouping = self._grouping(client).of_jobs(runs.missed)
-                tasks = GroupTasks(self._nodes, self._arguments, grouping, True)
-                runs += merge(_records(client, tasks, kernel, shared, f"{name}-missed"))
-            return runs.total
-        except KilledWorker as error:
-            self._home = None
-            if error.task in self._futures:
-                raise LostFuturesError(
-                    f"{error.task} was kept on the cluster, and cannot be made again: {error}"
-                ) from error
-            raise _SuspectedError(tasks.jobs_of(error.task)) from error
-
-    def _keep_on(self, client: Any, nodes: dict[Key, GraphNode], keys: list[Key]) -> Any:
-        from distributed import KilledWorker
-
-        # Wherever the scheduler likes: tasks bound to a worker, however loosely, wait for ever when
-        # it is gone at the wrong moment.
-        made = gathered(client, lambda: _submitted(client, nodes, keys), fetch=False)
-        # Other errors are raised where blocks are used.
-        killers = [
-            future
-            for future in made
-            if future.status == "error" and isinstance(future.exception(), KilledWorker)
+    def calls_with(self, keys: set[Key]) -> list[int]:
+        """Return the calls that have one of these keys among their arguments."""
+        return [
+            call for call, own in enumerate(self.arguments) if not keys.isdisjoint(_references(own))
         ]
-        if killers:
-            keys_lost = {future.key for future in killers}
-            for future in killers:
-                future.release()  # or the scheduler would go on saying that it cannot be made
-            jobs = [
-                job
-                for job, own in enumerate(self._arguments)
-                if not keys_lost.isdisjoint(references(own))
-            ]
-            raise _SuspectedError(jobs, [future for future in made if future not in killers])
-        return made
 
-    def _recovering(
-        self,
-        client: Any,
-        attempt: Callable[[], T],
-        kernel: Callable[..., Any],
-        shared: Arguments,
-        name: str,
-    ) -> T:
-        """Result of an attempt that is made again when the cluster was restarted, or lost workers.
-
-        Workers die with all tasks that they have, each of many jobs. So those under suspicion are
-        tried one by one, before one is found guilty.
-        """
-        kept: Sequence[Any] = ()
-        for _ in range(ATTEMPTS):
-            try:
-                return attempt()
-            except RestartedError:
-                self._home = None
-                logger.warning("the cluster was restarted; %s begins again", name)
-                self._check_futures()
-            except _SuspectedError as error:
-                # Not to be let go, and loaded again, meanwhile.
-                kept = error.kept
-                self._try_alone(client, error.jobs, kernel, shared, name)
-        del kept
-        raise RestartedError(
-            f"Workers were lost in each of {ATTEMPTS} attempts at one pass ({name}), and not by "
-            "any single block. The workers' logs say why."
-        )
-
-    def _try_alone(
-        self,
-        client: Any,
-        jobs: Sequence[int],
-        kernel: Callable[..., Any],
-        shared: Arguments,
-        name: str,
-    ) -> None:
-        """Give jobs to workers one by one.
-
-        Raises
-        ------
-        DeadlyBlockError
-            For the first that kills every worker it meets.
-        """
-        from distributed import KilledWorker
-
-        logger.warning("workers died that had %s; trying %d block(s) one by one", name, len(jobs))
-        for job in jobs:
-            alone = GroupTasks(self._nodes, self._arguments, without_data(((job,),)), True)
-            try:
-                _records(client, alone, kernel, shared, f"{name}-alone-{job}")
-            except KilledWorker as error:
-                raise DeadlyBlockError(
-                    f"{self._described(job)} killed {error.allowed_failures + 1} "
-                    f"workers, one after the other (pass {name}). It may be too large for a "
-                    "worker's memory: take smaller chunks, or larger workers. Or the code that "
-                    "loads it crashes: the workers' logs say more."
-                ) from error
-
-    def _described(self, job: int) -> str:
-        """A job in words: the block, or whatever else it says that it is about."""
-        found = [own.described for own in self._arguments[job] if hasattr(own, "described")]
-        return str(found[0]) if found else f"{self._noun} {job}"
-
-    def _check_futures(self) -> None:
-        """Refuse to go on without data that were kept on a cluster."""
-        lost = [key for key, future in self._futures.items() if future.cancelled()]
-        if lost:
-            raise LostFuturesError(
-                f"{len(lost)} of {len(self._futures)} values that were kept on the cluster were "
-                f"lost with it ({lost[0]} among them). Persist or scatter them again; or leave "
-                "them lazy, so that they can be read again."
-            )
-
-    def _tasks(self, client: Any) -> GroupTasks:
-        if client is not None and self._home is client and self._kept is not None:
-            return self._kept[1]
-        grouping = self._grouping(client)
-        sign = (grouping, client is None)
-        if self._kept is None or self._kept[0] != sign:
-            tasks = GroupTasks(self._nodes, self._arguments, grouping, client is not None)
-            self._kept = (sign, tasks)
-        self._home = client if grouping.settled else None
-        return self._kept[1]
-
-    def _grouping(self, client: Any) -> Grouping:
-        n_jobs = len(self._arguments)
-        if client is None:
-            return grouped_here(n_jobs)
-        threads = threads_of(client)
-        if not self._futures:
-            return grouped_anywhere(n_jobs, threads)
-        found = holders_of(client, list(self._futures.values()))
-        return grouped_by_holder(self._futures_of_jobs, found, threads)
+    def described(self, call: int) -> str:
+        """Name a call for messages: its block, or whatever its arguments say it is about."""
+        found = [own.described for own in self.arguments[call] if hasattr(own, "described")]
+        return str(found[0]) if found else f"{self._noun} {call}"
 
     @functools.cached_property
-    def _futures_of_jobs(self) -> list[list[Key]]:
-        """Futures that each job needs, but for those that most jobs need.
+    def futures_of_calls(self) -> list[list[Key]]:
+        """Futures that each call needs, without those that most calls need.
 
         The latter (a mean, a model) do not say where the work should be done.
         """
         needed: list[list[Key]] = []
-        for own in self._arguments:
-            nodes = closure(references(own), self._nodes).values()
-            keys = dict.fromkeys(references(own))
+        for own in self.arguments:
+            keys = dict.fromkeys(_references(own))
+            nodes = self.closure(keys).values()
             keys.update(dict.fromkeys(key for node in nodes for key in node.dependencies))
-            needed.append([key for key in keys if key in self._futures])
+            needed.append([key for key in keys if key in self.futures])
         users = Counter(key for keys in needed for key in keys)
         most = max(2, len(needed) // 2)
         return [[key for key in keys if users[key] <= most] for keys in needed]
 
 
-def _reduce_queue(
-    schedule: Callable[..., Any],
-    queue: GroupQueue,
-    kernel: Callable[..., Any],
-    shared: Arguments,
-    name: str,
-) -> Any:
-    """Sum over groups, by one task for each thread of this process."""
-    keys: list[Key] = [(name, number) for number in range(min(threads_here(), len(queue)))]
-    graph = {key: Task(key, run_queue, queue, kernel, shared) for key in keys}
-    try:
-        return merge(schedule(graph, keys)).total
-    finally:
-        queue.close()  # where the pass was interrupted
+class GroupTasks:
+    """Groups of calls as tasks, and the tasks they share.
+
+    A node that only one group needs runs inside that group's task, right before its call; one that
+    several groups need stays a task of its own.
+
+    Attributes
+    ----------
+    groups : list of (Group or bytes, tuple of keys)
+        With the keys of its inputs; pickled for a cluster.
+    calls : tuple of tuple of int
+        Calls of each group.
+    alone : bool
+        Whether no group has inputs.
+    """
+
+    def __init__(
+        self,
+        nodes: dict[Key, GraphNode],
+        arguments: Sequence[Arguments],
+        grouping: Grouping,
+        pickle: bool,
+    ) -> None:
+        self.calls = grouping.groups
+        self._nodes = nodes
+        self._owner: dict[Key, int] = {}
+        for number, calls in enumerate(self.calls):
+            self._own(number, [key for call in calls for key in _references(arguments[call])])
+        self._small = {
+            key
+            for key, owner in self._owner.items()
+            if owner == _SHARED
+            and isinstance(nodes[key], DataNode)
+            and (not pickle or len(pickled(nodes[key])) <= _INLINE_BYTES)
+        }
+        groups = [
+            _group(
+                calls,
+                [arguments[call] for call in calls],
+                nodes,
+                functools.partial(self._inside, number),
+                at_hand,
+            )
+            for number, (calls, at_hand) in enumerate(
+                zip(self.calls, grouping.at_hand, strict=True)
+            )
+        ]
+        self._shared = _closure([key for group in groups for key in group.inputs], nodes)
+        self.alone = not any(group.inputs for group in groups)
+        self.groups: list[tuple[Any, tuple[Key, ...]]] = [
+            (pickled(group) if pickle else group, group.inputs) for group in groups
+        ]
+
+    def graph(
+        self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
+    ) -> tuple[dict[Key, GraphNode], list[Key]]:
+        """Return the tasks ``run(group, *call, *inputs)`` of a pass, and the keys of its records.
+
+        Where there are many records, tasks merge them too.
+        """
+        graph = dict(self._shared)
+        records: list[Key] = []
+        for number, (group, inputs) in enumerate(self.groups):
+            key = (name, number)
+            graph[key] = Task(key, run, group, *call, *map(TaskRef, inputs))
+            records.append(key)
+        return graph, _merged(records, name, graph)
+
+    def calls_of(self, key: Key) -> tuple[int, ...]:
+        """Return the calls of a task; for a shared task, those of the first group that needs it."""
+        match key:
+            case (str(name), int(number)) if name.startswith(NAME):
+                return self.calls[number]
+        return next(
+            (own for own, group in zip(self.calls, self.groups, strict=True) if key in group[1]), ()
+        )
+
+    def _own(self, number: int, keys: list[Key]) -> None:
+        """Assign nodes, and what they need, to a group; mark what another has as shared."""
+        while keys:
+            key = keys.pop()
+            owner = self._owner.get(key)
+            if key not in self._nodes or owner in (number, _SHARED):
+                continue
+            self._owner[key] = number if owner is None else _SHARED
+            keys.extend(self._nodes[key].dependencies)
+
+    def _inside(self, number: int, key: Key) -> bool:
+        return self._owner.get(key) == number or key in self._small
 
 
-def futures_of(source: Any) -> list[Any]:
-    """Futures of a collection that was persisted on a cluster."""
+def inline_or_task(value: bytes, key: str, graph: dict[Key, GraphNode]) -> Any:
+    """Return a value as an argument of tasks; a large one becomes a task in `graph`."""
+    if len(value) <= _INLINE_BYTES:
+        return value
+    graph[key] = DataNode(key, value)
+    return TaskRef(key)
+
+
+def _merged(records: list[Key], name: str, graph: dict[Key, GraphNode]) -> list[Key]:
+    """Add tasks that merge records until at most SPLIT_EVERY are left; return their keys."""
+    level = 0
+    while len(records) > SPLIT_EVERY:
+        level += 1
+        merged: list[Key] = []
+        for start in range(0, len(records), SPLIT_EVERY):
+            key = (f"{name}-merge", level, start)
+            graph[key] = Task(key, _merge_all, *map(TaskRef, records[start : start + SPLIT_EVERY]))
+            merged.append(key)
+        records = merged
+    return records
+
+
+def _merge_all(*records: Any) -> Any:
+    return merge(records)
+
+
+def _futures_of(source: Any) -> list[Any]:
+    """Return the futures of a collection that was persisted on a cluster."""
     distributed = sys.modules.get("distributed")
     if distributed is None or not is_dask_collection(source):
         return []
     return list(distributed.futures_of(source))
 
 
-def _futures_in(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Futures that stand in a graph, for a node or among the arguments of one."""
-    for node in nodes:
-        candidates = (*node.args, *node.kwargs.values()) if isinstance(node, Task) else (node,)
-        yield from (item for item in candidates if _is_future(item))
+def _references(own: Arguments) -> list[Key]:
+    return [item.key for item in own if isinstance(item, TaskRef)]
 
 
-def _is_future(item: Any) -> bool:
-    return isinstance(item, TaskRef) and type(item) is not TaskRef
+def _closure(keys: Iterable[Key], nodes: Mapping[Key, GraphNode]) -> dict[Key, GraphNode]:
+    found: dict[Key, GraphNode] = {}
+    left = list(keys)
+    while left:
+        key = left.pop()
+        if key in nodes and key not in found:
+            found[key] = nodes[key]
+            left.extend(nodes[key].dependencies)
+    return found
 
 
-class _SuspectedError(Exception):
-    """Workers died that had tasks with these jobs; other futures have come out well."""
+def _group(
+    numbers: Sequence[int],
+    arguments: Sequence[Arguments],
+    nodes: Mapping[Key, GraphNode],
+    inside: Callable[[Key], bool],
+    at_hand: Sequence[Key],
+) -> Group:
+    """Return a group of calls with the nodes to run for each, in order.
 
-    def __init__(self, jobs: Sequence[int], kept: Sequence[Any] = ()) -> None:
-        super().__init__(jobs)
-        self.jobs = jobs
-        self.kept = kept
+    Parameters
+    ----------
+    numbers : sequence of int
+        Of the calls, ascending.
+    arguments : sequence of tuple
+        Own arguments of each.
+    nodes : mapping
+    inside : callable
+        Whether the group runs the node of a key; others become inputs.
+    at_hand : sequence of keys
+        Inputs held by every worker that has the first of them, which stays an input.
+    """
+    inputs: dict[Key, None] = {}
+    met: set[Key] = set()
+    orders: list[list[Key]] = []
+    for own in arguments:
+        order: list[Key] = []
+        left = [(key, False) for key in _references(own)]
+        while left:
+            key, needs_are_met = left.pop()
+            if needs_are_met:
+                order.append(key)
+            elif key not in met:
+                met.add(key)
+                if inside(key):
+                    left.append((key, True))
+                    left.extend((need, False) for need in nodes[key].dependencies)
+                else:
+                    inputs[key] = None
+        orders.append(order)
+    spent = _spent(arguments, orders, nodes)
+    calls = [
+        Call(number, own, tuple((nodes[key], next(spent)) for key in order), next(spent))
+        for number, own, order in zip(numbers, arguments, orders, strict=True)
+    ]
+    spared = set(at_hand[1:])
+    sent = tuple(key for key in inputs if key not in spared)
+    return Group(tuple(calls), sent, tuple(key for key in inputs if key in spared))
 
 
-def _records(
-    client: Any, tasks: GroupTasks, kernel: Callable[..., Any], shared: Arguments, name: str
-) -> list[Any]:
-    """Records of some tasks on a cluster, several of them merged, in order."""
-    graph: dict[Key, GraphNode] = {}
-    call = inline_or_task(pickled_as_sent((kernel, shared)), f"{name}-shared", graph)
-    groups, records = tasks.graph(name, run_pickled, (call,))
-    graph |= groups
-    return list(gathered(client, lambda: _submitted(client, graph, records)))
-
-
-def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any:
-    """Futures of some keys of a graph."""
-    # A plain dict would be tokenized, all of it, before it is sent.
-    layers = HighLevelGraph.from_collections(str(keys[0]), graph, dependencies=())
-    return client.get(layers, keys, sync=False)
-
-
-def _nothing(*_: Any) -> list[Any]:
-    return []
+def _spent(
+    arguments: Sequence[Arguments], orders: Sequence[list[Key]], nodes: Mapping[Key, GraphNode]
+) -> Iterator[tuple[Key, ...]]:
+    """Yield the values used for the last time by each node that is run and each call."""
+    uses: list[Iterable[Key]] = []
+    for own, order in zip(arguments, orders, strict=True):
+        uses += [nodes[key].dependencies for key in order]
+        uses.append(_references(own))
+    last = {key: moment for moment, keys in enumerate(uses) for key in keys}
+    return iter(
+        [tuple({key for key in keys if last[key] == moment}) for moment, keys in enumerate(uses)]
+    )

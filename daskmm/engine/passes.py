@@ -1,55 +1,56 @@
-"""One pass: map every block to a record and tree-reduce the records, in block order."""
+"""Passes: map a function over all blocks and tree-reduce the records, in block order."""
 
 from __future__ import annotations
 
 import functools
 import operator
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
+from dask.base import get_scheduler, named_schedulers
+from dask.delayed import Delayed
 from dask.system import CPU_COUNT
+from dask.typing import Key
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from daskmm.data.blocks import (
-    Position,
-    RowBlocks,
-    is_lazy,
+from daskmm.data.blocks import Position, RowBlocks, positions, row_blocks
+from daskmm.data.validation import (
+    checked_rows,
+    checked_weights,
     needs_row_counts,
-    positions,
-    refuse_masked,
-    row_blocks,
+    one_dimensional,
     with_weights,
 )
-from daskmm.data.validation import checked_rows, checked_weights
-from daskmm.engine.distributed import ATTEMPTS, LostFuturesError
-from daskmm.engine.graph import JobGraph
-from daskmm.engine.grouping import merge
-from daskmm.engine.persisting import Persist, held
-from daskmm.engine.worker_task import SPLIT_EVERY
+from daskmm.engine.dask_private import Task
+from daskmm.engine.distributed import (
+    ATTEMPTS,
+    LostFuturesError,
+    client_of,
+    computed,
+    persist_on,
+    reduce_on,
+)
+from daskmm.engine.graph import NAME, TaskGraph
+from daskmm.engine.grouping import GROUPS_PER_THREAD, grouped_anywhere
+from daskmm.engine.resources import memory_bytes, threads_here
+from daskmm.engine.worker_task import Arguments, GroupQueue, merge, run_group, run_queue
 
-__all__ = [
-    "SPLIT_EVERY",
-    "Passes",
-    "Position",
-    "checked_rows",
-    "checked_weights",
-    "merge",
-    "one_blas_thread",
-    "positions",
-    "run_on_threads",
-    "tree_reduce",
-]
+Persist = bool | Literal["auto"]
+
+# With persist="auto", data are persisted if this many times their size fits into memory.
+_ROOM = 3
 
 
 class Passes:
-    """Sweeps over the blocks of one table, counted.
+    """Passes over the blocks of one table, counted.
 
     Parameters
     ----------
@@ -63,8 +64,8 @@ class Passes:
     def __init__(self, blocks: RowBlocks) -> None:
         self.blocks = blocks
         self._n_passes = 0
-        self._graph_of: tuple[RowBlocks, JobGraph] | None = None
-        # What is streamed where blocks are kept in memory.
+        self._graph_of: tuple[RowBlocks, TaskGraph] | None = None
+        # The lazy blocks, while they are persisted.
         self._streamed: RowBlocks | None = None
 
     @property
@@ -76,15 +77,15 @@ class Passes:
         """Count passes made otherwise: by the run that is resumed, or without `reduce`."""
         self._n_passes += n_passes
 
-    def reduce(self, kernel: Callable[..., Any], *shared: Any) -> Any:
-        """Sum of ``kernel(rows, weights, position, *shared)`` over all blocks.
+    def reduce(self, function: Callable[..., Any], *shared: Any) -> Any:
+        """Sum ``function(rows, weights, position, *shared)`` over all blocks.
 
         Blocks in memory are visited by threads of this process. Lazy ones go to the active dask
-        scheduler in one compute, a few tasks that load the blocks one by one.
+        scheduler in one compute, as a few tasks that load their blocks one by one.
 
         Parameters
         ----------
-        kernel : callable
+        function : callable
             Pure; returns a record with ``+``, also for a block without rows.
         *shared
             The same for every block.
@@ -95,24 +96,24 @@ class Passes:
             Merged in block order: the same blocks give the same bits.
         """
         self._n_passes += 1
-        visit = functools.partial(_visit_block, kernel)
+        visit = functools.partial(_visit_block, function)
         if not self.blocks.layout.lazy:
             return _reduce_here(visit, self._arguments(), shared)
-        name = _task_name(kernel.__name__)
+        name = function.__name__
         with one_blas_thread():
             for _ in range(ATTEMPTS - 1):
                 try:
-                    return self._graph().reduce(visit, shared, name)
+                    return reduce_graph(self._graph(), visit, shared, name)
                 except LostFuturesError:
                     if self._streamed is None:
-                        raise  # not ours to keep
-                    # The cluster was restarted, and has forgotten what it kept.
-                    kept = replace(self._streamed, layout=self.blocks.layout)
-                    self.blocks = held(kept, True)
-            return self._graph().reduce(visit, shared, name)
+                        raise  # the caller persisted the data; they cannot be rebuilt here
+                    # The cluster was restarted and has forgotten what it held.
+                    streamed = replace(self._streamed, layout=self.blocks.layout)
+                    self.blocks = _in_memory(streamed)
+            return reduce_graph(self._graph(), visit, shared, name)
 
     def count_rows(self) -> None:
-        """Learn the rows of each block, where they are unknown, by a pass of its own."""
+        """Count the rows of each block, where they are unknown, by a pass of its own."""
         if self.blocks.layout.rows is None:
             rows = tuple(self.reduce(_block_length))
             self.blocks = replace(self.blocks, layout=replace(self.blocks.layout, rows=rows))
@@ -120,43 +121,43 @@ class Passes:
     def weigh(self, sample_weight: Any) -> None:
         """Give every row a sample weight from now on.
 
-        Rows are counted first if they must be to cut the weights.
+        Rows are counted first where that is needed to cut the weights into blocks.
 
         Parameters
         ----------
-        sample_weight : ndarray, dask Array or dask Series of shape (n_rows,), or None
+        sample_weight : array-like, dask Array or dask Series of shape (n_rows,), number, or None
 
         Raises
         ------
         ValueError
-            If the weights do not match the rows.
+            If the weights do not match the rows. Their values are tested in every pass.
         """
         if sample_weight is None:
             return
-        if needs_row_counts(self.blocks, sample_weight):
+        weights = one_dimensional(sample_weight, lazy=isinstance(self.blocks.table, da.Array))
+        if needs_row_counts(weights):
             self.count_rows()
-        self.blocks = with_weights(self.blocks, sample_weight)
+        self.blocks = with_weights(self.blocks, weights)
 
     @contextmanager
     def persisted(self, persist: Persist) -> Iterator[None]:
-        """Keep the blocks, and their weights, in memory for a while.
+        """Keep the blocks and their weights in memory within the context.
 
-        Within, sweeps visit the blocks that are kept: on a cluster by its workers, else by this
-        process. What is kept is let go at the end, and blocks are streamed again. To be entered
-        once the rows have their weights.
+        On a cluster its workers hold them, else this process does. They are released at the end,
+        and blocks are streamed again. Enter it once the rows have their weights.
 
         Parameters
         ----------
         persist : bool or "auto"
-            "auto" keeps them when they take less than a third of the memory there is. Rows that
-            are unknown are counted for that, by a pass of its own.
+            "auto" persists data of less than a third of the memory there is. Unknown rows are
+            counted for that, by a pass of its own.
         """
         if persist == "auto" and self.blocks.layout.lazy:
             self.count_rows()
         streamed = self.blocks
-        with one_blas_thread():
-            self.blocks = held(streamed, persist)
-        if self.blocks is not streamed:
+        if streamed.layout.lazy and (_fits(streamed) if persist == "auto" else persist):
+            with one_blas_thread():
+                self.blocks = _in_memory(streamed)
             self._streamed = streamed
         try:
             yield
@@ -165,10 +166,9 @@ class Passes:
             self.blocks, self._graph_of = replace(streamed, layout=layout), None
             self._streamed = None
 
-    def _graph(self) -> JobGraph:
-        """Graph of the blocks as they are now."""
+    def _graph(self) -> TaskGraph:
         if self._graph_of is None or self._graph_of[0] is not self.blocks:
-            self._graph_of = self.blocks, JobGraph(self._arguments(), self.blocks.table)
+            self._graph_of = self.blocks, TaskGraph(self._arguments(), self.blocks.table)
         return self._graph_of[1]
 
     def _arguments(self) -> list[tuple[Any, Any, Position]]:
@@ -177,59 +177,167 @@ class Passes:
         return [(*own, place) for own, place in zip(blocks.pairs, places, strict=True)]
 
 
+def weighted_passes(table: NDArray | da.Array, sample_weight: Any) -> Passes:
+    """Return passes over a table whose rows have given sample weights (or None).
+
+    Raises
+    ------
+    ValueError
+        If the weights do not match the rows. Their values are tested in every pass.
+    """
+    passes = Passes(row_blocks(table))
+    passes.weigh(sample_weight)
+    return passes
+
+
+def weights_in_memory(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
+    """Return one checked sample weight per row, computed where they are lazy; 1 for None.
+
+    Raises
+    ------
+    ValueError
+        If they do not match the rows, or are not finite and non-negative.
+    """
+    if sample_weight is None:
+        return np.ones(n_rows)
+    weights = one_dimensional(sample_weight, lazy=True)
+    if weights.ndim == 0:
+        weights = np.full(n_rows, weights)
+    return checked_weights(computed(weights)[0], n_rows, Position(0, 0))
+
+
+def _visit_block(
+    function: Callable[..., Any], rows: Any, weights: Any, position: Position, *shared: Any
+) -> Any:
+    """Call a block function on rows and weights that have been checked."""
+    rows = checked_rows(rows, position)
+    if weights is not None:
+        weights = checked_weights(weights, len(rows), position)
+    return function(rows, weights, position, *shared)
+
+
+def _block_length(rows: Any, weights: Any, position: Position) -> list[int]:
+    return [len(rows)]
+
+
 def tree_reduce(
-    kernel: Callable[..., Any],
-    arguments: Sequence[tuple[Any, ...]],
-    shared: tuple[Any, ...],
+    function: Callable[..., Any],
+    arguments: Sequence[Arguments],
+    shared: Arguments,
     lazy: bool,
     name: str,
 ) -> Any:
-    """Sum of ``kernel(*own, *shared)`` over the jobs' own arguments, merged in order.
+    """Sum ``function(*own, *shared)`` over the tuples in `arguments`, merged in order.
 
     Parameters
     ----------
-    kernel : callable
+    function : callable
     arguments : sequence of tuple
-        Of each job; may hold Delayed where `lazy`.
+        Own arguments of each call; may hold Delayed where `lazy`.
     shared : tuple
-        Arguments of all jobs.
+        Arguments of all calls.
     lazy : bool
         Whether to run on the active dask scheduler, in one compute, or on threads here.
     name : str
         Of the tasks, as dask's dashboard shows them.
     """
     if not lazy:
-        return _reduce_here(kernel, arguments, shared)
+        return _reduce_here(function, arguments, shared)
     with one_blas_thread():
-        return JobGraph(arguments).reduce(kernel, shared, _task_name(name))
+        return reduce_graph(TaskGraph(arguments), function, shared, name)
+
+
+def reduce_graph(
+    graph: TaskGraph, function: Callable[..., Any], shared: Arguments, name: str
+) -> Any:
+    """Sum ``function(*own, *shared)`` over the calls of a graph, on the active scheduler.
+
+    Records are merged by halves in the order of the calls, so that the bits do not depend on how
+    calls are grouped. On a cluster, `ClusterLostError` and `DeadlyBlockError` may be raised.
+    """
+    schedule = get_scheduler(cls=Delayed)
+    client = client_of(schedule)
+    name = _unique(name)
+    if client is not None:
+        return reduce_on(client, graph, function, shared, name)
+    n_threads = threads_here()
+    tasks = graph.tasks(
+        grouped_anywhere(len(graph.arguments), n_threads * GROUPS_PER_THREAD), False
+    )
+    if schedule not in (named_schedulers["threads"], named_schedulers["sync"]) or not tasks.alone:
+        nodes, records = tasks.graph(name, run_group, (function, shared))
+        return merge(schedule(nodes, records)).total
+    queue = GroupQueue([group for group, _ in tasks.groups])
+    keys: list[Key] = [(name, number) for number in range(min(n_threads, len(queue)))]
+    try:
+        nodes = {key: Task(key, run_queue, queue, function, shared) for key in keys}
+        return merge(schedule(nodes, keys)).total
+    finally:
+        queue.close()  # also if the pass was interrupted
+
+
+def _in_memory(blocks: RowBlocks) -> RowBlocks:
+    """Compute lazy blocks, each once, and return them in memory.
+
+    On a cluster they are futures: blocks stay with the workers that loaded them, and are released
+    with the last reference.
+    """
+    graph = TaskGraph(blocks.pairs, blocks.table, "block")
+    keys = graph.delayed_keys()
+    values: dict[Key, Any] = dict(graph.futures)
+    if keys:
+        schedule = get_scheduler(cls=Delayed)
+        client = client_of(schedule)
+        if client is None:
+            made = schedule(graph.closure(keys), keys)
+        else:
+            made = persist_on(client, graph, _unique("keep"))
+        values |= zip(keys, made, strict=True)
+
+    def held(item: Any) -> Any:
+        if not isinstance(item, Delayed):
+            return item
+        value = values[item.key]
+        is_future = hasattr(value, "client") and hasattr(value, "release")
+        return Delayed(item.key, {item.key: value}) if is_future else value
+
+    parts, weights = zip(*((held(rows), held(own)) for rows, own in blocks.pairs), strict=True)
+    return replace(blocks, parts=parts, weights=None if blocks.weights is None else weights)
+
+
+def _fits(blocks: RowBlocks) -> bool:
+    layout = blocks.layout
+    row_bytes = layout.bytes_per_row + (0 if blocks.weights is None else 8)
+    return (layout.n_rows or 0) * row_bytes * _ROOM < memory_bytes()
+
+
+def _unique(name: str) -> str:
+    """Return a name for the tasks of one pass."""
+    return f"{NAME}{name.strip('_').replace('_', '-')}-{uuid.uuid4().hex}"
 
 
 def _reduce_here(
-    kernel: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...]
+    function: Callable[..., Any], arguments: Sequence[Arguments], shared: Arguments
 ) -> Any:
-    jobs = [functools.partial(kernel, *own, *shared) for own in arguments]
+    calls = [functools.partial(function, *own, *shared) for own in arguments]
     with one_blas_thread():
-        # One after the other as they come, so that few records are alive at once.
-        return merge(run_on_threads(jobs))
+        # Merged as they come, so that few records are alive at once.
+        return merge(run_on_threads(calls))
 
 
-def _task_name(name: str) -> str:
-    return name.strip("_").replace("_", "-")
-
-
-def run_on_threads(jobs: Sequence[Callable[[], Any]]) -> Iterator[Any]:
-    """Results of some jobs, in order, from as many threads as there are cores."""
-    if len(jobs) == 1:
-        yield jobs[0]()
+def run_on_threads(calls: Sequence[Callable[[], Any]]) -> Iterator[Any]:
+    """Yield the results of some calls, in order, from as many threads as there are cores."""
+    if len(calls) == 1:
+        yield calls[0]()
         return
-    with ThreadPoolExecutor(min(CPU_COUNT, len(jobs))) as pool:
-        yield from pool.map(operator.call, jobs)
+    with ThreadPoolExecutor(min(CPU_COUNT, len(calls))) as pool:
+        yield from pool.map(operator.call, calls)
 
 
 class _OneBlasThread:
-    """BLAS limited to one thread while anybody is within.
+    """Limits BLAS to one thread while anybody is inside.
 
-    The limit is the process': whoever comes in first sets it, and the last one lifts it.
+    The limit holds for the process: the first to enter sets it, the last to leave lifts it.
     """
 
     def __init__(self) -> None:
@@ -257,51 +365,5 @@ _ONE_BLAS_THREAD = _OneBlasThread()
 
 
 def one_blas_thread() -> _OneBlasThread:
-    """Keep BLAS to one thread while blocks run on threads; the two would compete for cores."""
+    """Limit BLAS to one thread within a context, since blocks already occupy all cores."""
     return _ONE_BLAS_THREAD
-
-
-def _visit_block(
-    kernel: Callable[..., Any], rows: Any, weights: Any, position: Position, *shared: Any
-) -> Any:
-    """A kernel on one block, whose rows and weights are known to match."""
-    rows = checked_rows(rows, position)
-    if weights is not None:
-        weights = checked_weights(weights, len(rows), position)
-    return kernel(rows, weights, position, *shared)
-
-
-def _block_length(rows: Any, weights: Any, position: Position) -> list[int]:
-    return [len(rows)]
-
-
-def weighted_passes(table: NDArray | da.Array, sample_weight: Any) -> Passes:
-    """Passes over a table whose rows have given sample weights.
-
-    Raises
-    ------
-    ValueError
-        If the weights do not match the rows; their values are tested as the passes meet them.
-    """
-    passes = Passes(row_blocks(table))
-    if isinstance(table, da.Array) and is_lazy(sample_weight):
-        passes.weigh(sample_weight)
-    elif sample_weight is not None:
-        passes.weigh(_weights_in_memory(sample_weight, passes))
-    return passes
-
-
-def _weights_in_memory(sample_weight: Any, passes: Passes) -> NDArray:
-    refuse_masked(sample_weight, "sample_weight")
-    weights = np.asarray(sample_weight)
-    if weights.ndim == 0:
-        passes.count_rows()
-        weights = np.full(passes.blocks.layout.n_rows or 0, weights)
-    if weights.ndim != 1:
-        raise ValueError(
-            f"sample_weight must be 1D, got {weights.ndim}D: Sample weights must be 1D"
-        )
-    n_rows = passes.blocks.layout.n_rows
-    if n_rows is not None and len(weights) != n_rows:
-        raise ValueError(f"sample_weight has {len(weights)} entries, X has {n_rows} rows.")
-    return weights

@@ -1,4 +1,4 @@
-"""Memory and threads that there are for a computation."""
+"""Memory and threads available to a computation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 @dataclass(frozen=True)
 class Worker:
-    """A process that visits blocks: a worker of the active cluster, or this one.
+    """A process that visits blocks: a worker of the active cluster, or this process.
 
     Attributes
     ----------
     threads : int
     memory : int or None
-        Bytes that the process may take in all; None where nothing limits it, or nobody knows.
+        Bytes that the process may take in all; None if unlimited or unknown.
     """
 
     threads: int
@@ -32,23 +32,23 @@ class Worker:
 
 
 def threads_here() -> int:
-    """Threads that dask's local scheduler takes."""
+    """Return the number of threads that dask's local scheduler uses."""
     return int(config.get("num_workers", None) or CPU_COUNT)
 
 
 def this_process() -> Worker:
-    """Threads and memory of this process."""
+    """Return the threads and memory of this process."""
     free = available_bytes()
     return Worker(threads_here(), free + _resident_bytes() if free else None)
 
 
 def smallest_worker(lazy: bool) -> Worker:
-    """The process that has least memory per thread of those that will visit blocks.
+    """Return the process with the least memory per thread of those that will visit blocks.
 
     Parameters
     ----------
     lazy : bool
-        Whether blocks are lazy: those in memory are visited by this process.
+        Whether blocks are lazy; those in memory are visited by this process.
     """
     client = client_of(get_scheduler(cls=Delayed))
     if client is None or not lazy:
@@ -61,10 +61,10 @@ def smallest_worker(lazy: bool) -> Worker:
 
 
 def memory_bytes() -> int:
-    """Memory for data: what is left to this process, or the limits of a cluster's workers.
+    """Return the memory for persisted data: what is free here, or the limits of all workers.
 
-    A worker without a limit counts for nothing: how much it may take is not known. So do processes
-    of dask's local scheduler, which keep nothing: blocks would be sent to them in every pass.
+    0 is counted for a worker without a limit, as its memory is unknown, and for dask's local
+    process scheduler, whose processes hold nothing: blocks would be sent to them in every pass.
     """
     schedule = get_scheduler(cls=Delayed)
     client = client_of(schedule)
@@ -75,7 +75,7 @@ def memory_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """Memory that this process can still take; 0 where the system does not say."""
+    """Return the memory that this process can still take; 0 if unknown."""
     try:
         limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, OSError, ValueError):
@@ -94,7 +94,7 @@ def available_bytes() -> int:
 
 
 def _resident_bytes() -> int:
-    """Memory that this process has; 0 where the system does not say."""
+    """Return the memory that this process has; 0 if unknown."""
     pages = _read("/proc/self/statm").split()
     return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else 0
 

@@ -1,147 +1,245 @@
-"""Jobs as the tasks of one pass: what each runs by itself, what several share, how records meet."""
+"""What one task of a pass does: its calls one after the other, reading the next block ahead."""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+import operator
+import pickle
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
-from dask._task_spec import DataNode, GraphNode, Task, TaskRef
 from dask.typing import Key
 
-from daskmm.engine.grouping import Arguments, Grouping, closure, grouped, merge, references
+from daskmm.engine.dask_private import GraphNode, TaskRef
+from daskmm.engine.malloc import memory_recycled
 
-# Records merged by one task.
-SPLIT_EVERY = 16
-# On a cluster, bytes of a kernel's shared arguments, or of a constant such as an open array, that
-# are sent with every task; larger ones become a task of their own, and travel once per worker.
-_INLINE_BYTES = 1 << 18
+# Once a block took longer than this to load, the next ones are loaded ahead by another thread.
+_SLOW_SECONDS = 1e-3
 
-# Names of tasks begin so.
-NAME = "daskmm-"
-# Owner of a node that several groups need.
-_SHARED = -1
+Arguments = tuple[Any, ...]
+# Number of a call, and its arguments.
+Numbered = tuple[int, Arguments]
 
 
-def pickled_as_sent(value: Any) -> bytes:
-    """As distributed pickles: functions of an interactive session by value."""
-    from distributed.protocol.pickle import dumps
-
-    return bytes(dumps(value))
-
-
-def inline_or_task(value: bytes, key: str, graph: dict[Key, GraphNode]) -> Any:
-    """A value as it stands in tasks: by itself or, where it is large, as a task that has it."""
-    if len(value) <= _INLINE_BYTES:
-        return value
-    graph[key] = DataNode(key, value)
-    return TaskRef(key)
-
-
-def _merged(records: list[Key], name: str, graph: dict[Key, GraphNode]) -> list[Key]:
-    """Add tasks that merge records, until at most SPLIT_EVERY are left; their keys."""
-    level = 0
-    while len(records) > SPLIT_EVERY:
-        level += 1
-        merged: list[Key] = []
-        for start in range(0, len(records), SPLIT_EVERY):
-            key = (f"{name}-merge", level, start)
-            graph[key] = Task(key, _merge_all, *map(TaskRef, records[start : start + SPLIT_EVERY]))
-            merged.append(key)
-        records = merged
-    return records
-
-
-def _merge_all(*records: Any) -> Any:
-    return merge(records)
-
-
-class GroupTasks:
-    """Groups of jobs as tasks, and the tasks between them.
-
-    A node that only one group needs runs inside that group's task, when its job comes; one that
-    several need is a task as it is in the graph.
+class Call(NamedTuple):
+    """One call of a block function.
 
     Attributes
     ----------
-    cuts : tuple of tuple of int
-        Jobs of each group.
-    groups : list of (JobGroup or bytes, tuple of keys)
-        Pickled for a cluster; with the keys of its inputs.
-    between : dict
-        Nodes that several groups need, and all that these need.
-    alone : bool
-        Whether no group has inputs.
+    number : int
+        Its place among all calls of the pass.
+    arguments : tuple
+        A `TaskRef` stands for the value of the node of that key.
+    steps : tuple of (GraphNode, keys)
+        Nodes to run for it, in order, each with the values to delete afterwards.
+    spent : tuple of keys
+        Values to delete once the arguments have been taken.
     """
 
-    def __init__(
-        self,
-        nodes: dict[Key, GraphNode],
-        arguments: Sequence[Arguments],
-        grouping: Grouping,
-        pickled: bool,
-    ) -> None:
-        self.cuts = cuts = grouping.cuts
-        self._nodes = nodes
-        self._owner: dict[Key, int] = {}
-        for number, cut in enumerate(cuts):
-            self._own(number, [key for job in cut for key in references(arguments[job])])
-        self._small = {
-            key
-            for key, owner in self._owner.items()
-            if owner == _SHARED
-            and isinstance(nodes[key], DataNode)
-            and (not pickled or len(pickled_as_sent(nodes[key])) <= _INLINE_BYTES)
-        }
-        groups = [
-            grouped(
-                cut,
-                [arguments[job] for job in cut],
-                nodes,
-                functools.partial(self._inside, number),
-                at_hand,
-            )
-            for number, (cut, at_hand) in enumerate(zip(cuts, grouping.at_hand, strict=True))
-        ]
-        self.between = closure([key for group in groups for key in group.inputs], nodes)
-        self.alone = not any(group.inputs for group in groups)
-        self.groups: list[tuple[Any, tuple[Key, ...]]] = [
-            (pickled_as_sent(group) if pickled else group, group.inputs) for group in groups
-        ]
+    number: int
+    arguments: Arguments
+    steps: tuple[tuple[GraphNode, tuple[Key, ...]], ...]
+    spent: tuple[Key, ...]
 
-    def graph(
-        self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
-    ) -> tuple[dict[Key, GraphNode], list[Key]]:
-        """Tasks of a pass that call ``run(group, *call, *inputs)``, and the keys of their records.
 
-        Where there are many, records are merged by tasks too.
-        """
-        graph = dict(self.between)
-        records: list[Key] = []
-        for number, (group, inputs) in enumerate(self.groups):
-            key = (name, number)
-            graph[key] = Task(key, run, group, *call, *map(TaskRef, inputs))
-            records.append(key)
-        return graph, _merged(records, name, graph)
+class Group(NamedTuple):
+    """Calls that one task makes.
 
-    def jobs_of(self, key: Key) -> tuple[int, ...]:
-        """Jobs of a task of such a graph; of the first group that needs it, if it is none."""
-        match key:
-            case (str(name), int(number)) if name.startswith(NAME):
-                return self.cuts[number]
-        return next(
-            (cut for cut, group in zip(self.cuts, self.groups, strict=True) if key in group[1]), ()
+    Attributes
+    ----------
+    calls : tuple of Call
+        In ascending order.
+    inputs : tuple of keys
+        Values that other tasks make for them.
+    at_hand : tuple of keys
+        Values that the worker should hold already.
+    """
+
+    calls: tuple[Call, ...]
+    inputs: tuple[Key, ...]
+    at_hand: tuple[Key, ...] = ()
+
+
+class GroupQueue:
+    """Groups without inputs that the tasks of one process take in turns.
+
+    A task so reads ahead across groups, and a slow one takes fewer.
+    """
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._n_groups = len(groups)
+        self._groups = iter(groups)
+        self._lock = threading.Lock()
+        self._open = True
+
+    def __len__(self) -> int:
+        return self._n_groups
+
+    def __iter__(self) -> Iterator[Group]:
+        while True:
+            with self._lock:
+                taken = next(self._groups, None) if self._open else None
+            if taken is None:
+                return
+            yield taken
+
+    def close(self) -> None:
+        """Hand out no more groups."""
+        self._open = False
+
+
+@dataclass(frozen=True)
+class PartialSums:
+    """Sums of the records of some calls.
+
+    Records are merged by halves, in aligned ranges of 2^j calls. So neither the bits of the total
+    nor the order of concatenated records depend on which task made which call.
+
+    Attributes
+    ----------
+    parts : dict
+        First call of a range -> (sum of its records, j).
+    missed : tuple of int
+        Calls not made, because their data were not where they had been.
+    """
+
+    parts: dict[int, tuple[Any, int]]
+    missed: tuple[int, ...] = ()
+
+    def __add__(self, other: Self) -> Self:
+        parts = dict(self.parts)
+        for start, (record, level) in other.parts.items():
+            _put(parts, start, record, level)
+        return type(self)(parts, tuple(sorted(self.missed + other.missed)))
+
+    @property
+    def total(self) -> Any:
+        """Sum over all calls, once all have been made."""
+        return functools.reduce(
+            lambda right, left: left + right,
+            (self.parts[start][0] for start in sorted(self.parts, reverse=True)),
         )
 
-    def _own(self, number: int, keys: list[Key]) -> None:
-        """Give a group what these keys need; what another has already, both share."""
-        while keys:
-            key = keys.pop()
-            owner = self._owner.get(key)
-            if key not in self._nodes or owner in (number, _SHARED):
-                continue
-            self._owner[key] = number if owner is None else _SHARED
-            keys.extend(self._nodes[key].dependencies)
 
-    def _inside(self, number: int, key: Key) -> bool:
-        return self._owner.get(key) == number or key in self._small
+def _put(parts: dict[int, tuple[Any, int]], start: int, record: Any, level: int) -> None:
+    """Add the sum of 2^level calls to `parts`, merging it with the neighbours that are there."""
+    while (buddy := start ^ 1 << level) in parts and parts[buddy][1] == level:
+        beside, _ = parts.pop(buddy)
+        record = record + beside if start < buddy else beside + record
+        start, level = min(start, buddy), level + 1
+    parts[start] = record, level
+
+
+def merge(records: Iterable[Any]) -> Any:
+    """Sum records, first to last."""
+    return functools.reduce(operator.add, records)
+
+
+def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments) -> PartialSums:
+    """Make the calls of the groups that this task takes from a queue."""
+    try:
+        return _run(queue, function, shared, {})
+    except BaseException:
+        queue.close()  # or other tasks would go on in the background
+        raise
+
+
+def run_group(
+    group: Group, function: Callable[..., Any], shared: Arguments, *inputs: Any
+) -> PartialSums:
+    """Sum ``function(*own, *shared)`` over the calls of a group."""
+    return _run([group], function, shared, dict(zip(group.inputs, inputs, strict=True)))
+
+
+def run_pickled(group: bytes, call: bytes, *inputs: Any) -> PartialSums:
+    """Run a pickled group with a pickled (function, shared) on a worker of a cluster.
+
+    Data at hand are no inputs of the task, but taken from the worker's own store.
+    """
+    loaded: Group = pickle.loads(group)
+    values = dict(zip(loaded.inputs, inputs, strict=True))
+    if loaded.at_hand:
+        from distributed import get_worker
+
+        held = get_worker().data
+        try:
+            values.update((key, held[key]) for key in loaded.at_hand)
+        except KeyError:
+            return PartialSums({}, tuple(call.number for call in loaded.calls))
+    function, shared = pickle.loads(call)
+    return _run([loaded], function, shared, values)
+
+
+def _run(
+    groups: Iterable[Group],
+    function: Callable[..., Any],
+    shared: Arguments,
+    inputs: dict[Key, Any],
+) -> PartialSums:
+    """Sum over the calls of some groups; at most two calls' data are alive at once."""
+    calls = (call for group in groups for call in group.calls)
+    parts: dict[int, tuple[Any, int]] = {}
+    # Closed even when the function fails: an error that is kept would keep the reading thread.
+    with memory_recycled(), contextlib.closing(_loaded(calls, _Loader(inputs))) as loaded:
+        for number, own in loaded:
+            record = function(*own, *shared)
+            del own  # free it before the next one is loaded
+            _put(parts, number, record, 0)
+            del record
+    return PartialSums(parts)
+
+
+class _Loader:
+    """Runs the nodes that a call needs; values live until the last call of the group used them."""
+
+    def __init__(self, inputs: dict[Key, Any]) -> None:
+        self.values = inputs
+
+    def __call__(self, call: Call) -> Numbered:
+        values = self.values
+        for node, spent in call.steps:
+            values[node.key] = node({key: values[key] for key in node.dependencies})
+            for key in spent:
+                del values[key]
+        arguments = tuple(
+            values[item.key] if isinstance(item, TaskRef) else item for item in call.arguments
+        )
+        for key in call.spent:
+            del values[key]
+        return call.number, arguments
+
+
+def _loaded(
+    calls: Iterator[Call], load: Callable[[Call], Numbered]
+) -> Generator[Numbered, None, None]:
+    """Yield the arguments of each call; after the first slow one, load the next ahead."""
+    for call in calls:
+        began = time.perf_counter()
+        own = [load(call)]
+        if time.perf_counter() - began > _SLOW_SECONDS:
+            yield from _read_ahead(own, calls, load)
+            return
+        # Popped: a block that has been used must not stay alive while the next one is loaded.
+        yield own.pop()
+
+
+def _read_ahead(
+    own: list[Numbered],
+    calls: Iterator[Call],
+    load: Callable[[Call], Numbered],
+) -> Generator[Numbered, None, None]:
+    # Loading functions may ask for their worker, or for other variables of the context.
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1, "daskmm-read-ahead") as reader:
+        for call in calls:
+            ahead = reader.submit(context.run, load, call)
+            yield own.pop()
+            own.append(ahead.result())
+            del ahead
+        yield own.pop()

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
-from daskmm.data.blocks import row_blocks, with_weights
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import Passes, tree_reduce
+from daskmm.engine.passes import tree_reduce, weighted_passes
 from daskmm.kmeans.restarts import Restarts
 from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
@@ -274,10 +273,10 @@ class SampleAnnealing:
     ) -> list[Annealed]:
         """Take hard steps on the larger sample."""
         assert self.reserve is not None
-        blocks = with_weights(row_blocks(self.reserve.rows), self.reserve.weights)
+        passes = weighted_passes(self.reserve.rows, self.reserve.weights)
         total = float(self.reserve.weights.sum())
         problem = CentersProblem(
-            Passes(blocks), self.coordinates, total, self.update, self.spread, exact=False
+            passes, self.coordinates, total, self.update, self.spread, exact=False
         )
         states = [start.state for start in annealed]
         schedule = replace(self._hard_schedule, tol=_RESERVE_TOL * self.schedule.tol)

@@ -18,7 +18,8 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from daskmm.engine.passes import merge, tree_reduce
+from daskmm.engine.passes import tree_reduce
+from daskmm.engine.worker_task import merge
 from daskmm.mean_shift.neighborhood import (
     Labels,
     MemoryNeighborhood,

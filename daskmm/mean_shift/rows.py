@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import Position
 from daskmm.data.validation import checked_rows
 from daskmm.engine.first_pass import Survey
-from daskmm.engine.passes import Passes, merge, tree_reduce
+from daskmm.engine.passes import Passes, tree_reduce
+from daskmm.engine.worker_task import merge
 from daskmm.mean_shift.blurring import Rows, rows_in_memory
 from daskmm.mean_shift.disk_neighborhood import Blocks, DiskNeighborhood, create_blocks
 from daskmm.mean_shift.representatives import Representatives

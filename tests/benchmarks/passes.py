@@ -22,7 +22,7 @@ import zarr
 from zarr.storage import LocalStore, WrapperStore
 
 from daskmm.data.blocks import as_dask_array, row_blocks
-from daskmm.engine import grouping as job_groups
+from daskmm.engine import worker_task
 from daskmm.engine.passes import Passes, one_blas_thread
 
 REPEATS = 7
@@ -224,12 +224,12 @@ def _reduce(passes, kernel, centers):
 
 
 def _without_read_ahead(passes, kernel, centers):
-    limit = job_groups.SLOW_SECONDS
-    job_groups.SLOW_SECONDS = float("inf")
+    limit = worker_task._SLOW_SECONDS
+    worker_task._SLOW_SECONDS = float("inf")
     try:
         return _reduce(passes, kernel, centers)
     finally:
-        job_groups.SLOW_SECONDS = limit
+        worker_task._SLOW_SECONDS = limit
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Passes: jobs grouped into few tasks, blocks loaded once and let go, data kept in memory."""
+"""Passes: calls grouped into few tasks, blocks loaded once and let go, data kept in memory."""
 
 import contextvars
 import gc
@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from daskmm.data.blocks import row_blocks
-from daskmm.engine import graph as job_graph
-from daskmm.engine import persisting as holding
+from daskmm.engine import distributed as on_cluster
+from daskmm.engine import passes as passes_module
 from daskmm.engine import resources
-from daskmm.engine.grouping import Runs, aligned_cuts, cuts_by_holder, grouped_by_holder, merge
+from daskmm.engine.grouping import consecutive_groups, grouped_by_holder, groups_by_holder
 from daskmm.engine.passes import Passes, one_blas_thread, tree_reduce
+from daskmm.engine.worker_task import PartialSums, merge
 
 
 def total(rows, weights, position, *shared):
@@ -66,7 +67,7 @@ def recording_graphs():
 
 
 def run_of(numbers, values):
-    return merge(Runs({number: (values[number], 0)}) for number in numbers)
+    return merge(PartialSums({number: (values[number], 0)}) for number in numbers)
 
 
 @given(st.integers(1, 300), st.data())
@@ -109,13 +110,13 @@ def test_few_records_are_alive_at_once():
             nonlocal alive
             alive -= 1
 
-    merge(Runs({number: (Record(), 0)}) for number in range(1024))
+    merge(PartialSums({number: (Record(), 0)}) for number in range(1024))
     assert most <= 14
 
 
 @given(st.integers(0, 5000), st.integers(0, 600))
-def test_cuts_cover_all_jobs_by_aligned_powers_of_two(n, least):
-    cuts = aligned_cuts(n, least)
+def test_groups_cover_all_calls_by_powers_of_two(n, least):
+    cuts = consecutive_groups(n, least)
     assert [job for cut in cuts for job in cut] == list(range(n))
     if n:
         size = len(cuts[0])
@@ -129,7 +130,7 @@ HOLDERS = st.lists(st.lists(st.sampled_from("abc"), max_size=3), max_size=60)
 
 @given(HOLDERS, st.dictionaries(st.sampled_from("ab"), st.integers(1, 4), min_size=1))
 def test_every_job_goes_to_one_that_holds_its_data_if_there_is_one(holders, threads):
-    cuts = cuts_by_holder(holders, threads)
+    cuts = groups_by_holder(holders, threads)
     assert sorted(job for cut in cuts for job in cut) == list(range(len(holders)))
     assert all(list(cut) == sorted(cut) for cut in cuts)
     for cut in cuts:
@@ -138,7 +139,7 @@ def test_every_job_goes_to_one_that_holds_its_data_if_there_is_one(holders, thre
 
 
 def test_copies_on_several_workers_share_the_work():
-    cuts = cuts_by_holder([["a", "b"]] * 10, {"a": 1, "b": 1})
+    cuts = groups_by_holder([["a", "b"]] * 10, {"a": 1, "b": 1})
     assert [len(cut) for cut in cuts] == [5, 5]
 
 
@@ -146,7 +147,7 @@ def test_copies_on_several_workers_share_the_work():
 def test_data_at_hand_are_held_wherever_the_first_of_them_is(holders, threads):
     found = dict(enumerate(holders))
     grouping = grouped_by_holder([[key] for key in found], found, threads)
-    for cut, keys in zip(grouping.cuts, grouping.at_hand, strict=True):
+    for cut, keys in zip(grouping.groups, grouping.at_hand, strict=True):
         assert set(keys) <= set(cut)
         assert all(set(holders[key]) >= set(holders[keys[0]]) > set() for key in keys)
         # Unless there are copies, it is all that the group's worker holds.
@@ -329,7 +330,7 @@ def test_the_next_block_is_read_meanwhile_and_no_other():
     meeting = Meeting()
     jobs = [(dask.delayed(meeting.load, pure=False)(i),) for i in range(64)]
     with dask.config.set(scheduler="sync", num_workers=1):
-        group = len(aligned_cuts(64, 8)[0])
+        group = len(consecutive_groups(64, 8)[0])
         seen = tree_reduce(meeting.kernel, jobs, (group,), True, "x")
     assert group == 8
     assert seen == [(block, True, 0) for block in range(64)]
@@ -470,7 +471,7 @@ def test_rows_that_are_counted_while_kept_stay_counted():
 
 @pytest.mark.parametrize(("factor", "reads"), [(2.9, 4), (3.1, 2)])
 def test_auto_keeps_what_takes_less_than_a_third_of_the_memory(monkeypatch, factor, reads):
-    monkeypatch.setattr(holding, "memory_bytes", lambda: factor * ROWS.nbytes)
+    monkeypatch.setattr(passes_module, "memory_bytes", lambda: factor * ROWS.nbytes)
     source = CountingSource(ROWS)
     passes = Passes(row_blocks(source.as_dask((20, 4))))
     with passes.persisted("auto"):
@@ -669,9 +670,9 @@ def recording_submissions(monkeypatch):
         seen.append((keys[0][0], sum(len(task.dependencies) for task in graph.values())))
         return submit(client, graph, keys)
 
-    submit = job_graph._submitted
+    submit = on_cluster._submitted
     with monkeypatch.context() as patch:
-        patch.setattr(job_graph, "_submitted", submitted)
+        patch.setattr(on_cluster, "_submitted", submitted)
         yield seen
 
 
