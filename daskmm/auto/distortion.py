@@ -1,28 +1,41 @@
-"""The distortion whose clusters tell most of the features' ranks, chosen without labels."""
+"""Choice of the distortion of power k-means, without labels.
+
+Costs under different distortions cannot be compared, nor can likelihoods of counts and densities.
+But each distortion leads to a partition, and a partition is judged by its information gain (see
+:func:`daskmm.selection.information_gain`). The values are first replaced by normal scores, Φ⁻¹ of
+the share of the weight below, so that outliers, skewness and units do not matter: the gain of the
+values themselves would favour squared distances. The rule takes the first distortion of the list
+whose gain, averaged over the starts, is within 1 % of the largest. Clusters that differ in
+something that ranks do not show, such as spread alone, cannot be judged in this way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.kmeans.trials import OverStarts
+from daskmm.engine.passes import tree_reduce
+from daskmm.kmeans.trials import OverStarts, Trials, spawned
 from daskmm.numerics.distortions import DISTORTIONS
+from daskmm.numerics.information import gain_over, normal_scores, partition, weighted_variance
 
 FloatArray = NDArray[np.float64]
+# Labels of rows by a distortion: (distortion, rows, weights, n_clusters, seed).
+Labelled = Callable[[str, FloatArray, FloatArray, int, int], NDArray[np.integer]]
 
-# Tried by default, as far as the values are in their domains.
+# Tried by default, where the values are in their domains.
 CANDIDATES = ("sqeuclidean", "kl", "itakura-saito", "logistic", "euclidean", "manhattan")
 STARTS = 4
-# The first of them wins whose gain is the best but for this share.
+# Share of the largest gain within which another one is as good.
 _AS_GOOD = 0.01
 
 
 @dataclass(frozen=True)
 class DistortionChoice(OverStarts):
-    """What the clusters that each distortion finds tell of the features' ranks.
+    """Information gain of the clusters that each distortion finds.
 
     Attributes
     ----------
@@ -43,18 +56,55 @@ class DistortionChoice(OverStarts):
 
     @property
     def distortion(self) -> str:
-        """The chosen one."""
+        """The chosen distortion."""
         return self.distortions[self.chosen]
 
 
-def candidates(asked: Sequence[str] | None, rows: FloatArray) -> tuple[str, ...]:
-    """Names to try.
+def choose_distortion(
+    asked: Sequence[str] | None,
+    rows: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    seed: int,
+    n_starts: int,
+    lazy: bool,
+    labelled: Labelled,
+) -> DistortionChoice:
+    """Cluster rows by each distortion, and apply the rule of this module.
+
+    Parameters
+    ----------
+    asked : sequence of str or None
+        Names of distortions; None for those of `CANDIDATES` that the values allow.
+    rows : ndarray of shape (n_rows, n_features)
+        In the input's units.
+    weights : ndarray of shape (n_rows,)
+    n_clusters, seed, n_starts : int
+    lazy : bool
+        Whether to run on the active dask scheduler (one task per start) or on threads of this
+        process.
+    labelled : callable
+        Clusters the rows, given (distortion, rows, weights, n_clusters, seed).
 
     Raises
     ------
     ValueError
-        If one that was asked for is unknown, or the values are not in its domain.
+        If a distortion that was asked for is unknown, or the values are not in its domain.
     """
+    names = _candidates(asked, rows)
+    scores = normal_scores(rows, weights)
+    judge = Trials(scores, weights, weighted_variance(scores, weights))
+    null = judge.null_within(judge.equal_weights, n_clusters, seed)
+    starts = [(name, start) for name in names for start in spawned(seed, n_starts)]
+    shared = (rows, judge, null, n_clusters, labelled)
+    found: list[float] = tree_reduce(_try_distortion, starts, shared, lazy, "try-distortion")
+    gains = np.array(found).reshape(len(names), n_starts)
+    mean = gains.mean(axis=1)
+    as_good = mean >= mean.max() - _AS_GOOD * abs(mean.max())
+    return DistortionChoice(names, gains, int(as_good.argmax()), n_clusters, len(rows))
+
+
+def _candidates(asked: Sequence[str] | None, rows: FloatArray) -> tuple[str, ...]:
     if asked is None:
         return tuple(name for name in CANDIDATES if DISTORTIONS[name].outside(rows) is None)
     names = (asked,) if isinstance(asked, str) else tuple(asked)
@@ -70,12 +120,16 @@ def candidates(asked: Sequence[str] | None, rows: FloatArray) -> tuple[str, ...]
     return names
 
 
-def preferred(gains: FloatArray) -> int:
-    """Index of the first distortion whose mean gain is within 1 % of the largest.
-
-    Parameters
-    ----------
-    gains : ndarray of shape (n_distortions, n_starts)
-    """
-    mean = gains.mean(axis=1)
-    return int(np.flatnonzero(mean >= mean.max() - _AS_GOOD * abs(mean.max()))[0])
+def _try_distortion(
+    name: str,
+    seed: int,
+    rows: FloatArray,
+    judge: Trials,
+    null: FloatArray,
+    n_clusters: int,
+    labelled: Labelled,
+) -> list[float]:
+    """Task of one distortion and start: return the gain of its clusters."""
+    labels = labelled(name, rows, judge.weights, n_clusters, seed)
+    found = partition(judge.rows, judge.weights, labels)
+    return [gain_over(found.within, null, judge.varying)]

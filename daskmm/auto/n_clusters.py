@@ -1,4 +1,37 @@
-"""The number of clusters, chosen without labels."""
+r"""Choice of the number of clusters, without labels.
+
+k-means finds many clusters first; then the two clusters that are cheapest to join (Ward) are
+merged, steps of k-means follow, and so on down to two clusters, from several starts. A partition
+of n rows of p features into k clusters of shares π_j gains, over a single cluster,
+
+.. math::
+
+    G(k) = \tfrac12 \log \frac{|T|}{|W|} + \sum_j π_j \log π_j
+           - \tfrac32 \frac{(k - 1)\, p}{n}
+
+nats per row, where T is the covariance of all rows and W the covariance within clusters: the
+classification likelihood of Gaussian clusters with a common covariance, less the penalty of
+Akaike's criterion with factor 3 for the centres. The k with the largest gain is chosen if that gain
+exceeds .1, and also does so after every feature is cut at three robust standard deviations from its
+median (so that heavy tails do not count as clusters).
+
+If no gain is that large, clusters may still overlap. Then the first term of G is compared with its
+values on data without clusters: Gaussian rows of the same covariance, and the rows with each
+feature permuted. The k that explains most beyond both is chosen if the difference exceeds .12 nats;
+otherwise there are no clusters (k = 1).
+
+Directions with next to no variance are left out, and only as many directions are used as there are
+tens of rows. Features with few distinct values, rare ones above all, look like clusters to this
+rule, so it finds many of them.
+
+References
+----------
+Biernacki, Celeux and Govaert, "Assessing a Mixture Model for Clustering with the Integrated
+Completed Likelihood", IEEE PAMI 22, 2000.
+Bozdogan, "Choosing the Number of Component Clusters in the Mixture-Model Using a New Informational
+Complexity Criterion", 1993 (the factor 3).
+Ward, "Hierarchical Grouping to Optimize an Objective Function", JASA 58, 1963.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +54,24 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# What rows are compared with: see `variant_of`.
+# Variants of the rows that they are compared with: see `variant_of`.
 WITHOUT_TAILS, CORRELATED, PERMUTED = "without tails", "correlated", "permuted"
 NULLS = (CORRELATED, PERMUTED)
-# Clusters at most, and rows of the sample for each of them at least.
+# Largest number of clusters tried, and least rows of the sample per cluster.
 MOST_CLUSTERS, LEAST_ROWS = 40, 20
-# Clusters while other things are chosen, where their number is not known.
+# Clusters to assume in other choices while their number is not known.
 SOME_CLUSTERS = 20
-# Rows to try them on: so many, or so many per cluster.
+# Rows of the sample: the larger of a fixed number and a number per cluster.
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 50
-# Starts on the rows as they are, and on each of the variants that tell what noise does.
+# Starts on the rows as they are, and on each of their variants.
 STARTS, STARTS_ON_VARIANTS = 3, 2
-# Partitions that gain no more than this, in nats per row, are those of noise; unless they explain
-# so much more than those of rows without clusters.
+# Thresholds of the rule, in nats per row.
 LEAST_GAIN, LEAST_INFORMATION = 0.1, 0.12
-# Hard steps at first, and after two clusters have become one.
+# Hard steps at first, and after each merge.
 _FIRST_STEPS, _STEPS = 30, 8
-# Relative change that ends them.
+# Relative change at which they end.
 _TOL = 1e-3
-# Features that have less than this share of the largest weighted variance are left out.
+# Features with less than this share of the largest weighted variance are left out.
 _NEGLIGIBLE = 1e-2
 
 
@@ -55,15 +87,15 @@ class ClusterNumberPath:
     gains : ndarray of shape (n_numbers, n_starts), float64
         Gain over one cluster, in nats per row, of each start.
     costs : ndarray of shape (n_numbers, n_starts), float64
-        Mean squared distance to the nearest centre, by which the best start is known.
+        Mean squared distance to the nearest centre; the start with the lowest is the best.
     gains_without_tails : ndarray of shape (n_numbers, n_starts), float64
-        The same gains where no feature is more than three robust standard deviations from its
-        median: whether there are clusters at all.
+        The same gains of the rows with every feature cut at three robust standard deviations
+        from its median; they decide whether there are clusters at all.
     information : ndarray of shape (n_numbers,), float64
-        What partitions of the rows without tails explain beyond those of rows without clusters,
-        in nats per row; NaN where clusters are apart, and it is not asked for.
+        What partitions of these cut rows explain beyond partitions of rows without clusters, in
+        nats per row; NaN where clusters are separated and it is not needed.
     n_rows, n_features : int
-        Rows of the sample, and features that count.
+        Rows of the sample, and features used.
     """
 
     numbers: NDArray[np.int64]
@@ -76,7 +108,7 @@ class ClusterNumberPath:
 
     @property
     def gain(self) -> FloatArray:
-        """Gain of the start of the lowest cost, of shape (n_numbers,)."""
+        """Gain of the start with the lowest cost, of shape (n_numbers,)."""
         return np.asarray(self.gains[np.arange(len(self.numbers)), self.costs.argmin(axis=1)])
 
     @property
@@ -86,14 +118,14 @@ class ClusterNumberPath:
 
     @property
     def separated(self) -> bool:
-        """Whether any partition gains more than those of noise do."""
+        """Whether any partition gains more than partitions of noise do."""
         if not len(self.numbers):
             return False
         return bool(min(self.gain.max(), self.gains_without_tails.max()) > LEAST_GAIN)
 
     @property
     def n_clusters(self) -> int:
-        """The number that the rule prefers; 1 for no clusters."""
+        """The number that the rule prefers; 1 means no clusters."""
         if self.separated:
             return int(self.numbers[self.gain.argmax()])
         overlapping = self.information.max(initial=-np.inf) > LEAST_INFORMATION
@@ -109,7 +141,7 @@ def follow_n_clusters(
     n_starts: int = STARTS,
     n_rows: int | None = None,
 ) -> ClusterNumberPath:
-    """The path over numbers of clusters; see :func:`daskmm.selection.choose_n_clusters`.
+    """Evaluate 2, 3, … clusters on a sample, by the rule of this module.
 
     Parameters
     ----------
@@ -117,11 +149,12 @@ def follow_n_clusters(
         Of the first pass, in the model's coordinates.
     seed : int
     lazy : bool
-        Whether to run on the active dask scheduler, or on threads here; one task per start.
+        Whether to run on the active dask scheduler (one task per start) or on threads of this
+        process.
     feature_weights : ndarray of shape (n_features,), optional
-        Features that have next to no weight are left out.
+        Features with next to no weighted variance are left out.
     most : int
-        Clusters at most; fewer where there are not 20 rows for each.
+        Largest number of clusters to try; fewer where there are less than 20 rows for each.
     n_starts : int
     n_rows : int, optional
         Rows of the sample to use at most.
@@ -143,9 +176,8 @@ def follow_n_clusters(
         own.gains,
         own.costs,
         cut.gains,
-        np.full(most - 1, np.nan) if most > 1 else np.empty(0),
-        len(rows),
-        rows.shape[1],
+        np.full(max(most - 1, 0), np.nan),
+        *rows.shape,
     )
     if path.separated:
         return path
@@ -155,7 +187,7 @@ def follow_n_clusters(
 
 
 class _Descents(NamedTuple):
-    """Of all starts, each of shape (n_numbers, n_starts)."""
+    """Values for 2, 3, … clusters, each of shape (n_numbers, n_starts)."""
 
     gains: FloatArray
     costs: FloatArray
@@ -165,30 +197,23 @@ class _Descents(NamedTuple):
 def _descents(
     variant: str, n_starts: int, seed: int, shared: tuple[FloatArray, FloatArray, int], lazy: bool
 ) -> _Descents:
-    """k-means with 2, 3, … clusters of a variant of the rows."""
-    jobs = [(start, variant) for start in spawned(seed, n_starts)]
-    found: list[_Descent] = tree_reduce(_merge_down, jobs, shared, lazy, "merge-down")
-    return _Descents(*(np.array(part).T for part in zip(*found, strict=True)))
-
-
-class _Descent(NamedTuple):
-    """Of 2, 3, … clusters."""
-
-    gains: list[float]
-    costs: list[float]
-    explained: list[float]
+    """Run k-means with 2, 3, … clusters on a variant of the rows, from every start."""
+    starts = [(start, variant) for start in spawned(seed, n_starts)]
+    found: list[FloatArray] = tree_reduce(_merge_down, starts, shared, lazy, "merge-down")
+    return _Descents(*np.stack(found, axis=-1))
 
 
 def variant_of(rows: FloatArray, variant: str, rng: np.random.RandomState) -> FloatArray:
-    """Rows to compare with.
+    """Return a variant of the rows.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
     variant : {"rows", "without tails", "correlated", "permuted"}
-        The rows as they are; with their features cut at three robust standard deviations; and of
-        these, Gaussian rows of the same covariance, or rows whose features are each permuted,
-        which keeps their distributions and nothing between them.
+        The rows as they are; with every feature cut at three robust standard deviations from its
+        median; and, made from these cut rows, Gaussian rows of the same covariance, or rows with
+        each feature permuted, which keeps the features' distributions and removes all dependence
+        between them.
     rng : RandomState
     """
     if variant == "rows":
@@ -205,36 +230,34 @@ def variant_of(rows: FloatArray, variant: str, rng: np.random.RandomState) -> Fl
 
 def _merge_down(
     seed: int, variant: str, rows: FloatArray, weights: FloatArray, most: int
-) -> list[_Descent]:
-    """Task of one start: k-means with 2, 3, … clusters.
+) -> list[FloatArray]:
+    """Task of one start: return gain, cost and explained part of 2, 3, … clusters, one row each.
 
-    It begins with the largest number. Then the two clusters become one whose centres are the
-    cheapest to join (Ward), and hard steps follow; so each number inherits what was found with
-    more clusters, where few are missed.
+    k-means runs with the largest number of clusters first. Then the two clusters that are cheapest
+    to join (Ward) are merged and a few hard steps follow, down to two: each number starts from
+    what was found with more clusters, where few are missed.
     """
     random = np.random.RandomState(seed)
     rows = variant_of(rows, variant, random)
     white = whitened(rows, weights)
-    problem = sample_problem(rows, weights, PowerUpdate())
-    descent = _Descent([], [], [])
     if most < 2:
-        return [descent]
+        return [np.empty((3, 0))]
+    problem = sample_problem(rows, weights, PowerUpdate())
     centers, _ = kmeans_plusplus(rows, most, sample_weight=weights, random_state=random)
-    steps = _FIRST_STEPS
+    steps, found = _FIRST_STEPS, []
     for n_clusters in range(most, 1, -1):
         schedule = Schedule(-np.inf, max_iter=steps, tol=_TOL, calm=1)
         run = iterate(problem, [np.asarray(centers, dtype=np.float64)], schedule)[0]
         labels = nearest(rows, run.state)
         explained, gain = partition_likelihood(white, weights, labels)
-        for values, value in zip(descent, (gain, run.last, explained), strict=True):
-            values.insert(0, value)
+        found.append((gain, run.last, explained))
         sizes = np.bincount(labels, weights, minlength=n_clusters)
         centers, steps = joined(run.state, sizes), _STEPS
-    return [descent]
+    return [np.array(found[::-1]).T]
 
 
 def joined(state: CenterState, sizes: NDArray) -> FloatArray:
-    """Centres, two of which have become their mean: those whose rows' cost rises least.
+    """Replace the two centres that are cheapest to join by their weighted mean (Ward).
 
     Parameters
     ----------

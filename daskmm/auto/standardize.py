@@ -1,4 +1,10 @@
-"""Whether features are to be standardised, chosen without labels."""
+"""Choice between features as they are and standardised features, without labels.
+
+A sample is clustered by power k-means from several starts, once with the features in their own
+units and once standardised. The information gain (see :func:`daskmm.selection.information_gain`)
+counts all features alike and without units, so it can compare the two. Features are standardised
+if the mean gain is then larger by 7 % and by .1 nats.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +24,14 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Standardised features tell clearly more if they tell more by this share, and by these nats.
+# By how much the gain of standardised features must be larger: a share of it, and nats.
 _CLEARLY, _CLEAR_NATS = 0.07, 0.1
 
 
 @registered
 @dataclass(frozen=True)
 class ScaleChoice:
-    """Information gain of clusters of the features as they are, and of standardised ones.
+    """Information gain of clusters of the features as they are, and of standardised features.
 
     Attributes
     ----------
@@ -42,16 +48,15 @@ class ScaleChoice:
 
     @property
     def standardize(self) -> bool:
-        """Whether standardised features tell clearly more."""
+        """Whether the gain of standardised features is clearly larger."""
         before, after = self.gains_as_they_are.mean(), self.gains_standardized.mean()
         return bool(after > before + max(_CLEARLY * after, _CLEAR_NATS))
 
 
-def compare_scales(survey: Survey, n_clusters: int, seed: int, lazy: bool) -> ScaleChoice:
-    """Cluster a sample of the features in their own units and on one scale.
-
-    The gain counts features alike and in no units, so it compares partitions that were found on
-    different scales. Both are found by power k-means, from several starts.
+def choose_scale(
+    survey: Survey, n_clusters: int, seed: int, lazy: bool
+) -> tuple[Survey, ScaleChoice]:
+    """Choose a scale, and return the result of the first pass in it.
 
     Parameters
     ----------
@@ -60,17 +65,20 @@ def compare_scales(survey: Survey, n_clusters: int, seed: int, lazy: bool) -> Sc
     n_clusters : int
     seed : int
     lazy : bool
-        Whether to run on the active dask scheduler, or on threads here; one task per start.
+        Whether to run on the active dask scheduler (one task per start) or on threads of this
+        process.
     """
-    own = in_own_units(survey).sample
-    samples = [Trials.of(one, sample_rows(n_clusters), seed) for one in (own, survey.sample)]
-    jobs = [(trials, start) for trials in samples for start in spawned(seed, STARTS)]
-    gains = np.array(tree_reduce(_try_scale, jobs, (n_clusters,), lazy, "try-scale"))
-    return ScaleChoice(gains[:STARTS], gains[STARTS:], n_clusters, len(samples[0].rows))
+    own = _in_own_units(survey)
+    size = sample_rows(n_clusters)
+    scales = [Trials.of(one.sample, size, seed) for one in (own, survey)]
+    starts = [(trials, start) for trials in scales for start in spawned(seed, STARTS)]
+    gains = np.array(tree_reduce(_try_scale, starts, (n_clusters,), lazy, "try-scale"))
+    choice = ScaleChoice(gains[:STARTS], gains[STARTS:], n_clusters, len(scales[0].rows))
+    return survey if choice.standardize else own, choice
 
 
-def in_own_units(survey: Survey) -> Survey:
-    """What the first pass would have found, had the features not been standardised."""
+def _in_own_units(survey: Survey) -> Survey:
+    """Return what the first pass finds for features that are not standardised."""
     scale = survey.coordinates.scale
     rows, variance = survey.sample.rows * scale, survey.variance * scale**2
     return replace(
@@ -84,7 +92,7 @@ def in_own_units(survey: Survey) -> Survey:
 
 
 def _try_scale(trials: Trials, seed: int, n_clusters: int) -> list[float]:
-    """Task of one start: its gain."""
+    """Task of one start: return its gain."""
     fresh, null = spawned(seed, 2)
     weights = trials.equal_weights
     (labels,) = trials.with_weights(weights, n_clusters, [fresh])

@@ -17,7 +17,7 @@ from dask.system import CPU_COUNT
 from sklearn.exceptions import ConvergenceWarning
 
 from daskmm import metrics
-from daskmm.cli.runs import features_found, peak_memory_bytes, write_run
+from daskmm.cli.run_folder import features_found, peak_memory_bytes, write_run
 from daskmm.cluster import EntropyPowerKMeans, KMeans
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._progress import ProgressLine, readable_seconds

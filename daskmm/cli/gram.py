@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.cli.options import UserError
+from daskmm.cli.commands import UserError
 from daskmm.cluster.kernel import root_mean_squared_distance
 from daskmm.data.blocks import as_dask_array, row_blocks
 from daskmm.data.files import open_data

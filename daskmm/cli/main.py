@@ -15,9 +15,9 @@ from typing import Any
 import dask
 
 from daskmm.cli import gram as gram_cli
-from daskmm.cli.options import UserError, build_parser
+from daskmm.cli.commands import UserError, build_parser
 from daskmm.cli.printing import describe_fit, describe_plan, describe_prediction, describe_run
-from daskmm.cli.runs import (
+from daskmm.cli.run_folder import (
     CHECKPOINT,
     add_report,
     check_unfinished,
@@ -53,7 +53,7 @@ _CLASSES: dict[str, type[MMClusterer]] = {
     "multi-kernel": MultiKernelPowerKMeans,
     "mean-shift": WeightedBlurringMeanShift,
 }
-# Seconds in which a scheduler has to answer.
+# Seconds to wait for a scheduler.
 _SCHEDULER_TIMEOUT = 10
 
 
@@ -63,13 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        Arguments; those of the process by default.
+        Arguments; by default those of the process.
 
     Returns
     -------
     int
-        Exit code: 0 fine, 1 unexpected (or a Gram store found unsound), 2 the user's error, 130
-        interrupted.
+        Exit code: 0 success, 1 unexpected failure (or a faulty Gram store), 2 an error of the
+        user, 130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # --help and --version
         return int(stop.code or 0)
     except BrokenPipeError:
-        # The reader has left, as head does; what is buffered has nowhere to go.
+        # The reader of a pipe has ended (e.g. head): discard what is still buffered.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (UserError, ValueError, OSError, ImportError) as error:
@@ -133,7 +133,7 @@ def _fit(arguments: argparse.Namespace) -> None:
 
 
 def _model(arguments: argparse.Namespace) -> MMClusterer:
-    """The estimator that the arguments describe."""
+    """Return the estimator that the arguments describe."""
     model = _CLASSES[arguments.model]()
     known = model.get_params()
     everything = {name for cls in _CLASSES.values() for name in cls().get_params()}
@@ -147,7 +147,7 @@ def _model(arguments: argparse.Namespace) -> MMClusterer:
             "the following arguments are required: -k/--n-clusters, for every --model but "
             f"mean-shift (see daskmm {arguments.command} --help)"
         )
-    # A fit that can be repeated, unless another seed is asked for.
+    # Seed 0 by default, so that a fit can be repeated.
     return model.set_params(**{"random_state": 0, **given})
 
 
@@ -197,7 +197,7 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 
 def _pass_seconds(arguments: argparse.Namespace, data: Any) -> dict[int, float]:
-    """Predicted seconds of a pass by the number of workers, for those that are asked for."""
+    """Predict the seconds of a pass for each number of workers that was asked for."""
     if not arguments.workers:
         return {}
     if arguments.model not in ("kmeans", "power", "entropy"):
@@ -238,20 +238,22 @@ def _report(
 
 @contextmanager
 def _kept(out: Path) -> Iterator[None]:
-    """Say, when a fit ends before its time, that it can be gone on with."""
+    """Tell the user, when a fit fails or is interrupted, that it can be resumed."""
     try:
         yield
-    except CheckpointError:  # that of another fit
+    except CheckpointError:  # the checkpoint is that of another fit
         raise
     except BaseException:
         if (out / CHECKPOINT).is_dir():
-            print(f"daskmm: {out} keeps what was done; the same command goes on", file=sys.stderr)
+            print(
+                f"daskmm: {out} holds a checkpoint; run the same command to resume", file=sys.stderr
+            )
         raise
 
 
 @contextmanager
 def _noted_warnings() -> Iterator[list[str]]:
-    """Texts of the warnings given inside, once it is left; each a line on standard error."""
+    """Collect the warnings given inside; at the end, print each as a line on standard error."""
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -263,7 +265,7 @@ def _noted_warnings() -> Iterator[list[str]]:
 
 @contextmanager
 def _scheduler(address: str | None) -> Iterator[None]:
-    """Compute on the cluster at an address, where one is given.
+    """Compute on the cluster at an address, if one is given.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from daskmm.auto.n_clusters import (
     ClusterNumberPath,
     follow_n_clusters,
 )
-from daskmm.auto.standardize import ScaleChoice, compare_scales, in_own_units
+from daskmm.auto.standardize import ScaleChoice, choose_scale
 from daskmm.cluster._estimator import MMClusterer, warn_convergence, warn_user
 from daskmm.cluster._parameters import (
     METRIC,
@@ -293,8 +293,7 @@ class CenterClusterer(NearestCenter):
             return survey, {}
         n_clusters = self.n_clusters
         some = some_clusters(survey) if isinstance(n_clusters, str) else int(n_clusters)
-        path = compare_scales(survey, some, seed, layout.lazy)
-        chosen = survey if path.standardize else in_own_units(survey)
+        chosen, path = choose_scale(survey, some, seed, layout.lazy)
         return chosen, {"standardize_path_": path}
 
     def _choose_n_clusters(

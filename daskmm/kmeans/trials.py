@@ -1,4 +1,4 @@
-"""Clusterings of a sample in memory, and of rows without clusters, to choose parameters by."""
+"""Clustering of a sample in memory, and of noise like it: what parameters are chosen by."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from daskmm.numerics.rows import Coordinates
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-# Annealing of trials: the power's growth, and when a cost has come to rest. Coarser than a fit's,
-# whose clusters are wanted themselves.
+# Annealing of trials: growth of the power, and convergence. Coarser than in a fit, because only the
+# gain of the clusters is needed.
 _ETA, _TOL, _CALM, _MAX_ITER = 1.1, 1e-3, 2, 200
-# First power, in units of the critical one, of the fits that learn weights and of those that
-# have them.
+# First power in units of the critical power: of fits that learn feature weights, and of fits with
+# given weights.
 _LEARNING, _KNOWING = 1.25, 2.0
 # Features with less than this share of the weighted variance are left out.
 _NEGLIGIBLE = 1e-9
 
 
 class OverStarts:
-    """Of choices that hold the gain of each candidate and start, a row for each candidate."""
+    """Mean and spread over the starts of `gains`, which has a row for each candidate."""
 
     gains: FloatArray
 
     @property
     def gain(self) -> FloatArray:
-        """Mean gain over the starts, of each candidate."""
+        """Mean over the starts, of shape (n_candidates,)."""
         return np.asarray(self.gains.mean(axis=1))
 
     @property
     def spread(self) -> FloatArray:
-        """Standard deviation of the gain over the starts, of each candidate."""
+        """Standard deviation over the starts, of shape (n_candidates,)."""
         return np.asarray(self.gains.std(axis=1))
 
 
 @dataclass(frozen=True)
 class Trials:
-    """A sample on which to try things.
+    """A sample on which parameters are tried.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Trials:
     weights : ndarray of shape (n_rows,)
         Sample weights, positive.
     variance : ndarray of shape (n_features,)
-        V_l, of these rows; exactly 0 for a constant feature.
+        V_l of these rows; exactly 0 for a constant feature.
     """
 
     rows: FloatArray
@@ -70,10 +70,7 @@ class Trials:
 
     @classmethod
     def of(cls, sample: Sample, n_rows: int, seed: int) -> Trials:
-        """Trials on at most so many rows of a sample, drawn without replacement.
-
-        A missing value (NaN) is taken to be the feature's mean.
-        """
+        """Draw at most `n_rows` rows of a sample; missing values become the mean of the feature."""
         rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
         rows = filled(rows, weights)
         return cls(rows, weights, weighted_variance(rows, weights))
@@ -95,36 +92,36 @@ class Trials:
         return varying / np.count_nonzero(varying)
 
     def starts(self, n_clusters: int, seeds: Sequence[int]) -> list[FloatArray]:
-        """Centres by greedy k-means++, for each seed."""
+        """Seed centres by greedy k-means++, for each seed."""
         return _plus_plus(self.rows, self.weights, n_clusters, seeds)
 
     def learn(self, starts: Sequence[FloatArray], lam: float) -> list[CenterState]:
-        """Centres and feature weights by EWP with a penalty λ, from each start."""
+        """Fit EWP with a penalty λ from each start, for centres and feature weights."""
         update = EntropyUpdate(lam, self.varying)
         return _anneal(self.rows, self.weights, starts, update, _LEARNING)
 
     def with_weights(
         self, feature_weights: FloatArray, n_clusters: int, seeds: Sequence[int]
     ) -> list[Labels]:
-        """Labels by power k-means with given feature weights, a greedy k-means++ start per seed."""
+        """Label rows by power k-means with given feature weights, one start per seed."""
         kept = self._matter(feature_weights)
         z = self.rows[:, kept]
         z *= np.sqrt(feature_weights[kept])
         return power_labels(z, self.weights, n_clusters, seeds)
 
     def partition(self, labels: Labels) -> Partition:
-        """What hard labels leave unexplained of each feature."""
+        """Return what hard labels leave unexplained of each feature."""
         return partition(self.rows, self.weights, labels, self.variance)
 
     def cost(self, found: Partition, feature_weights: FloatArray) -> float:
-        """Σ_l w_l V_l (1 − R_l), the mean weighted squared distance to the clusters' means."""
+        """Return Σ_l w_l V_l (1 − R_l), the mean weighted squared distance to the cluster means."""
         return float((feature_weights * self.variance) @ found.within)
 
     def null_within(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
-        """1 − R⁰_l of independent Gaussian features of the sample's scale, clustered alike.
+        """Return 1 − R⁰_l of independent Gaussian features of the sample's scale, clustered alike.
 
-        Features that have next to no weight are not drawn: clusters tell of them what chance
-        does, R⁰ = (k − 1)/(n − 1).
+        Features with next to no weight are not drawn; their share is that of chance,
+        R⁰ = (k − 1)/(n − 1).
         """
         n_rows = len(self.rows)
         kept = self._matter(feature_weights)
@@ -133,12 +130,12 @@ class Trials:
         scale = np.sqrt((feature_weights * self.variance)[kept])
         rows *= scale
         (labels,) = power_labels(rows, self.weights, n_clusters, [seed])
-        # Shares of the variance do not depend on the scale.
+        # Shares of the variance do not depend on the scale, so the scaled rows will do.
         null[kept] = partition(rows, self.weights, labels).within
         return null
 
     def gain(self, labels: Labels, feature_weights: FloatArray, seed: int) -> float:
-        """Information gain of labels over the null, in nats."""
+        """Compute the information gain of labels over the null, in nats."""
         found = self.partition(labels)
         null = self.null_within(feature_weights, len(found.shares), seed)
         return gain_over(found.within, null, self.varying)
@@ -151,32 +148,23 @@ class Trials:
 def power_labels(
     rows: FloatArray, weights: FloatArray, n_clusters: int, seeds: Sequence[int]
 ) -> list[Labels]:
-    """Labels by power k-means, from a greedy k-means++ start per seed.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float64
-    weights : ndarray of shape (n_rows,)
-    n_clusters : int
-    seeds : sequence of int
-    """
+    """Label rows by power k-means, from one greedy k-means++ start per seed."""
     starts = _plus_plus(rows, weights, n_clusters, seeds)
     states = _anneal(rows, weights, starts, PowerUpdate(), _KNOWING)
     return [nearest(rows, state) for state in states]
 
 
 def nearest(rows: FloatArray, state: CenterState) -> Labels:
-    """Label of each row's nearest centre, in the distance of a state."""
+    """Label each row with its nearest centre, in the distance of a state."""
     return squared_distances(rows, state.centers, state.feature_weights).argmin(axis=1)
 
 
 def _plus_plus(
     rows: FloatArray, weights: FloatArray, n_clusters: int, seeds: Sequence[int]
 ) -> list[FloatArray]:
-    draws = map(np.random.RandomState, seeds)
     return [
-        np.asarray(kmeans_plusplus(rows, n_clusters, sample_weight=weights, random_state=draw)[0])
-        for draw in draws
+        np.asarray(kmeans_plusplus(rows, n_clusters, sample_weight=weights, random_state=seed)[0])
+        for seed in seeds
     ]
 
 
@@ -187,7 +175,7 @@ def _anneal(
     update: Update,
     multiple: float,
 ) -> list[CenterState]:
-    """Where each start ends; they advance together."""
+    """Anneal all starts together, and return where each ends."""
     critical = critical_power(rows - weights @ rows / weights.sum(), weights)
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
@@ -199,21 +187,22 @@ def _anneal(
 def sample_problem(
     rows: NDArray, weights: FloatArray, update: Update, spread: float | None = None
 ) -> CentersProblem:
-    """Rows in the model's coordinates as a table of one block: one thread works on it.
+    """Return the problem of clustering rows in memory: a table of one block, for one thread.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features), float32 or float64
+        In the model's coordinates.
     weights : ndarray of shape (n_rows,)
     update : Update
     spread : float, optional
-        Mean distance of the rows from their mean; their variance by default.
+        Mean distance of the rows from their mean; the sum of their variances by default.
     """
     if spread is None:
         spread = float(weighted_variance(rows, weights).sum())
     p = rows.shape[1]
     layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False)
-    # Weights of 1, which are common, cost nothing if they are not there.
+    # Weights of 1 are common, and cost nothing if they are left out.
     passes = Passes(RowBlocks(rows, layout, (rows,), None if (weights == 1).all() else (weights,)))
     total, identity = float(weights.sum()), Coordinates.identity(p)
     return CentersProblem(passes, identity, total, update, spread, exact=False)
@@ -222,7 +211,7 @@ def sample_problem(
 def thinned(
     rows: FloatArray, weights: FloatArray, n_rows: int, seed: int
 ) -> tuple[FloatArray, FloatArray]:
-    """At most so many of the rows, drawn without replacement, in their order."""
+    """Draw at most `n_rows` rows without replacement, in their order."""
     if len(rows) <= n_rows:
         return rows, weights
     rng = np.random.default_rng(seed)
@@ -231,12 +220,12 @@ def thinned(
 
 
 def filled(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Rows with the means of the features where values are missing (NaN)."""
+    """Replace missing values (NaN) by the mean of the feature."""
     missing = np.isnan(rows)
     return np.where(missing, observed_mean(rows, weights), rows) if missing.any() else rows
 
 
 def spawned(seed: int, n_seeds: int) -> list[int]:
-    """Seeds of as many draws, independent of each other."""
+    """Derive independent seeds from one."""
     states = np.random.SeedSequence(seed).generate_state(n_seeds)
     return [int(state) >> 1 for state in states]

@@ -20,7 +20,7 @@ import warnings
 import numpy as np
 
 from daskmm import WeightedBlurringMeanShift
-from daskmm.cli.runs import peak_memory_bytes
+from daskmm.cli.run_folder import peak_memory_bytes
 from daskmm.datasets import make_wbms_simulation1, make_wbms_toy
 from daskmm.mean_shift.blurring import Blurring, blur_rows
 from daskmm.mean_shift.neighborhood import _balanced_strips, _sums_of_strips

@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 import daskmm
-from daskmm.cli import demo, runs
+from daskmm.cli import demo, run_folder
 from daskmm.cli.main import main
 from daskmm.data.files import open_data
 
@@ -142,7 +142,7 @@ def test_frames_are_predicted_by_name(tmp_path, table, capsys, kind):
     assert "'city'" in message
     assert "--columns" in message
     assert fit(str(path), tmp_path / "run", "--columns", "e,b,a", "--quiet") == 0
-    run = runs.open_run(tmp_path / "run")
+    run = run_folder.open_run(tmp_path / "run")
     assert run.summary["feature_names"] == ["e", "b", "a"]
     turned = tmp_path / f"turned.{kind}"
     write = frame[::-1].to_parquet if kind == "parquet" else frame[::-1].to_csv
@@ -194,7 +194,7 @@ def test_plan(npy, capsys):
 def test_warnings_are_lines_and_kept(tmp_path, npy, capsys):
     assert fit(npy, tmp_path / "run", "--max-iter", "2") == 0
     assert "daskmm: warning: Not converged" in capsys.readouterr().err
-    assert "Not converged" in runs.open_run(tmp_path / "run").summary["warnings"][0]
+    assert "Not converged" in run_folder.open_run(tmp_path / "run").summary["warnings"][0]
     assert main(["inspect", str(tmp_path / "run")]) == 0
     assert "warning: Not converged" in capsys.readouterr().out
 
@@ -268,13 +268,15 @@ def test_a_crash_after_the_fit_keeps_the_fit(tmp_path, npy, capsys, monkeypatch)
     def fail(*arguments):
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr(runs, "summarize", fail)
+    monkeypatch.setattr(run_folder, "summarize", fail)
     assert fit(npy, tmp_path / "run", "--quiet") == 1
     error = capsys.readouterr().err
     assert "RuntimeError: unforeseen" in error
-    assert "the same command goes on" in error
+    assert "run the same command to resume" in error
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
-    monkeypatch.setattr(runs, "summarize", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        run_folder, "summarize", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     assert fit(npy, tmp_path / "run", "--quiet") == 130
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
     monkeypatch.undo()
@@ -300,7 +302,7 @@ def test_the_sample_is_read_with_the_labels(tmp_path, table):
     X = da.from_array(Counting(), chunks=(100, 5), name=False, meta=np.empty((0, 0)))
     model = daskmm.KMeans(K, random_state=0).fit(X)
     loads.clear()
-    runs.write_run(tmp_path / "run", model, X, source="", notes=[], pictures=True)
+    run_folder.write_run(tmp_path / "run", model, X, source="", notes=[], pictures=True)
     assert sorted(loads) == list(range(0, 1200, 100))
 
 
@@ -345,7 +347,7 @@ def test_scheduler(tmp_path, store, npy, capsys):
         predict = ["predict", str(tmp_path / "far"), npy, "--out", str(tmp_path / "l")]
         assert main([*predict, "--quiet", *address]) == 0
     assert fit(store, tmp_path / "near", "--quiet") == 0
-    far, near = (runs.open_run(tmp_path / name) for name in ("far", "near"))
+    far, near = (run_folder.open_run(tmp_path / name) for name in ("far", "near"))
     assert far.summary["inertia"] == pytest.approx(near.summary["inertia"], rel=1e-9)
     np.testing.assert_array_equal(far.labels.compute(), near.labels.compute())
     assert capsys.readouterr().err == ""
@@ -378,7 +380,7 @@ def test_demo(tmp_path, capsys, monkeypatch):
         assert part in text
     assert open_data(out / "data.zarr").dtype == np.float64
     assert zarr.open_array(out / "truth.zarr").shape == (6000,)
-    strict(runs.strict_json(report.as_dict()))
+    strict(run_folder.strict_json(report.as_dict()))
     assert "not empty" in refused(capsys, "demo", "--out", out)
 
 
@@ -397,7 +399,7 @@ def test_demo_needs_room(tmp_path, capsys):
 
 
 def test_peak_memory_is_of_this_process():
-    assert 50e6 < runs.peak_memory_bytes() < 50e9
+    assert 50e6 < run_folder.peak_memory_bytes() < 50e9
 
 
 @pytest.mark.parametrize("model", ["kernel", "multi-kernel", "landmarks"])
@@ -410,7 +412,7 @@ def test_kernel_models(tmp_path, store, npy, capsys, model):
     assert fit(store, run, "--quiet", *map(str, options)) == 0
     assert (run / "projection.png").stat().st_size > 10_000
     labels = zarr.open_array(run / "labels.zarr")[:]
-    assert len(np.unique(labels)) == runs.open_run(run).model.n_clusters
+    assert len(np.unique(labels)) == run_folder.open_run(run).model.n_clusters
     predict = ["predict", str(run), npy, "--out", str(tmp_path / "labels"), "--quiet"]
     if model == "landmarks":
         assert main(predict) == 0

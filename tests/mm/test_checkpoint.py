@@ -925,7 +925,7 @@ def command(npy, out, *options):
 
 
 def outcome(out):
-    run = daskmm.cli.runs.open_run(out)
+    run = daskmm.cli.run_folder.open_run(out)
     apart = ("created", "seconds", "peak_memory_bytes", "n_passes", "history")
     return {k: v for k, v in run.summary.items() if k not in apart}, run.labels.compute().tolist()
 
@@ -943,7 +943,7 @@ def test_the_command_goes_on(tmp_path, monkeypatch, capsys, npy, options):
     assert {item.name for item in run.iterdir()} == {"model", "labels.zarr", "summary.json"}
     assert "checkpoint" not in json.loads((run / "summary.json").read_text())["parameters"]
     assert daskmm.load(run / "model").checkpoint is None
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "run the same command to resume" in capsys.readouterr().err
 
 
 def test_the_command_with_other_options_is_refused(tmp_path, monkeypatch, capsys, npy):
@@ -968,7 +968,7 @@ def test_the_command_is_interrupted(tmp_path, monkeypatch, capsys, npy):
         interrupt_pass(patch, {4})
         assert main(command(npy, run)) == 130
     error = capsys.readouterr().err
-    assert "keeps what was done; the same command goes on" in error
+    assert "holds a checkpoint; run the same command to resume" in error
     assert main(command(npy, run)) == 0
 
 
@@ -998,8 +998,8 @@ def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy,
             where = {
                 "model": "daskmm.cluster._models.save",
                 "labels": "daskmm.engine.labels.LabelWriter.finish",
-                "summary": "daskmm.cli.runs.summarize",
-                "removal": "daskmm.cli.runs.shutil.rmtree",
+                "summary": "daskmm.cli.run_folder.summarize",
+                "removal": "daskmm.cli.run_folder.shutil.rmtree",
             }
             patch.setattr(where[stage], remove if stage == "removal" else die)
         with pytest.raises(KilledError):

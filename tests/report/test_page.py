@@ -14,7 +14,7 @@ import pytest
 from _support import CountingSource
 
 from daskmm import KMeans, PowerKMeans
-from daskmm.cli import runs
+from daskmm.cli import run_folder
 from daskmm.cli.main import main
 from daskmm.report import page as html_report
 from daskmm.report.figures import Sampled
@@ -146,7 +146,7 @@ def test_the_table_tells_what_is_far_from_the_mean():
     X[:100, 1] += 50
     model = KMeans(2, random_state=0).fit(X)
     sizes = np.bincount(model.labels_)
-    summary = runs.summarize(model, sizes, "x", ["mind <this>"])
+    summary = run_folder.summarize(model, sizes, "x", ["mind <this>"])
     page = html_report.report_page(model, summary, Sampled(X, model.labels_))
     tree = check_page(page)
     rows = tree.findall(f".//{HTML}table[@class='clusters']/{HTML}tbody/{HTML}tr")
@@ -160,7 +160,7 @@ def test_the_table_tells_what_is_far_from_the_mean():
 def test_paths_of_choices_are_there():
     X = table()[:, :4]
     model = PowerKMeans("auto", standardize="auto", n_init=1, random_state=0).fit(X)
-    summary = runs.summarize(model, np.bincount(model.labels_), "x", [])
+    summary = run_folder.summarize(model, np.bincount(model.labels_), "x", [])
     tree = check_page(html_report.report_page(model, summary, Sampled(X, model.labels_)))
     assert "n_clusters_path" in drawn(tree)
     assert "nats of standardised features" in "".join(tree.itertext())
@@ -173,15 +173,17 @@ def test_no_further_reading(tmp_path):
     lazy = source.as_dask((100, len(NAMES)))
     model = KMeans(4, n_init=1, random_state=0).fit(lazy)
     source.reads.clear()
-    runs.write_run(tmp_path / "run", model, lazy, source="", notes=[], pictures=False, report=True)
+    run_folder.write_run(
+        tmp_path / "run", model, lazy, source="", notes=[], pictures=False, report=True
+    )
     assert source.reads == dict.fromkeys(range(0, 1200, 100), 1)
     check_page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
 
 
 def test_samples_of_wide_rows_are_smaller():
-    assert len(runs._chosen(10**6, 50)) == 4000
-    assert len(runs._chosen(10**6, 5000)) == 1600
-    np.testing.assert_array_equal(runs._chosen(30, 10), np.arange(30))
+    assert len(run_folder._chosen(10**6, 50)) == 4000
+    assert len(run_folder._chosen(10**6, 5000)) == 1600
+    np.testing.assert_array_equal(run_folder._chosen(30, 10), np.arange(30))
 
 
 def wide_report():
@@ -191,7 +193,7 @@ def wide_report():
     X = rng.normal(size=(200, 5000)).astype(np.float32)[truth]
     X += rng.normal(size=X.shape).astype(np.float32)
     model = KMeans(200, init=X[:200], max_iter=2, tol=0).fit(X)
-    summary = runs.summarize(model, np.bincount(model.labels_), "wide.zarr", [])
+    summary = run_folder.summarize(model, np.bincount(model.labels_), "wide.zarr", [])
     return html_report.report_page(model, summary, Sampled(X, model.labels_))
 
 

@@ -1,4 +1,4 @@
-"""Run folders: a fitted model, its labels, a summary and pictures."""
+"""Run folders: a fitted model, its labels, a summary, pictures and a report."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ FORMAT = "daskmm-run"
 VERSION = 1
 MODEL, LABELS, SUMMARY = "model", "labels.zarr", "summary.json"
 REPORT = "report.html"
-# What an unfinished run has; a finished one has a summary.
+# An unfinished run has a checkpoint; a finished one has a summary.
 CHECKPOINT = "checkpoint"
-# Beginning of the name of contents that are being written.
+# Prefix of the folder in which contents are written before they are moved into place.
 _FRESH = ".fresh-"
-# Parameters that say how a fit was done, not what it is.
+# Parameters that do not change the result of a fit.
 _OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
-# Rows of the sample that figures show, and values: fewer rows where they are wide.
+# Limits of the sample that figures show: rows, and values (fewer rows where they are wide).
 _SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 8_000_000
 
 
@@ -54,10 +54,9 @@ class Run:
     Attributes
     ----------
     path : Path
-    model : estimator
-        Fitted.
+    model : fitted estimator
     summary : dict
-        What ``summary.json`` holds.
+        Contents of ``summary.json``.
     """
 
     path: Path
@@ -80,22 +79,22 @@ def write_run(
     pictures: bool,
     report: bool = False,
 ) -> dict[str, Any]:
-    """Write a run folder; reads the data once more, for the labels.
+    """Write a run folder, reading the data once more for the labels.
 
     Parameters
     ----------
     path : str or Path
-        Must not exist, or be an unfinished run. Should something fail, it stays as it is; there
-        is a summary when all is there, and the checkpoint goes.
+        Must not exist, or be an unfinished run. If writing fails, it stays as it is. The summary
+        is written last, and then the checkpoint is removed.
     model : fitted estimator
     X : dask Array or dask DataFrame
-        What it was fitted to.
+        The data that the model was fitted to.
     source : str
-        Where X came from, for the summary.
+        Where `X` came from, for the summary.
     notes : list of str
         Warnings of the fit, for the summary.
     pictures : bool
-        Whether to draw; needs matplotlib.
+        Whether to draw pictures; needs matplotlib.
     report : bool
         Whether to write a page with all figures; needs matplotlib.
 
@@ -107,7 +106,7 @@ def write_run(
     Raises
     ------
     FileExistsError
-        If the path exists, and is no unfinished run.
+        If the path exists and is not an unfinished run.
     """
     with _new_contents(Path(path)) as folder:
         model.save(folder / MODEL)
@@ -123,7 +122,7 @@ def write_run(
 
 
 def check_unfinished(path: Path) -> None:
-    """Refuse an output path that is taken, unless by a run that was begun and can be finished.
+    """Refuse an output path that exists, unless it is an unfinished run.
 
     Raises
     ------
@@ -135,14 +134,14 @@ def check_unfinished(path: Path) -> None:
 
 @contextmanager
 def _new_contents(path: Path) -> Iterator[Path]:
-    """A folder whose contents become those of a run once the context is left without an error."""
+    """Provide a folder whose contents become those of the run if no error occurs."""
     check_unfinished(path)
     if not path.exists():
         with written_whole(path) as folder:
             folder.mkdir()
             yield folder
         return
-    for left in path.glob(f"{_FRESH}*"):  # by a process that was killed
+    for left in path.glob(f"{_FRESH}*"):  # left by a process that was killed
         shutil.rmtree(left)
     folder = path / f"{_FRESH}{uuid.uuid4().hex}"
     folder.mkdir()
@@ -151,7 +150,7 @@ def _new_contents(path: Path) -> Iterator[Path]:
         # The summary, which makes it a finished run, comes last.
         for new in sorted(folder.iterdir(), key=lambda new: new.name == SUMMARY):
             place = path / new.name
-            if place.is_dir():  # by a process that was killed here
+            if place.is_dir():  # left by a process that was killed in this loop
                 shutil.rmtree(place)
             new.replace(place)
     finally:
@@ -160,7 +159,7 @@ def _new_contents(path: Path) -> Iterator[Path]:
 
 
 def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled:
-    """Write all labels, and return a uniform sample of rows with theirs, by the same reading."""
+    """Write all labels, and return a uniform sample of labelled rows from the same pass."""
     if isinstance(model.labels_, np.ndarray):
         return _label_in_memory(model, writer)
     table = as_dask_array(X)
@@ -168,7 +167,7 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled:
     starts = np.cumsum(counts) - counts
     n_rows = int(counts.sum())
     chosen = _chosen(n_rows, model.n_features_in_)
-    # Both kinds as Delayed, unoptimised: so they are one graph, and each block is loaded once.
+    # Labels and rows as unoptimised Delayed form one graph, in which each block is loaded once.
     label_blocks = model.labels_.to_delayed(optimize_graph=False).ravel()
     row_blocks = table.to_delayed(optimize_graph=False).ravel()
     sampled: list[tuple[NDArray, NDArray[np.int32]]] = []
@@ -187,7 +186,7 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled:
 
 
 def _label_in_memory(model: Any, writer: LabelWriter) -> Sampled:
-    """The same for a model that holds its rows: an exact kernel's."""
+    """Do the same for a model that keeps its training rows (exact kernel k-means)."""
     writer.append(model.labels_)
     n_rows = len(model.labels_)
     chosen = _chosen(n_rows, model.n_features_in_)
@@ -196,7 +195,7 @@ def _label_in_memory(model: Any, writer: LabelWriter) -> Sampled:
 
 
 def _chosen(n_rows: int, n_features: int) -> NDArray[np.int64]:
-    """Rows of the sample, drawn at random, in order."""
+    """Draw the rows of the sample, in order."""
     most = min(n_rows, _SAMPLE_ROWS, max(_SAMPLE_VALUES // n_features, 1))
     rng = np.random.default_rng(0)
     return np.sort(rng.choice(n_rows, most, replace=False, shuffle=False))
@@ -208,7 +207,7 @@ def _pick(labels: Any, rows: Any, local: NDArray[np.int64]) -> tuple[NDArray, ND
 
 
 def _draw(folder: Path, model: Any, sampled: Sampled) -> list[str]:
-    """Pictures of the model, and their names."""
+    """Write pictures of the model, and return their file names."""
     figures = {}
     if hasattr(model, "objective_history_"):
         figures["objective.png"] = plot.annealing_trace(model)
@@ -223,10 +222,7 @@ def _draw(folder: Path, model: Any, sampled: Sampled) -> list[str]:
 def summarize(
     model: Any, cluster_sizes: NDArray[np.int64], source: str, notes: list[str]
 ) -> dict[str, Any]:
-    """What a fit found, as plain values.
-
-    Powers of −∞ are None, as they are in the history's Lloyd steps.
-    """
+    """Return what a fit found, in the types of JSON; a power of −∞ (a Lloyd step) is None."""
     n_clusters = n_clusters_of(model)
     sizes = np.zeros(n_clusters, dtype=np.int64)
     sizes[: len(cluster_sizes)] = cluster_sizes
@@ -268,44 +264,27 @@ def summarize(
 
 
 def n_clusters_of(model: Any) -> int:
-    """Number of clusters of a fitted model, given or found."""
+    """Return the number of clusters of a fitted model, given or found."""
     return int(model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_clusters)
 
 
 def features_found(model: Any) -> NDArray[np.int64]:
-    """Features with more than an equal share of the weight, heaviest first.
-
-    Parameters
-    ----------
-    model : fitted estimator with ``feature_weights_``
-
-    Returns
-    -------
-    ndarray of int64
-    """
+    """Return the features with more than an equal share of the weight, heaviest first."""
     weights = model.feature_weights_
     order = np.argsort(-weights, kind="stable")
-    # Rounding must not make a finding of equal weights.
+    # Equal weights must not count as findings because of rounding.
     return order[weights[order] > (1 + 1e-9) / len(weights)]
 
 
 def open_run(path: str | Path) -> Run:
     """Read a run folder.
 
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    Run
-
     Raises
     ------
     FileNotFoundError
         If there is nothing at the path.
     ValueError
-        If it is not a run folder, or of a newer version, or damaged.
+        If it is not a run folder, has another version of the format, or is damaged.
     """
     path = Path(path)
     if not path.exists():
@@ -326,21 +305,14 @@ def open_run(path: str | Path) -> Run:
 
 
 def add_report(run: Run) -> Path:
-    """Write the report of a run that has none; no data are read, and no figure shows rows.
+    """Write the report of a run, and return its path.
 
-    Parameters
-    ----------
-    run : Run
-
-    Returns
-    -------
-    Path
-        Of the page.
+    No data are read, so no figure shows rows.
 
     Raises
     ------
     FileExistsError
-        If there is one, which may show more.
+        If there is a report, which may show more.
     ImportError
         If matplotlib is not installed.
     """
@@ -351,7 +323,7 @@ def add_report(run: Run) -> Path:
 
 
 def open_for(model: Any, path: str) -> Any:
-    """Open data for a model's `predict`, with the columns that it knows."""
+    """Open data for the `predict` of a model, with the columns that it was fitted to."""
     names = getattr(model, "feature_names_in_", None)
     if names is None or not has_columns(path):
         return open_data(path)
@@ -359,9 +331,9 @@ def open_for(model: Any, path: str) -> Any:
 
 
 def peak_memory_bytes() -> int | None:
-    """Most memory that this process has held so far; None where the system does not say."""
+    """Return the peak memory of this process so far; None where the system does not tell."""
     try:
-        # The kernel's own mark of this program; getrusage may count its parent's as well.
+        # High-water mark of this program; getrusage may include that of its parent.
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         return int(status.split("VmHWM:")[1].split()[0]) * 1024
     except (OSError, IndexError):

@@ -1,0 +1,451 @@
+"""The commands of the command line: their options, and their help texts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from daskmm._version import __version__
+from daskmm.kmeans.empty_clusters import METHODS
+from daskmm.mean_shift.blurring import CONVENTIONS
+from daskmm.numerics.distortions import DISTORTIONS
+from daskmm.numerics.kernels import KERNELS
+
+MODELS = ("power", "entropy", "kmeans", "kernel", "multi-kernel", "mean-shift")
+
+_DASKMM = """\
+Cluster data larger than memory, and find the features that make the clusters.
+
+Rows are samples, columns are features, and all values are numbers. Data are read
+from disk in blocks, once per iteration; only a few blocks are in memory at a time."""
+
+_DASKMM_EXAMPLE = """\
+a first session:
+  daskmm demo                                     see it work on generated data
+  daskmm plan points.zarr -k 20                   what would a fit cost?
+  daskmm fit points.zarr -k 20 --out run          cluster
+  daskmm inspect run                              what was found?
+  daskmm predict run more.zarr --out more-labels.zarr
+
+exit codes: 0 success; 1 unexpected failure (or gram verify found a fault); 2 an error
+that you can fix, described in one line."""
+
+# Summary, description and example of each command.
+_COMMANDS = {
+    "demo": (
+        "generate data on disk, cluster them two ways, compare with the truth",
+        """\
+Generate a data set of 1.6 GB on disk, cluster it out of core by Lloyd's k-means
+and by entropy weighted power k-means, and compare both with the truth. Takes one
+to three minutes, and leaves data, models, labels and pictures in a folder.""",
+        """\
+example:
+  daskmm demo --out first-look
+  daskmm inspect first-look/entropy""",
+    ),
+    "fit": (
+        "cluster the rows of a table",
+        """\
+Cluster the rows of INPUT and write a run folder:
+
+  model/               the model, for 'daskmm predict' and daskmm.load
+  labels.zarr          the cluster of each row, int32
+  summary.json         cluster sizes, history, feature weights and more, as JSON
+  objective.png        objective and power by iteration
+  projection.png       a sample of rows, coloured by cluster
+  feature_weights.png  which features matter (--model entropy)
+  report.html          all of this as one page to share (with --report)
+
+If a fit is killed, interrupted or runs out of disk space, run the same command
+again to resume it: an unfinished run folder holds a checkpoint. summary.json is
+written last. A fit reads INPUT once per iteration, twice for set-up and scoring,
+and once more for the labels.""",
+        """\
+example:
+  daskmm fit points.zarr -k 20 --out run
+  daskmm fit 'part-*.csv' -k 5 --model entropy --columns age,height --out run2
+
+which model?
+  power     k-means that does not depend on a lucky start: the objective is
+            annealed from a smooth one to that of k-means
+  entropy   power k-means that also learns feature weights: for data in which many
+            features do not matter
+  kmeans    Lloyd's algorithm: fewest passes, most dependent on its starts
+  kernel    for clusters that are not convex; exact up to some 100,000 rows, with
+            --n-landmarks for any number
+  multi-kernel
+            kernel with twelve kernels and learned weights for them
+  mean-shift
+            finds the number of clusters and learns feature weights; the time grows
+            with the square of the number of rows""",
+    ),
+    "predict": (
+        "assign rows to the clusters of a run",
+        """\
+Write the cluster of each row of INPUT, by the model of a run folder, as a zarr
+array of int32. INPUT must have the features that the model was fitted to, in the
+same order; columns of csv and parquet files are found by name.""",
+        """\
+example:
+  daskmm predict run more.zarr --out more-labels.zarr
+  python -c "import zarr; print(zarr.open_array('more-labels.zarr')[:10])\"""",
+    ),
+    "inspect": (
+        "show what a run found",
+        "Show what a run folder holds: the fit, the cluster sizes, the features found.",
+        """\
+example:
+  daskmm inspect run
+  daskmm inspect run --json | python -m json.tool | less""",
+    ),
+    "plan": (
+        "estimate what a fit would cost, before reading the data",
+        """\
+Estimate what a fit to INPUT would cost: passes over the data, bytes read, memory
+per worker, tasks; with --workers, seconds. Only --workers reads any data. Takes
+the options of 'daskmm fit'.""",
+        """\
+example:
+  daskmm plan points.zarr -k 200 --model entropy
+  daskmm plan points.zarr -k 200 --workers 1 8 100""",
+    ),
+}
+
+_GRAM = (
+    "keep the kernel matrix of a data set on disk",
+    """\
+Build and check Gram stores: the kernel values of all pairs of rows, in checksummed
+tiles of the upper triangle. Repeated kernel fits (with other numbers of clusters or
+other seeds) can then share one store.""",
+    """\
+example:
+  daskmm gram build points.zarr --kernel rbf --out gram
+  daskmm gram verify gram --data points.zarr
+  daskmm gram repair gram points.zarr""",
+)
+
+_GRAM_COMMANDS = {
+    "build": (
+        "build a store, or resume building one",
+        """\
+Write the kernel value of every pair of rows of INPUT. The rows are loaded into
+memory, the matrix is not: n rows take n²/2 values on disk. If it is killed or runs
+out of disk space, run the same command again: only missing tiles are written.""",
+        """\
+example:
+  daskmm gram build points.zarr --kernel rbf --standardize --out gram""",
+    ),
+    "verify": (
+        "check every tile, and list the faults",
+        """\
+Read every tile and check its checksum; with --data, also compare the data with
+those that the store was built from. Exit code 1 if anything is wrong.""",
+        """\
+example:
+  daskmm gram verify gram --data points.zarr || daskmm gram repair gram points.zarr""",
+    ),
+    "repair": (
+        "rebuild missing and damaged tiles",
+        """\
+Rebuild missing and damaged tiles from INPUT, which must be the data that the store
+was built from; kernel and scaling are those of the store.""",
+        """\
+example:
+  daskmm gram repair gram points.zarr""",
+    ),
+    "info": (
+        "show what a store holds",
+        "Show what a store holds: kernel, rows, tiles, and how many are missing.",
+        """\
+example:
+  daskmm gram info gram --json""",
+    ),
+}
+
+
+_INPUT = "zarr, .npy, .npz, .csv or .parquet; store.zarr::name for one array of a group"
+
+
+class UserError(Exception):
+    """An error that the user can fix: reported in one line without traceback, exit code 2."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of all commands; the name of the command is stored in ``command``.
+
+    Parameters of an estimator that are not given are absent from the parsed arguments.
+    """
+    parser = _Parser(prog="daskmm", description=_DASKMM, epilog=_DASKMM_EXAMPLE)
+    parser.add_argument("--version", action="version", version=f"daskmm {__version__}")
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True
+    )
+    demo, fit, predict, inspect, plan = (_add_command(commands, name) for name in _COMMANDS)
+    demo.add_argument(
+        "--out", default="daskmm-demo", metavar="DIR", help="new or empty folder (%(default)s)"
+    )
+    _add_model(fit)
+    fit.add_argument("--out", required=True, metavar="RUN", help="run folder to write")
+    fit.add_argument(
+        "--no-pictures",
+        dest="pictures",
+        action="store_false",
+        help="draw no pictures; matplotlib is not needed then",
+    )
+    fit.add_argument(
+        "--report",
+        action="store_true",
+        help="also write RUN/report.html: one self-contained page with all figures",
+    )
+    for command in (predict, inspect):
+        command.add_argument("folder", metavar="RUN", help="run folder written by 'daskmm fit'")
+    inspect.add_argument(
+        "--report",
+        action="store_true",
+        help="write RUN/report.html, without figures of rows: a run folder does not hold them",
+    )
+    predict.add_argument("input", metavar="INPUT", help=_INPUT)
+    predict.add_argument("--out", required=True, metavar="LABELS", help="zarr array to write")
+    _add_model(plan)
+    plan.add_argument(
+        "--workers",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="kmeans, power, entropy: estimate the seconds of a pass on N workers of one thread "
+        "each, by timing a few blocks of INPUT here",
+    )
+    _add_gram(commands)
+    for command in (fit, predict):
+        _add_scheduler(command)
+    for command in (demo, fit, predict):
+        command.add_argument(
+            "--quiet", action="store_true", help="print warnings only, no progress and no report"
+        )
+    return parser
+
+
+def _add_command(
+    commands: Any, name: str, texts: dict[str, tuple[str, str, str]] = _COMMANDS
+) -> argparse.ArgumentParser:
+    summary, description, example = texts[name]
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=description, epilog=example
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    return command
+
+
+def _add_model(command: argparse.ArgumentParser) -> None:
+    command.add_argument("input", metavar="INPUT", help=_INPUT)
+    command.add_argument(
+        "-k",
+        "--n-clusters",
+        type=_auto_or(int),
+        default=argparse.SUPPRESS,
+        metavar="K",
+        help="number of clusters; auto: chosen on a sample (kmeans, power, entropy); mean-shift "
+        "finds it and takes no -k",
+    )
+    command.add_argument("--model", choices=MODELS, default="power", help="(default: %(default)s)")
+    _add_columns(command)
+    parameters = command.add_argument_group(
+        "parameters of the model", argument_default=argparse.SUPPRESS
+    )
+    add = parameters.add_argument
+    add(
+        "--lam",
+        type=_penalty,
+        metavar="X",
+        help="penalty per sample; small values select few features or kernels. entropy: auto "
+        "(default, chosen on a sample), a number, or a multiple of the variance such as "
+        "0.5*variance; multi-kernel: (.04); mean-shift: (auto: .1)",
+    )
+    add("--kernel", choices=KERNELS, help="kernel: which one (rbf)")
+    add(
+        "--bandwidth",
+        type=_auto_or(float),
+        metavar="H",
+        help="kernel: bandwidth of rbf, laplacian and angular (auto: root mean squared distance); "
+        "mean-shift: h in exp(-d²/h) (auto: chosen on a sample)",
+    )
+    add(
+        "--gram",
+        metavar="WHERE",
+        help="kernel, multi-kernel: where to keep the n x n matrix: auto, recompute, or a path "
+        "(auto)",
+    )
+    add(
+        "--n-landmarks",
+        type=_auto_or(int),
+        metavar="N",
+        help="kernel: approximate the matrix by N Nystroem features; for many rows",
+    )
+    add(
+        "--s0",
+        type=_auto_or(float),
+        metavar="X",
+        help="power, entropy: first power, negative (auto: just below the power above which all "
+        "centres coincide)",
+    )
+    add(
+        "--eta",
+        type=float,
+        metavar="X",
+        help="power, entropy: factor of the power per iteration (1.05)",
+    )
+    add("--init", choices=("k-means++", "k-means||", "random"), help="seeding (k-means++)")
+    add(
+        "--n-init",
+        type=_auto_or(int),
+        metavar="N",
+        help="starts; the best one is kept (auto: 8; 4 for kernel models)",
+    )
+    add(
+        "--sample-size",
+        type=_auto_or(int),
+        metavar="N",
+        help="kmeans, power, entropy, or kernel with landmarks: rows of the sample to anneal on "
+        "before the final iterations over all data (auto: 10,000 or more)",
+    )
+    add(
+        "--distortion",
+        choices=tuple(DISTORTIONS),
+        metavar="D",
+        help="kmeans, power: the distance: sqeuclidean; kl or poisson (counts, shares); "
+        "gamma or itakura-saito (positive values); logistic (values in [0, 1]); mahalanobis; "
+        "euclidean, or manhattan (also for entropy), for outliers (sqeuclidean)",
+    )
+    add(
+        "--missing",
+        choices=("error", "partial"),
+        help="kmeans, power, entropy: what NaN are: an error, or missing values (error)",
+    )
+    add(
+        "--empty-cluster",
+        choices=METHODS,
+        help="kmeans, power, entropy: what to do with a cluster without rows (farthest)",
+    )
+    add(
+        "--persist",
+        action="store_true",
+        help="kmeans, power, entropy, or kernel with landmarks: keep the data in memory during "
+        "the fit",
+    )
+    add(
+        "--convention",
+        choices=CONVENTIONS,
+        help="mean-shift: in which iterations a row counts as its own neighbour (auto)",
+    )
+    add("--max-iter", type=int, metavar="N", help="largest number of iterations (300)")
+    add(
+        "--tol",
+        type=float,
+        metavar="X",
+        help="relative change that counts as convergence (1e-4)",
+    )
+    add(
+        "--checkpoint-every",
+        type=_iterations_or_duration,
+        metavar="N",
+        help='write a checkpoint every N iterations, or every "30s" (1)',
+    )
+    add("--seed", type=int, dest="random_state", metavar="N", help="random seed (0)")
+    add(
+        "--standardize",
+        action=argparse.BooleanOptionalAction,
+        help="divide each feature by its standard deviation (yes for entropy and mean-shift, no "
+        "otherwise)",
+    )
+
+
+def _add_columns(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--columns",
+        type=lambda names: names.split(","),
+        metavar="A,B,...",
+        help="columns of a csv or parquet file to use (default: all)",
+    )
+
+
+def _add_gram(commands: Any) -> None:
+    """Add the command ``gram``; the name of its own command is stored in ``action``."""
+    summary, description, example = _GRAM
+    gram = commands.add_parser("gram", help=summary, description=description, epilog=example)
+    actions = gram.add_subparsers(title="commands", dest="action", metavar="COMMAND", required=True)
+    build, verify, repair, info = (
+        _add_command(actions, name, _GRAM_COMMANDS) for name in _GRAM_COMMANDS
+    )
+    build.add_argument("input", metavar="INPUT", help=_INPUT)
+    build.add_argument("--out", required=True, metavar="STORE", help="Gram store to build")
+    _add_kernel(build)
+    for command in (verify, repair, info):
+        command.add_argument("store", metavar="STORE", help="store built by 'daskmm gram build'")
+    verify.add_argument("--data", metavar="INPUT", help="data to compare with those of the store")
+    repair.add_argument("input", metavar="INPUT", help="the data that the store was built from")
+
+
+def _add_kernel(build: argparse.ArgumentParser) -> None:
+    add = build.add_argument
+    add("--kernel", choices=KERNELS, default="rbf", help="(default: %(default)s)")
+    add(
+        "--bandwidth",
+        type=float,
+        metavar="H",
+        help="rbf: exp(-d²/(2H²)), laplacian: exp(-d₁/H), angular: exp(-angle/(2H²)) "
+        "(default: root mean squared distance of two rows)",
+    )
+    add("--degree", type=float, default=3.0, metavar="D", help="polynomial: (xᵀy + C)^D (3)")
+    add("--coef0", type=float, default=1.0, metavar="C", help="polynomial (1)")
+    add(
+        "--dtype",
+        choices=("float32", "float64"),
+        default="float32",
+        help="data type of the tiles (float32)",
+    )
+    add(
+        "--standardize",
+        action="store_true",
+        help="divide each feature by its standard deviation first",
+    )
+    _add_columns(build)
+
+
+def _penalty(text: str) -> Any:
+    """Convert to a number; leave other text to the model, which checks it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _auto_or(number: type) -> Any:
+    """Return a converter that accepts a number or the word "auto"."""
+
+    def convert(text: str) -> Any:
+        return text if text == "auto" else number(text)
+
+    convert.__name__ = f'number or "auto", {number.__name__}'
+    return convert
+
+
+def _iterations_or_duration(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _add_scheduler(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="compute on a dask.distributed cluster, e.g. tcp://10.0.0.1:8786; its workers must "
+        "see the same files (default: threads of this process)",
+    )
