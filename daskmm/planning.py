@@ -38,6 +38,10 @@ _TYPICAL_BLURRING = 30
 # Arrays as large as all positions that one iteration holds, besides two sums per thread: rows,
 # positions and their sums before and after, what tiles and merging need (measured: 12 to 16).
 _POSITION_COPIES = 20
+_LEAST_POSITION_COPIES = 12
+# Seconds that a thread takes for a pair of rows in one sweep, without features and for each of
+# them (measured).
+_PAIR_SECONDS, _PAIR_FEATURE_SECONDS = 1e-9, 9e-11
 # Blocks' worth of memory per thread: chunks being decoded, the block they make, and one that
 # waits for its visit (measured with blocks of 80 MB, which the allocator gives back at once).
 _BLOCK_COPIES = 3
@@ -251,15 +255,13 @@ def gram_plan(
     )
 
 
-def blurring_plan(layout: Layout, max_iter: int, memory_bytes: int) -> Plan:
-    """Cost of a fit that sweeps over all pairs of rows.
+def blurring_plan(layout: Layout, max_iter: int) -> Plan:
+    """Return the cost of a fit that sweeps over all pairs of rows, which it keeps in memory.
 
     Parameters
     ----------
     layout : Layout
     max_iter : int
-    memory_bytes : int
-        Positions that take more are kept on disk.
 
     Returns
     -------
@@ -270,7 +272,7 @@ def blurring_plan(layout: Layout, max_iter: int, memory_bytes: int) -> Plan:
     Raises
     ------
     ValueError
-        If workers have too little memory to visit the blocks, with the numbers and what to change.
+        If this process or a worker has too little memory, with the numbers and what to change.
     """
     n = layout.n_rows
     worker = smallest_worker(layout.lazy)
@@ -279,13 +281,15 @@ def blurring_plan(layout: Layout, max_iter: int, memory_bytes: int) -> Plan:
     peak = None
     if n is not None and largest is not None:
         threads = min(worker.threads, max(1, -(-n // TILE)))
-        positions = min(8 * n * layout.n_features, memory_bytes)
+        positions = 8 * n * layout.n_features
+        for process in (worker, this_process()):
+            _refuse_positions(n, layout.n_features, process)
         loaded = n * layout.bytes_per_row
         if layout.lazy:
             _refuse_blocks(layout, largest, worker)
             loaded = threads * _loaded_bytes(largest)
-        process = INTERPRETER_BYTES + _SMALL_COMPILER_BYTES
-        peak = process + loaded + positions * (_POSITION_COPIES + 2 * threads)
+        interpreter = INTERPRETER_BYTES + _SMALL_COMPILER_BYTES
+        peak = interpreter + loaded + positions * (_POSITION_COPIES + 2 * threads)
     return Plan(
         n_rows=n,
         n_features=layout.n_features,
@@ -298,6 +302,21 @@ def blurring_plan(layout: Layout, max_iter: int, memory_bytes: int) -> Plan:
         peak_bytes_per_worker=peak,
         tasks_per_pass=_tasks(layout.n_blocks, layout.lazy, worker.threads),
         worker_memory_bytes=worker.memory,
+    )
+
+
+def _refuse_positions(n_rows: int, n_features: int, worker: Worker) -> None:
+    """Refuse rows that mean shift cannot keep in memory, with the time of a sweep over them."""
+    threads = min(worker.threads, max(1, -(-n_rows // TILE)))
+    copies, positions = _LEAST_POSITION_COPIES + 2 * threads, 8 * n_rows * n_features
+    pair = (_PAIR_SECONDS + _PAIR_FEATURE_SECONDS * n_features) / threads
+    _refuse(
+        copies * positions,
+        worker,
+        f"{copies} arrays as large as its {n_rows:,} rows of {n_features:,} features, "
+        f"{readable_bytes(positions)}",
+        f"Each sweep over all pairs of rows would take about {n_rows**2 * pair / 3600:.2g} hours: "
+        "fit a sample of the rows, and `predict` the others",
     )
 
 

@@ -19,7 +19,7 @@ from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import first_pass
 from daskmm.engine.passes import one_blas_thread, run_on_threads, weighted_passes
 from daskmm.kmeans.trials import thinned
-from daskmm.mean_shift.blurring import CONVENTIONS, Blurred, Blurring, Rows, blur, rows_in_memory
+from daskmm.mean_shift.blurring import CONVENTIONS, Blurred, Blurring, Rows, blur
 from daskmm.metrics import adjusted_rand_score
 from daskmm.numerics.information import LEAST_WITHIN, partition, weighted_variance
 from daskmm.storage.records import registered
@@ -312,7 +312,7 @@ def _follow(
     """The path over a grid that increases."""
     with one_blas_thread():
         settings = [Blurring(float(h), lam, convention, _ITERATIONS) for h in grid]
-        start = rows_in_memory(rows, weights, settings[0].merge_tol)
+        start = Rows.of(rows, weights, settings[0].merge_tol)
         many = _MANY * _most_clusters(len(rows))
         jobs = [functools.partial(_blurred, start, one, many) for one in settings]
         found = list(run_on_threads(jobs))

@@ -33,9 +33,9 @@ from daskmm.mean_shift.blurring import (
     BlurringRecord,
     blur,
     max_iterations,
+    read_rows,
     stages_of,
 )
-from daskmm.mean_shift.rows import MEMORY_BYTES, gather
 from daskmm.mm.context import FitContext
 from daskmm.mm.journal import Journal, draw_seeds
 from daskmm.numerics.rows import Coordinates
@@ -201,9 +201,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Read twice, and kept while they are clustered: in memory, or on disk (the temporary
-            folder) where they take more than 256 MB. Data in memory are clustered by threads of
-            this process, dask and zarr data through the active dask scheduler.
+            Read twice, and kept in memory while they are clustered. Data in memory are clustered
+            by threads of this process, dask and zarr data through the active dask scheduler.
         y : ignored
         sample_weight : array-like or dask Array of shape (n_samples,), optional
             Weights, not negative; chunked in any way. An integer weight counts like as many
@@ -223,53 +222,62 @@ class WeightedBlurringMeanShift(NearestCenter):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._context() as context:
-            journal = context.journal
+        with self._context() as context, one_blas_thread():
             table, weights = read_weighted(self, X, sample_weight, reset=True)
             passes = weighted_passes(table, weights)
-            self._plan_of(passes.blocks.layout)
-            [seed] = draw_seeds(journal, check_random_state(self.random_state), 1)
-            with one_blas_thread(), journal.folder() as scratch:
-                survey = first_pass(passes, 1, bool(self.standardize), seed)
-                data = described_data(passes.blocks.layout, survey)
-                # With another bound other iterations learn.
-                learning = stages_of(self.convention, self.max_iter, fixed_weights=False)[:-1]
-                data["learning iterations"] = [stage.iterations for stage in learning]
-                passes.add(journal.resume(data, lambda: passes.n_passes))
-                settings = self._settings(survey, seed, passes.blocks.layout.lazy, journal)
-                gathered = gather(passes, survey, settings.merge_tol, scratch)
-                blurred = blur(gathered.rows, settings, passes.n_passes, context)
-                self._store(blurred, survey, settings)
-                self._store_labels(blurred, gathered.kept, passes)
-            self._warn_of(blurred, gathered.rows.start.n, context)
+            passes.count_rows()
+            layout = passes.blocks.layout
+            self._plan_of(layout)
+            [seed] = draw_seeds(context.journal, check_random_state(self.random_state), 1)
+            survey = first_pass(passes, 1, bool(self.standardize), seed)
+            data = self._described_data(layout, survey)
+            passes.add(context.journal.resume(data, lambda: passes.n_passes))
+            lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
+            path = self._bandwidth_path(survey, lam, seed, context.journal)
+            settings = Blurring(
+                float(self.bandwidth) if path is None else path.bandwidth,
+                lam,
+                self.convention,
+                self.max_iter,
+                float(self.merge_tol),
+                float(self.component_tol),
+                bool(self.count_components),
+                layout.lazy,
+            )
+            rows, kept = read_rows(passes, survey, settings.merge_tol)
+            blurred = blur(rows, settings, passes.n_passes, context)
+            self._store(blurred, survey, settings, path)
+            labels = self._labels(blurred, kept, passes)
+            self.labels_ = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
+            self.n_passes_ = blurred.history[-1].n_passes + (not kept.all())
+            self._warn_of(blurred, rows.start.n, context)
         return self
 
-    def _settings(self, survey: Survey, seed: int, lazy: bool, journal: Journal) -> Blurring:
-        """Parameters with what "auto" stands for."""
-        lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
-        if hasattr(self, "bandwidth_path_"):  # of a former fit
-            del self.bandwidth_path_
-        if self.bandwidth == "auto":
-            sample = survey.sample
-            self.bandwidth_path_ = journal.once(
-                "bandwidth",
-                lambda: follow_bandwidths(sample.rows, sample.weights, lam, self.convention, seed),
-            )
-            bandwidth = self.bandwidth_path_.bandwidth
-        else:
-            bandwidth = float(self.bandwidth)
-        return Blurring(
-            bandwidth,
-            lam,
-            self.convention,
-            self.max_iter,
-            float(self.merge_tol),
-            float(self.component_tol),
-            bool(self.count_components),
-            lazy,
-        )
+    def _described_data(self, layout: Layout, survey: Survey) -> dict[str, Any]:
+        """Describe the data, and how many iterations learn weights, which `max_iter` may change."""
+        stages = stages_of(self.convention, self.max_iter, fixed_weights=False)
+        learning = [stage.iterations for stage in stages[:-1]]
+        return {**described_data(layout, survey), "learning iterations": learning}
 
-    def _store(self, blurred: Blurred, survey: Survey, settings: Blurring) -> None:
+    def _bandwidth_path(
+        self, survey: Survey, lam: float, seed: int, journal: Journal
+    ) -> BandwidthPath | None:
+        """Compare bandwidths on the sample if there is one to be chosen."""
+        if self.bandwidth != "auto":
+            return None
+        rows, weights = survey.sample.rows, survey.sample.weights
+        path: BandwidthPath = journal.once(
+            "bandwidth", lambda: follow_bandwidths(rows, weights, lam, self.convention, seed)
+        )
+        return path
+
+    def _store(
+        self, blurred: Blurred, survey: Survey, settings: Blurring, path: BandwidthPath | None
+    ) -> None:
+        """Set the fitted attributes, but for the labels."""
+        self.__dict__.pop("bandwidth_path_", None)  # of an earlier fit
+        if path is not None:
+            self.bandwidth_path_ = path
         self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
         self.bandwidth_, self.lam_ = settings.bandwidth, settings.lam
         self.cluster_centers_ = survey.coordinates.to_input(blurred.modes)
@@ -278,17 +286,16 @@ class WeightedBlurringMeanShift(NearestCenter):
         self.history_ = blurred.history
         self.n_iter_ = len(blurred.history)
 
-    def _store_labels(self, blurred: Blurred, kept: NDArray[np.bool_], passes: Passes) -> None:
-        """Labels of all rows; those without weight are looked up."""
+    def _labels(
+        self, blurred: Blurred, kept: NDArray[np.bool_], passes: Passes
+    ) -> NDArray[np.int32]:
+        """Return the labels of all rows; those without weight get that of the nearest mode."""
         labels = np.empty(len(kept), dtype=np.int32)
         labels[kept] = blurred.labels
-        self.n_passes_ = self.history_[-1].n_passes
         if not kept.all():
             found = passes.reduce(_labels_without_weight, *self._fitted_state())
             labels[~kept] = np.concatenate(found)
-            self.n_passes_ += 1
-        layout = passes.blocks.layout
-        self.labels_ = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
+        return labels
 
     def _warn_of(self, blurred: Blurred, n_distinct: int, context: FitContext) -> None:
         """Say what the user should know of the end of a fit."""
@@ -340,7 +347,7 @@ class WeightedBlurringMeanShift(NearestCenter):
     def _plan_of(self, layout: Layout) -> Plan:
         """Cost of a fit to a table of this layout; refused where workers cannot hold it."""
         iterations = max_iterations(self.convention, self.max_iter)
-        return planning.blurring_plan(layout, iterations, MEMORY_BYTES)
+        return planning.blurring_plan(layout, iterations)
 
 
 def _labels_without_weight(

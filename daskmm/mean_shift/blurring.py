@@ -1,19 +1,23 @@
-"""Weighted blurring mean shift: stages, feature weights, stopping and history."""
+"""Weighted blurring mean shift: rows, iterations, feature weights, stopping and history."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.engine.passes import one_blas_thread
-from daskmm.mean_shift.neighborhood import Labels, MemoryNeighborhood, Neighborhood, Shift
+from daskmm.data.blocks import Position
+from daskmm.engine.first_pass import Survey
+from daskmm.engine.passes import Passes, one_blas_thread
+from daskmm.mean_shift.neighborhood import Labels, Neighborhood, Shift
 from daskmm.mm.context import FitContext
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
+from daskmm.numerics.rows import Coordinates
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -21,24 +25,24 @@ FloatArray = NDArray[np.float64]
 logger = logging.getLogger("daskmm")
 
 CONVENTIONS = ("auto", "paper", "reference")
-# Iterations that learn the feature weights before the data are blurred anew, and those that the
-# authors' program blurs.
+# Iterations that learn the feature weights before the data are blurred again from the start, and
+# those of the second stage of the authors' program.
 LEARNING_ITERATIONS = 20
 REFERENCE_ITERATIONS = 30
-# The end: as many representatives for this many iterations, none of which gets more than this
-# share of its kernel sum from others, so that gaps are wide. Movement is no test: distant
-# representatives attract each other for ever. Over 130 fits (six kinds of data, five bandwidths)
-# an end so found was that of 300 iterations every time; with 1e-3, every fifth was not.
+# Blurring has converged when for this many iterations no representatives merge, and none gets more
+# than this share of its kernel sum from others. Movement is no test: distant representatives
+# attract each other for ever. In 130 fits (six kinds of data, five bandwidths) the clusters were
+# those of 300 iterations every time; with 1e-3, every fifth fit differed.
 CALM_ITERATIONS = 5
 ISOLATED = 1e-4
-# The stage of a fit, as its journal knows it.
+# Name of the stage in the journal of a fit.
 BLUR = "blur"
 
 
 @registered
 @dataclass(frozen=True)
 class BlurringRecord:
-    """What one iteration did.
+    """Record of one iteration.
 
     Attributes
     ----------
@@ -48,19 +52,19 @@ class BlurringRecord:
     n_representatives : int
         Distinct points, after merging.
     spread : float
-        No two of them are farther apart: the diagonal of the box that holds them, in the model's
-        coordinates.
+        Upper bound of the distances between them: the diagonal of their bounding box, in the
+        model's coordinates.
     attraction : float
         Largest share of a kernel sum that came from other representatives; 1 where rows do not
         count for themselves.
     entropy : float
         Of the feature weights, −Σ w ln w (nats).
     n_components : int or None
-        Connected components, where they are asked for in every iteration.
+        Number of connected components, with `count_components`.
     n_passes : int
-        Sweeps over the data and over all pairs so far.
+        Passes over the data and sweeps over all pairs so far.
     seconds : float
-        Since the fit began.
+        Time since the fit began.
     """
 
     iteration: int
@@ -74,22 +78,19 @@ class BlurringRecord:
     seconds: float
 
 
-Callback = Callable[[BlurringRecord], object]
-
-
 @dataclass(frozen=True)
 class Stage:
-    """Iterations from the rows where they are.
+    """Iterations that start from the data.
 
     Attributes
     ----------
     name : str
     iterations : int
-        At most.
+        Maximum number.
     self_term_from : int
         First iteration (from 0) in which a row counts for itself.
     stops : bool
-        Whether it ends when nothing can happen any more.
+        Whether it ends on convergence.
     """
 
     name: str
@@ -99,15 +100,15 @@ class Stage:
 
 
 def stages_of(convention: str, max_iter: int, fixed_weights: bool) -> list[Stage]:
-    """What is run under a convention.
+    """Return the stages of a convention.
 
     Parameters
     ----------
     convention : {"auto", "paper", "reference"}
     max_iter : int
-        Iterations at most; "reference" does not look at it.
+        Maximum number of iterations; ignored by "reference".
     fixed_weights : bool
-        Whether there is nothing to learn.
+        Whether the feature weights are not learned.
     """
     if convention == "reference":
         learn = Stage("learn", LEARNING_ITERATIONS, LEARNING_ITERATIONS, stops=False)
@@ -123,13 +124,13 @@ def stages_of(convention: str, max_iter: int, fixed_weights: bool) -> list[Stage
 
 
 def max_iterations(convention: str, max_iter: int) -> int:
-    """Iterations at most, of all stages."""
+    """Return the maximum number of iterations of all stages."""
     return sum(stage.iterations for stage in stages_of(convention, max_iter, False))
 
 
 @dataclass(frozen=True)
 class Blurring:
-    """Parameters of the algorithm.
+    """Parameters of weighted blurring mean shift.
 
     Attributes
     ----------
@@ -142,7 +143,7 @@ class Blurring:
     merge_tol, component_tol : float
         Distances in the model's coordinates.
     count_components : bool
-        Whether each iteration counts the components.
+        Whether to count the components in every iteration.
     lazy : bool
         Whether to compute on the active dask scheduler.
     """
@@ -177,10 +178,68 @@ class Rows:
     weight: float
     varying: NDArray[np.bool_]
 
+    @classmethod
+    def of(
+        cls,
+        rows: FloatArray,
+        weights: FloatArray,
+        merge_tol: float,
+        varying: NDArray[np.bool_] | None = None,
+    ) -> Self:
+        """Prepare rows for `blur`.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows, n_features)
+            In the model's coordinates, centred near the origin.
+        weights : ndarray of shape (n_rows,)
+            Sample weights, positive.
+        merge_tol : float
+        varying : ndarray of bool of shape (n_features,), optional
+            Features that are not constant; computed by default.
+        """
+        if varying is None:
+            varying = np.ptp(rows, axis=0) > 0
+        start = Neighborhood.of(rows, weights, merge_tol)
+        return cls(start, weights @ (rows * rows), float(weights.sum()), varying)
+
+
+def read_rows(passes: Passes, survey: Survey, merge_tol: float) -> tuple[Rows, NDArray[np.bool_]]:
+    """Read the table into memory, in one pass.
+
+    Returns
+    -------
+    rows : Rows
+        Those of positive weight, in the model's coordinates.
+    kept : ndarray of bool of shape (n_rows,)
+        Which rows of the table they are.
+    """
+    pieces: list[_Piece] = passes.reduce(_piece, survey.coordinates)
+    rows = np.concatenate([piece.rows for piece in pieces])
+    weights = np.concatenate([piece.weights for piece in pieces])
+    kept = np.concatenate([piece.kept for piece in pieces])
+    return Rows.of(rows, weights, merge_tol, survey.varying), kept
+
+
+class _Piece(NamedTuple):
+    """Rows of positive weight of one block."""
+
+    rows: FloatArray
+    weights: FloatArray
+    kept: NDArray[np.bool_]
+
+
+def _piece(
+    rows: NDArray, weights: FloatArray | None, position: Position, coordinates: Coordinates
+) -> list[_Piece]:
+    weights = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
+    kept = weights > 0
+    return [_Piece(coordinates.to_model(rows[kept]), weights[kept], kept)]
+
 
 @dataclass(frozen=True)
 class Blurred:
-    """What blurring led to.
+    """Result of blurring.
 
     Attributes
     ----------
@@ -190,8 +249,6 @@ class Blurred:
         Cluster of each row, the heaviest first.
     modes : ndarray of shape (n_clusters, n_features)
         In the model's coordinates.
-    cluster_weights : ndarray of shape (n_clusters,)
-        Sum of the sample weights.
     history : list of BlurringRecord
     converged : bool
         False if more iterations might have changed the clusters.
@@ -201,7 +258,6 @@ class Blurred:
     feature_weights: FloatArray
     labels: Labels
     modes: FloatArray
-    cluster_weights: FloatArray
     history: list[BlurringRecord]
     converged: bool
 
@@ -209,19 +265,18 @@ class Blurred:
 @registered
 @dataclass(frozen=True)
 class Progress:
-    """Iterations so far; the history is not to be changed.
+    """State after some iterations; the history must not be mutated.
 
     Attributes
     ----------
     state : Neighborhood
-        After the last one.
     feature_weights : ndarray of shape (n_features,)
     stage : int
-        Number of the stage.
+        Index of the stage.
     taken : int
-        Iterations of this stage.
+        Iterations of this stage so far.
     calm : int
-        Iterations in a row that changed nothing, nor could.
+        Iterations in a row without merging or noticeable attraction.
     history : list of BlurringRecord
     """
 
@@ -233,90 +288,13 @@ class Progress:
     history: list[BlurringRecord]
 
 
-class _Iterations:
-    """Takes iterations, one after the other."""
-
-    def __init__(self, rows: Rows, settings: Blurring, n_passes: int, began: float) -> None:
-        self.rows = rows
-        self.settings = settings
-        # Sweeps but for those of the iterations.
-        self.n_passes = n_passes
-        self.began = began
-        fixed = bool(np.isinf(settings.lam))
-        stages = stages_of(settings.convention, settings.max_iter, fixed)
-        self.stages = [stage for stage in stages if stage.iterations > 0]
-
-    def start(self) -> Progress:
-        """Before the first iteration."""
-        weights = softmin_weights(np.zeros(len(self.rows.varying)), np.inf, self.rows.varying)
-        return Progress(self.rows.start, weights, 0, 0, 0, [])
-
-    def over(self, progress: Progress) -> bool:
-        """Whether all stages have been gone through."""
-        return progress.stage + 1 == len(self.stages) and self._stage_over(progress)
-
-    def converged(self, progress: Progress) -> bool:
-        """Whether the last stage came to its end before its budget."""
-        return not self.stages[progress.stage].stops or progress.calm >= CALM_ITERATIONS
-
-    def _stage_over(self, progress: Progress) -> bool:
-        stage = self.stages[progress.stage]
-        return progress.taken >= stage.iterations or (
-            stage.stops and progress.calm >= CALM_ITERATIONS
-        )
-
-    def after(self, old: Progress) -> Progress:
-        """One iteration later."""
-        if self._stage_over(old):
-            old = replace(old, state=self.rows.start, stage=old.stage + 1, taken=0, calm=0)
-        settings, number, stage = self.settings, len(old.history) + 1, self.stages[old.stage]
-        self_term = old.taken >= stage.self_term_from
-        shift = Shift(settings.bandwidth, self_term, settings.merge_tol, number, settings.lazy)
-        state, spread = old.state.step(old.feature_weights, shift)
-        dispersion = spread.dispersion(self.rows.squares, self.rows.weight)
-        weights = softmin_weights(dispersion, settings.lam, self.rows.varying)
-        components = None
-        if settings.count_components:
-            components, _ = state.components(settings.component_tol, settings.lazy)
-        record = BlurringRecord(
-            iteration=number,
-            stage=stage.name,
-            n_representatives=spread.n,
-            spread=spread.diagonal,
-            attraction=spread.attraction,
-            entropy=-negative_entropy(weights),
-            n_components=components,
-            n_passes=self.n_passes + number,
-            seconds=time.perf_counter() - self.began,
-        )
-        unchanged = spread.n == old.state.n and spread.attraction <= ISOLATED
-        calm, history = old.calm + 1 if unchanged else 0, [*old.history, record]
-        return Progress(state, weights, old.stage, old.taken + 1, calm, history)
-
-
-def _run(iterations: _Iterations, context: FitContext) -> Progress:
-    """Take all iterations, or those up to a request to stop."""
-    progress: Progress = context.journal.recall(BLUR) or iterations.start()
-    progress = replace(progress, state=progress.state.within(iterations.rows.start))
-    try:
-        while not iterations.over(progress) and context.stopped is None:
-            progress = iterations.after(progress)
-            context.journal.keep(BLUR, progress, files=progress.state.files)
-            record = progress.history[-1]
-            logger.debug("%s", record)
-            context.tell(record)
-    except KeyboardInterrupt as interrupt:
-        context.stop(interrupt)
-    return progress
-
-
 def blur(
     rows: Rows,
     settings: Blurring,
     n_passes: int = 0,
     context: FitContext | None = None,
 ) -> Blurred:
-    """Weighted blurring mean shift.
+    """Run weighted blurring mean shift.
 
     y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with K_ij = exp(−‖y_i − y_j‖²_w / h), then w from the
     dispersion D_l = (1/n) Σ_i v_i (x_il − y_il)²: w_l ∝ exp(−D_l / λ).
@@ -341,68 +319,94 @@ def blur(
     """
     if context is None:
         context = FitContext(holds_interrupts=False)
-    iterations = _Iterations(rows, settings, n_passes, context.began)
-    run = _run(iterations, context)
-    n_clusters, labels = run.state.components(settings.component_tol, settings.lazy)
-    modes, cluster_weights = run.state.modes(labels, n_clusters)
+    fixed = bool(np.isinf(settings.lam))
+    stages = stages_of(settings.convention, settings.max_iter, fixed)
+    stages = [stage for stage in stages if stage.iterations > 0]
+    progress = _iterate(rows, settings, stages, n_passes, context)
+    state, last = progress.state, stages[progress.stage]
+    n_clusters, labels = state.components(settings.component_tol)
+    modes, cluster_weights = state.modes(labels, n_clusters)
     order = _heaviest_first(modes, cluster_weights)
     rank = np.empty(n_clusters, dtype=np.int32)
     rank[order] = np.arange(n_clusters, dtype=np.int32)
     return Blurred(
-        run.state,
-        run.feature_weights,
-        run.state.row_labels(rank[labels]),
+        state,
+        progress.feature_weights,
+        rank[labels][state.members],
         modes[order],
-        cluster_weights[order],
-        run.history,
-        iterations.converged(run),
+        progress.history,
+        converged=not last.stops or progress.calm >= CALM_ITERATIONS,
     )
 
 
+def _iterate(
+    rows: Rows, settings: Blurring, stages: Sequence[Stage], n_passes: int, context: FitContext
+) -> Progress:
+    """Take all iterations, or those up to a request to stop."""
+    equal = softmin_weights(np.zeros(len(rows.varying)), np.inf, rows.varying)
+    progress: Progress = context.journal.recall(BLUR) or Progress(rows.start, equal, 0, 0, 0, [])
+    try:
+        while context.stopped is None:
+            if _is_over(stages[progress.stage], progress):
+                if progress.stage + 1 == len(stages):
+                    break
+                stage = progress.stage + 1
+                progress = replace(progress, state=rows.start, stage=stage, taken=0, calm=0)
+            progress = _after(progress, rows, settings, stages[progress.stage], n_passes, context)
+            context.journal.keep(BLUR, progress)
+            record = progress.history[-1]
+            logger.debug("%s", record)
+            context.tell(record)
+    except KeyboardInterrupt as interrupt:
+        context.stop(interrupt)
+    return progress
+
+
+def _is_over(stage: Stage, progress: Progress) -> bool:
+    settled = stage.stops and progress.calm >= CALM_ITERATIONS
+    return settled or progress.taken >= stage.iterations
+
+
+def _after(
+    old: Progress,
+    rows: Rows,
+    settings: Blurring,
+    stage: Stage,
+    n_passes: int,
+    context: FitContext,
+) -> Progress:
+    """Take one iteration: move and merge, then update the feature weights."""
+    number = len(old.history) + 1
+    self_term = old.taken >= stage.self_term_from
+    shift = Shift(settings.bandwidth, self_term, settings.merge_tol, number, settings.lazy)
+    state, attraction = old.state.step(old.feature_weights, shift)
+    dispersion = state.representatives.dispersion(rows.squares, rows.weight)
+    weights = softmin_weights(dispersion, settings.lam, rows.varying)
+    record = BlurringRecord(
+        iteration=number,
+        stage=stage.name,
+        n_representatives=state.n,
+        spread=state.representatives.diagonal,
+        attraction=attraction,
+        entropy=-negative_entropy(weights),
+        n_components=(
+            state.components(settings.component_tol)[0] if settings.count_components else None
+        ),
+        n_passes=n_passes + number,
+        seconds=time.perf_counter() - context.began,
+    )
+    unchanged = state.n == old.state.n and attraction <= ISOLATED
+    calm = old.calm + 1 if unchanged else 0
+    return Progress(state, weights, old.stage, old.taken + 1, calm, [*old.history, record])
+
+
 def _heaviest_first(modes: FloatArray, weights: FloatArray) -> NDArray[np.intp]:
-    """Order of the clusters: by weight, ties by place. It does not depend on that of the rows."""
+    """Order clusters by weight, ties by position, whatever the order of the rows."""
     keys = [*modes.T[::-1].round(6), -weights]
     return np.lexsort(keys)
 
 
-def rows_in_memory(
-    rows: FloatArray,
-    weights: FloatArray,
-    merge_tol: float,
-    varying: NDArray[np.bool_] | None = None,
-) -> Rows:
-    """Rows in memory as `blur` takes them.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        In the model's coordinates, centred near the origin.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
-    merge_tol : float
-    varying : ndarray of bool of shape (n_features,), optional
-        Features that are not constant; found here when absent.
-    """
-    if varying is None:
-        varying = np.ptp(rows, axis=0) > 0
-    start = MemoryNeighborhood.of(rows, weights, merge_tol)
-    return Rows(start, weights @ (rows * rows), float(weights.sum()), varying)
-
-
 def blur_rows(rows: FloatArray, weights: FloatArray, settings: Blurring) -> Blurred:
-    """`blur` of rows in memory, from beginning to end.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        In the model's coordinates, centred near the origin.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
-    settings : Blurring
-
-    Returns
-    -------
-    Blurred
-    """
+    """Run `blur` on rows in memory, given in the model's coordinates, with positive weights."""
     with one_blas_thread():
-        return blur(rows_in_memory(rows, weights, settings.merge_tol), settings)
+        return blur(Rows.of(rows, weights, settings.merge_tol), settings)

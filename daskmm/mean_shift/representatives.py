@@ -1,4 +1,4 @@
-"""Representatives of rows that have come together, and what a block of them tells."""
+"""Representatives: rows that have merged, as one point each."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ FloatArray = NDArray[np.float64]
 @registered
 @dataclass(frozen=True)
 class Representatives:
-    """Rows that have come together, as one point each.
+    """Rows that have merged, as one point each.
 
     Attributes
     ----------
     positions : ndarray of shape (n, n_features)
-        Where they are, in the model's coordinates.
+        Current positions y_r, in the model's coordinates.
     row_sums : ndarray of shape (n, n_features)
         Σ v_i x_i over the rows that each stands for.
     multiplicity : ndarray of shape (n,)
-        c = Σ v_i over them, positive.
+        c_r = Σ v_i over them, positive.
     own : ndarray of shape (n,)
-        Part of c that a row does not count when it does not count itself: one copy of the row,
-        min(v_i, 1), on average over the rows.
+        Part of c_r that is left out if a row does not count for itself: one copy of the row,
+        min(v_i, 1), averaged over the rows.
     """
 
     positions: FloatArray
@@ -39,27 +39,20 @@ class Representatives:
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray) -> Self:
-        """One representative per row.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n, n_features)
-        weights : ndarray of shape (n,)
-            Sample weights, positive.
-        """
+        """Return one representative per row, given positive sample weights."""
         return cls(rows, rows * weights[:, None], weights, np.minimum(weights, 1.0))
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def own_share(self, self_term: bool) -> FloatArray:
-        """Share of its multiplicity that counts for a representative itself."""
+        """Return the share of each multiplicity that counts for the representative itself."""
         if self_term:
             return np.ones(len(self))
         return (self.multiplicity - self.own) / self.multiplicity
 
     def moved(self, kernel_sums: FloatArray) -> Self:
-        """The same representatives at their means; one that meets no other stays.
+        """Return the representatives at their means; one without neighbours stays.
 
         Parameters
         ----------
@@ -71,9 +64,9 @@ class Representatives:
         return type(self)(positions, self.row_sums, self.multiplicity, self.own)
 
     def merged(self, tol: float, seed: int) -> tuple[Self, NDArray[np.intp]]:
-        """Fewer representatives, where some are within `tol`, and the new one of each.
+        """Merge representatives within `tol`; return the result and the new index of each.
 
-        A new one stands at the mean of those it replaces.
+        A merged representative stands at the mean of those it replaces.
         """
         groups = merging_groups(self.positions, tol, seed)
         if groups is None:
@@ -86,59 +79,8 @@ class Representatives:
         own = group_sums(self.own * weights, groups) / multiplicity
         return type(self)(positions, group_sums(self.row_sums, groups), multiplicity, own), groups
 
-
-@dataclass(frozen=True)
-class Spread:
-    """What a block of representatives tells of a state.
-
-    Attributes
-    ----------
-    n : int
-        Representatives.
-    cross, squares : ndarray of shape (n_features,)
-        Σ_r y_rl Σ_{i∈r} v_i x_il and Σ_r c_r y_rl².
-    lowest, highest : ndarray of shape (n_features,)
-        Of the positions.
-    attraction : float
-        Largest share of a kernel sum that comes from other representatives; of the iteration
-        that led here.
-    """
-
-    n: int
-    cross: FloatArray
-    squares: FloatArray
-    lowest: FloatArray
-    highest: FloatArray
-    attraction: float
-
-    @classmethod
-    def of(cls, representatives: Representatives, attraction: float) -> Self:
-        """Sums over some representatives."""
-        y = representatives.positions
-        if len(y) == 0:
-            zeros, infinities = np.zeros(y.shape[1]), np.full(y.shape[1], np.inf)
-            return cls(0, zeros, zeros, infinities, -infinities, attraction)
-        return cls(
-            len(y),
-            np.einsum("rl,rl->l", y, representatives.row_sums),
-            representatives.multiplicity @ (y * y),
-            y.min(axis=0),
-            y.max(axis=0),
-            attraction,
-        )
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(
-            self.n + other.n,
-            self.cross + other.cross,
-            self.squares + other.squares,
-            np.minimum(self.lowest, other.lowest),
-            np.maximum(self.highest, other.highest),
-            max(self.attraction, other.attraction),
-        )
-
     def dispersion(self, row_squares: FloatArray, weight: float) -> FloatArray:
-        """D_l = (1/n) Σ_i v_i (x_il − y_il)², by representatives; clipped at 0.
+        """Return D_l = (1/n) Σ_i v_i (x_il − y_il)², clipped at 0.
 
         Parameters
         ----------
@@ -147,15 +89,12 @@ class Spread:
         weight : float
             n = Σ_i v_i.
         """
-        return np.maximum(row_squares - 2.0 * self.cross + self.squares, 0.0) / weight
+        y = self.positions
+        cross = np.einsum("rl,rl->l", y, self.row_sums)
+        squares = self.multiplicity @ (y * y)
+        return np.maximum(row_squares - 2.0 * cross + squares, 0.0) / weight
 
     @property
     def diagonal(self) -> float:
-        """Diagonal of the box that holds all positions: none are farther apart."""
-        return float(np.linalg.norm(self.highest - self.lowest))
-
-
-def attraction(kernel_sums: FloatArray, multiplicity: FloatArray) -> float:
-    """Largest share of a kernel sum (self term included) that comes from others."""
-    total = kernel_sums[:, -1]
-    return float(((total - multiplicity) / total).max(initial=0.0))
+        """Length of the diagonal of the bounding box: an upper bound of all distances."""
+        return float(np.linalg.norm(np.ptp(self.positions, axis=0)))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from daskmm.data.names import counted
 from daskmm.engine.passes import one_blas_thread
 from daskmm.mean_shift.blurring import CALM_ITERATIONS, ISOLATED
-from daskmm.mean_shift.neighborhood import MemoryNeighborhood, Shift
+from daskmm.mean_shift.neighborhood import Neighborhood, Shift
 from daskmm.numerics.rows import Coordinates
 from daskmm.plot.figures import cluster_colors, new_figure
 from daskmm.plot.projection import Plane
@@ -78,7 +78,7 @@ def replay(model: Any, rows: NDArray, clusters: NDArray) -> Replay:
     """
     plane = Plane.of(model, rows, clusters)
     start = Coordinates(model.mean_, model.scale_).to_model(rows)
-    state: Any = MemoryNeighborhood.of(start, np.ones(len(rows)), model.merge_tol)
+    state = Neighborhood.of(start, np.ones(len(rows)), model.merge_tol)
     frames, n_points, calm = [plane.place(start, clusters)], [state.n], 0
     # Where a row never counts for itself, far pairs change places for ever; the picture would
     # flicker.
@@ -87,8 +87,8 @@ def replay(model: Any, rows: NDArray, clusters: NDArray) -> Replay:
         for iteration in range(_MOST_ITERATIONS):
             self_term = iteration >= first
             shift = Shift(model.bandwidth_, self_term, model.merge_tol, iteration + 1, lazy=False)
-            new, spread = state.step(model.feature_weights_, shift)
-            calm = calm + 1 if new.n == state.n and spread.attraction <= ISOLATED else 0
+            new, attraction = state.step(model.feature_weights_, shift)
+            calm = calm + 1 if new.n == state.n and attraction <= ISOLATED else 0
             state = new
             positions = state.representatives.positions[state.members]
             frames.append(plane.place(positions, clusters))

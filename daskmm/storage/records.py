@@ -40,6 +40,16 @@ def registered(kind: type[T]) -> type[T]:
     return kind
 
 
+def formerly(name: str) -> Callable[[type[T]], type[T]]:
+    """Class decorator: read this dataclass under the name that it has in older files, too."""
+
+    def register(kind: type[T]) -> type[T]:
+        _REGISTERED[name] = kind
+        return kind
+
+    return register
+
+
 def encode(
     value: Any, put: Callable[[str, NDArray], Any], name: str = "value", *, tables: bool = False
 ) -> Any:

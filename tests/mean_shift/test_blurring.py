@@ -21,13 +21,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from daskmm import WeightedBlurringMeanShift, load
-from daskmm.mean_shift import disk_neighborhood, neighborhood
-from daskmm.mean_shift import rows as blurring_rows
-from daskmm.mean_shift.blurring import CONVENTIONS, Blurring, blur, blur_rows, rows_in_memory
-from daskmm.mean_shift.disk_neighborhood import tournament
-from daskmm.mean_shift.neighborhood import MemoryNeighborhood, Shift, kernel_sums
-from daskmm.mean_shift.representatives import Representatives, Spread
+from daskmm import WeightedBlurringMeanShift, load, planning
+from daskmm.engine.resources import Worker
+from daskmm.mean_shift import neighborhood
+from daskmm.mean_shift.blurring import CONVENTIONS, Blurring, Rows, blur, blur_rows
+from daskmm.mean_shift.neighborhood import Neighborhood, Shift, kernel_sums
 from daskmm.mm.context import FitContext
 from daskmm.numerics import mean_shift as numerics
 from daskmm.numerics.components import close_edges, components_of
@@ -171,7 +169,7 @@ def test_tile_kernel_equals_loops(exact):
 
 def test_rows_whose_kernel_sum_underflows_go_to_their_nearest_neighbour():
     Y = np.array([[0.0, 0.0], [50.0, 0.0], [50.0, 70.0]])
-    start = MemoryNeighborhood.of(Y, np.ones(3), 0.0)
+    start = Neighborhood.of(Y, np.ones(3), 0.0)
     moved, _ = start.step(np.array([0.5, 0.5]), Shift(0.1, False, 0.0, 0, False))
     np.testing.assert_allclose(
         moved.representatives.positions, [[50.0, 0.0], [0.0, 0.0], [50.0, 0.0]]
@@ -219,7 +217,7 @@ def test_distances_that_would_cancel_are_taken_from_differences():
 def test_tiles_do_not_matter(seed, tile, self_term, h):
     X, _ = clumps(n=33, seed=seed)
     weights = np.full(X.shape[1], 1 / X.shape[1])
-    start = MemoryNeighborhood.of(X, ones(X), 0.0)
+    start = Neighborhood.of(X, ones(X), 0.0)
     shift = Shift(h, self_term, 0.0, 0, False)
     expected, _ = start.step(weights, shift)
     with pytest.MonkeyPatch.context() as patch:
@@ -242,7 +240,7 @@ def test_ranges_never_grow_and_weights_sum_to_one(seed, convention, h, lam):
     X, _ = clumps(n=30, seed=seed)
     records = []
     found = blur(
-        rows_in_memory(X, ones(X), 1e-6),
+        Rows.of(X, ones(X), 1e-6),
         Blurring(h, lam, convention, 40),
         context=FitContext(callbacks=[records.append]),
     )
@@ -262,15 +260,16 @@ def test_ranges_never_grow_and_weights_sum_to_one(seed, convention, h, lam):
 @pytest.mark.parametrize("self_term", [True, False])
 def test_every_coordinate_stays_in_its_range(self_term):
     X, _ = clumps(n=60, seed=5)
-    state = MemoryNeighborhood.of(X, ones(X), 1e-6)
+    state = Neighborhood.of(X, ones(X), 1e-6)
     low, high = X.min(axis=0), X.max(axis=0)
     for seed in range(15):
-        state, spread = state.step(
+        state, _ = state.step(
             np.full(X.shape[1], 1 / X.shape[1]), Shift(0.05, self_term, 1e-6, seed, False)
         )
-        assert (spread.lowest >= low - 1e-12).all()
-        assert (spread.highest <= high + 1e-12).all()
-        low, high = spread.lowest, spread.highest
+        positions = state.representatives.positions
+        assert (positions >= low - 1e-12).all()
+        assert (positions <= high + 1e-12).all()
+        low, high = positions.min(axis=0), positions.max(axis=0)
 
 
 @pytest.mark.parametrize("convention", ["auto", "paper"])
@@ -342,31 +341,19 @@ def test_merging_groups_are_within_the_tolerance():
 def test_dispersion_by_representatives_is_the_direct_sum(self_term):
     X, _ = clumps(n=150)
     v = np.random.default_rng(2).integers(1, 5, len(X)).astype(float)
-    state = MemoryNeighborhood.of(X, v, 1e-6)
+    state = Neighborhood.of(X, v, 1e-6)
     squares = v @ X**2
     for seed in range(12):
         shift = Shift(0.1, self_term, 1e-6, seed, False)
-        state, spread = state.step(np.full(X.shape[1], 1 / X.shape[1]), shift)
+        state, _ = state.step(np.full(X.shape[1], 1 / X.shape[1]), shift)
         Y = state.representatives.positions[state.members]
         direct = v @ (X - Y) ** 2
-        error = np.abs(spread.dispersion(squares, v.sum()) * v.sum() - direct)
+        dispersion = state.representatives.dispersion(squares, v.sum())
+        error = np.abs(dispersion * v.sum() - direct)
         assert (error <= 1e-12 * squares).all()
     assert state.n < len(X)
     assert state.representatives.multiplicity.sum() == pytest.approx(v.sum(), rel=1e-14)
     np.testing.assert_allclose(state.representatives.own, 1.0, rtol=1e-14)
-
-
-def test_records_of_parts_add_up():
-    X, _ = clumps(n=50)
-    some = Representatives.of(X, ones(X))
-    parts = [
-        Representatives(some.positions[i], some.row_sums[i], some.multiplicity[i], some.own[i])
-        for i in (slice(0, 20), slice(20, 20), slice(20, 50))
-    ]
-    whole = Spread.of(some, 0.3)
-    total = sum((Spread.of(part, 0.3) for part in parts[1:]), Spread.of(parts[0], 0.3))
-    for name in ("n", "cross", "squares", "lowest", "highest", "attraction"):
-        np.testing.assert_allclose(getattr(total, name), getattr(whole, name), rtol=1e-13)
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 700), split=st.integers(0, 700))
@@ -397,63 +384,6 @@ def test_components_do_not_depend_on_merging():
     count, _ = components_of(300, close_edges(Y, Y, 1e-5))
     assert count == 1
     assert components_of(300, close_edges(Y, Y, 0.8e-5))[0] == 300
-
-
-# ---------------------------------------------------------------- on disk
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8])
-def test_tournament_meets_every_pair_once(n):
-    rounds = tournament(n)
-    for pairs in rounds[1:]:
-        blocks = [block for pair in pairs for block in pair]
-        assert len(blocks) == len(set(blocks))
-    met = [pair for pairs in rounds for pair in pairs]
-    assert sorted(met) == [(a, b) for a in range(n) for b in range(a, n)]
-
-
-@pytest.fixture
-def on_disk(monkeypatch):
-    """Positions on disk in three blocks of 50 rows of 6 features, until 40 rows are left."""
-    monkeypatch.setattr(blurring_rows, "MEMORY_BYTES", 40 * 6 * 8)
-    monkeypatch.setattr(disk_neighborhood, "BLOCK_BYTES", 50 * 6 * 8)
-
-
-@pytest.mark.parametrize("lazy", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_on_disk_equals_in_memory(request, lazy, weighted):
-    X, _ = clumps(n=130, k=3)
-    v = np.random.default_rng(0).integers(0, 3, len(X)).astype(float) if weighted else None
-    model = WeightedBlurringMeanShift(0.06, convention="auto", max_iter=30)
-    expected = model.fit(X, sample_weight=v)
-    labels, centers = expected.labels_, expected.cluster_centers_
-    request.getfixturevalue("on_disk")
-    table = da.from_array(X, chunks=(37, -1)) if lazy else X
-    found = WeightedBlurringMeanShift(0.06, max_iter=30).fit(
-        table, sample_weight=da.from_array(v, chunks=41) if lazy and weighted else v
-    )
-    np.testing.assert_allclose(found.cluster_centers_, centers, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(found.feature_weights_, expected.feature_weights_, rtol=1e-9)
-    np.testing.assert_array_equal(np.asarray(found.labels_), labels)
-
-
-def test_on_disk_to_the_end(on_disk):
-    X, _ = clumps(n=110)
-    model = WeightedBlurringMeanShift(1e-5, convention="paper", max_iter=8)
-    [message] = fit_recording(model, X)
-    assert "Nothing came together" in message
-    assert model.n_clusters_ == 110
-    assert sorted(model.labels_) == list(range(110))
-    np.testing.assert_allclose(model.cluster_centers_[model.labels_], X, atol=1e-9)
-
-
-def test_on_disk_rows_that_underflow(on_disk):
-    X, _ = clumps(n=110)
-    X[7] = 100.0
-    chosen = {"standardize": False, "convention": "reference", "lam": np.inf}
-    found = WeightedBlurringMeanShift(0.005, **chosen).fit(X)
-    X64 = blur_rows(X - X.mean(axis=0), ones(X), Blurring(0.005, np.inf, "reference"))
-    np.testing.assert_array_equal(found.labels_, X64.labels)
 
 
 # ---------------------------------------------------------------- the estimator
@@ -568,15 +498,12 @@ def test_schedulers_get_pairs_of_blocks(monkeypatch):
     np.testing.assert_array_equal(np.asarray(found.labels_), expected.labels_)
 
 
-@pytest.mark.parametrize("memory_bytes", [blurring_rows.MEMORY_BYTES, 40 * 6 * 8])
-def test_on_a_distributed_cluster(memory_bytes, monkeypatch):
+def test_on_a_distributed_cluster(monkeypatch):
     distributed = pytest.importorskip("distributed")
     X, _ = clumps(n=100)
     expected = WeightedBlurringMeanShift(0.06).fit(X)
     monkeypatch.setattr(numerics, "TILE", 16)
     monkeypatch.setattr(neighborhood, "TILE", 16)
-    monkeypatch.setattr(blurring_rows, "MEMORY_BYTES", memory_bytes)
-    monkeypatch.setattr(disk_neighborhood, "BLOCK_BYTES", 50 * 6 * 8)
     with (
         dask.config.set(scheduler=None),
         distributed.LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster,
@@ -623,6 +550,23 @@ def test_plan_reads_nothing_and_bounds_the_passes():
     assert plan.n_rows == 100
     assert WeightedBlurringMeanShift(convention="reference").plan(X).max_passes == 52
     assert not hasattr(WeightedBlurringMeanShift(), "n_features_in_")
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_rows_that_do_not_fit_are_refused_before_they_are_read(monkeypatch, unknown):
+    monkeypatch.setattr(planning, "this_process", lambda: Worker(2, 8 * 10**9))
+    monkeypatch.setattr(planning, "smallest_worker", lambda lazy: Worker(2, 8 * 10**9))
+    table = da.zeros((10**6, 100), chunks=(2 * 10**5, -1))
+    refusal = r"16 arrays .* 1,000,000 rows of 100 features, 800 MB.* hours.*`predict` the others"
+    with raise_if_computes():
+        for function in (WeightedBlurringMeanShift().plan, WeightedBlurringMeanShift().fit):
+            with pytest.raises(ValueError, match=refusal):
+                function(table)
+    if unknown:
+        with pytest.raises(ValueError, match=refusal):
+            WeightedBlurringMeanShift().fit(table[da.ones(10**6, chunks=2 * 10**5, dtype=bool)])
+    # Wide tables have few pairs: only memory bounds them.
+    assert WeightedBlurringMeanShift().plan(da.zeros((2000, 20_000))).n_rows == 2000
 
 
 # ---------------------------------------------------------------- defined outcomes

@@ -122,9 +122,8 @@ class Mortal:
 
 @pytest.fixture(autouse=True)
 def small_and_quick(monkeypatch):
-    """Rows of a mean shift that is on disk lie in several blocks; nobody waits for the disk."""
+    """Do not wait for the disk."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    monkeypatch.setattr("daskmm.mean_shift.disk_neighborhood.BLOCK_BYTES", 50 * 8 * X.shape[1])
 
 
 def fitted(name, form="numpy", **parameters):
@@ -199,40 +198,6 @@ def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):
     model, _ = lives(monkeypatch, tmp_path / "c", fit)
     assert {"sample", "generation", "reserve", "table"} <= set(states)
     assert_same_bits(model, reference)
-
-
-@pytest.mark.parametrize("form", ["numpy", pytest.param("dask", marks=pytest.mark.long)])
-def test_mean_shift_on_disk_killed_after_every_state(tmp_path, monkeypatch, form):
-    monkeypatch.setattr("daskmm.mean_shift.rows.MEMORY_BYTES", 8 * X.size // 3)
-    monkeypatch.setattr("daskmm.cluster.mean_shift.MEMORY_BYTES", 8 * X.size // 3)
-    reference = fitted("mean shift", form)
-    path = tmp_path / "c"
-    model, n = lives(monkeypatch, path, lambda p: fitted("mean shift", form, checkpoint=p))
-    assert n >= len(reference.history_)
-    assert_same_bits(model, reference)
-    assert not (path / "work").exists()
-
-
-@pytest.mark.parametrize("damage", [False, True])
-def test_states_of_a_mean_shift_on_disk_have_their_rows(tmp_path, monkeypatch, damage):
-    """The last two states can be gone on with, at any pace; older rows are gone."""
-    monkeypatch.setattr("daskmm.mean_shift.rows.MEMORY_BYTES", 0)
-    reference = fitted("mean shift")
-
-    def die(record):
-        if record.iteration == 11:
-            raise KilledError
-
-    path = tmp_path / "c"
-    with pytest.raises(KilledError):
-        fitted("mean shift", checkpoint=path, checkpoint_every=4, callbacks=[die])
-    states = sorted(item.name for item in path.glob("state-*"))
-    turns = {item.name for item in (path / "work").glob("turn-*")}
-    assert len(states) == 2
-    assert turns == {"turn-8", "turn-11"}
-    if damage:
-        (path / states[1]).write_bytes(b"")
-    assert_same_bits(fitted("mean shift", checkpoint=path), reference)
 
 
 @pytest.mark.parametrize("where", ["open", "fsync", "replace", "folder"])
@@ -841,10 +806,9 @@ def test_records_cannot_be_changed():
 # On a cluster
 
 
-def test_a_fit_on_a_cluster_is_gone_on_with(tmp_path, monkeypatch):
+def test_a_fit_on_a_cluster_is_gone_on_with(tmp_path):
     from distributed import Client, LocalCluster
 
-    monkeypatch.setattr("daskmm.mean_shift.rows.MEMORY_BYTES", 0)
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
@@ -1084,9 +1048,8 @@ def test_processes_that_are_killed(tmp_path, npy, name):
     assert_same_bits(model, reference)
 
 
-def test_a_moved_checkpoint(tmp_path, monkeypatch):
+def test_a_moved_checkpoint(tmp_path):
     """A checkpoint knows of no path."""
-    monkeypatch.setattr("daskmm.mean_shift.rows.MEMORY_BYTES", 0)
     for name in ("power", "mean shift"):
         killed_at(tmp_path / "a", name)
         shutil.move(tmp_path / "a", tmp_path / f"b-{name}")
