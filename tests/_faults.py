@@ -191,7 +191,7 @@ def when_reached(folder, act):
 def processes_ready():
     """A context of processes that have imported what they need before they are begun."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["_faults", "daskmm.compiled.kernel", "distributed"])
+    context.set_forkserver_preload(["_faults", "daskmm.compiled.block_sums", "distributed"])
     return context
 
 

@@ -1,6 +1,6 @@
 """Nearest centres of a block of rows; importing this imports numba.
 
-A hard step of `daskmm.compiled.kernel` that keeps what it finds per row. The machine code
+A hard step of `daskmm.compiled.block_sums` that keeps what it finds per row. The machine code
 is kept on disk likewise.
 """
 # mypy: disable-error-code="no-untyped-def"
@@ -11,19 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled.compiler import REORDERED, entry, part, wide_vectors
-from daskmm.compiled.fused import _frame, _parts, _plain, _tile_rows, _working_dtype
-from daskmm.compiled.products import aligned, products, room, squared_norms, transpose
-from daskmm.compiled.rows import to_model_exactly
+from daskmm.compiled.divergences import exact_distance
+from daskmm.compiled.layout import PLAIN, WHITENED, frame_of, parts, plain, tile_rows, working_dtype
+from daskmm.compiled.products import aligned, products, repeated, room, squared_norms, transpose
 from daskmm.compiled.tile import (
-    PLAIN,
-    WHITENED,
     assign,
     decide,
     dot,
-    exact_distance,
-    repeated,
     settle,
     settled,
+    to_model_exactly,
     two_nearest,
 )
 from daskmm.numerics.rows import Affine
@@ -61,16 +58,16 @@ def nearest_centers(
         overflows; labels and distances mean nothing then.
     """
     k, p = centers.shape
-    w = _plain(np.ones(p) if feature_weights is None else feature_weights)
-    model = (*_frame(coordinates), _plain(centers), w)
-    dtype = _working_dtype(rows, coordinates.scale, centers, -np.inf)
+    w = plain(np.ones(p) if feature_weights is None else feature_weights)
+    model = (*frame_of(coordinates), plain(centers), w)
+    dtype = working_dtype(rows, coordinates.scale, centers, -np.inf)
     # Of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
-    tile, at_once = _tile_rows(k, p, dtype.itemsize, False)
+    tile, at_once = tile_rows(k, p, dtype.itemsize, False)
     near = np.empty(0) if distances is None else distances
     return all(
-        _fill(_plain(rows[part], dtype), *model, rounding, tile, at_once, labels[part], near[part])
-        for part in _parts(rows, dtype)
+        _fill(plain(rows[some], dtype), *model, rounding, tile, at_once, labels[some], near[some])
+        for some in parts(rows, dtype)
     )
 
 
@@ -94,7 +91,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, at_once, lab
     Parameters
     ----------
     rows, mean, scale, whitening, centers, w, rounding, tile, at_once
-        As in `daskmm.compiled.kernel.hard_sums`.
+        As in `daskmm.compiled.block_sums.hard_sums`.
     labels : int array of shape (n_rows,)
     distances : array of shape (n_rows,) or (0,)
     """

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled.compiler import EXACT, entry, part
-from daskmm.compiled.fused import _plain
+from daskmm.compiled.layout import plain
 from daskmm.numerics.rows import TILE_BYTES, tiles
 
 FloatArray = NDArray[np.float64]
@@ -74,8 +74,8 @@ def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | N
         # They are copied, a bounded number of whole tiles at a time.
         step = max(1, TILE_BYTES // (dtype.itemsize * p * tile)) * tile
     for some in tiles(n, max(1, step)):
-        v = _plain(np.empty(0) if weights is None else weights[some])
-        if not _add_moments(_plain(rows[some], dtype), v, tile, *found):
+        v = plain(np.empty(0) if weights is None else weights[some])
+        if not _add_moments(plain(rows[some], dtype), v, tile, *found):
             return None
     mean += origin
     if not (np.isfinite(mean).all() and np.isfinite(deviations).all()):

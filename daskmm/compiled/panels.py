@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from daskmm.compiled.compiler import EXACT, everywhere, part, processor_has, wide_vectors
-from daskmm.compiled.fused import PANEL_BYTES
+from daskmm.compiled.layout import PANEL_BYTES
 from daskmm.compiled.products import aligned
 
 # Whether the processor has the registers.

@@ -231,3 +231,13 @@ def squared_norms(by_feature, w, norms):
         weight, feature = w[f], by_feature[f]
         for i in range(len(norms)):
             norms[i] += weight * feature[i] * feature[i]
+
+
+@part(EXACT)
+def repeated(values):
+    """Values one after another until they fill some vectors."""
+    times = 1 + 255 // len(values)
+    out = np.empty(times * len(values))
+    for q in range(len(out)):
+        out[q] = values[q % len(values)]
+    return out

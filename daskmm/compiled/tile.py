@@ -1,4 +1,4 @@
-"""Loops over one tile of rows, parts of `daskmm.compiled.kernel`.
+"""Loops over one tile of rows, parts of `daskmm.compiled.block_sums`.
 
 They run along the rows where they can, or along numbers that lie end to end, and without
 branches, so that they are vectorised; `distances` and `phi` are kept as (centre, row). All are
@@ -14,108 +14,12 @@ import math
 import numpy as np
 
 from daskmm.compiled.compiler import EXACT, REORDERED, part, wide_vectors
+from daskmm.compiled.divergences import exact_distance
 from daskmm.compiled.fast_math import exp2, log2_1p
+from daskmm.compiled.layout import WHITENED
+from daskmm.compiled.panels import panel_norms
+from daskmm.compiled.products import add_products, products, squared_norms, transpose, whiten
 from daskmm.numerics.power_means import TIE
-
-# Squared Euclidean distances without holes, which have loops of their own; the same in whitened
-# coordinates.
-PLAIN, WHITENED = -1, -2
-SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
-# t − log(1 + t) = t q − 2 q³ Σ_i q^(2i) / (2i + 3) with q = t/(2 + t), for |q| below this.
-NEAR = 0.1
-# The sum in q², for |q| ≤ (√2 − 1)/(√2 + 1): minimax polynomial of the relative error, 4.6e-16.
-_C0, _C1, _C2, _C3, _C4, _C5, _C6 = (
-    0.3333333333333335,
-    0.19999999999949558,
-    0.14285714313066922,
-    0.11111105555665937,
-    0.09091445347844856,
-    0.07665836588539468,
-    0.0730850468457676,
-)
-
-
-@part(EXACT, inlined=True)
-def series(u):
-    """Σ_i u^i / (2i + 3) for u < 0.0295, so that log((1 + q)/(1 − q)) = 2q + 2q³ series(q²)."""
-    u2 = u * u
-    low = (_C0 + _C1 * u) + u2 * (_C2 + _C3 * u)
-    return low + (u2 * u2) * ((_C4 + _C5 * u) + u2 * _C6)
-
-
-@part(EXACT)
-def _information(x, theta):
-    """I-divergence x log(x/θ) − x + θ."""
-    if x == 0.0:
-        return theta
-    difference = theta - x
-    q = difference / (theta + x)
-    if abs(q) < NEAR:
-        return q * (difference - 2.0 * x * q * q * series(q * q))
-    return difference + x * math.log(x / theta) if theta > 0.0 else np.inf
-
-
-@part(EXACT)
-def _itakura_saito(x, theta):
-    """x/θ − log(x/θ) − 1."""
-    difference = x - theta
-    q, t = difference / (theta + x), difference / theta
-    if abs(q) < NEAR:
-        return q * (t - 2.0 * q * q * series(q * q))
-    return t - math.log(x / theta) if x > 0.0 else np.inf
-
-
-@part(EXACT)
-def element(code, x, theta):
-    """δ(x, θ) of the divergence of a code."""
-    if code == SQUARED:
-        return (x - theta) * (x - theta)
-    if code == INFORMATION:
-        return _information(x, theta)
-    if code == ITAKURA_SAITO:
-        return _itakura_saito(x, theta)
-    return _information(x, theta) + _information(1.0 - x, 1.0 - theta)
-
-
-@part(REORDERED)
-def distance(row, mean, scale, center, w):
-    """Σ_l w_l (z_l − θ_l)² from the differences."""
-    total = 0.0
-    for f in range(len(row)):
-        difference = (np.float64(row[f]) - mean[f]) / scale[f] - center[f]
-        total += w[f] * difference * difference
-    return total
-
-
-@part(EXACT)
-def exact_distance(code, row, z, mean, scale, center, w):
-    """Distance of a row from the definition of the distortion of a code; z where it is whitened."""
-    if code == PLAIN:
-        return distance(row, mean, scale, center, w)
-    if code == WHITENED:
-        return separation(z, center, w)
-    return distortion(code, row, mean, scale, center, w)
-
-
-@part(EXACT)
-def distortion(code, row, mean, scale, center, w):
-    """`distance` of the divergence of a code, over the values that are not NaN."""
-    total = 0.0
-    for f in range(len(row)):
-        z = (np.float64(row[f]) - mean[f]) / scale[f]
-        if z == z:
-            total += w[f] * element(code, z, center[f])
-    return total
-
-
-@part(REORDERED)
-def separation(z, center, w):
-    """Σ_l w_l (z_l − θ_l)² of a row that is in the model's coordinates."""
-    total = 0.0
-    for f in range(len(z)):
-        difference = z[f] - center[f]
-        total += w[f] * difference * difference
-    return total
 
 
 @part(EXACT)
@@ -181,16 +85,6 @@ def separate(rows, edges, lowest, highest, d):
                     if x > lowest if edges[j, f] == 1 else x < highest:
                         d[j, i] = np.inf
                         break
-
-
-@part(EXACT)
-def repeated(values):
-    """Values one after another until they fill some vectors."""
-    times = 1 + 255 // len(values)
-    out = np.empty(times * len(values))
-    for q in range(len(out)):
-        out[q] = values[q % len(values)]
-    return out
 
 
 @part(REORDERED)
@@ -455,3 +349,65 @@ def decide(code, row, z, mean, scale, centers, w, dots, center_norms, limit):
             if d < least:
                 least, nearest = d, j
     return nearest
+
+
+@part(EXACT)
+def to_model_exactly(block, code, frame, raw, z):
+    """A tile in the model's coordinates, in double precision.
+
+    Parameters
+    ----------
+    block : array of shape (n_rows, n_features)
+    code : int
+        Of the distortion.
+    frame : tuple
+        Mean and scale, repeated; whether the scale is not 1; whitening matrix.
+    raw : array of shape (at least n_rows, n_features), or empty where rows are not whitened
+        Room for what is to be whitened.
+    z : array of shape (at least n_rows, n_features)
+        Set.
+    """
+    means, scales, scaled, whitening = frame
+    if code == WHITENED:
+        to_model(block.ravel(), means, scales, scaled, raw.ravel())
+        whiten(raw, len(block), whitening, z)
+    else:
+        to_model(block.ravel(), means, scales, scaled, z.ravel())
+
+
+@part(EXACT)
+def norms_and_products(block, z, held, by_feature, terms, planes, w, at_once, norms, d):
+    """What the distances of a tile are made of: a term of each row, and products with centres.
+
+    Parameters
+    ----------
+    block : array of shape (n_rows, n_features)
+        In the input's units.
+    z, by_feature : arrays
+        As from `daskmm.compiled.products.room`; the second is set.
+    held : array of shape (at least n_rows, n_features), or empty where there are no holes
+        1 where there is a value.
+    terms : array of shape (n_rows,), or empty where they are squared norms
+    planes, w, at_once
+        As in `daskmm.compiled.block_sums.soft_sums`; without `at_once`, products are left to
+        `daskmm.compiled.panels`.
+    norms : array of shape (tile,)
+        Set to the terms; what is beyond `n_rows` is no number in particular.
+    d : array of shape (at least n_clusters, tile)
+        Set to the products, likewise.
+    """
+    b = len(block)
+    factors, constants, _, _, _, edges, ends = planes
+    transpose(z, b, by_feature)
+    if at_once == 0:
+        panel_norms(by_feature, w, norms)
+    else:
+        if len(terms):
+            assign(terms, norms)
+        else:
+            squared_norms(by_feature[0], w, norms)
+        products(by_feature[0], b, at_once, factors, d)
+    if len(held):
+        add_products(held, b, constants, d)
+    if len(edges):
+        separate(block, edges, ends[0], ends[1], d)

@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from daskmm.compiled.compiler import EXACT, everywhere, part, processor_has, wide_vectors
-from daskmm.compiled.fused import PANEL_BYTES
+from daskmm.compiled.layout import PANEL_BYTES
 from daskmm.compiled.tile import raise_ratios, weigh
 
 # Whether the processor has the registers and their instructions.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import fused
+from daskmm.compiled import dispatch
 from daskmm.data.blocks import Layout, Position
 from daskmm.data.validation import (
     check_domain,
@@ -284,7 +284,7 @@ def _block_moments(
 ) -> Moments:
     """Moments of one block, whose values are refused unless they are finite, or may be missing."""
     _check_exact(rows, position)
-    if fused.available():
+    if dispatch.available():
         moments = Moments.of_block(rows, weights)
         if moments is not None:
             return moments

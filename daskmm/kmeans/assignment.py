@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import fused
+from daskmm.compiled import dispatch
 from daskmm.data.blocks import Position, float_dtype, layout_of, positions, row_blocks
 from daskmm.data.validation import check_domain, check_finite, checked_rows
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
@@ -90,7 +90,7 @@ def _compiled_nearest(
     to be refused, which `blockwise` does in words.
     """
     plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
-    if not (plain and fused.available() and isinstance(coordinates, Affine)):
+    if not (plain and dispatch.available() and isinstance(coordinates, Affine)):
         return False
     from daskmm.compiled.labels import nearest_centers
 

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import fused
+from daskmm.compiled import dispatch
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion, Tile
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
@@ -155,10 +155,10 @@ class CenterSums:
         """Sums over any number of rows by the compiled loops.
 
         The rows are in the input's units, or in the model's where `coordinates` is None; `terms`
-        are those of `fused.row_terms`.
+        are those of `dispatch.row_terms`.
         """
         assert isinstance(state.distortion, Bregman)
-        found = fused.block_sums(
+        found = dispatch.block_sums(
             rows,
             weights,
             coordinates,
@@ -238,7 +238,7 @@ def candidate_sums(
     if not states:
         return CandidateSums(())
     first = states[0]
-    compiled = fused.available() and first.distortion.code is not None
+    compiled = dispatch.available() and first.distortion.code is not None
     if compiled and isinstance(coordinates, Affine):
         return _compiled_sums(rows, weights, coordinates, states)
     totals: CandidateSums | None = None
@@ -266,7 +266,7 @@ def _compiled_sums(
     """Sums by the compiled loops; what the rows alone decide is computed once."""
     distortion = states[0].distortion
     assert isinstance(distortion, Bregman)
-    terms = fused.row_terms(rows, distortion)
+    terms = dispatch.row_terms(rows, distortion)
     return CandidateSums(
         tuple(CenterSums.of_block(rows, weights, coordinates, state, terms) for state in states)
     )

@@ -16,7 +16,7 @@ from numba import njit
 from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
 from threadpoolctl import threadpool_limits
 
-from daskmm.compiled import fused
+from daskmm.compiled import dispatch, layout
 from daskmm.compiled.products import _NO_TRANSPOSE, _TRANSPOSE, _gemm
 from daskmm.numerics.rows import Coordinates
 
@@ -68,7 +68,7 @@ def _products(rows, centers, d, sums):
 def products(rows, centers):
     """The two matrix products of a step alone, of as many rows at a time."""
     k, p = centers.shape
-    _, tile = fused._tile_rows(k, p, rows.itemsize, False)
+    _, tile = layout.tile_rows(k, p, rows.itemsize, False)
     right, d, sums = (np.zeros(shape, rows.dtype) for shape in ((k, p), (k, tile), (k, p)))
     right[:] = centers
     return lambda: _products(rows, right, d, sums)
@@ -81,7 +81,7 @@ def compared(shape, dtype, repeats):
     coordinates = Coordinates(mean, np.ones(shape[1]))
 
     def step(s):
-        fused.block_sums(rows, None, coordinates, centers - mean, s, None, 16)
+        dispatch.block_sums(rows, None, coordinates, centers - mean, s, None, 16)
 
     jobs = {
         "lloyd": lloyd(rows, centers),

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from numba import njit
 
 from daskmm import PowerKMeans
+from daskmm.compiled import block_sums, dispatch, labels, layout
 from daskmm.compiled import compiler as compiling
-from daskmm.compiled import fused
-from daskmm.compiled import kernel as fused_kernel
-from daskmm.compiled import labels as fused_labels
 from daskmm.compiled.fast_math import exp2, log2_1p
 from daskmm.gram.nystrom import nystrom_coordinates
 from daskmm.kmeans.sums import FARTHEST, CandidateSums, CenterState, CenterSums, candidate_sums
@@ -421,7 +419,7 @@ def test_without_numba_numpy_computes_the_same(monkeypatch):
     rows, v = rng.normal(size=(400, 3)), rng.uniform(size=400)
     states = tuple(CenterState(rows[:4].copy(), s) for s in (-2.0, -math.inf))
     compiled = candidate_sums(rows, v, identity(3), states)
-    monkeypatch.setattr(fused, "available", lambda: False)
+    monkeypatch.setattr(dispatch, "available", lambda: False)
     plain = candidate_sums(rows, v, identity(3), states)
     for a, b in zip(compiled.candidates, plain.candidates, strict=True):
         assert_close_sums(a, b, 1e-11, 3.0)
@@ -433,10 +431,10 @@ import sys
 sys.modules["numba"] = None
 import numpy as np
 from daskmm import PowerKMeans
-from daskmm.compiled import fused
+from daskmm.compiled import dispatch
 X = np.random.default_rng(0).normal(size=(60, 2))
 assert len(PowerKMeans(n_clusters=3, random_state=0).fit(X).cluster_centers_) == 3
-assert not fused.available()
+assert not dispatch.available()
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
 
@@ -448,14 +446,14 @@ def test_importing_the_package_does_not_import_numba():
 
 def test_a_fit_uses_the_compiled_loops(monkeypatch):
     calls = []
-    real = fused.block_sums
-    monkeypatch.setattr(fused, "block_sums", lambda *a: calls.append(1) or real(*a))
+    real = dispatch.block_sums
+    monkeypatch.setattr(dispatch, "block_sums", lambda *a: calls.append(1) or real(*a))
     PowerKMeans(n_clusters=2, random_state=0).fit(np.arange(20.0).reshape(10, 2))
     assert calls
 
 
 def test_machine_code_is_kept_under_a_name_that_tells_of_all_its_sources():
-    names = {fused_kernel.soft_sums.py_func.__qualname__, fused_labels._fill.py_func.__qualname__}
+    names = {block_sums.soft_sums.py_func.__qualname__, labels._fill.py_func.__qualname__}
     digests = {name.rsplit("_", 1)[1] for name in names}
     files = sorted(Path(compiling.__file__).parent.glob("*.py"))
     sources = b"".join(file.read_bytes() for file in files)
@@ -483,7 +481,7 @@ def test_tiles_of_few_rows_give_the_same_sums(dtype, k, p):
     rng = np.random.default_rng(k)
     n = 200 if p > 1000 else 4500
     rows, centers = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(k, p))
-    found = fused.block_sums(rows, None, None, centers, -2.0, None, 0)
+    found = dispatch.block_sums(rows, None, None, centers, -2.0, None, 0)
     x = rows.astype(float)
     squares = (x**2).sum(axis=1)[:, None] + (centers**2).sum(axis=1) - 2 * x @ centers.T
     nearest = squares.min(axis=1, keepdims=True)
@@ -494,5 +492,5 @@ def test_tiles_of_few_rows_give_the_same_sums(dtype, k, p):
     np.testing.assert_allclose(found.weights, phi.sum(axis=0), rtol=exact)
     np.testing.assert_allclose(found.sums, phi.T @ rows, rtol=exact, atol=exact * np.sqrt(n))
     np.testing.assert_allclose(found.inertia, nearest.sum(), rtol=exact)
-    tile, _ = fused._tile_rows(k, p, rows.itemsize, False)
-    assert tile % (fused.PANEL_BYTES // rows.itemsize) == 0
+    tile, _ = layout.tile_rows(k, p, rows.itemsize, False)
+    assert tile % (layout.PANEL_BYTES // rows.itemsize) == 0

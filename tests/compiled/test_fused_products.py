@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from daskmm.compiled import fused
-from daskmm.compiled import panels as fused_panels
-from daskmm.compiled.fused import PANEL_BYTES
+from daskmm.compiled import dispatch
+from daskmm.compiled import panels as panels_module
+from daskmm.compiled.layout import PANEL_BYTES
 from daskmm.compiled.panels import (
     CENTERS,
     panel_norms,
@@ -145,11 +145,11 @@ def test_sums_by_panels_are_those_of_blas(p, k, weighted, s, kind, monkeypatch):
     centers = coordinates.to_model(rows[:k].astype(float) + 0.3 * rng.normal(size=(k, p)))
     found = []
     for chosen in (False, True):
-        monkeypatch.setattr(fused_panels, "PANELS_PAY", chosen)
-        monkeypatch.setattr(fused, "_by_panels", lambda *_: True)
+        monkeypatch.setattr(panels_module, "PANELS_PAY", chosen)
+        monkeypatch.setattr(dispatch, "takes_panels", lambda *_: True)
         weights = (v, w) if weighted else (None, None)
         model = (weights[0], coordinates, centers, s, weights[1], 4, SQUARED_EUCLIDEAN)
-        found.append(fused.block_sums(rows, *model))
+        found.append(dispatch.block_sums(rows, *model))
     blas, panels = found
     rtol = 1e-11 if kind == np.float64 else 1e-4
     np.testing.assert_allclose(panels.weights, blas.weights, rtol=rtol)

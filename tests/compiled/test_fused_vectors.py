@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from daskmm.compiled.fused import PANEL_BYTES
+from daskmm.compiled.layout import PANEL_BYTES
 from daskmm.compiled.products import aligned
 from daskmm.compiled.vectors import (
     VECTORS_PAY,

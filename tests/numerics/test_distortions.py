@@ -18,7 +18,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskmm
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
-from daskmm.compiled import fused
+from daskmm.compiled import dispatch
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.sums import CenterState, CenterSums, candidate_sums
 from daskmm.kmeans.updates import PowerUpdate
@@ -183,7 +183,7 @@ def test_information_at_the_edges_and_near_equality():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("s", [-1.0, -6.0, -np.inf])
 def test_compiled_sums_are_those_of_numpy(name, partial, dtype, s):
-    if not fused.available():
+    if not dispatch.available():
         pytest.skip("needs numba")
     rng = np.random.default_rng(3)
     rows, centers = rows_of(name, 5000, 6, rng)
@@ -218,7 +218,7 @@ def objective(name, rows, weights, centers, s):
 
 @pytest.mark.parametrize("name", ["kl", "itakura-saito", "logistic"])
 def test_what_rows_have_in_common_keeps_its_digits(name):
-    if not fused.available():
+    if not dispatch.available():
         pytest.skip("needs numba")
     rng = np.random.default_rng(11)
     reference = rng.uniform(0.2, 0.8, 5)
@@ -230,18 +230,18 @@ def test_what_rows_have_in_common_keeps_its_digits(name):
     expected = exact_distances(name, rows, reference[None])[:, 0]
     # Those of the logistic divergence are exact up to a share of 1.
     close = {"rtol": 0, "atol": 1e-15 * 5} if name == "logistic" else {"rtol": 1e-14}
-    np.testing.assert_allclose(fused.row_terms(rows, distortion), expected, **close)
+    np.testing.assert_allclose(dispatch.row_terms(rows, distortion), expected, **close)
 
 
 def test_ratios_to_the_reference_may_overflow():
-    if not fused.available():
+    if not dispatch.available():
         pytest.skip("needs numba")
     rows = np.array([[1e200, 0.0], [3.0, 1e-200], [1e-200, 2e-200]])
     for reference in (np.array([1e-200, 1.0]), np.array([1e-310, 1e-310])):
         distortion = DISTORTIONS["kl"](reference)
         expected = distortion.elements(rows, reference).sum(axis=1)
         assert np.isfinite(expected).any()
-        np.testing.assert_allclose(fused.row_terms(rows, distortion), expected, rtol=1e-12)
+        np.testing.assert_allclose(dispatch.row_terms(rows, distortion), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("p", [3, 16, 37])

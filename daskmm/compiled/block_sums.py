@@ -1,4 +1,4 @@
-"""The compiled loops behind `daskmm.compiled.fused`; importing this imports numba.
+"""The compiled loops behind `daskmm.compiled.dispatch`; importing this imports numba.
 
 Rows are walked in tiles so small that a tile's distances, kept as (centre, row), stay in the
 core's cache between the matrix product that makes them and the one that uses them up. The inner
@@ -16,31 +16,29 @@ from __future__ import annotations
 import numpy as np
 
 from daskmm.compiled.compiler import entry, wide_vectors
-from daskmm.compiled.fused import PANEL_BYTES
+from daskmm.compiled.divergences import exact_distance, separation
+from daskmm.compiled.layout import PANEL_BYTES, WHITENED
 from daskmm.compiled.panels import CENTERS, panel_products, panel_room, panel_sums
-from daskmm.compiled.products import aligned, room, sums_of_rows
-from daskmm.compiled.rows import norms_and_products, to_model_exactly
+from daskmm.compiled.products import aligned, repeated, room, sums_of_rows
 from daskmm.compiled.tile import (
-    WHITENED,
     add_squares,
     assign,
     complete,
     decide,
     dot,
-    exact_distance,
     finish,
     keep_farthest,
     multiply,
+    norms_and_products,
     prepare,
     ratios,
     redo,
     redo_row,
-    repeated,
     scatter,
-    separation,
     settle,
     settled,
     split,
+    to_model_exactly,
     to_model_in_type,
     two_nearest,
 )
@@ -88,7 +86,7 @@ def soft_sums(
     terms : array of shape (n_rows,), or empty where they are squared norms
         What the distances of a row have in common.
     planes : tuple
-        What `daskmm.compiled.fused.CenterPlanes` holds.
+        What `daskmm.compiled.dispatch.CenterPlanes` holds.
     s : float
     limits : tuple of the rows' type
         Share of the norms below which a distance is cancelled; lowest exponent of a weight;
