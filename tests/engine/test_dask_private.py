@@ -1,0 +1,75 @@
+"""What the engine assumes of dask's private modules, and that nobody else imports them."""
+
+import re
+from pathlib import Path
+
+import dask
+import distributed
+import numpy as np
+import pytest
+
+import daskmm
+from daskmm.engine import dask_private
+from daskmm.engine.dask_private import (
+    DataNode,
+    Task,
+    TaskRef,
+    convert_legacy_graph,
+    futures_in,
+    pickled,
+)
+
+
+def test_private_modules_are_imported_by_one_module():
+    private = re.compile(r"^\s*(from|import) (dask|distributed)(\.\w+)*(\._| import _)", re.M)
+    folder = Path(daskmm.__file__).parent
+    found = [path.name for path in folder.rglob("*.py") if private.search(path.read_text())]
+    assert found == ["dask_private.py"]
+
+
+def test_the_versions_are_those_of_the_requirements():
+    oldest = dask_private.SEEN_WITH[0].rsplit(".", 1)[0]
+    pyproject = Path(daskmm.__file__).parents[1] / "pyproject.toml"
+    if not pyproject.exists():
+        pytest.skip("installed without its sources")
+    required = re.findall(r'"(?:dask\[\w+\]|distributed)>=([\d.]+)"', pyproject.read_text())
+    assert set(required) == {oldest}
+
+
+def test_nodes_say_what_they_need_and_can_be_called():
+    legacy = {"a": 1, "b": (np.add, "a", 2), "c": [1, 2]}
+    graph = convert_legacy_graph(legacy)
+    assert isinstance(graph["a"], DataNode)
+    assert isinstance(graph["b"], Task)
+    assert {key: set(node.dependencies) for key, node in graph.items()} == {
+        "a": set(),
+        "b": {"a"},
+        "c": set(),
+    }
+    assert graph["b"].key == "b"
+    assert graph["b"]({"a": 1}) == 3
+    task = Task("t", divmod, TaskRef("a"), 2)
+    assert task.substitute({"a": TaskRef("z")}).dependencies == {"z"}
+    assert dask.get({"a": DataNode("a", 7), "t": task}, "t") == (3, 1)
+
+
+def test_a_future_is_a_reference_of_a_subclass():
+    assert issubclass(distributed.Future, TaskRef)
+    assert not list(futures_in([Task("t", divmod, TaskRef("a"), 2), TaskRef("a")]))
+    options = {"processes": False, "dashboard_address": ":0", "n_workers": 1}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        future = client.submit(divmod, 7, 2)
+        assert list(futures_in([Task("t", max, future), future])) == [future, future]
+        # What a worker holds is found under its key.
+        assert client.submit(_held, future.key, future).result() == (3, 1)
+
+
+def _held(key, _):
+    return distributed.get_worker().data[key]
+
+
+def test_functions_of_main_are_pickled_by_value():
+    def local(x):
+        return x + 1
+
+    assert distributed.protocol.pickle.loads(pickled(local))(1) == 2
