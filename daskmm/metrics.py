@@ -1,8 +1,8 @@
 """Agreement of two labelings, numpy or dask, from their contingency table.
 
-Every score here is a function of how often each pair of labels occurs together. Each block of
-labels becomes a small table of such counts, the tables are added in a tree, and the score is
-taken from their sum, so that labels longer than memory are never brought together.
+Every score is a function of how often each pair of labels occurs together. Each block of labels
+becomes a small table of counts, and the tables are added in a tree, so labels may be larger than
+memory.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def contingency_matrix(labels_true: Any, labels_pred: Any) -> NDArray[np.int64]:
 
     Notes
     -----
-    Lazy labels go to the active dask scheduler in one compute. Memory is bounded by a few blocks
-    and the non-zero entries of the table; only the returned matrix is dense.
+    Lazy labels are counted by the active dask scheduler in one compute. Memory is bounded by a few
+    blocks and the non-zero entries of the table; only the returned matrix is dense.
     """
     return _contingency(labels_true, labels_pred).table.toarray()
 
@@ -74,7 +74,7 @@ def contingency_matrix(labels_true: Any, labels_pred: Any) -> NDArray[np.int64]:
 def normalized_mutual_info_score(
     labels_true: Any, labels_pred: Any, *, average_method: str = "arithmetic"
 ) -> float:
-    """Mutual information of two labelings over a mean of their entropies.
+    """Compute the mutual information of two labelings over a mean of their entropies.
 
     Equals :func:`sklearn.metrics.normalized_mutual_info_score`, on labels of any length.
 
@@ -83,7 +83,7 @@ def normalized_mutual_info_score(
     labels_true, labels_pred : array-like or dask array of shape (n_samples,)
         As in :func:`contingency_matrix`.
     average_method : {"arithmetic", "geometric", "max", "min"}, default="arithmetic"
-        Mean of the two entropies that the mutual information is divided by.
+        The mean of the two entropies by which the mutual information is divided.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def normalized_mutual_info_score(
 
 
 def adjusted_rand_score(labels_true: Any, labels_pred: Any) -> float:
-    """Share of pairs of samples on which two labelings agree, adjusted for chance.
+    """Compute the share of pairs of samples on which two labelings agree, adjusted for chance.
 
     Equals :func:`sklearn.metrics.adjusted_rand_score`, on labels of any length.
 
@@ -164,7 +164,7 @@ def adjusted_rand_score(labels_true: Any, labels_pred: Any) -> float:
 
 
 def variation_of_information(labels_true: Any, labels_pred: Any) -> float:
-    """Distance between two partitions: H(U) + H(V) - 2 I(U, V).
+    """Compute the distance between two partitions: H(U) + H(V) - 2 I(U, V).
 
     Parameters
     ----------
@@ -198,12 +198,12 @@ def variation_of_information(labels_true: Any, labels_pred: Any) -> float:
 
 @dataclass(frozen=True)
 class _Contingency:
-    """Counts of label pairs in some rows; added, those of all the rows.
+    """Counts of label pairs in some rows; a sum holds those of all its rows.
 
     Attributes
     ----------
     true, pred : ndarray
-        The distinct labels of either labeling, sorted.
+        Distinct labels of each labeling, sorted.
     table : csr_array of shape (len(true), len(pred)), int64
     """
 
@@ -213,7 +213,7 @@ class _Contingency:
 
     @classmethod
     def of(cls, labels_true: NDArray, labels_pred: NDArray) -> _Contingency:
-        """Counts in one block of labels."""
+        """Count the pairs of one block of labels."""
         true, rows = np.unique(labels_true, return_inverse=True)
         pred, columns = np.unique(labels_pred, return_inverse=True)
         ones = np.ones(len(rows), dtype=np.int64)
@@ -237,12 +237,12 @@ class _Contingency:
 def _sparse_sum(
     counts: NDArray[np.int64], rows: NDArray, columns: NDArray, shape: tuple[int, int]
 ) -> csr_array:
-    """Sparse matrix in which counts at the same place are added."""
+    """Return a sparse matrix, with counts at the same place added up."""
     return coo_array((counts, (rows, columns)), shape=shape).tocsr()
 
 
 def _contingency(labels_true: Any, labels_pred: Any) -> _Contingency:
-    """Contingency of two labelings, in one compute if either is lazy."""
+    """Count the pairs of two labelings, in one compute if either is lazy."""
     true = _as_labels(labels_true, "labels_true")
     pred = _as_labels(labels_pred, "labels_pred")
     lengths = true.shape[0], pred.shape[0]
@@ -269,7 +269,7 @@ def _contingency(labels_true: Any, labels_pred: Any) -> _Contingency:
 
 
 def _as_labels(labels: Any, name: str) -> Any:
-    """Labels as a one-dimensional numpy or dask array; lazy ones stay lazy."""
+    """Return labels as a one-dimensional numpy or dask array; lazy ones stay lazy."""
     if not is_lazy(labels):
         labels = np.asarray(labels)
     # Asked of the type: a Delayed claims to have every attribute.
@@ -289,7 +289,7 @@ def _as_labels(labels: Any, name: str) -> Any:
 
 
 def _match_blocks(true: Any, pred: Any) -> tuple[da.Array, da.Array]:
-    """Both labelings as dask arrays of which equal block numbers hold equal rows."""
+    """Return both labelings as dask arrays whose blocks hold the same rows."""
     if isinstance(true, np.ndarray):
         true = _chunked_like(true, pred)
     if isinstance(pred, np.ndarray):
@@ -307,14 +307,14 @@ def _match_blocks(true: Any, pred: Any) -> tuple[da.Array, da.Array]:
 
 
 def _chunked_like(labels: NDArray, other: da.Array) -> da.Array:
-    """Labels in memory as a dask array chunked like another, or whole if that is unknown."""
+    """Return labels in memory as a dask array chunked like another; one chunk if unknown."""
     chunks = -1 if np.isnan(other.shape[0]) else other.chunks
     # Without a name dask would hash all the labels.
     return da.from_array(labels, chunks=chunks, name=False)
 
 
 def _count_block(labels_true: Any, labels_pred: Any) -> _Contingency:
-    """Contingency of one block, checked for what is not known before."""
+    """Count the pairs of one block; raise if lengths differ or labels are not finite."""
     true, pred = np.asarray(labels_true), np.asarray(labels_pred)
     if len(true) != len(pred):
         raise ValueError(
@@ -339,7 +339,7 @@ def _merge_blocks(records: Sequence[_Contingency], axis: Any, keepdims: bool) ->
 def _frequencies(
     table: csr_array,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Per pair of labels that occurs: its frequency, and those of its two labels."""
+    """Return the frequency of each pair that occurs, and those of its two labels."""
     n_samples = table.sum()
     pairs = table.tocoo()
     return (
@@ -350,15 +350,15 @@ def _frequencies(
 
 
 def _mutual_information(table: csr_array) -> float:
-    """Mutual information in nats."""
+    """Compute the mutual information in nats."""
     largest = int(table.sum(axis=1).max()) * int(table.sum(axis=0).max())
     if largest <= np.iinfo(np.int64).max:
         return mutual_info_score(None, None, contingency=table)
-    # scikit-learn multiplies the sizes of clusters in 64 bits: too few for billions of rows.
+    # scikit-learn multiplies cluster sizes in 64 bits, which overflow for billions of rows.
     joint, of_true, of_pred = _frequencies(table)
     return max(0.0, float(rel_entr(joint, of_true * of_pred).sum()))
 
 
 def _sum_of_squares(counts: NDArray[np.int64]) -> int:
-    """Exact sum of squares, which 64 bits may not hold."""
+    """Sum squares exactly, in Python integers: 64 bits may overflow."""
     return sum(count * count for count in counts.tolist())

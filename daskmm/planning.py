@@ -1,4 +1,4 @@
-"""What a fit will cost, said before it begins."""
+"""Predict what a fit will cost: passes, bytes, memory per worker, tasks."""
 
 from __future__ import annotations
 
@@ -20,68 +20,67 @@ from daskmm.numerics.rows import TILE_BYTES
 
 # Interpreter with dask, scikit-learn, zarr and numba imported, bytes (measured: 300 to 320 MB).
 INTERPRETER_BYTES = 310 << 20
-# What stays with the process that compiles the loops, the first on a machine: those of fits with
-# centres (measured: 220 MB) and those of mean shift (40 MB).
+# Memory of the process that compiles the loops, in the first fit on a machine: those for centers
+# (measured: 220 MB) and those for mean shift (40 MB).
 _COMPILER_BYTES, _SMALL_COMPILER_BYTES = 230 << 20, 80 << 20
 # Passes of k-means||: its rounds and the weighing of the candidates.
 SEEDING_PASSES = ROUNDS + 1
-# Annealing ends about when the power has grown this far; Lloyd steps by themselves take
-# about this many iterations.
+# Annealing ends at about this power; Lloyd steps alone take about this many iterations.
 _TYPICAL_LAST_POWER = -100.0
 _TYPICAL_HARD_STEPS = 12
-# Readings of the table after an annealing on a sample.
+# Passes over the table after annealing on a sample.
 _TYPICAL_READS = 5
-# Exact sweeps that follow an annealing on Nyström features.
+# Exact sweeps after annealing on Nyström features.
 _TYPICAL_EXACT_SWEEPS = 4
-# Iterations of mean shift: those that learn the weights, and those until rows have come together.
+# Iterations of mean shift: to learn the weights, and until rows have merged.
 _TYPICAL_BLURRING = 30
-# Arrays as large as all positions that one iteration holds, besides two sums per thread: rows,
-# positions and their sums before and after, what tiles and merging need (measured: 12 to 16).
+# Arrays of the size of all positions that one iteration holds, besides two sums per thread: rows,
+# positions and their sums before and after, tiles and merging (measured: 12 to 16).
 _POSITION_COPIES = 20
 _LEAST_POSITION_COPIES = 12
 # Seconds that a thread takes for a pair of rows in one sweep, without features and for each of
 # them (measured).
 _PAIR_SECONDS, _PAIR_FEATURE_SECONDS = 1e-9, 9e-11
-# Blocks' worth of memory per thread: chunks being decoded, the block they make, and one that
-# waits for its visit (measured with blocks of 80 MB, which the allocator gives back at once).
+# Blocks in memory per thread: chunks being decoded, the block they make, and one read ahead
+# (measured with blocks of 80 MB, which the allocator returns at once).
 _BLOCK_COPIES = 3
-# Of smaller blocks the allocator keeps some more, within bounds per thread (measured over long
-# fits, blocks of .4 to 20 MB).
+# Freed blocks that the allocator keeps, within bounds in bytes per thread (measured over long fits
+# with blocks of .4 to 20 MB).
 _KEPT_COPIES = 6
 _KEPT_BYTES = (56 << 20, 112 << 20)
-# Without this many blocks per thread there is no visiting them.
+# Fewest blocks in memory per thread.
 _LEAST_COPIES = 2
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Cost of a fit.
+    """Predicted cost of a fit.
 
     Attributes
     ----------
     n_rows : int or None
-        None while unknown; one more pass counts them.
+        None if unknown; they are counted by one more pass.
     n_features, n_blocks : int
     n_starts : int
-        Advanced together by each pass.
+        All are advanced by each pass.
     bytes_per_pass : int or None
-        Of the data as they are read.
+        Size of the data as they are read.
     largest_block_bytes : int or None
     passes : int
         Typical number of sweeps over the data, first pass and scoring included.
     max_passes : int
         The most there can be.
     peak_bytes_per_worker : int or None
-        Of a worker process (or this one, for local schedulers) with its number of threads. With
-        the interpreter, and with the compiler's 230 MB, which only the first fit after an
+        Of a worker process (this process, for local schedulers) with its number of threads.
+        Includes the interpreter, and 230 MB for the compiler, which only the first fit after an
         installation takes.
     tasks_per_pass : int
-        On the threads of this process.
+        With the threads of this process.
     gram_bytes : int or None
-        Of the Gram matrix as it is kept (upper triangle, float32, if on disk); None where there
-        is none to keep.
+        Size of the Gram matrix as it is kept (on disk: upper triangle, float32); None if it is
+        not kept.
     worker_memory_bytes : int or None
-        What a worker process may take; None where nothing limits it, or nobody knows.
+        Memory limit of a worker process; None if unlimited or unknown.
     """
 
     n_rows: int | None
@@ -98,7 +97,7 @@ class Plan:
     worker_memory_bytes: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Attributes as plain numbers, ready for JSON."""
+        """Return the attributes as plain numbers, ready for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -131,20 +130,20 @@ def plan(
     sampled: bool,
     wanted: int | None = None,
 ) -> Plan:
-    """Cost of a fit to a table.
+    """Predict the cost of a fit of centers.
 
     Parameters
     ----------
     layout : Layout
     n_clusters, n_starts : int
     schedule : Schedule
-        The one to be expected.
+        The expected one.
     seeding_passes : int
-        Passes that seeding makes of its own.
+        Passes made by seeding.
     sampled : bool
-        Whether starts are annealed on a sample, and the table is read to polish only.
+        Whether starts are annealed on a sample, and the table is read only to polish.
     wanted : int, optional
-        Rows of the sample, where they are given.
+        Rows of the sample, if given by the user.
 
     Returns
     -------
@@ -153,7 +152,7 @@ def plan(
     Raises
     ------
     ValueError
-        If workers have too little memory to visit the blocks, with the numbers and what to change.
+        If workers have too little memory for the blocks; says the numbers and what to change.
     """
     n_rows = layout.n_rows
     worker = smallest_worker(layout.lazy)
@@ -175,7 +174,7 @@ def plan(
         bytes_per_pass=None if n_rows is None else n_rows * layout.bytes_per_row,
         largest_block_bytes=largest,
         passes=around + min(typical, schedule.max_iter),
-        # One more scores what has not come to rest.
+        # One more scores a fit that has not converged.
         max_passes=around + schedule.max_iter + 1,
         peak_bytes_per_worker=_peak_bytes(
             layout, largest, n_clusters, n_starts, sizes, worker.threads
@@ -195,7 +194,7 @@ def gram_plan(
     *,
     precomputed: bool = False,
 ) -> Plan:
-    """Cost of a fit that sweeps over Gram matrices.
+    """Predict the cost of a fit that sweeps over Gram matrices.
 
     Parameters
     ----------
@@ -204,17 +203,17 @@ def gram_plan(
     kept : {"memory", "recomputed", "stored"}
         How the matrices are kept.
     precomputed : bool
-        Whether the table is a kernel matrix, which stays where it is if it is lazy.
+        Whether the table is a kernel matrix; a lazy one is not copied.
 
     Returns
     -------
     Plan
-        Its passes are sweeps over the matrices, with the first pass over the rows.
+        Its passes are sweeps over the matrices, and the first pass over the rows.
 
     Raises
     ------
     ValueError
-        If rows and memberships do not fit this process, with the numbers and what to change.
+        If rows and memberships do not fit into this process; says the numbers and what to change.
     """
     n = layout.n_rows or 0
     here = this_process()
@@ -233,7 +232,7 @@ def gram_plan(
     # Rows; memberships, products and φ of every start, and a share of the products per thread.
     states = n * (row_bytes + 8 * n_clusters * n_starts * (6 * n_kernels + 2 * threads))
     features = 8 * n * n_kernels * min(n, 10 * n_clusters)
-    # A tile in float64, and what the kernel function needs beside it.
+    # A tile in float64, and the temporary arrays of the kernel function.
     working = threads * 8 * tile
     return Plan(
         n_rows=layout.n_rows,
@@ -256,7 +255,7 @@ def gram_plan(
 
 
 def blurring_plan(layout: Layout, max_iter: int) -> Plan:
-    """Return the cost of a fit that sweeps over all pairs of rows, which it keeps in memory.
+    """Predict the cost of a fit that sweeps over all pairs of rows, which it keeps in memory.
 
     Parameters
     ----------
@@ -266,8 +265,8 @@ def blurring_plan(layout: Layout, max_iter: int) -> Plan:
     Returns
     -------
     Plan
-        Its passes are sweeps over the data (two) and over all pairs; the first of these meet all
-        rows, later ones what has not come together yet.
+        Its passes are two over the data, and the sweeps over all pairs; rows that have merged
+        drop out of later ones.
 
     Raises
     ------
@@ -321,7 +320,7 @@ def _refuse_positions(n_rows: int, n_features: int, worker: Worker) -> None:
 
 
 def _refuse_blocks(layout: Layout, largest: int, worker: Worker) -> None:
-    """Refuse blocks of which two per thread do not fit a worker."""
+    """Raise if two blocks per thread do not fit into a worker."""
     threads = min(worker.threads, layout.n_blocks)
     rows = 0
     if worker.memory is not None:
@@ -338,7 +337,7 @@ def _refuse_blocks(layout: Layout, largest: int, worker: Worker) -> None:
 
 
 def _refuse(least: int, worker: Worker, what: str, mend: str) -> None:
-    """Refuse what takes more than a worker has, however well things go."""
+    """Raise if a worker has less memory than the least that is needed."""
     if worker.memory is not None and INTERPRETER_BYTES + least > worker.memory:
         raise ValueError(
             f"X does not fit: a process needs at least "
@@ -349,7 +348,7 @@ def _refuse(least: int, worker: Worker, what: str, mend: str) -> None:
 
 
 def _loaded_bytes(largest: int) -> int:
-    """Memory for the blocks of one thread."""
+    """Return the memory taken by the blocks of one thread."""
     low, high = _KEPT_BYTES
     return _BLOCK_COPIES * largest + min(max(_KEPT_COPIES * largest, low), high)
 
@@ -371,7 +370,7 @@ def _peak_bytes(
     sizes: SampleSizes | None,
     threads: int,
 ) -> int | None:
-    """Interpreter, blocks and tiles of every thread, records being merged, and the samples."""
+    """Add up interpreter, blocks and tiles of all threads, records being merged, and samples."""
     if largest is None or layout.n_rows is None or sizes is None:
         return None
     threads = min(threads, layout.n_blocks)
@@ -381,9 +380,9 @@ def _peak_bytes(
         loaded = layout.n_rows * layout.bytes_per_row + threads * _KEPT_BYTES[0]
     record = 8 * n_starts * layout.n_features * (n_clusters + FARTHEST + 1)
     waiting = min(layout.n_blocks, SPLIT_EVERY * SPLIT_EVERY) * record
-    # The sample is held as it was read, widened, and once more while seeding; by each thread in
-    # the coordinates of a restart, and twice while that is seeded and judged; the reserve as it was
-    # read, and once more while it is put together.
+    # Copies of the sample: as read, as float64, and one while seeding; in each thread that in the
+    # coordinates of a restart, and two while it is seeded and scored. Copies of the larger sample:
+    # as read, and one while it is concatenated.
     copies = 3 + 3 * threads
     sampled = layout.n_features * (8 * copies * sizes.sample + 2 * 8 * sizes.reserve)
     process = INTERPRETER_BYTES + _COMPILER_BYTES
@@ -391,7 +390,7 @@ def _peak_bytes(
 
 
 def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:
-    """One per block in memory; lazy blocks are visited in groups, whose records are merged."""
+    """Count the tasks of a pass: one per block in memory; groups of lazy blocks, and merges."""
     if not lazy:
         return n_blocks
     tasks = width = min(n_blocks, GROUPS_PER_THREAD * threads)
@@ -402,7 +401,7 @@ def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:
 
 
 def readable_bytes(count: float | None) -> str:
-    """A number of bytes in words, e.g. "1.5 GB" (powers of ten)."""
+    """Format a number of bytes, e.g. "1.5 GB" (powers of ten)."""
     if count is None:
         return "unknown"
     for unit in ("B", "kB", "MB", "GB"):

@@ -1,4 +1,4 @@
-"""Seconds of a pass on workers that are not there yet, from a few blocks measured here."""
+"""Predict the time of a pass on any number of workers from a few blocks measured here."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import mm_step
 from daskmm.numerics.rows import Coordinates
 
-# A compute on a cluster, and each of its tasks: to send, to run, to hear of (measured, one
-# scheduler on a core of its own that also has workers to serve).
+# Overhead of a compute on a cluster, and of each of its tasks (measured with a scheduler on a core
+# of its own).
 LATENCY_SECONDS = 0.02
 TASK_SECONDS = 0.002
-# Blocks that are measured.
+# Number of blocks that are measured.
 _MEASURED_BLOCKS = 8
 
 
 @dataclass(frozen=True)
 class PassModel:
-    """What a pass is made of.
+    """Model of the time of a pass.
 
     Each thread of a worker visits its share of the blocks, in groups of one task each; within a
-    group the next block is read while this one is computed on. So, with B blocks in G groups on
-    W·T threads, a thread takes
+    group the next block is read while one is computed on. With B blocks in G groups on W·T
+    threads, a thread takes
 
         ⌈G/WT⌉ (load + compute) + (⌈B/WT⌉ − ⌈G/WT⌉) max(load, compute),
 
-    cores cannot do more work than there is time, B (load's processor time + compute) / cores, and
-    storage gives no more than its bandwidth. A pass takes the largest of the three, the latency of
-    a compute, and a share of the scheduler's time for every task.
+    the cores take at least B (load's processor time + compute) / cores, and storage takes
+    bytes / bandwidth. A pass takes the largest of the three, plus the latency of a compute and the
+    scheduler's time for each task.
 
     Attributes
     ----------
@@ -50,11 +50,11 @@ class PassModel:
     block_bytes : float
         Size of a block as it is read.
     load_seconds : float
-        To load one block on one thread; 0 where workers hold the data.
+        Time to load one block on one thread; 0 if workers hold the data.
     load_processor_seconds : float
-        Of these, those that a core is busy (decoding, copying); the others wait for storage.
+        The part of it in which a core is busy (decoding, copying), not waiting for storage.
     compute_seconds : float
-        For one hard MM step on one block, one thread.
+        Time of one hard MM step on one block on one thread.
     """
 
     n_blocks: int
@@ -64,7 +64,7 @@ class PassModel:
     compute_seconds: float
 
     def persisted(self) -> Self:
-        """The same table, once workers hold it."""
+        """Return the model of the same table once workers hold it."""
         return replace(self, load_seconds=0.0, load_processor_seconds=0.0)
 
     def seconds(
@@ -75,15 +75,15 @@ class PassModel:
         cores: int | None = None,
         bandwidth: float = math.inf,
     ) -> float:
-        """Predicted time of a pass.
+        """Predict the time of a pass.
 
         Parameters
         ----------
         n_workers, threads_per_worker : int
         cores : int, optional
-            That all workers together have; one per thread by default.
+            Of all workers together; one per thread by default.
         bandwidth : float
-            Bytes per second that storage gives to all workers together.
+            Bytes per second that storage delivers to all workers together.
 
         Returns
         -------
@@ -104,31 +104,31 @@ class PassModel:
 
 
 def measure_pass(X: Any, n_clusters: int, *, n_blocks: int = _MEASURED_BLOCKS) -> PassModel:
-    """Load and compute on a few blocks of a table, one after the other, where fits would.
+    """Measure loading and computing of a few blocks of a table, one after the other.
 
-    On a cluster, if one is active, by one of its workers, else in this process: the two may have
-    other roads to the data.
+    If a cluster is active, one of its workers measures, as it may reach the data by another way
+    than this process.
 
     Parameters
     ----------
     X : dask array or DataFrame, or zarr array
         Row counts may be unknown.
     n_clusters : int
-        Centres of the step that is timed, taken from the rows.
+        Centers of the step that is timed; they are rows of the block.
     n_blocks : int
-        How many blocks are timed, evenly spread; each is read once before.
+        How many blocks to time, evenly spread; each is read once before.
 
     Returns
     -------
     PassModel
-        Medians over the blocks that have rows.
+        Medians over the blocks with rows.
 
     Raises
     ------
     ValueError
-        If none of them has.
+        If none of them has rows.
     """
-    # In one piece, so that dask does not load the blocks for it.
+    # Hidden in a partial: dask would compute blocks that it finds among the arguments.
     measured = functools.partial(_measured, row_blocks(as_dask_array(X)), n_clusters, n_blocks)
     found: PassModel = dask.delayed(measured, pure=False)().compute()
     return found
@@ -139,7 +139,7 @@ def _measured(blocks: RowBlocks, n_clusters: int, n_blocks: int) -> PassModel:
     chosen = np.unique(np.linspace(0, count - 1, min(n_blocks, count)).astype(int))
     found = []
     with memory_recycled(), one_blas_thread(), dask.config.set(scheduler="sync"):
-        # The first time compiles, opens files, and asks the system for memory.
+        # Twice: the first time compiles, opens files, and gets memory from the system.
         for number in (*chosen, *chosen):
             rows, wall, processor = _loaded(blocks, int(number))
             if not len(rows):
@@ -155,7 +155,7 @@ def _measured(blocks: RowBlocks, n_clusters: int, n_blocks: int) -> PassModel:
 
 
 def _loaded(blocks: RowBlocks, number: int) -> tuple[NDArray, float, float]:
-    """A block, and the seconds and processor seconds that it took."""
+    """Load a block; return it with the seconds and processor seconds that took."""
     began, busy = time.perf_counter(), time.process_time()
     rows = blocks.parts[number].compute()
     wall, processor = time.perf_counter() - began, time.process_time() - busy
@@ -164,7 +164,7 @@ def _loaded(blocks: RowBlocks, number: int) -> tuple[NDArray, float, float]:
 
 
 def _step_seconds(rows: NDArray, n_clusters: int) -> float:
-    """Of a hard step from centres among the rows."""
+    """Time a hard step from centers among the rows."""
     rows = rows.astype(float_dtype(rows.dtype), copy=False)
     p = rows.shape[1]
     centers = rows[np.linspace(0, len(rows) - 1, n_clusters).astype(int)].astype(np.float64)

@@ -1,4 +1,4 @@
-"""The first pass over the data: everything a fit has to know before it begins."""
+"""The first pass over the data: what a fit has to know before it starts."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from daskmm.storage.digests import digest
 
 FloatArray = NDArray[np.float64]
 
-# Rows drawn for seeding, annealing and the critical power: this many, up to twice as many where
-# that is not plenty per cluster, and never less than enough per cluster; within a byte budget (as
-# float64) that wide tables must not exceed.
+# Rows sampled for seeding, annealing and the critical power: SAMPLE_ROWS, or _PLENTY_PER_CLUSTER
+# per cluster up to twice SAMPLE_ROWS, and at least SAMPLE_ROWS_PER_CLUSTER per cluster. In wide
+# tables SAMPLE_BYTES (as float64) bound them, down to _LEAST_ROWS_PER_CLUSTER per cluster.
 SAMPLE_ROWS = 10_000
 _PLENTY_PER_CLUSTER = 200
 SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
-# A table of more than twice these bytes (as float64) lends as many to a reserve, on which hard
-# steps are taken before it is read again; up to so many times as many, and half of the table, where
-# they are few rows per cluster: what those leave undecided costs readings.
+_LEAST_ROWS_PER_CLUSTER = 10
+# Bytes (as float64) of the larger sample, on which hard steps are taken before the table is read
+# again; drawn from tables of more than twice that. With many clusters it has up to
+# _RESERVED_PER_CLUSTER rows per cluster, _MOST_RESERVES times the bytes and half of the table:
+# what it leaves unsettled takes passes over the table.
 RESERVE_BYTES = 16 << 20
 _MOST_RESERVES = 3
 _RESERVED_PER_CLUSTER = 3000
-_LEAST_ROWS_PER_CLUSTER = 10
 # float64 holds all integers up to this one.
 _EXACT_INTEGER = 1 << 53
 _EXACT_TILE_ROWS = 1000
@@ -47,7 +48,7 @@ _EXACT_TILE_ROWS = 1000
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first pass found.
+    """Results of the first pass.
 
     Attributes
     ----------
@@ -58,17 +59,16 @@ class Survey:
         The model's coordinates.
     variance : ndarray of shape (n_features,)
         Population variance in the model's coordinates; exactly 0 for a constant feature. Where
-        values are missing, the sum of squared deviations of the others, per row.
+        values are missing, the sum of squared deviations of the observed ones over all rows.
     sample : Sample
-        Uniform sample without replacement, in the model's coordinates; rows without weight are
-        left out.
+        Uniform sample without replacement, in the model's coordinates, without rows of weight 0.
     critical_power : float
         s_crit of the sample.
     reserve : Sample or None
-        A larger sample, of which `sample` is a part, in the input's units and dtype; None where
-        it would be no small part of the rows.
+        A larger sample that contains `sample`, in the input's units and dtype; None for tables
+        that are not much larger.
     drawn : str
-        Digest of the rows of the samples, and of their weights, bit by bit as they were read.
+        Digest of the sampled rows and their weights, as they were read.
     distortion : Distortion
         In the model's coordinates.
     partial : bool
@@ -91,12 +91,12 @@ class Survey:
 
     @property
     def varying(self) -> NDArray[np.bool_]:
-        """Features that are not constant."""
+        """Mask of the features that are not constant."""
         return self.variance > 0
 
     @property
     def mean_variance(self) -> float:
-        """V, the mean variance of the features that vary (1 if none does)."""
+        """Mean variance V of the features that vary; 1 if none does."""
         return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
 
 
@@ -123,10 +123,10 @@ def first_pass(
     partial: bool = False,
     weigh_shares: bool = False,
 ) -> Survey:
-    """Visit every block once: finiteness, moments and a sample for seeding.
+    """Test all values, and compute moments and samples, in one pass.
 
-    Row counts that are unknown are counted first, because the sample is drawn by global row
-    index: it depends on `seed` and the number of rows, not on the chunks.
+    Unknown row counts are counted first: the sample is drawn by global row index, so that it
+    depends on `seed` and the number of rows, not on the chunks.
 
     Parameters
     ----------
@@ -136,16 +136,16 @@ def first_pass(
         Whether the model's coordinates divide by the population standard deviation.
     seed : int
     wanted : int, optional
-        Rows of the sample; `sample_size` says how many by default.
+        Rows of the sample; the default is `sample_size`.
     with_reserve : bool
-        Whether to draw a larger sample too, where the table is large.
+        Whether to draw a larger sample too, if the table is large.
     family : type of Distortion
-        Whose domain the values must be in.
+        Values must be in its domain.
     partial : bool
         Whether NaN are missing values.
     weigh_shares : bool
-        Whether the model's coordinates make each feature count in distances as if it had all of
-        its values.
+        Whether the model's coordinates make each feature count in distances as if none of its
+        values were missing.
 
     Returns
     -------
@@ -154,9 +154,9 @@ def first_pass(
     Raises
     ------
     ValueError
-        If there are no rows, fewer rows of positive weight than clusters, or values that are not
-        finite or outside of the domain (naming the block and row), or so large that their squares
-        overflow; or if a row or a feature has no value.
+        If there are no rows or fewer rows of positive weight than clusters; if values are not
+        finite or outside of the domain (naming block and row), or so large that their squares
+        overflow; or if a row or a feature has no value at all.
     """
     passes.count_rows()
     layout = passes.blocks.layout
@@ -205,13 +205,13 @@ def first_pass(
 
 
 def _weighted(sample: Sample) -> Sample:
-    """Rows of a sample that have a weight."""
+    """Drop the rows of weight 0."""
     weighted = sample.weights > 0
     return sample if weighted.all() else Sample(sample.rows[weighted], sample.weights[weighted])
 
 
 def sample_size(n_rows: int, n_features: int, n_clusters: int) -> int:
-    """Rows of the seeding sample."""
+    """Return the default number of rows of the sample."""
     plenty = min(max(SAMPLE_ROWS, _PLENTY_PER_CLUSTER * n_clusters), 2 * SAMPLE_ROWS)
     wanted = max(plenty, SAMPLE_ROWS_PER_CLUSTER * n_clusters)
     affordable = max(SAMPLE_BYTES // (8 * n_features), _LEAST_ROWS_PER_CLUSTER * n_clusters)
@@ -219,7 +219,7 @@ def sample_size(n_rows: int, n_features: int, n_clusters: int) -> int:
 
 
 class SampleSizes(NamedTuple):
-    """Rows that the first pass draws: to anneal on, and (0 where there is none) in reserve."""
+    """Rows that the first pass draws: to anneal on, and as the larger sample (0: none)."""
 
     sample: int
     reserve: int
@@ -228,7 +228,7 @@ class SampleSizes(NamedTuple):
 def sample_sizes(
     n_rows: int, n_features: int, n_clusters: int, wanted: int | None, with_reserve: bool
 ) -> SampleSizes:
-    """What `first_pass` draws; its parameters."""
+    """Return how many rows `first_pass` draws, given its parameters."""
     size = min(n_rows, wanted or sample_size(n_rows, n_features, n_clusters))
     affordable = RESERVE_BYTES // (8 * n_features)
     least = max(affordable, 2 * size)
@@ -252,7 +252,7 @@ def _first_look(
     family: type[Distortion],
     partial: bool,
 ) -> _Finding:
-    """Kernel of the first pass."""
+    """Compute the record of one block."""
     moments = _block_moments(rows, weights, position, partial)
     check_domain(rows, position, 0, family, False)
     first, last = np.searchsorted(chosen, (position.start, position.start + len(rows)))
@@ -264,7 +264,7 @@ def _first_look(
 
 
 def _observed_shares(moments: Moments) -> FloatArray:
-    """Share of the weight that has a value, per feature.
+    """Return the share of the weight of the rows with a value, per feature.
 
     Raises
     ------
@@ -282,13 +282,13 @@ def _observed_shares(moments: Moments) -> FloatArray:
 def _block_moments(
     rows: NDArray, weights: NDArray | None, position: Position, partial: bool = False
 ) -> Moments:
-    """Moments of one block, whose values are refused unless they are finite, or may be missing."""
+    """Return the moments of one block; raise on bad values."""
     _check_exact(rows, position)
     if dispatch.available():
         moments = Moments.of_block(rows, weights)
         if moments is not None:
             return moments
-        # What is wrong, and where, is found out below.
+        # Some value is bad; the loop below finds which one.
     n_rows, n_features = rows.shape
     moments = Moments.empty(n_features)
     for tile in tiles(n_rows, tile_rows(n_features, 1)):
@@ -304,7 +304,7 @@ def _block_moments(
 
 
 def _check_exact(rows: NDArray, position: Position) -> None:
-    """Refuse integers that float64 does not hold, naming where the first one stands.
+    """Raise if there are integers that float64 cannot hold, naming the first one.
 
     Raises
     ------
@@ -316,7 +316,7 @@ def _check_exact(rows: NDArray, position: Position) -> None:
         return
     for start in range(0, len(rows), _EXACT_TILE_ROWS):
         tile = rows[start : start + _EXACT_TILE_ROWS]
-        # Compared as Python's integers where float64 rounds up to what the dtype has not.
+        # Compared as Python integers: float64 may round up to a value the dtype cannot hold.
         inexact = np.argwhere(
             (np.abs(tile.astype(np.float64)) >= _EXACT_INTEGER)
             & (tile.astype(np.float64).astype(object) != tile.astype(object))
@@ -331,7 +331,7 @@ def _check_exact(rows: NDArray, position: Position) -> None:
 
 
 def _mean_and_variance(moments: Moments) -> tuple[FloatArray, FloatArray]:
-    """Mean and population variance, exactly the value and 0 for a constant feature."""
+    """Return mean and population variance: of a constant feature exactly its value and 0."""
     constant = moments.constant
     mean = np.where(constant, moments.lowest, moments.mean)
     variance = np.where(constant, 0.0, moments.variance)
@@ -345,7 +345,7 @@ def _mean_and_variance(moments: Moments) -> tuple[FloatArray, FloatArray]:
 
 
 def described_data(layout: Layout, survey: Survey) -> dict[str, Any]:
-    """Shape, dtype, chunks, moments and a digest of sampled rows, as the first pass saw them."""
+    """Return what identifies the data of a fit: shape, dtype, chunks, moments, digest of rows."""
     return {
         "shape": [survey.n_rows, layout.n_features],
         "dtype": str(layout.dtype),

@@ -1,4 +1,4 @@
-"""Labels written to disk as they are computed, a few blocks at a time."""
+"""Write labels to disk as they are computed, a few blocks at a time."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ from daskmm.storage.atomic import written_whole
 
 # Labels per stored chunk, 16 MB.
 LABEL_CHUNK_ROWS = 4_000_000
-
-
-# Label blocks computed together; their labels are in memory at once.
+# Blocks computed together; their labels are in memory at once.
 BLOCKS_TOGETHER = 32
 
 
 class LabelWriter:
-    """Labels that arrive piece by piece, written in whole chunks by this one writer.
+    """Writes labels that arrive piece by piece, in whole chunks.
 
     Parameters
     ----------
     path : Path
-        Of the zarr array to make.
+        Of the zarr array to create.
 
     Attributes
     ----------
     n_rows : int
         Labels so far.
     counts : ndarray of shape (largest label + 1,), int64
-        How often each label came.
+        Rows with each label.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,15 +57,15 @@ class LabelWriter:
             self._write(waiting - waiting % LABEL_CHUNK_ROWS)
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the rest."""
         self._write(sum(map(len, self._waiting)))
 
     def _write(self, rows: int) -> None:
-        """Write the first `rows` that wait; whole chunks, but for the last call."""
+        """Write the first `rows` labels that wait: whole chunks, except in the last call."""
         labels = np.concatenate([np.empty(0, dtype=np.int32), *self._waiting])
         self._waiting = [labels[rows:]]
         if self._array is None:
-            # A store pads its last chunk, so a short array gets a short chunk.
+            # zarr pads the last chunk, so a short array gets a short chunk.
             chunk = min(LABEL_CHUNK_ROWS, max(rows, 1))
             self._array = create_array(self._path, (0,), (chunk,), np.int32)
         start = self._array.shape[0]
@@ -78,7 +76,7 @@ class LabelWriter:
 
 @contextmanager
 def label_writer(path: Path) -> Iterator[LabelWriter]:
-    """A writer whose array stands at `path` once the context is left without an error.
+    """Yield a writer whose array appears at `path` when the context ends without an error.
 
     Raises
     ------
@@ -100,7 +98,7 @@ def write_labels(labels: Any, path: str | Path) -> NDArray[np.int64]:
         Not negative. Lazy ones are computed a few blocks at a time by the active scheduler;
         chunk sizes may be unknown.
     path : str or Path
-        It holds all labels or, should something fail, nothing.
+        It holds all labels or, after an error, nothing.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Moments of the features, and samples of the rows: mergeable records of the first pass."""
+"""Mergeable records of the first pass: moments of the features, and samples of the rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FloatArray = NDArray[np.float64]
 class Moments:
     """Weighted count, mean, sum of squared deviations and range per feature.
 
-    Squares of very large values overflow to infinity, silently: the first pass reports them.
+    Squares of very large values overflow to infinity without a warning; the first pass raises.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Moments:
     lowest, highest : ndarray of shape (n_features,)
         Over the rows of positive weight.
     observed : ndarray of shape (n_features,) or None
-        Sum of the weights of the rows that have a value; None where none is missing.
+        Sum of the weights of the rows that have a value; None if no value is missing.
     """
 
     n_positive: int
@@ -41,13 +41,13 @@ class Moments:
 
     @classmethod
     def empty(cls, n_features: int) -> Self:
-        """Moments of no rows."""
+        """Return the moments of no rows."""
         zeros, infinities = np.zeros(n_features), np.full(n_features, np.inf)
         return cls(0, 0.0, zeros, zeros, infinities, -infinities)
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray | None) -> Self:
-        """Moments of one tile of rows, by two passes over it."""
+        """Compute the moments of one tile of rows, by the two-pass formula."""
         total = float(len(rows)) if weights is None else float(weights.sum())
         if total == 0.0:
             return cls.empty(rows.shape[1])
@@ -65,7 +65,7 @@ class Moments:
 
     @classmethod
     def of_partial(cls, rows: FloatArray, weights: FloatArray | None) -> Self:
-        """Moments of the values of one tile of rows; NaN are missing."""
+        """Compute the moments of one tile of rows in which NaN are missing values."""
         v = np.ones(len(rows)) if weights is None else weights
         rows, v = rows[v > 0], v[v > 0]
         held = ~np.isnan(rows)
@@ -79,9 +79,9 @@ class Moments:
 
     @classmethod
     def of_block(cls, rows: NDArray, weights: FloatArray | None) -> Self | None:
-        """Moments of any number of rows, of any dtype, by the compiled loops.
+        """Compute the moments of rows of any number and dtype by the compiled loops.
 
-        None where a value is not finite, or its square overflows.
+        Return None if a value is not finite, or its square overflows.
         """
         from daskmm.compiled.moments import block_moments
 
@@ -89,7 +89,7 @@ class Moments:
         return None if found is None else cls(*found)
 
     def __add__(self, other: Self) -> Self:
-        """Chan, Golub & LeVeque's pairwise update."""
+        """Merge by the pairwise update of Chan, Golub & LeVeque (1983)."""
         total = self.weight + other.weight
         if other.weight == 0.0:
             return self
@@ -120,18 +120,18 @@ class Moments:
 
     @property
     def constant(self) -> NDArray[np.bool_]:
-        """Features that have one value only, told exactly: a mean of equal numbers is rounded."""
+        """Mask of features with a single value; exact, unlike a test of the rounded variance."""
         return self.lowest == self.highest
 
     @property
     def variance(self) -> FloatArray:
-        """Population variance per feature, of its values."""
+        """Population variance of the observed values, per feature."""
         return self.deviations / np.maximum(self.masses, np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows picked from the data, in row order, with their sample weights."""
+    """Rows drawn from the data, in row order, with their sample weights."""
 
     rows: NDArray
     weights: FloatArray
