@@ -1,4 +1,4 @@
-"""Any table the user may have, as row blocks that a pass can visit."""
+"""Tables of any supported kind as blocks of rows."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-# Blocks that a table in memory is cut into: at least this many elements each, and at most this
-# many blocks. Fixed numbers, so that results do not depend on the machine.
+# A table in memory is cut into at most so many blocks of at least so many elements. The numbers are
+# fixed, so that results do not depend on the machine.
 _MEMORY_ELEMENTS = 1 << 16
 _MEMORY_BLOCKS = 64
-# They have as many rows as single precision is used for, with room, as long as this many blocks
-# are left for the cores.
+# Blocks have at least this many rows, which suits sums in single precision, if there are at least
+# _FEW_BLOCKS blocks then.
 _MEMORY_ROWS = 8192
 _FEW_BLOCKS = 16
-# Bytes of a zarr store read by one task: whole chunks of it, about this much, and more only
-# where there would be more blocks than this.
+# About so many bytes of a zarr store, in whole chunks, make a block; more if there would be more
+# than _ZARR_BLOCKS blocks.
 _ZARR_BLOCK_BYTES = 16 << 20
 _ZARR_BLOCKS = 1024
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table is cut into row blocks.
+    """How a table is cut into blocks of rows.
 
     Attributes
     ----------
     rows : tuple of int or None
-        Rows per block; None while unknown.
+        Rows per block; None if unknown.
     n_blocks, n_features : int
     dtype : numpy.dtype
         Of the input.
@@ -49,18 +49,18 @@ class Layout:
 
     @property
     def n_rows(self) -> int | None:
-        """Rows in all, where known."""
+        """Number of rows, or None if unknown."""
         return None if self.rows is None else sum(self.rows)
 
     @property
     def bytes_per_row(self) -> int:
-        """Bytes of one row as it is read."""
+        """Size of one row as it is read."""
         return self.n_features * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """Rows of a table in blocks, in memory (views) or lazy (dask).
+    """A table as blocks of rows, in memory (views) or lazy (dask).
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class RowBlocks:
     parts : tuple
         Per block, an ndarray of shape (rows, n_features), or a Delayed that yields one.
     weights : tuple or None
-        Per block, the sample weights alike.
+        The sample weights of each block, likewise.
     """
 
     table: NDArray | da.Array
@@ -79,13 +79,13 @@ class RowBlocks:
 
     @property
     def pairs(self) -> list[tuple[Any, Any]]:
-        """Rows and weights of each block; None for weights that are not there."""
+        """Rows and weights of each block; None where there are no weights."""
         weights = self.weights or (None,) * len(self.parts)
         return list(zip(self.parts, weights, strict=True))
 
 
 def is_lazy(X: Any) -> bool:
-    """Whether `X` is a dask collection or a zarr array, whose results are lazy."""
+    """Tell whether `X` is a dask collection or a zarr array, whose results are lazy."""
     return dask.is_dask_collection(X) or _is_zarr(X)
 
 
@@ -95,7 +95,7 @@ def _is_zarr(X: Any) -> bool:
 
 
 def float_dtype(dtype: np.dtype) -> np.dtype:
-    """Floating dtype that stands for an input dtype.
+    """Return the floating dtype in which an input dtype is computed.
 
     float32 stays; float16, bool and integers of 8 or 16 bits become float32, all else float64.
     """
@@ -104,25 +104,25 @@ def float_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether `X` is a dask DataFrame."""
+    """Tell whether `X` is a dask DataFrame."""
     return _is_of_dataframe(X, "DataFrame")
 
 
 def is_series(X: Any) -> bool:
-    """Whether `X` is a dask Series."""
+    """Tell whether `X` is a dask Series."""
     return _is_of_dataframe(X, "Series")
 
 
 def _is_of_dataframe(X: Any, kind: str) -> bool:
-    # Without importing what may be absent.
+    # dask.dataframe may not be installed; if it is not imported, `X` is not of it.
     module = sys.modules.get("dask.dataframe")
     return module is not None and isinstance(X, getattr(module, kind))
 
 
 def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
-    """A dask DataFrame and a series of sample weights, partition by partition.
+    """Return a dask DataFrame and a series of sample weights as arrays.
 
-    One expression yields both, so that a frame of which both are columns is loaded once.
+    Both come from one expression: if they are columns of one frame, it is loaded once.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
     Raises
     ------
     ValueError
-        If they have different numbers of partitions, or a partition different lengths.
+        If their partitions differ in number or length.
     """
     if X.npartitions != sample_weight.npartitions:
         raise ValueError(
@@ -149,7 +149,7 @@ def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
 
 
 def _weighted(frame: Any, weights: NDArray) -> Any:
-    """A pandas frame with one column more, at the end."""
+    """Append a column of weights to a pandas frame."""
     return frame.set_axis(range(frame.shape[1]), axis=1).assign(sample_weight=weights)
 
 
@@ -163,20 +163,20 @@ def _with_weight(frame: Any, weights: Any) -> Any:
 
 
 def as_dask_array(X: Any, name: str = "X") -> da.Array:
-    """A dask or zarr table as a two-dimensional dask array with whole rows in each block.
+    """Return a dask or zarr table as a two-dimensional dask array with whole rows in each block.
 
     Parameters
     ----------
     X : dask Array, dask DataFrame or zarr Array
     name : str
-        The argument's name, for messages.
+        Name of the argument, for messages.
 
     Raises
     ------
     TypeError
         If the collection is of another kind.
     ValueError
-        If it has no numeric dtype, is not two-dimensional, or has no features.
+        If it is not numeric, not two-dimensional, or has no features.
     """
     if _is_zarr(X):
         X = _zarr_to_dask(X, name)
@@ -206,7 +206,7 @@ def as_dask_array(X: Any, name: str = "X") -> da.Array:
 
 
 def check_dtype(dtype: np.dtype, name: str) -> None:
-    """Refuse a dtype that is not numeric.
+    """Raise if a dtype is not numeric.
 
     Raises
     ------
@@ -223,7 +223,7 @@ def check_dtype(dtype: np.dtype, name: str) -> None:
 
 
 def refuse_masked(array: Any, name: str, where: str = "") -> None:
-    """Refuse a masked array with masked values; without any it is as good as a plain one.
+    """Raise if an array has masked values.
 
     Raises
     ------
@@ -244,17 +244,17 @@ def _no_features(shape: Any, name: str) -> str:
 
 
 def _common_dtype(dtypes: Any) -> np.dtype:
-    """One numpy dtype for all columns; float64 for nullable ones, whose NA becomes NaN."""
+    """Return a numpy dtype for all columns; float64 for nullable ones, whose NA becomes NaN."""
     return np.result_type(*(d if isinstance(d, np.dtype) else np.float64 for d in dtypes))
 
 
 def check_columns(dtypes: Any, name: str = "X") -> None:
-    """Refuse a frame with columns that are not numbers, naming them.
+    """Raise if a frame has columns that are not numeric, naming them.
 
     Raises
     ------
     ValueError
-        If there are no columns, or one has no numeric or boolean dtype.
+        If there are no columns, or one is neither numeric nor boolean.
     """
     if len(dtypes) == 0:
         raise ValueError(_no_features("(n, 0)", name))
@@ -274,7 +274,7 @@ def _numpy_or_object(dtype: Any) -> Any:
 
 
 def _zarr_to_dask(store: Any, name: str) -> da.Array:
-    """Whole rows and whole chunks of a zarr array per block."""
+    """Return a zarr array as dask blocks of whole rows and whole chunks."""
     if store.ndim != 2:
         raise ValueError(
             f"Expected 2D array for {name}, got {store.ndim}D array instead. Reshape your data."
@@ -287,7 +287,7 @@ def _zarr_to_dask(store: Any, name: str) -> da.Array:
 
 
 def layout_of(table: NDArray | da.Array) -> Layout:
-    """Row blocks of a table: the chunks of a dask array, cuts of one in memory."""
+    """Return how a table is cut: a dask array by its chunks, one in memory by fixed rules."""
     n_features = table.shape[1]
     if isinstance(table, da.Array):
         counts = table.chunks[0]
@@ -301,7 +301,7 @@ def layout_of(table: NDArray | da.Array) -> Layout:
 
 
 def row_blocks(table: NDArray | da.Array) -> RowBlocks:
-    """Blocks of a table.
+    """Cut a table into blocks of rows.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ def cut_rows(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...
 
 
 class Position(NamedTuple):
-    """Where a block stands, and what it should be.
+    """Place and expected shape of a block.
 
     Attributes
     ----------
@@ -330,9 +330,9 @@ class Position(NamedTuple):
     start : int
         Global index of its first row.
     known : bool
-        Whether that is known.
+        Whether `start` is known.
     shape : tuple of (int or None), optional
-        Rows and features that it should have; None for what is unknown.
+        Expected rows and features; None if unknown.
     """
 
     block: int
@@ -342,17 +342,17 @@ class Position(NamedTuple):
 
     @property
     def described(self) -> str:
-        """The block in words."""
+        """Name of the block, for messages."""
         return f"block {self.block}"
 
     def of_row(self, row: int) -> str:
-        """A row of the block in words, for messages."""
+        """Name a row of the block, for messages."""
         place = f"block {self.block}, row {row} of the block"
         return f"{place} (row {self.start + row} of the data)" if self.known else place
 
 
 def positions(layout: Layout) -> list[Position]:
-    """Position of each block of a table."""
+    """Return the position of each block of a table."""
     p = layout.n_features
     if layout.rows is None:
         return [Position(block, 0, False, (None, p)) for block in range(layout.n_blocks)]

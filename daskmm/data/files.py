@@ -1,4 +1,4 @@
-"""Tables on disk, opened lazily, and labels written back."""
+"""Open tables on disk lazily."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import check_columns
 
-# Bytes of a block: small ones keep memory low, large ones keep the number of tasks low.
+# Bounds of the bytes of a block: small ones save memory, large ones save tasks.
 _LEAST_BLOCK_BYTES = 16_000_000
 _MOST_BLOCK_BYTES = 64_000_000
 _WANTED_BLOCKS = 1024
-# Text of a csv file read by one task; as numbers it takes about half.
+# Bytes of csv text per block; as numbers it takes about half.
 _CSV_BLOCK_BYTES = 32_000_000
 
 _FORMATS = (
@@ -42,14 +42,14 @@ def open_data(
     Parameters
     ----------
     path : str or Path
-        A zarr array, or a group that holds one two-dimensional array or whose array is named as
-        ``store.zarr::name``; an .npy file; an .npz file with an array named X or a single
-        two-dimensional one; csv or parquet files (extra ``dataframe``), also as a pattern. A
-        csv file whose first line is all numbers has no header.
+        A zarr array; a zarr group with a single two-dimensional array, or ``store.zarr::name``;
+        an .npy file; an .npz file with an array named X or a single two-dimensional one; csv or
+        parquet files (extra ``dataframe``), also as a pattern. A csv file whose first line is all
+        numbers has no header.
     component : str, optional
         Array of a zarr group or of an .npz file.
     columns : sequence of str, optional
-        Columns of a csv or parquet file to keep; all of them by default.
+        Columns of a csv or parquet file to keep; all by default.
     chunks : int or "auto"
         Rows per block of an array, rounded up to whole stored chunks; "auto" makes blocks of
         16 to 64 MB. Blocks of csv and parquet files follow the files.
@@ -57,27 +57,26 @@ def open_data(
     Returns
     -------
     dask Array of shape (n_rows, n_features), or dask DataFrame
-        A DataFrame for csv and parquet, float64 for csv. Nothing is read before it is
-        computed, except for .npz, which holds no part that could be read by itself.
+        A DataFrame for csv and parquet, float64 for csv. Nothing is read before it is computed,
+        except .npz, which cannot be read in parts.
 
     Raises
     ------
     FileNotFoundError
-        If there is nothing at the path.
+        If the path does not exist.
     ValueError
-        If it cannot be read, has another number of dimensions than two, holds something else
-        than numbers, or is of an unknown format.
+        If it cannot be read, is not two-dimensional or not numeric, or of an unknown format.
     ImportError
-        If the extra ``dataframe`` is needed and not installed.
+        If the extra ``dataframe`` is needed but not installed.
     """
     text = str(path)
     if component is None and "::" in text and not Path(text).exists():
         store, _, name = text.rpartition("::")
-        # fsspec chains addresses by the same sign, as in simplecache::s3://…
+        # fsspec chains addresses by "::" too, as in simplecache::s3://…
         text, component = (text, None) if "://" in name else (store, name)
     kind = _kind(text)
     if "://" not in text:
-        text = str(Path(text).absolute())  # workers may stand in another folder
+        text = str(Path(text).absolute())  # workers may have another working directory
     if kind in ("csv", "parquet"):
         if chunks != "auto":
             raise ValueError(f"{text}: chunks can be chosen for arrays, not for {kind} files.")
@@ -98,17 +97,17 @@ def open_data(
 
 
 def has_columns(path: str) -> bool:
-    """Whether there is a csv or parquet file at a path, or a pattern of them."""
+    """Tell whether a path, or a pattern, is of csv or parquet files."""
     return "::" not in path and _kind(path) in ("csv", "parquet")
 
 
 def _kind(path: str) -> str:
-    """Format of what is at a path.
+    """Return the format of what is at a path.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        If there is nothing, or nothing that is known.
+        If the path does not exist, or its format is unknown.
     """
     place = Path(path)
     remote = "://" in path
@@ -132,14 +131,14 @@ def _kind(path: str) -> str:
 
 
 class _Source(Protocol):
-    """A two-dimensional array on disk that any process can open by itself."""
+    """An array on disk that any process can open from its path."""
 
     @property
     def described(self) -> str:
-        """Path, with the array's name where there is one, for messages."""
+        """Path, with the name of the array if there is one, for messages."""
 
     def open(self) -> Any:
-        """The array, of which slices of rows can be taken."""
+        """Open the array, to slice rows of it."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ class _Zarr:
     def open(self) -> zarr.Array:
         try:
             node = zarr.open(self.path, mode="r")
-        except Exception as error:  # json, codecs, zarr: whatever is wrong, it is unreadable
+        except Exception as error:  # json, codecs and zarr raise their own kinds
             raise ValueError(f"{self.path} cannot be read as zarr: {error}") from error
         if isinstance(node, zarr.Array):
             if self.component is not None:
@@ -177,7 +176,7 @@ class _Zarr:
             return node
         try:
             arrays = dict(node.arrays())
-            # A path such as "level/name" reaches into groups of the group.
+            # A name such as "level/name" reaches into nested groups.
             chosen = None if self.component is None else node.get(self.component)
         except Exception as error:
             raise ValueError(f"{self.path} cannot be read as zarr: {error}") from error
@@ -191,7 +190,7 @@ class _Zarr:
 
 
 def _only_table(path: str, arrays: dict[str, Any]) -> Any:
-    """The only two-dimensional array of several."""
+    """Return the only two-dimensional array of several."""
     tables = {name: array for name, array in arrays.items() if array.ndim == 2}
     if len(tables) == 1:
         return next(iter(tables.values()))
@@ -208,7 +207,7 @@ def _named(arrays: dict[str, Any]) -> str:
 
 
 def _check_array(array: Any, described: str) -> None:
-    """Refuse what is not a table of numbers."""
+    """Raise if an array is not a two-dimensional table of numbers."""
     if array.ndim != 2:
         mend = " A single feature is X.reshape(-1, 1)." if array.ndim == 1 else ""
         raise ValueError(
@@ -225,7 +224,7 @@ def _check_array(array: Any, described: str) -> None:
 def _read_npz(path: str, component: str | None) -> NDArray:
     try:
         with np.load(path) as archive:
-            # Shapes are in the members' headers, but only numpy's internals read these alone.
+            # Only private functions of numpy could read the shapes without the arrays.
             arrays = {name: archive[name] for name in archive.files}
     except Exception as error:  # a bad zip file raises its own kind
         raise ValueError(f"{path} cannot be read as npz: {error}") from error
@@ -241,7 +240,7 @@ def _read_npz(path: str, component: str | None) -> NDArray:
 
 
 def _row_chunks(array: Any, unit: int, chunks: int | str) -> tuple[int, int]:
-    """Whole rows per block, in whole stored chunks of `unit` rows."""
+    """Return chunks of whole rows, and of whole stored chunks of `unit` rows."""
     n_rows, n_features = array.shape
     row_bytes = max(1, n_features * array.dtype.itemsize)
     if chunks == "auto":
@@ -258,7 +257,7 @@ def _row_chunks(array: Any, unit: int, chunks: int | str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _RowReader:
-    """What dask slices: opens the source for each block, so that only its name travels."""
+    """Array-like that opens the source for each block: workers are sent its path only."""
 
     source: _Source
     shape: tuple[int, int]
@@ -268,9 +267,9 @@ class _RowReader:
     def __getitem__(self, index: tuple[slice, slice]) -> NDArray:
         try:
             rows = self.source.open()[index]
-            # A copy of mapped rows, so that their file can be closed and its pages freed.
+            # Copied, so that a mapped file can be closed and its pages freed.
             return np.array(rows) if isinstance(rows, np.memmap) else np.asarray(rows)
-        except Exception as error:  # whatever the store or a codec raises, say where
+        except Exception as error:  # stores and codecs raise their own kinds
             raise ValueError(
                 f"{self.source.described}: rows {index[0].start} to {index[0].stop} cannot be "
                 f"read: {error}"
@@ -301,16 +300,16 @@ def _open_frame(path: str, kind: str, columns: Sequence[str] | None) -> Any:
         )
     frame = frame if wanted is None else frame[wanted]
     _check_frame(frame, path)
-    # dask guesses types from the first lines; integers there may be fractions or gaps later.
+    # dask infers dtypes from the first lines; integers there may be fractions or missing later.
     return frame.astype(np.float64) if kind == "csv" else frame
 
 
 def _starts_with_numbers(path: str) -> bool:
-    """Whether the first line of a csv file, or of the first that matches, is data."""
+    """Tell whether the first line of a csv file, or of the first of a pattern, is all numbers."""
     import fsspec  # type: ignore[import-untyped]
     import pandas as pd
 
-    # Opened as dask does, so that patterns and addresses mean the same.
+    # Opened as dask does, so that patterns and URLs mean the same.
     with fsspec.open_files(path, mode="rt")[0] as file:
         first = pd.read_csv(file, header=None, nrows=1)
     return all(np.issubdtype(dtype, np.number) for dtype in first.dtypes.map(_numpy_dtype))

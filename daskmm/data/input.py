@@ -1,4 +1,4 @@
-"""The estimators' input: scikit-learn's checks in memory, the same refusals for lazy tables."""
+"""Input of the estimators: scikit-learn's checks in memory, and the same for lazy tables."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Spar
 
 
 def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Array:
-    """A table as a numpy array, or as a dask array of whole rows.
+    """Return a table as a numpy array, or as a dask array of whole rows.
 
-    Finiteness is not tested here: the passes do, block by block.
+    Finiteness is not tested here but in the passes, block by block.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
         Its ``n_features_in_`` and ``feature_names_in_`` are set or compared.
     X : array-like, dask Array, dask DataFrame, pandas DataFrame or zarr Array
     reset : bool
-        Whether to set (fit) or to compare (predict) them.
+        Whether to set (fit) or compare (predict) them.
 
     Raises
     ------
     ValueError, TypeError
-        If it is not a two-dimensional numeric table that fits the estimator.
+        If `X` is not a two-dimensional numeric table with the estimator's features.
     """
     if is_lazy(X):
         table = as_dask_array(X)
@@ -61,17 +61,17 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
     except (ValueError, TypeError) as error:
         if _OF_X.search(str(error)):
             raise
-        # scikit-learn and numpy say what is wrong, but not always of what.
+        # scikit-learn and numpy do not always name the argument.
         raise type(error)(f"X cannot be read as a table of numbers: {error}") from error
 
 
 def read_weighted(
     estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool
 ) -> tuple[NDArray | da.Array, Any]:
-    """A table as `read_table` gives it, and its sample weights.
+    """Return a table as `read_table` does, and its sample weights.
 
-    A frame and weights that are a series are optimised together: they often are columns of the
-    same frame, which would otherwise be loaded twice.
+    A frame and a series of weights are optimized together: they are often columns of one frame,
+    which would otherwise be loaded twice.
     """
     if is_frame(X) and is_series(sample_weight):
         check_columns(X.dtypes)
@@ -81,12 +81,12 @@ def read_weighted(
 
 
 def _from_objects(X: NDArray) -> NDArray[np.float64]:
-    """Numbers of an object array.
+    """Convert an object array to numbers.
 
     Raises
     ------
     ValueError, TypeError
-        Naming the first row that holds something else.
+        Naming the first row with anything else.
     """
     try:
         return X.astype(np.float64)

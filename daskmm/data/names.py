@@ -1,27 +1,27 @@
-"""Names of features, and lists, in words."""
+"""Names of features, lists and counts for messages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-# Items of a list that are written out.
+# Items of a list that are spelled out.
 _MOST_ITEMS = 6
 
 
 def feature_names(model: Any) -> list[str]:
-    """Names of the features of a fitted model, or their numbers, counted from 0."""
+    """Return the feature names of a fitted model, or their numbers, counted from 0."""
     names = getattr(model, "feature_names_in_", None)
     return [str(name) for name in (range(model.n_features_in_) if names is None else names)]
 
 
 def listed(items: Sequence[str]) -> str:
-    """The first items of a list, in words, and how many follow."""
+    """Join the first items of a list, and say how many follow."""
     shown = list(items[:_MOST_ITEMS])
     more = len(items) - len(shown)
     return ", ".join([*shown, f"and {more:,} more"] if more else shown)
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things: "1 row", "2,000 rows"."""
+    """Format a count: "1 row", "2,000 rows"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Values that a distortion, or missing values, do not admit, named by where they stand."""
+"""Tests of values and sample weights; messages name the block and row at fault."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def check_domain(
     distortion: Distortion | type[Distortion],
     partial: bool,
 ) -> None:
-    """Refuse values outside of a distortion's domain; and infinities and rows without any value.
+    """Raise if values are outside of a distortion's domain.
 
-    The latter two where values may be missing; `check_finite` is for the others.
+    Where values may be missing, raise for infinities and for rows without any value too; elsewhere
+    `check_finite` tests that.
 
     Parameters
     ----------
@@ -31,7 +32,7 @@ def check_domain(
     position : Position
         Of the block.
     offset : int
-        Row of the block at which `rows` begin.
+        Row of the block at which `rows` start.
     distortion : Distortion, or its class
     partial : bool
         Whether NaN are missing values.
@@ -64,19 +65,19 @@ def check_domain(
         )
 
 
-# Sample weights, beyond which their sums overflow, or products with them are no more than 0.
+# Bounds of positive sample weights: beyond them sums overflow, or products with them underflow.
 _LIGHTEST, _HEAVIEST = 1e-100, 1e100
 
 
 def checked_rows(rows: Any, position: Position) -> NDArray:
-    """Rows of a lazy block as a plain array of what it was said to be.
+    """Return the rows of a lazy block as a plain array of the expected shape.
 
     Raises
     ------
     TypeError
-        If it is no numpy array.
+        If they are not a numpy array.
     ValueError
-        If its shape is another, it is not numeric, or values are masked; naming the block.
+        If the shape differs, or values are not numeric or masked; names the block.
     """
     where = f"block {position.block}"
     if not isinstance(rows, np.ndarray):
@@ -175,12 +176,12 @@ def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
 
 
 def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np.float64]:
-    """Sample weights of one block as float64.
+    """Return the sample weights of one block as float64.
 
     Raises
     ------
     ValueError
-        If they are not numbers, finite and not negative, one per row.
+        If they are not one finite, non-negative number per row.
     """
     where = f"block {position.block}"
     refuse_masked(weights, "sample_weight", where)
@@ -214,13 +215,7 @@ def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np
 
 
 def check_row_count(n_rows: int, n_clusters: int) -> None:
-    """Refuse an empty table, and more clusters than rows.
-
-    Raises
-    ------
-    ValueError
-        In either case.
-    """
+    """Raise ValueError if a table is empty, or has fewer rows than clusters."""
     if n_rows == 0:
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required: X.")
     if n_rows < n_clusters:
@@ -228,12 +223,7 @@ def check_row_count(n_rows: int, n_clusters: int) -> None:
 
 
 def check_positive_weights(n_positive: int, n_clusters: int) -> None:
-    """Refuse fewer rows of positive weight than clusters.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Raise ValueError if there are fewer rows of positive weight than clusters."""
     if n_positive < n_clusters:
         raise ValueError(
             f"sample_weight is zero for all but {n_positive} row(s), fewer than "
@@ -242,7 +232,7 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
 
 
 def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
-    """Refuse NaN and infinities, naming where the first one stands.
+    """Raise if there are NaN or infinities, naming the first one.
 
     Parameters
     ----------
@@ -250,14 +240,14 @@ def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
     position : Position
         Of the block.
     offset : int
-        Row of the block at which `rows` begin.
+        Row of the block at which `rows` start.
 
     Raises
     ------
     ValueError
         Naming block, row and feature (all counted from 0).
     """
-    # A sum is finite unless an entry is not, or it overflows; only then is each entry tested.
+    # Each entry is tested only if the sum is not finite: then one is not, or the sum overflows.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(rows.sum()):
             return
