@@ -1,35 +1,15 @@
 """Pictures of a fitted model, on matplotlib (the extra ``plot``).
 
-Every function returns a figure whose label (``figure.get_label()``) is a sentence that says what
-it shows, for those who cannot see it.
+Every function returns a figure whose label (``figure.get_label()``) describes it in a sentence, as
+alternative text.
 """
 
-from __future__ import annotations
-
-import math
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-from daskmm.data.names import counted, feature_names, listed
 from daskmm.plot.blurring import blur_frames
-from daskmm.plot.figures import (
-    BLUE,
-    GREY,
-    MOST_FEATURES,
-    RED,
-    log_formatter,
-    name_ticks,
-    new_figure,
-)
+from daskmm.plot.figures import require_matplotlib as require_matplotlib
+from daskmm.plot.fit import annealing_trace, feature_weights
 from daskmm.plot.paths import bandwidth_path, distortion_choice, lam_path, n_clusters_path
 from daskmm.plot.profiles import cluster_profiles
 from daskmm.plot.projection import projection
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = [
     "annealing_trace",
@@ -42,154 +22,3 @@ __all__ = [
     "n_clusters_path",
     "projection",
 ]
-
-
-_REHEARSED = "iteration (grey: on a sample, or on low-rank features)"
-
-
-def require_matplotlib() -> None:
-    """Say which extra is missing, before time is spent on what is to be drawn.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    """
-    new_figure()
-
-
-def annealing_trace(model: Any) -> Figure:
-    """Objective and power by iteration.
-
-    Parameters
-    ----------
-    model : fitted estimator
-        Its ``history_`` is drawn. Lloyd steps are shaded; without annealing there is no power
-        to show. Iterations on a sample, or on low-rank features, are grey.
-
-    Returns
-    -------
-    matplotlib Figure
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    """
-    history = model.history_
-    steps = np.arange(1, len(history) + 1)
-    objective = np.array([record.objective for record in history])
-    power = np.array([-record.s for record in history])
-    hard, exact = np.isinf(power), np.array([record.exact for record in history])
-    annealed = not hard.all()
-    figure = new_figure(figsize=(7.2, 5.2 if annealed else 3.6))
-    axes = figure.subplots(2 if annealed else 1, sharex=True, squeeze=False)[:, 0]
-    for run in _runs(exact):
-        color, size = (BLUE if exact[run.start] else GREY), (3 if len(history) <= 150 else 0)
-        marks = {"marker": "o", "markersize": size, "linewidth": 1.4, "color": color}
-        axes[0].plot(steps[run], objective[run], **marks)
-        soft = ~hard[run]
-        if soft.any():
-            axes[1].plot(steps[run][soft], power[run][soft], **marks)
-    axes[0].set_ylabel("objective per unit weight")
-    if annealed:
-        axes[1].set_yscale("log")
-        for level in (axes[1].yaxis.set_major_formatter, axes[1].yaxis.set_minor_formatter):
-            level(log_formatter())
-        axes[1].set_ylabel("−s (power, log scale)")
-    for axis in axes:
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-        for run in _runs(hard) if annealed else ():
-            if hard[run.start]:
-                low, high = steps[run][[0, -1]]
-                axis.axvspan(low - 0.5, high + 0.5, color=GREY, alpha=0.25, linewidth=0)
-    n_hard = int(hard.sum())
-    kinds = f"{len(history) - n_hard} annealing and {n_hard} Lloyd steps (shaded)"
-    kinds = kinds if annealed and n_hard else "annealing steps" if annealed else "Lloyd steps"
-    axes[0].set_title(f"{type(model).__name__}: {kinds}", fontsize=11)
-    axes[-1].set_xlabel("iteration" if exact.all() else _REHEARSED)
-    axes[-1].xaxis.get_major_locator().set_params(integer=True)
-    figure.set_label(_course(history, n_hard))
-    return figure
-
-
-def _runs(flags: NDArray[np.bool_]) -> list[slice]:
-    """Stretches in which a flag stays as it is."""
-    ends = [*(np.flatnonzero(np.diff(flags)) + 1), len(flags)]
-    return [slice(int(low), int(high)) for low, high in pairwise([0, *ends])]
-
-
-def _course(history: list[Any], n_hard: int) -> str:
-    """How a fit went, in words."""
-    first, last = history[0], history[-1]
-    sampled = sum(not record.exact for record in history)
-    text = (
-        f"The objective per unit weight goes from {first.objective:.4g} to {last.objective:.4g} "
-        f"in {counted(len(history), 'iteration')}"
-    )
-    if sampled:
-        text += f" ({sampled:,} of them not on all rows)"
-    if n_hard == len(history):
-        return f"{text}, all of them Lloyd steps."
-    powers = [record.s for record in history if math.isfinite(record.s)]
-    end = f"; {counted(n_hard, 'Lloyd step')} follow" if n_hard else ""
-    return f"{text}, while the power s falls from {powers[0]:.4g} to {powers[-1]:.4g}{end}."
-
-
-def feature_weights(model: Any) -> Figure:
-    """Weights of the features, largest first.
-
-    Parameters
-    ----------
-    model : fitted estimator with ``feature_weights_``
-        Beyond 60 features only the 60 largest weights are drawn.
-
-    Returns
-    -------
-    matplotlib Figure
-
-    Raises
-    ------
-    ValueError
-        If the model has no feature weights.
-    ImportError
-        If matplotlib is not installed.
-    """
-    weights = getattr(model, "feature_weights_", None)
-    if weights is None:
-        raise ValueError(f"{type(model).__name__} has no feature weights to draw.")
-    names = feature_names(model)
-    order = np.argsort(-weights, kind="stable")[:MOST_FEATURES]
-    equal = 1.0 / len(weights)
-    figure = new_figure(figsize=(max(5.0, 2.0 + 0.17 * len(order)), 4.0))
-    axis = figure.subplots()
-    colors = [BLUE if weights[index] > equal else GREY for index in order]
-    axis.bar(range(len(order)), weights[order], color=colors, width=0.8)
-    axis.axhline(equal, color=RED, linewidth=1, linestyle="--")
-    axis.annotate(
-        "equal weights",
-        (1.0, equal),
-        xycoords=("axes fraction", "data"),
-        xytext=(-2, 3),
-        textcoords="offset points",
-        ha="right",
-        color=RED,
-        fontsize=9,
-    )
-    name_ticks(axis.xaxis, [names[index] for index in order])
-    axis.tick_params(axis="x", labelsize=8, rotation=90, length=0)
-    axis.set_xlim(-0.7, len(order) - 0.3)
-    axis.set_xlabel("feature")
-    axis.set_ylabel("weight")
-    axis.spines[["top", "right"]].set_visible(False)
-    above = int(np.count_nonzero(weights > equal))
-    rest = len(weights) - len(order)
-    more = f"; {rest:,} small ones not drawn" if rest else ""
-    axis.set_title(f"{above} of {len(weights):,} features above an equal share{more}", fontsize=11)
-    heaviest = [f"{names[index]} ({weights[index]:.3g})" for index in order[: max(above, 1)]]
-    figure.set_label(
-        f"{above} of {len(weights):,} features weigh more than an equal share ({equal:.3g}) and "
-        f"have {weights[order[:above]].sum():.0%} of the weight; the heaviest: {listed(heaviest)}."
-    )
-    return figure

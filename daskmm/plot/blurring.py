@@ -1,4 +1,4 @@
-"""Frames of the blurring of a sample; public in `daskmm.plot`."""
+"""Frames of the blurring mean shift on a sample; public in `daskmm.plot`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daskmm.engine.passes import one_blas_thread
 from daskmm.mean_shift.blurring import CALM_ITERATIONS, ISOLATED
 from daskmm.mean_shift.neighborhood import Neighborhood, Shift
 from daskmm.numerics.rows import Coordinates
-from daskmm.plot.figures import cluster_colors, new_figure
+from daskmm.plot.figures import cluster_colors, new_figure, scatter_rows
 from daskmm.plot.projection import Plane
 
 if TYPE_CHECKING:
@@ -22,37 +22,36 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Rows that are blurred again, fewer where they are wide, and iterations at most: kernel sums of
-# so few rows take a moment.
+# Limits of the replay, so that it takes a moment: rows, rows² times features, and iterations.
 MOST_ROWS, _MOST_PRODUCTS = 1500, 2_000_000_000
 _MOST_ITERATIONS = 100
-# A frame is shown when the rows still have this share of their way to go.
+# Frames are shown when these shares of the total movement remain.
 _TO_GO = (0.7, 0.4, 0.15, 0.03)
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A sample of rows, blurred again, seen in a plane.
+    """Positions of a sample during a repeated blurring, projected on a plane.
 
     Attributes
     ----------
     frames : list of ndarray of shape (n_rows, 2)
-        Where the rows are before the first iteration, and after each.
+        Before the first iteration, and after each.
     n_points : list of int
-        Distinct points in each frame.
+        Number of distinct points in each frame.
     """
 
     frames: list[FloatArray]
     n_points: list[int]
 
     def stages(self) -> list[int]:
-        """Frames that tell the story: the first, the one that is settled, and some between."""
+        """Select the frames to show: the first, the first that has settled, and some between."""
         way = np.array([np.abs(frame - self.frames[-1]).sum() for frame in self.frames])
         to_go = way / way[0] if way[0] > 0 else np.zeros(len(way))
         merged = np.array(self.n_points) == self.n_points[-1]
         settled = int(np.argmax(merged & (to_go <= _TO_GO[-1])))
         found = {0, settled, *(int(np.argmax(to_go <= share)) for share in _TO_GO)}
-        # An even number fills two rows.
+        # An even number of frames fills two rows.
         between = [frame for frame in range(settled) if frame not in found]
         if len(found) > 3 and len(found) % 2 and between:
             found.add(between[-1])
@@ -62,8 +61,8 @@ class Replay:
 def replay(model: Any, rows: NDArray, clusters: NDArray) -> Replay:
     """Blur rows again with the bandwidth and the feature weights of a fitted mean shift.
 
-    The weights are those that the fit ended with, so this is what its last stage does, on fewer
-    rows: kernel sums are means over the same density.
+    These are the final weights, so this repeats the last stage of the fit on fewer rows, whose
+    kernel sums estimate the same density.
 
     Parameters
     ----------
@@ -80,8 +79,8 @@ def replay(model: Any, rows: NDArray, clusters: NDArray) -> Replay:
     start = Coordinates(model.mean_, model.scale_).to_model(rows)
     state = Neighborhood.of(start, np.ones(len(rows)), model.merge_tol)
     frames, n_points, calm = [plane.place(start, clusters)], [state.n], 0
-    # Where a row never counts for itself, far pairs change places for ever; the picture would
-    # flicker.
+    # The self term is included for "reference" as well: without it, isolated pairs swap places in
+    # every frame.
     first = 0 if model.convention == "paper" else 1
     with one_blas_thread():
         for iteration in range(_MOST_ITERATIONS):
@@ -99,19 +98,18 @@ def replay(model: Any, rows: NDArray, clusters: NDArray) -> Replay:
 
 
 def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -> Figure:
-    """Rows of a sample on their way together, at several stages of the blurring.
+    """Draw a sample at several stages of the blurring.
 
-    The sample is blurred again with the bandwidth and the feature weights of the fit, and seen in
+    The sample is blurred again with the bandwidth and the feature weights of the fit, and drawn in
     the plane in which the modes differ most.
 
     Parameters
     ----------
     model : fitted WeightedBlurringMeanShift
     sample : array-like of shape (n_rows, n_features)
-        In the input's units; of more than 1,500 rows (fewer where they are wide), so many
-        are taken.
+        In the input's units; at most 1,500 rows (fewer where they are wide) are used.
     labels : array-like of shape (n_rows,), optional
-        Cluster of each row, for its colour; by default the nearest mode.
+        Cluster of each row, for its colour; the nearest mode by default.
 
     Returns
     -------
@@ -120,7 +118,7 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
     Raises
     ------
     ValueError
-        If the model is no mean shift.
+        If the model is not a mean shift.
     ImportError
         If matplotlib is not installed.
     """
@@ -142,14 +140,10 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
     colors = cluster_colors(model.n_clusters_)[clusters]
     size = float(np.clip(7000 / max(len(rows), 1), 6, 14))
     for axis, stage in zip(axes.flat, stages, strict=False):
-        points = blurred.frames[stage]
-        axis.scatter(points[:, 0], points[:, 1], s=size, c=colors, alpha=0.6, linewidths=0)
+        scatter_rows(axis, blurred.frames[stage], colors, size)
         when = "before" if stage == 0 else f"after {counted(stage, 'iteration')}"
         axis.set_title(f"{when}: {counted(blurred.n_points[stage], 'point')}", fontsize=9)
-        axis.margins(0.05)
         axis.tick_params(labelsize=7)
-        axis.grid(alpha=0.2)
-        axis.spines[["top", "right"]].set_visible(False)
     for axis in axes.flat[len(stages) :]:
         axis.set_visible(False)
     title = f"{counted(len(rows), 'row')} of a sample, blurred: bandwidth {model.bandwidth_:.3g}"

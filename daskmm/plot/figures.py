@@ -1,4 +1,4 @@
-"""What all pictures share: figures, colours, axes, names."""
+"""Figures, axes, colours and names, as all pictures draw them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Features beyond which a picture cannot be read.
+# Largest number of features in a picture.
 MOST_FEATURES = 60
 BLUE, GREY, RED = "#1f5fa8", "#a8b0b8", "#b8442a"
-# Ten colours that remain apart for colour-blind eyes (Petroff, "Accessible Color Sequences for
-# Data Visualization", 2021).
+# Ten colours that colour-blind readers can tell apart: Petroff, "Accessible Color Sequences for
+# Data Visualization", 2021.
 _TEN_COLORS = (
     *("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6"),
     *("#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"),
 )
-# Letters of a name that are drawn.
+# Style of lines with points.
+MARKS: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.4}
+# Characters of a name that are drawn.
 _NAME_LENGTH = 18
 
 
 def new_figure(**options: Any) -> Figure:
-    """An empty figure.
+    """Create an empty figure.
 
     Raises
     ------
@@ -42,15 +45,40 @@ def new_figure(**options: Any) -> Figure:
     return Figure(**{"layout": "constrained", "dpi": 120, **options})
 
 
-def log_formatter() -> Any:
-    """Plain numbers on a log axis, with more of them where it spans less than a decade."""
+def require_matplotlib() -> None:
+    """Raise ImportError, naming the extra, if matplotlib is not installed."""
+    new_figure()
+
+
+def open_frame(axes: Axes, *hidden: str) -> None:
+    """Draw a light grid, and hide sides of the frame: top and right, unless others are given."""
+    axes.grid(alpha=0.25)
+    axes.spines[list(hidden or ("top", "right"))].set_visible(False)
+
+
+def mark_choice(axes: Axes, place: float) -> None:
+    """Mark the chosen value by a dotted line."""
+    axes.axvline(place, color="black", linewidth=1, linestyle=":")
+
+
+def log_y(axes: Axes) -> None:
+    """Scale the y axis logarithmically, with plain numbers even within one decade."""
     from matplotlib.ticker import LogFormatter
 
-    return LogFormatter(minor_thresholds=(1, 0.4))
+    axes.set_yscale("log")
+    for level in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        level(LogFormatter(minor_thresholds=(1, 0.4)))
+
+
+def scatter_rows(axes: Axes, points: NDArray, colors: NDArray, size: float) -> None:
+    """Draw rows as points in a plane."""
+    axes.scatter(points[:, 0], points[:, 1], s=size, c=colors, alpha=0.6, linewidths=0)
+    axes.margins(0.05)
+    open_frame(axes)
 
 
 def cluster_colors(n_clusters: int) -> NDArray[np.float64]:
-    """Colours that differ between clusters of neighbouring numbers, (n_clusters, 3)."""
+    """Return a colour for each cluster, of shape (n_clusters, 3); neighbouring numbers differ."""
     from matplotlib.colors import hsv_to_rgb, to_rgb
 
     if n_clusters <= len(_TEN_COLORS):
@@ -64,12 +92,22 @@ def cluster_colors(n_clusters: int) -> NDArray[np.float64]:
 
 
 def short_name(name: str) -> str:
-    """A name that fits beside an axis."""
+    """Shorten a name so that it fits beside an axis."""
     plain = "".join(letter if letter.isprintable() else " " for letter in name)
     return plain if len(plain) <= _NAME_LENGTH else f"{plain[: _NAME_LENGTH - 1]}…"
 
 
 def name_ticks(axis: Any, names: Sequence[str]) -> None:
-    """Names instead of numbers along an axis; dollar signs are no formulas in them."""
+    """Write names instead of numbers along an axis; dollar signs in them are no formulas."""
     labels = [short_name(name) for name in names]
     axis.set_ticks(range(len(names)), labels, parse_math=False)
+
+
+def cluster_means(
+    rows: NDArray[np.float64], clusters: NDArray, n_clusters: int
+) -> NDArray[np.float64]:
+    """Compute the mean of the rows of each cluster; NaN for a cluster without rows."""
+    counts = np.bincount(clusters, minlength=n_clusters)[:, None].astype(np.float64)
+    sums = np.zeros((n_clusters, rows.shape[1]))
+    np.add.at(sums, clusters, rows)
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)

@@ -1,4 +1,4 @@
-"""Pictures of the paths along which parameters are chosen; public in `daskmm.plot`."""
+"""Pictures of how parameters were chosen; public in `daskmm.plot`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.auto.n_clusters import LEAST_GAIN, LEAST_INFORMATION
-from daskmm.plot.figures import BLUE, GREY, MOST_FEATURES, RED, log_formatter, new_figure
+from daskmm.data.names import counted
+from daskmm.plot.figures import (
+    BLUE,
+    GREY,
+    MARKS,
+    MOST_FEATURES,
+    RED,
+    log_y,
+    mark_choice,
+    new_figure,
+    open_frame,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def bandwidth_path(path: BandwidthPath) -> Figure:
-    """Clusters, their worth and the features' weights over a grid of bandwidths.
+    """Draw clusters, their gain and the feature weights over a grid of bandwidths.
 
     Parameters
     ----------
     path : BandwidthPath
-        Of :func:`daskmm.selection.bandwidth_path`. The plateau around its choice is shaded.
-        Beyond 60 features only those are drawn that weigh most at the chosen bandwidth.
+        From :func:`daskmm.selection.bandwidth_path`. The plateau around the choice is shaded. Of
+        more than 60 features, those with the largest weights at the choice are drawn.
 
     Returns
     -------
@@ -40,13 +51,12 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
     """
     figure = new_figure(figsize=(7.2, 7.6))
     axes = figure.subplots(3, sharex=True)
-    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4}
-    axes[0].plot(path.bandwidths, path.n_clusters, color=BLUE, **marks)
-    axes[0].set_yscale("log")
+    axes[0].plot(path.bandwidths, path.n_clusters, color=BLUE, **MARKS)
+    log_y(axes[0])
     axes[0].set_ylabel("clusters (log scale)")
-    axes[1].plot(path.bandwidths, path.gain, color=BLUE, **marks)
+    axes[1].plot(path.bandwidths, path.gain, color=BLUE, **MARKS)
     axes[1].axhline(0.0, color=GREY, linewidth=1)
-    # Partitions far too fine lose much; where the choice is made must remain readable.
+    # Partitions that are far too fine lose much; keep the range of the choice readable.
     top = max(float(path.gain.max()), 0.1)
     axes[1].set_ylim(max(float(path.gain.min()), -top) - 0.1 * top, 1.1 * top)
     axes[1].set_ylabel("gain (nats per row)", color=BLUE)
@@ -62,17 +72,11 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
     first, last = path.plateau
     for axis in axes:
         axis.axvspan(path.bandwidths[first], path.bandwidths[last], color=GREY, alpha=0.25)
-        axis.axvline(path.bandwidth, color="black", linewidth=1, linestyle=":")
-        axis.grid(alpha=0.25)
-        axis.spines["top"].set_visible(False)
-    for axis in axes[[0, 2]]:
-        axis.spines["right"].set_visible(False)
-    for level in (axes[0].yaxis.set_major_formatter, axes[0].yaxis.set_minor_formatter):
-        level(log_formatter())
+        mark_choice(axis, path.bandwidth)
+        open_frame(axis, "top", *["right"] * (axis is not axes[1]))
     found = int(path.n_clusters[path.chosen])
     axes[0].set_title(
-        f"bandwidth {path.bandwidth:.3g}: {found} cluster{'s' * (found != 1)} "
-        f"of {path.n_rows:,} rows",
+        f"bandwidth {path.bandwidth:.3g}: {counted(found, 'cluster')} of {path.n_rows:,} rows",
         fontsize=11,
     )
     figure.set_label(
@@ -85,14 +89,14 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
 
 
 def lam_path(path: LamPath) -> Figure:
-    """Information gain and the features' weights over a grid of penalties.
+    """Draw the information gain and the feature weights over a grid of penalties.
 
     Parameters
     ----------
     path : LamPath
-        Of :func:`daskmm.selection.lam_path`, or the ``lam_path_`` of a model. Penalties that the
-        rule accepts have a gain above the broken line; it prefers the largest. Beyond 60
-        features only those are drawn that weigh most at the chosen penalty.
+        From :func:`daskmm.selection.lam_path`, or the ``lam_path_`` of a model. The rule accepts
+        penalties with a gain above the broken line, and takes the largest. Of more than 60
+        features, those with the largest weights at the choice are drawn.
 
     Returns
     -------
@@ -116,9 +120,8 @@ def lam_path(path: LamPath) -> Figure:
     axes[1].set_xticks(places, [_readable(lam) for lam in path.lams])
     axes[1].set_xlabel("λ per unit of sample weight")
     for axis in axes:
-        axis.axvline(path.chosen, color="black", linewidth=1, linestyle=":")
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+        mark_choice(axis, path.chosen)
+        open_frame(axis)
     axes[0].set_title(
         f"λ = {_readable(path.lam)}: {path.gain[path.chosen]:.3g} nats, "
         f"{path.n_clusters} clusters of {path.n_rows:,} rows",
@@ -127,7 +130,7 @@ def lam_path(path: LamPath) -> Figure:
     best = int(path.gain.argmax())
     figure.set_label(
         f"Over {len(path.lams)} penalties λ from {_readable(path.lams[0])} to "
-        f"{_readable(path.lams[-1])} clusters tell most at {_readable(path.lams[best])}, "
+        f"{_readable(path.lams[-1])} the gain is largest at {_readable(path.lams[best])}, "
         f"{path.gain[best]:.3g} nats; {_readable(path.lam)} is chosen, the largest with more than "
         f"{path.threshold:.3g}."
     )
@@ -135,14 +138,14 @@ def lam_path(path: LamPath) -> Figure:
 
 
 def n_clusters_path(path: ClusterNumberPath) -> Figure:
-    """What each number of clusters gains, and how it is told from noise.
+    """Draw the gain of each number of clusters, and the thresholds above which it is not noise.
 
     Parameters
     ----------
     path : ClusterNumberPath
-        Of :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a model.
+        From :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a model.
         Above the broken lines there are clusters. What clusters explain beyond noise is drawn
-        where it was asked for: where clusters are not apart.
+        where it was computed: where clusters are not separated.
 
     Returns
     -------
@@ -156,22 +159,20 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     overlapping = bool(np.isfinite(path.information).any())
     figure = new_figure(figsize=(7.2, 5.6 if overlapping else 3.4))
     axes = figure.subplots(2 if overlapping else 1, sharex=True, squeeze=False)[:, 0]
-    marks = {"marker": "o", "markersize": 3, "linewidth": 1.4}
-    axes[0].errorbar(path.numbers, path.gain, path.spread, color=BLUE, capsize=2, **marks)
+    axes[0].errorbar(path.numbers, path.gain, path.spread, color=BLUE, capsize=2, **MARKS)
     tails = path.gains_without_tails.max(axis=1)
     axes[0].plot(path.numbers, tails, color=GREY, linewidth=1, label="without tails")
     axes[0].legend(frameon=False, fontsize=8)
     axes[0].set_ylabel("gain (nats per row)")
     if overlapping:
-        axes[1].plot(path.numbers, path.information, color=BLUE, **marks)
+        axes[1].plot(path.numbers, path.information, color=BLUE, **MARKS)
         axes[1].set_ylabel("explained beyond noise (nats)")
     axes[-1].set_xlabel("number of clusters")
     for axis, least in zip(axes, (LEAST_GAIN, LEAST_INFORMATION), strict=False):
         axis.axhline(least, color=RED, linewidth=1, linestyle="--")
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+        open_frame(axis)
         if path.n_clusters > 1:
-            axis.axvline(path.n_clusters, color="black", linewidth=1, linestyle=":")
+            mark_choice(axis, path.n_clusters)
     found = "no clusters" if path.n_clusters == 1 else f"{path.n_clusters} clusters"
     axes[0].set_title(
         f"{found} among {path.n_rows:,} rows of {path.n_features:,} features", fontsize=11
@@ -183,12 +184,12 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
 
 
 def distortion_choice(choice: DistortionChoice) -> Figure:
-    """What the clusters that each distortion finds tell of the features' ranks.
+    """Draw the information gain of the clusters that each distortion finds.
 
     Parameters
     ----------
     choice : DistortionChoice
-        Of :func:`daskmm.selection.choose_distortion`.
+        From :func:`daskmm.selection.choose_distortion`.
 
     Returns
     -------
@@ -208,23 +209,22 @@ def distortion_choice(choice: DistortionChoice) -> Figure:
     axis.set_yticks(places, choice.distortions)
     axis.invert_yaxis()
     axis.set_xlabel("information gain of the ranks (nats)")
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
+    open_frame(axis)
     axis.set_title(
         f"{choice.distortion}: {choice.gain[choice.chosen]:.3g} nats, "
         f"{choice.n_clusters} clusters of {choice.n_rows:,} rows",
         fontsize=11,
     )
     figure.set_label(
-        f"Of {len(choice.distortions)} distortions the clusters of {choice.distortion} are chosen, "
-        f"which tell {choice.gain[choice.chosen]:.3g} nats of the features' ranks; the most that "
-        f"any tell is {choice.gain.max():.3g}, the least {choice.gain.min():.3g}."
+        f"Of {len(choice.distortions)} distortions {choice.distortion} is chosen: its clusters "
+        f"gain {choice.gain[choice.chosen]:.3g} nats on the ranks of the features; the largest "
+        f"gain is {choice.gain.max():.3g}, the least {choice.gain.min():.3g}."
     )
     return figure
 
 
 def _draw_weights(axis: Axes, places: NDArray, path: BandwidthPath | LamPath) -> None:
-    """A line for each feature; of many, for those that weigh most where the choice fell."""
+    """Draw a line for each feature; of many, for those with the largest weights at the choice."""
     heaviest = np.argsort(-path.feature_weights[path.chosen], kind="stable")[:MOST_FEATURES]
     axis.plot(places, path.feature_weights[:, np.sort(heaviest)], linewidth=1, alpha=0.8)
     rest = path.feature_weights.shape[1] - len(heaviest)

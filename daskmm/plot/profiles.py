@@ -1,4 +1,4 @@
-"""What the clusters are like, feature by feature; public in `daskmm.plot`."""
+"""A heat map of the cluster centres, feature by feature; public in `daskmm.plot`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskmm.data.names import counted, feature_names, listed
-from daskmm.plot.figures import GREY, name_ticks, new_figure
+from daskmm.plot.figures import GREY, cluster_means, name_ticks, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Clusters and features beyond which a heat map cannot be read; deviations beyond which colours
-# no longer tell them apart; clusters whose sizes are written beside their bars.
+# Largest number of clusters and features in the heat map, deviation of the strongest colour, and
+# number of clusters up to which sizes are written beside their bars.
 MOST_CLUSTERS, MOST_COLUMNS = 100, 40
 _MOST_DEVIATIONS = 3.0
 _MOST_COUNTS = 40
@@ -27,25 +27,25 @@ _MOST_COUNTS = 40
 
 @dataclass(frozen=True)
 class Profiles:
-    """Centres beside the data: how far from the mean, in which features.
+    """Deviations of the cluster centres from the mean of the data, by feature.
 
     Attributes
     ----------
     deviations : ndarray of shape (n_clusters, n_features)
         (centre − mean of the data) / spread; 0 where a feature does not vary, NaN for clusters
-        of which nothing is known.
+        without known centre.
     centers : ndarray of shape (n_clusters, n_features)
         In the input's units.
     sizes : ndarray of shape (n_clusters,), or None
         Rows of each cluster, where they are known.
     separation : ndarray of shape (n_features,)
-        Where the spread of the data is known, the share of a feature's variance that lies between
-        the clusters; else the feature's part in the model's distances between centres.
+        The share of a feature's variance that lies between the clusters, where the spread of the
+        data is known; otherwise its part in the model's distances between centres.
     weights : ndarray of shape (n_features,)
-        Of the features, as the model has them; equal ones otherwise.
+        Feature weights of the model; equal if it has none.
     names : list of str
     unit : str
-        What deviations are counted in.
+        Unit of the deviations.
     """
 
     deviations: FloatArray
@@ -64,12 +64,12 @@ class Profiles:
         labels: ArrayLike | None = None,
         sizes: ArrayLike | None = None,
     ) -> Self:
-        """Profiles of a fitted model's clusters; as `cluster_profiles` takes them.
+        """Compute the profiles of a fitted model; parameters as in `cluster_profiles`.
 
         Raises
         ------
         ValueError
-            If the model has no centres, and there is no sample to take means of.
+            If the model has no centres, and no sample is given.
         """
         if not hasattr(model, "n_features_in_") or not hasattr(model, "mean_"):
             raise ValueError(f"{type(model).__name__} of a precomputed kernel has no features.")
@@ -84,7 +84,7 @@ class Profiles:
             )
         else:
             clusters = np.asarray(model.predict(rows) if labels is None else labels)
-            centers = _means(rows, clusters, int(model.n_clusters))
+            centers = cluster_means(rows, clusters, int(model.n_clusters))
         shares = np.ones(len(centers)) if known is None else known.astype(np.float64)
         shares = np.where(np.isnan(centers).all(axis=1), 0.0, shares)
         shares = shares / max(shares.sum(), 1.0)
@@ -96,12 +96,10 @@ class Profiles:
         relative = deviations if unit == _OF_DATA else (centers - mean) / model.scale_
         separation = shares @ np.nan_to_num(np.square(relative))
         separation = np.minimum(separation, 1.0) if unit == _OF_DATA else separation * weights
-        return cls(
-            *(deviations, centers, known, separation, weights, feature_names(model), unit),
-        )
+        return cls(deviations, centers, known, separation, weights, feature_names(model), unit)
 
     def telling(self, cluster: int, most: int) -> NDArray[np.intp]:
-        """The features in which a cluster stands out most, in the model's distance."""
+        """Return the features in which a cluster deviates most, in the model's distance."""
         away = np.square(np.nan_to_num(self.deviations[cluster])) * self.weights
         order = np.argsort(-away, kind="stable")[:most]
         return order[away[order] > 0]
@@ -114,28 +112,20 @@ _OF_CENTERS = "standard deviations of the centres"
 def _mean_and_spread(
     model: Any, rows: FloatArray | None, centers: FloatArray
 ) -> tuple[FloatArray, FloatArray, str]:
-    """Mean and spread of the data, or of the centres where there is nothing else."""
+    """Return mean, spread and unit: of the data, or of the centres if nothing else is known."""
     if rows is not None and len(rows):
         held = ~np.isnan(rows)
         count = np.maximum(held.sum(axis=0), 1)
         mean = np.where(held, rows, 0.0).sum(axis=0) / count
         variance = np.where(held, np.square(rows - mean), 0.0).sum(axis=0) / count
         return mean, np.sqrt(variance), _OF_DATA
-    if np.any(model.scale_ != 1.0):  # only standardised features have others
+    if np.any(model.scale_ != 1.0):  # standardised: the data's own mean and spread
         return model.mean_, model.scale_, _OF_DATA
     return centers.mean(axis=0), centers.std(axis=0), _OF_CENTERS
 
 
-def _means(rows: FloatArray, clusters: NDArray, n_clusters: int) -> FloatArray:
-    """Means of the rows of each cluster; NaN where it has none."""
-    present = np.bincount(clusters, minlength=n_clusters)[:, None].astype(np.float64)
-    sums = np.zeros((n_clusters, rows.shape[1]))
-    np.add.at(sums, clusters, rows)
-    return np.divide(sums, present, out=np.full_like(sums, np.nan), where=present > 0)
-
-
 def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
-    """Rows of each cluster, where that is known without computing anything."""
+    """Return the number of rows of each cluster, if it is known without computing."""
     if sizes is not None:
         return np.asarray(sizes, dtype=np.int64)
     labels = getattr(model, "labels_", None)
@@ -151,22 +141,22 @@ def cluster_profiles(
     labels: ArrayLike | None = None,
     sizes: ArrayLike | None = None,
 ) -> Figure:
-    """Centres feature by feature, beside the mean and spread of the data, and cluster sizes.
+    """Draw the centres as a heat map, in deviations from the mean of the data, and cluster sizes.
 
-    A heat map of the clusters (largest first) and the features that separate them most, 40 at
-    most. Without a sample, the spread of the data is known of standardised models alone; others
-    are drawn relative to their own centres.
+    Clusters are in order of size; up to 40 features are drawn, those that separate the clusters
+    most. Without a sample, the spread of the data is known for standardised models only; for
+    others, deviations are relative to the centres themselves.
 
     Parameters
     ----------
     model : fitted estimator
     sample : array-like of shape (n_rows, n_features), optional
-        Some thousand rows in the input's units, for mean and spread. Kernel models, whose means
-        lie in a feature space, need it: the means of its rows are drawn.
+        A few thousand rows in the input's units, for mean and spread. Required for kernel models,
+        whose own means lie in a feature space: the means of these rows are drawn.
     labels : array-like of shape (n_rows,), optional
-        Cluster of each row of the sample; by default as the model predicts.
+        Cluster of each row of the sample; predicted by the model by default.
     sizes : array-like of shape (n_clusters,), optional
-        Rows of each cluster; by default those of ``labels_``, unless these are lazy.
+        Number of rows of each cluster; by default from ``labels_``, unless these are lazy.
 
     Returns
     -------
@@ -183,7 +173,7 @@ def cluster_profiles(
 
 
 def draw_profiles(profiles: Profiles) -> Figure:
-    """The figure of `cluster_profiles`."""
+    """Draw the figure of `cluster_profiles`."""
     n_clusters, n_features = profiles.deviations.shape
     sizes = profiles.sizes
     order = np.arange(n_clusters) if sizes is None else np.argsort(-sizes, kind="stable")
@@ -216,7 +206,7 @@ def draw_profiles(profiles: Profiles) -> Figure:
 
 
 def _draw_sizes(axis: Axes, sizes: NDArray[np.int64] | None) -> None:
-    """A bar for each cluster."""
+    """Draw a bar for the size of each cluster."""
     if sizes is None:
         axis.set_visible(False)
         return
@@ -253,7 +243,7 @@ def _title(n_rows: int, n_clusters: int, n_columns: int, n_features: int) -> str
 
 
 def _described(profiles: Profiles, clusters: NDArray[np.intp], features: NDArray[np.intp]) -> str:
-    """What a heat map shows, in words."""
+    """Describe the heat map in words."""
     n_clusters, n_features = profiles.deviations.shape
     first = [profiles.names[feature] for feature in features[:3]]
     values = profiles.deviations[np.ix_(clusters, features)]

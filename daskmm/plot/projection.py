@@ -1,4 +1,4 @@
-"""Rows of a sample in the plane in which clusters differ most; public in `daskmm.plot`."""
+"""Projection of a sample on the plane in which clusters differ most; public in `daskmm.plot`."""
 
 from __future__ import annotations
 
@@ -11,39 +11,36 @@ from sklearn.utils.extmath import randomized_svd
 
 from daskmm.data.names import counted
 from daskmm.numerics.rows import Coordinates
-from daskmm.plot.figures import cluster_colors, new_figure
+from daskmm.plot.figures import cluster_colors, cluster_means, new_figure, scatter_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FloatArray = NDArray[np.float64]
 
-# Numbered clusters beyond which a picture cannot be read.
+# Largest number of clusters whose numbers are written.
 _MOST_NUMBERS = 100
-# Where rows spread so many times wider along one axis, equal units would leave a line of them.
+# Axes have equal units unless rows spread this many times wider along one of them.
 _MOST_OBLONG = 8
-# Share of the rows' own spread in the axes, which counts only where centres span too few.
+# Weight of the rows' own spread, which matters only where centres span less than two axes.
 _OWN_SPREAD = 1e-3
 
 
 @dataclass(frozen=True)
 class Plane:
-    """Two axes along which the clusters of a model differ most.
-
-    The model's own distance decides: features are scaled and weighted as the model does, and the
-    axes are the principal ones of the rows' centres.
+    """The two principal axes of the rows' centres, in the scale and weights of a model.
 
     Attributes
     ----------
     axes : ndarray of shape (n_features, 2)
-        Of the model's coordinates, weighted.
+        In weighted coordinates of the model.
     middle : ndarray of shape (n_features,)
     levels : ndarray of shape (n_clusters,)
-        Added on the second axis, where a single feature leaves it to tell clusters apart.
+        Offsets on the second axis, which separate clusters of a single feature.
     shares : ndarray of shape (2,)
-        The axes' shares of the spread between clusters.
+        Share of the spread between clusters along each axis.
     points, centers : ndarray of shape (n_rows, 2) and (n_clusters, 2)
-        The rows and centres that it was made of.
+        Projections of the rows and centres.
     """
 
     axes: FloatArray
@@ -55,7 +52,7 @@ class Plane:
 
     @classmethod
     def of(cls, model: Any, rows: NDArray, clusters: NDArray) -> Self:
-        """The plane of a fitted model's clusters.
+        """Find the plane of a fitted model's clusters.
 
         Parameters
         ----------
@@ -69,12 +66,9 @@ class Plane:
         points = coordinates.to_model(rows) * weights
         if hasattr(model, "cluster_centers_"):
             centers = coordinates.to_model(model.cluster_centers_) * weights
-        else:  # means of a feature space have no place among the rows; those of the sample have
-            present = np.bincount(clusters, minlength=model.n_clusters)[:, None]
-            sums = np.zeros((model.n_clusters, points.shape[1]))
-            np.add.at(sums, clusters, points)
-            centers = sums / np.maximum(present, 1)
-        # A value that is missing is drawn where its cluster's centre has it.
+        else:  # the centres lie in a feature space: take means of the sample
+            centers = cluster_means(points, clusters, model.n_clusters)
+        # Missing values are drawn at the value of the cluster's centre.
         points = np.where(np.isnan(points), centers[clusters], points)
         levels = np.zeros(len(centers))
         served = centers[clusters]
@@ -98,17 +92,17 @@ class Plane:
         )
 
     def place(self, positions: FloatArray, clusters: NDArray) -> FloatArray:
-        """Where positions in the model's coordinates come to lie, of shape (n_rows, 2)."""
+        """Project positions in the model's coordinates; of shape (n_rows, 2)."""
         placed: FloatArray = (positions - self.middle) @ self.axes
         placed[:, 1] += self.levels[clusters]
         return placed
 
 
 def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -> Figure:
-    """Rows in the plane in which the cluster centres differ most.
+    """Draw rows in the plane in which the cluster centres differ most.
 
-    The model's own distance decides: features are scaled and weighted as the model does, and
-    the axes are the principal ones of the rows' centres.
+    Features are scaled and weighted as in the model's distance; the axes are the principal axes of
+    the rows' centres.
 
     Parameters
     ----------
@@ -135,20 +129,17 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     axis = figure.subplots()
     colors = cluster_colors(len(centers))
     size = float(np.clip(28_000 / max(len(points), 1), 5, 25))
-    axis.scatter(points[:, 0], points[:, 1], s=size, c=colors[clusters], alpha=0.6, linewidths=0)
+    scatter_rows(axis, points, colors[clusters], size)
     if len(centers) <= _MOST_NUMBERS:
         number_clusters(axis, centers[np.unique(clusters)], np.unique(clusters))
     else:
         axis.scatter(centers[:, 0], centers[:, 1], s=14, c="black", marker="+", linewidths=0.8)
     axis.set_xlabel(f"axis 1 ({shares[0]:.0%} of the spread between clusters)")
     axis.set_ylabel(f"axis 2 ({shares[1]:.0%})")
-    axis.margins(0.05)
     spans = np.ptp(points, axis=0) if len(points) else np.ones(2)
     if spans.max() <= _MOST_OBLONG * spans.min():
         axis.set_aspect("equal", adjustable="datalim")
     axis.tick_params(labelsize=8)
-    axis.grid(alpha=0.2)
-    axis.spines[["top", "right"]].set_visible(False)
     found = counted(len(centers), "cluster")
     axis.set_title(f"{type(model).__name__}: {counted(len(points), 'row')}, {found}", fontsize=11)
     figure.set_label(
@@ -164,7 +155,7 @@ def _largest_share(clusters: NDArray) -> float:
 
 
 def number_clusters(axis: Any, centers: FloatArray, numbers: NDArray) -> None:
-    """Write the clusters' numbers at their centres."""
+    """Write the numbers of clusters at their centres."""
     from matplotlib.patheffects import withStroke
 
     halo = [withStroke(linewidth=2, foreground="white")]
