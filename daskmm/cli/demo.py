@@ -1,4 +1,4 @@
-"""The demonstration: data larger than the memory used, clustered two ways."""
+"""The demo: data larger than the memory used, clustered two ways."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from daskmm.data.files import open_data
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.labels import write_labels
 from daskmm.planning import readable_bytes
+from daskmm.plot import require_matplotlib
 from daskmm.storage.arrays import create_array
 
 N_SAMPLES = 4_000_000
@@ -34,7 +35,7 @@ N_NOISE = 45
 _N_FEATURES = N_INFORMATIVE + N_NOISE
 # 16 MB per chunk.
 _CHUNK_ROWS = 40_000
-# Every thread holds a few chunks; more of them would no longer show a small memory.
+# Every thread holds a few chunks, so more threads would need more memory.
 _MOST_THREADS = 4
 
 Say = Callable[[str], None]
@@ -42,22 +43,22 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What the demonstration measured.
+    """Measurements of the demo.
 
     Attributes
     ----------
     out : Path
-        Its folder.
+        Folder of the demo.
     data_bytes : int
-        Of the generated data, as stored.
+        Size of the generated data on disk.
     seconds : float
-        In all.
+        Total time.
     peak_memory_bytes : int or None
-        Of this process; None where the system does not say.
+        Of this process; None where the system does not tell.
     n_threads : int
     results : dict of dict
-        By run folder, "lloyd" and "entropy": model, passes, iterations, seconds and nmi; for
-        the latter also the features found and their weights.
+        For the run folders "lloyd" and "entropy": model, passes, iterations, seconds and nmi; for
+        "entropy" also the features found and their weights.
     """
 
     out: Path
@@ -68,7 +69,7 @@ class DemoReport:
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Attributes as plain values, ready for JSON."""
+        """Return the attributes as values for JSON."""
         return {**vars(self), "out": str(self.out)}
 
 
@@ -85,15 +86,15 @@ def run_demo(
     Parameters
     ----------
     out : str or Path
-        Folder for the data, the truth and two run folders; it must be absent or empty.
+        Folder for the data, the true labels and two run folders; must be absent or empty.
     n_samples : int
-        Rows; each takes 400 bytes.
+        Number of rows of 400 bytes.
     say : callable
-        Given the lines to print.
+        Called with the lines to print.
     show_progress : bool
         Whether to report progress on standard error.
     random_state : int
-        Of data and seeding.
+        Seed of the data and the fits.
 
     Returns
     -------
@@ -108,8 +109,6 @@ def run_demo(
     ImportError
         If matplotlib is not installed.
     """
-    from daskmm.plot import require_matplotlib
-
     require_matplotlib()
     began = time.perf_counter()
     out = _empty_folder(Path(out), n_samples)
@@ -151,20 +150,20 @@ def _empty_folder(out: Path, n_samples: int) -> Path:
 
 
 def _generate(out: Path, n_samples: int, random_state: int) -> int:
-    """Write data and truth; the bytes of the data."""
+    """Write data and true labels; return the size of the data in bytes."""
     chunk = min(_CHUNK_ROWS, n_samples)
     X, y = make_ewp_simulation2(
         n_samples, N_CLUSTERS, N_INFORMATIVE, N_NOISE, random_state=random_state, chunks=chunk
     )
     store = create_array(out / "data.zarr", X.shape, (chunk, _N_FEATURES), X.dtype)
-    # One task per stored chunk; they need no lock.
+    # Each task writes one stored chunk, so no lock is needed.
     da.store(X, store, lock=False)
     write_labels(y, out / "truth.zarr")
     return int(X.nbytes)
 
 
 def _cluster(out: Path, name: str, model: CenterClusterer, show_progress: bool) -> dict[str, Any]:
-    """Fit, write the run folder, and compare its labels with the truth."""
+    """Fit, write the run folder, and compare its labels with the true ones."""
     source = out / "data.zarr"
     X = open_data(source)
     began = time.perf_counter()

@@ -30,7 +30,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found: for machines, in words, and as an exit code."""
+    """Result of a command: as values for JSON, as text, and as an exit code."""
 
     found: dict[str, Any]
     text: str
@@ -39,8 +39,8 @@ class Answer:
 
 def _build(arguments: argparse.Namespace) -> Answer:
     path = Path(arguments.out)
-    # A store that was begun keeps its mean, scale and bandwidth: rows that have not changed are
-    # known again, and those that have are named.
+    # A store that was begun keeps its mean, scale and bandwidth, so that unchanged rows are
+    # recognised and changed ones reported.
     begun = GramStore(path) if path.exists() else None
     missing = begun.missing() if begun else None
     table = _open(arguments.input, arguments.columns)
@@ -110,10 +110,10 @@ def _open(source: str, columns: Sequence[str] | None) -> da.Array:
 def _origin(
     table: da.Array, arguments: argparse.Namespace, begun: GramStore | None
 ) -> dict[str, Any]:
-    """How to come from the input to the kernel's rows: that of a store that was begun, or new."""
+    """Return how the kernel's rows are made from the input: as in a store begun, or anew."""
     asked = {"standardize": arguments.standardize, "columns": arguments.columns}
     if begun is None or begun.origin is None:
-        # As the estimators do, so that they find the same rows, bit by bit.
+        # The same first pass as in the estimators, so that they find rows of the same bits.
         survey = first_pass(Passes(row_blocks(table)), 1, arguments.standardize, seed=0)
         return {
             **asked,
@@ -144,10 +144,10 @@ def _kernel(arguments: argparse.Namespace, origin: dict[str, Any]) -> Kernel:
 
 
 def _rows_of(store: GramStore, source: str) -> FloatArray:
-    """Rows of an input in the coordinates of a store."""
+    """Load the rows of an input in the coordinates of a store."""
     if store.origin is None:
         raise UserError(
-            f"{store.path} was not made by 'daskmm gram build' and does not say how its rows "
+            f"{store.path} was not built by 'daskmm gram build' and does not say how its rows "
             "came from the data. Use daskmm.gram.build from Python."
         )
     return _model_rows(_open(source, store.origin["columns"]), store.origin)
@@ -157,7 +157,7 @@ def _model_rows(table: da.Array, origin: dict[str, Any]) -> FloatArray:
     rows = np.asarray(table.compute())
     coordinates = Coordinates(np.array(origin["mean"]), np.array(origin["scale"]))
     if rows.shape[1] != len(coordinates.mean):
-        return rows.astype(np.float64)  # of another shape than the store's, which will be said
+        return rows.astype(np.float64)  # the store reports that the shape differs
     return coordinates.to_model(rows)
 
 

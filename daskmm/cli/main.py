@@ -21,7 +21,6 @@ from daskmm.cli.run_folder import (
     CHECKPOINT,
     add_report,
     check_unfinished,
-    n_clusters_of,
     open_for,
     open_run,
     strict_json,
@@ -38,6 +37,7 @@ from daskmm.cluster import (
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._progress import ProgressLine
 from daskmm.data.files import open_data
+from daskmm.data.names import n_clusters_of
 from daskmm.engine.distributed import connected
 from daskmm.engine.labels import write_labels
 from daskmm.mm.checkpoint import CheckpointError

@@ -1,4 +1,4 @@
-"""What the commands say when they are done."""
+"""The text that commands print at their end."""
 
 from __future__ import annotations
 
@@ -9,33 +9,18 @@ from typing import Any
 from daskmm.cluster._progress import readable_seconds
 from daskmm.planning import Plan, readable_bytes
 
-# Items of a list that are written out.
+# Largest number of list items that are written out.
 _MOST_ITEMS = 12
 
 
 def describe_fit(path: Path, summary: dict[str, Any]) -> str:
-    """Report of a fit: what was found, and where it lies.
-
-    Parameters
-    ----------
-    path : Path
-        The run folder.
-    summary : dict
-        As in its ``summary.json``.
-    """
+    """Describe a new run folder: results, files, and the next command."""
     files = "\n".join(f"  {path / name}" for name in summary["files"])
     return f"{_found(summary)}\nwritten:\n{files}\nnext: daskmm inspect {path}"
 
 
 def describe_run(path: Path, summary: dict[str, Any]) -> str:
-    """Report of a run folder: how it came about, and what was found.
-
-    Parameters
-    ----------
-    path : Path
-    summary : dict
-        As in its ``summary.json``.
-    """
+    """Describe a run folder: origin, parameters and results."""
     parameters = ", ".join(f"{name}={value}" for name, value in summary["parameters"].items())
     lines = [
         f"{path}: {summary['model']} of {summary['input']}",
@@ -50,38 +35,20 @@ def describe_run(path: Path, summary: dict[str, Any]) -> str:
 
 
 def describe_prediction(found: dict[str, Any]) -> str:
-    """Report of a prediction.
-
-    Parameters
-    ----------
-    found : dict
-        With labels (a path), n_rows and cluster_sizes.
-    """
+    """Describe a prediction, given labels (a path), n_rows and cluster_sizes."""
     return (
         f"{found['n_rows']:,} labels in {found['labels']}\n{_cluster_sizes(found['cluster_sizes'])}"
     )
 
 
-def describe_plan(
-    source: str, model: Any, plan: Plan, seconds: Mapping[int, float] | None = None
-) -> str:
-    """Report of a plan.
-
-    Parameters
-    ----------
-    source : str
-        Where the data are.
-    model : estimator
-    plan : Plan
-    seconds : mapping, optional
-        Of a pass, by the number of workers.
-    """
+def describe_plan(source: str, model: Any, plan: Plan, seconds: Mapping[int, float]) -> str:
+    """Describe a plan, with the seconds of a pass by the number of workers, where known."""
     known = getattr(model, "n_clusters", None)
     clusters = known if isinstance(known, int) else "an unknown number of"
     title = f"{type(model).__name__} with {clusters} clusters of {source}"
     lines = [
         f"a pass on {count:,} worker(s) of one thread: about {taken:.2g} s"
-        for count, taken in (seconds or {}).items()
+        for count, taken in seconds.items()
     ]
     return "\n".join([title, str(plan), *lines])
 
@@ -109,14 +76,14 @@ def _cluster_sizes(sizes: list[int]) -> str:
 
 
 def _listed(items: list[str], separator: str = ", ") -> str:
-    """The first items, and how many follow."""
+    """Join the first items, and say how many follow."""
     shown = separator.join(items[:_MOST_ITEMS])
     more = len(items) - _MOST_ITEMS
     return f"{shown} … and {more:,} more" if more > 0 else shown or "none"
 
 
 def _course(summary: dict[str, Any]) -> list[str]:
-    """How the iterations went."""
+    """Describe the iterations."""
     history = summary["history"]
     if "bandwidth" in summary:
         learned = sum(record["stage"] == "learn" for record in history)

@@ -24,7 +24,7 @@ from daskmm import plot
 from daskmm.cluster._models import load
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import has_columns, open_data
-from daskmm.data.names import feature_names
+from daskmm.data.names import feature_names, n_clusters_of
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.passes import one_blas_thread
 from daskmm.numerics.rows import Coordinates
@@ -261,11 +261,6 @@ def summarize(
             summary[name] = getattr(model, f"{name}_")
     summary["history"] = [asdict(record) for record in model.history_]
     return plain(summary)
-
-
-def n_clusters_of(model: Any) -> int:
-    """Return the number of clusters of a fitted model, given or found."""
-    return int(model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_clusters)
 
 
 def features_found(model: Any) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Progress of a fit in a notebook: one display, kept up to date."""
+"""Progress of a fit: on a stream, in a notebook, or in the log (``verbose=1``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from daskmm.mean_shift.blurring import BlurringRecord
@@ -22,26 +21,30 @@ Record = IterationRecord | BlurringRecord
 
 logger = logging.getLogger("daskmm")
 
-# Seconds between lines where a line cannot be refreshed in place, and between refreshes.
+# Seconds between reports: new lines of a stream, refreshes of a line on a terminal, and updates of
+# a notebook's display, each of which is sent to the browser.
 _LINE_INTERVAL = 5.0
 _REFRESH_INTERVAL = 0.1
+_INTERVAL = 0.2
+# Size of the sparkline in pixels, and its largest number of points.
+_WIDTH, _HEIGHT, _MOST_POINTS = 160, 22, 160
 
 
 class ProgressReport(ABC):
-    """Callback of an estimator that reports each iteration; how, its subclasses say.
+    """Callback of an estimator that reports iterations; subclasses show the reports.
 
-    Use it as a context: it says that reading begins, and how it ended.
+    As a context manager, it also reports the start and the end of the fit.
 
     Parameters
     ----------
     name : str
         What is being fitted.
     max_iter : int
-        Iterations at most, for the time left.
+        Largest number of iterations, for the time left.
     bytes_per_pass : int or None
         For the bytes read per second; None leaves them out.
     interval : float
-        Least seconds between reports.
+        Minimum of seconds between reports.
     """
 
     def __init__(
@@ -59,17 +62,12 @@ class ProgressReport(ABC):
         self._report(f"{self.name}: first look at the data")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         if self._last is not None:
             self._report(self.describe(self._last))
 
     def __call__(self, record: Record) -> None:
-        """Report an iteration, unless the last report is too recent."""
+        """Report an iteration, unless the last report was less than `interval` seconds ago."""
         if self._first is None:
             self._first = record
         self._last = record
@@ -77,9 +75,9 @@ class ProgressReport(ABC):
             self._report(self.describe(record))
 
     def describe(self, record: Record) -> str:
-        """The line for a record: iteration, how far it has come, passes, speed and time left.
+        """Describe a record in a line: iteration, state, passes, speed and time left.
 
-        Time left is an upper bound: all iterations that are allowed, at the pace so far.
+        The time left is an upper bound: all iterations up to `max_iter`, at the pace so far.
         """
         parts = [
             f"{self.name}: iteration {record.iteration}/{self.max_iter}",
@@ -94,7 +92,7 @@ class ProgressReport(ABC):
         return " · ".join(parts)
 
     def _pace(self, record: Record) -> float:
-        """Seconds per iteration; the first one, which also surveyed the data, counts alone."""
+        """Return seconds per iteration, without the first, which includes the first pass."""
         first = self._first
         if first is None or record.iteration <= first.iteration:
             return record.seconds / max(record.n_passes, 1)
@@ -106,13 +104,13 @@ class ProgressReport(ABC):
 
     @abstractmethod
     def _show(self, text: str) -> None:
-        """Put a report where it is seen."""
+        """Show a report."""
 
 
 class ProgressLine(ProgressReport):
     """Progress on a stream.
 
-    On a terminal one line is refreshed in place; elsewhere a line is added every few seconds.
+    On a terminal, one line is refreshed in place; elsewhere, a line is written every few seconds.
 
     Parameters
     ----------
@@ -121,7 +119,7 @@ class ProgressLine(ProgressReport):
     stream : text stream
         Standard error by default.
     interval : float, optional
-        Least seconds between reports.
+        Minimum of seconds between reports.
     """
 
     def __init__(
@@ -137,13 +135,8 @@ class ProgressLine(ProgressReport):
         default = _REFRESH_INTERVAL if self.in_place else _LINE_INTERVAL
         super().__init__(name, max_iter, bytes_per_pass, default if interval is None else interval)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
         if self.in_place:
             self.stream.write("\n")
             self.stream.flush()
@@ -151,7 +144,7 @@ class ProgressLine(ProgressReport):
     def _show(self, text: str) -> None:
         if self.in_place:
             width = shutil.get_terminal_size().columns
-            # Back to the line's start, and clear what was longer before.
+            # Return to the start of the line, and clear the rest of a longer one.
             self.stream.write(f"\r{text[: width - 1]}\x1b[K")
         else:
             self.stream.write(f"{text}\n")
@@ -159,7 +152,7 @@ class ProgressLine(ProgressReport):
 
 
 def progress_of(record: Record) -> list[str]:
-    """How far an iteration has come, in the terms of its algorithm."""
+    """Describe the state of a fit in the terms of its algorithm."""
     if isinstance(record, BlurringRecord):
         return [record.stage, f"{record.n_representatives:,} distinct points"]
     return [f"s {_power(record.s)}", f"objective {record.objective:.6g}"]
@@ -170,7 +163,7 @@ def _power(s: float) -> str:
 
 
 def readable_seconds(seconds: float) -> str:
-    """A duration in words, e.g. "4 min 10 s"."""
+    """Format a duration, e.g. "4 min 10 s"."""
     if seconds < 1:
         return f"{max(seconds, 0):.1g} s"
     total = round(seconds)
@@ -182,21 +175,15 @@ def readable_seconds(seconds: float) -> str:
     return f"{rest} s"
 
 
-# Seconds between updates, each of which goes to the browser.
-_INTERVAL = 0.2
-# Of the picture of the course, in pixels, and iterations in it.
-_WIDTH, _HEIGHT, _MOST_POINTS = 160, 22, 160
-
-
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, which can update what it has shown."""
-    ipython = sys.modules.get("IPython")  # not imported for the question
+    """Return whether this process is the kernel of a notebook, which can update its output."""
+    ipython = sys.modules.get("IPython")  # imported already in a notebook
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
 
 
 class NotebookProgress(ProgressReport):
-    """Progress below the cell that fits: a line of text, and the course of the objective.
+    """Progress below a notebook cell: a line of text, and a sparkline of the objective.
 
     Parameters
     ----------
@@ -210,22 +197,17 @@ class NotebookProgress(ProgressReport):
         self._display: Any = None
 
     def __call__(self, record: Record) -> None:
-        """Update the display, unless that was done just now."""
+        """Record an iteration, and update the display unless that was done just now."""
         if isinstance(record, BlurringRecord):
             self._course.append(record.n_representatives)
         else:
             self._course.append(record.objective)
         super().__call__(record)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         last = self._last
-        if error is not None:
-            self._report(f"{self.name}: stopped by {type(error).__name__}")
+        if raised[0] is not None:
+            self._report(f"{self.name}: stopped by {raised[0].__name__}")
         elif last is not None:
             parts = [
                 f"{self.name}: {last.iteration} iterations",
@@ -247,7 +229,7 @@ class NotebookProgress(ProgressReport):
 
 
 def _sparkline(values: list[float]) -> str:
-    """The course of a number, as a small picture; nothing before there are two values."""
+    """Draw a small picture of the course of a number; nothing for less than two values."""
     step = -(-len(values) // _MOST_POINTS)
     kept = [value for value in values[::-1][:: max(step, 1)] if math.isfinite(value)][::-1]
     if len(kept) < 2:
@@ -269,8 +251,8 @@ def _sparkline(values: list[float]) -> str:
 def reported(name: str, max_iter: int) -> Iterator[Callable[[Any], None]]:
     """Provide a callback that reports each iteration, for ``verbose=1``.
 
-    In a notebook it keeps one line up to date; elsewhere it logs at level INFO, to which the
-    logger "daskmm" is set meanwhile.
+    In a notebook it keeps one line up to date; elsewhere it logs at level INFO. The level of the
+    logger "daskmm" is lowered to INFO meanwhile, and restored at the end.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a notebook shows of an estimator: scikit-learn's diagram, and what the fit found."""
+"""HTML representation of an estimator in a notebook: scikit-learn's diagram and the results."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from daskmm.cluster._progress import readable_seconds
-from daskmm.data.names import feature_names, listed
+from daskmm.data.names import feature_names, listed, n_clusters_of
 
-# Features that are named.
+# Number of features listed.
 _HEAVIEST = 5
 _STYLE = "text-align: left; padding: .1em .8em .1em 0; border: 0; background: transparent;"
 
 
 class FittedSummary:
-    """Adds what a fit found to scikit-learn's HTML representation.
+    """Mixin that adds the results of a fit to scikit-learn's HTML representation.
 
-    That one decides whether there is any: ``sklearn.set_config(display="text")`` does without.
+    There is none with ``sklearn.set_config(display="text")``.
     """
 
     def _repr_html_inner(self) -> str:
@@ -33,9 +33,9 @@ class FittedSummary:
 
 
 def fitted_html(model: Any) -> str:
-    """A small table of what a fit found; nothing for an estimator that is not fitted.
+    """Return a small table of what a fit found; empty for an estimator that is not fitted.
 
-    Lazy labels are not computed for it.
+    Lazy labels are not computed.
     """
     if not getattr(model, "history_", None):
         return ""
@@ -51,8 +51,8 @@ def fitted_html(model: Any) -> str:
 
 
 def _facts(model: Any) -> dict[str, str]:
-    """What a fit found, by name."""
-    facts = {"clusters": f"{_n_clusters(model):,}"}
+    """Collect what a fit found."""
+    facts = {"clusters": f"{n_clusters_of(model):,}"}
     if (sizes := _sizes(model)) is not None:
         facts["sizes, largest first"] = listed([f"{size:,}" for size in sorted(sizes)[::-1]])
     if hasattr(model, "inertia_"):
@@ -70,14 +70,10 @@ def _facts(model: Any) -> dict[str, str]:
     return facts
 
 
-def _n_clusters(model: Any) -> int:
-    return int(model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_clusters)
-
-
 def _sizes(model: Any) -> list[int] | None:
-    """Rows of each cluster, where labels are in memory."""
+    """Return the number of rows of each cluster, if the labels are in memory."""
     labels = getattr(model, "labels_", None)
     if not isinstance(labels, np.ndarray):
         return None
-    sizes: list[int] = np.bincount(labels, minlength=_n_clusters(model)).tolist()
+    sizes: list[int] = np.bincount(labels, minlength=n_clusters_of(model)).tolist()
     return sizes

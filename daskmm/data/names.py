@@ -15,6 +15,11 @@ def feature_names(model: Any) -> list[str]:
     return [str(name) for name in (range(model.n_features_in_) if names is None else names)]
 
 
+def n_clusters_of(model: Any) -> int:
+    """Return the number of clusters of a fitted model, given or found."""
+    return int(model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_clusters)
+
+
 def listed(items: Sequence[str]) -> str:
     """Join the first items of a list, and say how many follow."""
     shown = list(items[:_MOST_ITEMS])

@@ -9,7 +9,7 @@ import dask
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskmm.data.names import counted, feature_names, listed
+from daskmm.data.names import counted, feature_names, listed, n_clusters_of
 from daskmm.plot.figures import GREY, cluster_means, name_ticks, new_figure
 
 if TYPE_CHECKING:
@@ -131,8 +131,7 @@ def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
     labels = getattr(model, "labels_", None)
     if labels is None or dask.is_dask_collection(labels):
         return None
-    n_clusters = getattr(model, "n_clusters_", None) or model.n_clusters
-    return np.bincount(labels, minlength=int(n_clusters))
+    return np.bincount(labels, minlength=n_clusters_of(model))
 
 
 def cluster_profiles(

@@ -1,1 +1,1 @@
-"""One HTML page about a fitted model."""
+"""One HTML page about a fitted model: page, figures and style sheet."""

@@ -1,4 +1,4 @@
-"""Which figures a report has, and how to read them."""
+"""The figures of a report and their captions, and figures as SVG within the page."""
 
 from __future__ import annotations
 
@@ -6,24 +6,66 @@ import html
 import io
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
-from daskmm.plot.figures import BLUE, GREY, RED
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from daskmm import plot
+from daskmm.plot.figures import BLUE, GREY, RED
 from daskmm.plot.profiles import Profiles, draw_profiles
 
-# Colours that belong to the page's theme, by the CSS variable that holds them.
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PROJECTION = (
+    "Rows of a sample, coloured and numbered by cluster, in the plane in which the centres differ "
+    "most by the model's own distance. Clusters that overlap here may be separated along other "
+    "axes."
+)
+_PROFILES = (
+    "How far the centre of each cluster lies from the mean, feature by feature: red above, blue "
+    "below, white close to the mean. Features that tell the clusters apart come first."
+)
+_WEIGHTS = (
+    "How much each feature counts in the distance. Features without weight do not matter for these "
+    "clusters."
+)
+_FRAMES = (
+    "Rows of a sample, blurred again with the bandwidth and the feature weights of the fit: each "
+    "moves to the mean of its neighbours. Rows that come together are a cluster."
+)
+_TRACE = "What the fit minimizes, by iteration."
+_ANNEALED = (
+    "During annealing the power s falls and the objective itself changes, so it need not decrease "
+    "before the Lloyd steps at the end."
+)
+_PATHS: tuple[tuple[str, str, str, Callable[..., Any]], ...] = (
+    (
+        "n_clusters_path_",
+        "How the number of clusters was chosen",
+        "The gain of each number of clusters, and how much more it explains than noise. Above the "
+        "broken lines there are clusters; the dotted line is the choice.",
+        plot.n_clusters_path,
+    ),
+    (
+        "lam_path_",
+        "How the penalty λ was chosen",
+        "How much more the clusters explain of all features than clusters of noise do, and the "
+        "features' weights. The largest λ above the broken line is chosen: the dotted line.",
+        plot.lam_path,
+    ),
+    (
+        "bandwidth_path_",
+        "How the bandwidth was chosen",
+        "Number of clusters, their gain, and the features' weights over a grid of bandwidths. The "
+        "dotted line is the choice; shaded bandwidths give as many clusters.",
+        plot.bandwidth_path,
+    ),
+)
+# Colours of the figures that follow the page's theme, with their CSS variables.
 _THEMED = {
     "#000000": "--ink",
     "#ffffff": "--paper",
@@ -31,65 +73,17 @@ _THEMED = {
     GREY: "--grey",
     RED: "--red",
 }
-# What is drawn in pixels, rather than one by one, and how finely.
+# More points than this are drawn as one image, of this resolution.
 _MANY_POINTS, _DPI = 100, 160
 # A point is 1/72 inch, a pixel of CSS 1/96.
 _PIXELS_PER_POINT = 96 / 72
-# Figures are not squeezed below this share of their width, and of their letters; narrow screens
-# scroll, but for figures that a telephone can show at about half their width.
+# Figures shrink to this share of their width at least, below which they scroll; those narrower than
+# _NOT_WIDE (in pixels) shrink to the width of a telephone.
 _LEAST_SHARE, _PHONE, _NOT_WIDE = 0.62, 330, 700
 
 
-def inline_svg(figure: Figure, name: str) -> str:
-    """A figure as an ``<svg>`` element.
-
-    Its text remains text, its points become pixels, black and white become the page's ink and
-    paper, and its label is what is read out in its stead.
-
-    Parameters
-    ----------
-    figure : matplotlib Figure
-        Its label says what it shows.
-    name : str
-        Begins all ids, so that they differ from those of other figures of the page.
-
-    Returns
-    -------
-    str
-    """
-    import matplotlib
-
-    for axes in figure.axes:
-        for points in axes.collections:
-            points.set_rasterized(np.shape(points.get_offsets())[0] > _MANY_POINTS)
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": name}
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    text = io.StringIO()
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # The browser has other fonts.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(text, format="svg", dpi=_DPI, transparent=True, metadata=nothing)
-    drawn = text.getvalue()
-    body = drawn[drawn.index(">", drawn.index("<svg")) + 1 :]
-    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
-    body = re.sub(r'(id="|url\(#|xlink:href="#)', rf"\g<1>{name}-", body)
-    # The fonts are the page's.
-    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
-    for color, variable in _THEMED.items():
-        body = re.sub(rf"(fill|stroke): {color}\b", rf"\1: var({variable})", body)
-    width, height = (72 * length for length in figure.get_size_inches())
-    shown = round(width * _PIXELS_PER_POINT)
-    least = min(shown, _PHONE) if shown < _NOT_WIDE else round(_LEAST_SHARE * shown)
-    label = html.escape(str(figure.get_label()), quote=True)
-    return (
-        f'<svg role="img" aria-label="{label}" viewBox="0 0 {width:g} {height:g}" '
-        'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'style="max-width: {shown}px; min-width: {least}px">{body.strip()}'
-    )
-
-
 class Sampled(NamedTuple):
-    """Rows of the data drawn at random, with their clusters.
+    """A random sample of the rows of the data, with their clusters.
 
     Attributes
     ----------
@@ -104,16 +98,7 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of a report.
-
-    Attributes
-    ----------
-    name : str
-        Its id in the page.
-    title, caption : str
-    figure : matplotlib Figure
-        Its label says what it shows.
-    """
+    """A figure of a report; its name is its id in the page."""
 
     name: str
     title: str
@@ -122,7 +107,7 @@ class Picture:
 
 
 def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> list[Picture]:
-    """All figures that a fitted model has something to show for.
+    """Draw all figures that apply to a fitted model.
 
     Parameters
     ----------
@@ -130,10 +115,6 @@ def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> 
     sampled : Sampled or None
         Rows of the data; without them, figures of rows are left out.
     profiles : Profiles or None
-
-    Returns
-    -------
-    list of Picture
     """
     found = []
 
@@ -158,47 +139,44 @@ def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> 
     return found
 
 
-_PROJECTION = (
-    "Rows of a sample, coloured and numbered by cluster, in the plane in which the centres differ "
-    "most by the model's own distance. Clusters that overlap here may lie apart along other axes."
-)
-_PROFILES = (
-    "How far the centre of each cluster lies from the mean, feature by feature: red above, blue "
-    "below, white close to the mean. Features that tell the clusters apart come first."
-)
-_WEIGHTS = (
-    "What each feature counts for in the distance. Features without weight do not matter for these "
-    "clusters."
-)
-_FRAMES = (
-    "Rows of a sample, blurred again with the bandwidth and the feature weights of the fit: each "
-    "moves to the mean of its neighbours. Those that come together are a cluster."
-)
-_TRACE = "What the fit minimizes, by iteration."
-_ANNEALED = (
-    "While it anneals, the power s falls and the objective itself changes; it need not fall before "
-    "the Lloyd steps at the end."
-)
-_PATHS: tuple[tuple[str, str, str, Callable[..., Any]], ...] = (
-    (
-        "n_clusters_path_",
-        "How the number of clusters was chosen",
-        "What each number of clusters gains, and explains beyond noise. Above the broken lines "
-        "there are clusters; the dotted line is the choice.",
-        plot.n_clusters_path,
-    ),
-    (
-        "lam_path_",
-        "How the penalty λ was chosen",
-        "What the clusters tell of all features, beyond clusters of noise, and the features' "
-        "weights. The largest λ above the broken line is taken: the dotted line.",
-        plot.lam_path,
-    ),
-    (
-        "bandwidth_path_",
-        "How the bandwidth was chosen",
-        "Clusters, what they gain, and the features' weights over a grid of bandwidths. The dotted "
-        "line is the choice, on the shaded run of bandwidths with as many clusters.",
-        plot.bandwidth_path,
-    ),
-)
+def inline_svg(figure: Figure, name: str) -> str:
+    """Draw a figure as an ``<svg>`` element.
+
+    Text remains text, many points become an image, black and white become the page's ink and
+    paper, and the figure's label becomes its accessible name.
+
+    Parameters
+    ----------
+    figure : matplotlib Figure
+    name : str
+        Prefix of all ids, so that they differ from those of other figures of the page.
+    """
+    import matplotlib
+
+    for axes in figure.axes:
+        for points in axes.collections:
+            points.set_rasterized(np.shape(points.get_offsets())[0] > _MANY_POINTS)
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": name}
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    text = io.StringIO()
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # The browser has the glyphs that matplotlib's font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(text, format="svg", dpi=_DPI, transparent=True, metadata=nothing)
+    drawn = text.getvalue()
+    body = drawn[drawn.index(">", drawn.index("<svg")) + 1 :]
+    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
+    body = re.sub(r'(id="|url\(#|xlink:href="#)', rf"\g<1>{name}-", body)
+    # The page sets the fonts.
+    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
+    for color, variable in _THEMED.items():
+        body = re.sub(rf"(fill|stroke): {color}\b", rf"\1: var({variable})", body)
+    width, height = (72 * length for length in figure.get_size_inches())
+    shown = round(width * _PIXELS_PER_POINT)
+    least = min(shown, _PHONE) if shown < _NOT_WIDE else round(_LEAST_SHARE * shown)
+    label = html.escape(str(figure.get_label()), quote=True)
+    return (
+        f'<svg role="img" aria-label="{label}" viewBox="0 0 {width:g} {height:g}" '
+        'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'style="max-width: {shown}px; min-width: {least}px">{body.strip()}'
+    )

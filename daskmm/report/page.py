@@ -1,4 +1,4 @@
-"""A fit as one HTML page that holds everything it shows, and asks for nothing from elsewhere."""
+"""The report of a fit: one self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from daskmm.report.figures import Picture, Sampled, inline_svg, pictures
 from daskmm.report.style import STYLE
 from daskmm.storage.strict_json import plain
 
-# Rows of the table of clusters, and features named in each.
+# Limits: rows of the table of clusters and features named in each, kernels listed, items of arrays
+# written out, characters of a parameter or of a feature name.
 _MOST_ROWS, _TELLING = 500, 3
 _MOST_KERNELS = 4
-# Items of an array that are written out, and letters of a parameter or a feature's name.
 _MOST_ITEMS, _MOST_LETTERS = 12, 60
 
 
@@ -33,7 +33,7 @@ def write_report(
     Parameters
     ----------
     path : Path
-        Of the file; one that is there is replaced.
+        An existing file is replaced.
     model, summary, sampled
         As in `report_page`.
 
@@ -46,20 +46,16 @@ def write_report(
 
 
 def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> str:
-    """The report of a fit, as HTML without scripts, in which all figures are contained.
+    """Return the report of a fit as HTML.
 
     Parameters
     ----------
     model : fitted estimator
-        No lazy labels are computed.
+        Lazy labels are not computed.
     summary : mapping
-        Of the run, as in its ``summary.json``.
+        As in the ``summary.json`` of the run folder.
     sampled : Sampled or None
-        Rows of the data with their clusters; without them, what needs rows is left out.
-
-    Returns
-    -------
-    str
+        Rows of the data with their clusters; without them, figures that need rows are left out.
     """
     profiles = _profiles(model, summary, sampled)
     drawn = pictures(model, sampled, profiles)
@@ -101,13 +97,13 @@ content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 
 
 def _text(value: Any) -> str:
-    """Any text, as HTML shows it; characters that HTML does not know become spaces."""
+    """Escape text for HTML; unprintable characters become spaces."""
     shown = "".join(letter if letter.isprintable() else " " for letter in str(value))
     return html.escape(shown, quote=True)
 
 
 def _profiles(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> Profiles | None:
-    """What the clusters are like; None where only a sample could tell, and there is none."""
+    """Compute the cluster profiles; None where they would need a sample, and there is none."""
     rows, labels = (None, None) if sampled is None else sampled
     try:
         return Profiles.of(model, rows, labels, summary["cluster_sizes"])
@@ -150,7 +146,7 @@ def _per_row(summary: Mapping[str, Any]) -> float | None:
 
 
 def _number(value: Any) -> str:
-    """A number in few digits; what JSON has no number for is infinite or unknown."""
+    """Format a number with few digits; None stands for a number that is not finite."""
     if value is None:
         return "not finite"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
@@ -167,7 +163,7 @@ def _warnings(notes: list[str]) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    """A section with a figure, which scrolls by itself where the screen is narrow."""
+    """Return a section with a figure, which scrolls by itself on narrow screens."""
     return (
         f'<section>\n<figure id="{picture.name}" aria-labelledby="{picture.name}-title">\n'
         f'<h2 id="{picture.name}-title">{_text(picture.title)}</h2>\n'
@@ -178,10 +174,10 @@ def _figure(picture: Picture) -> str:
 
 
 def _clusters(sizes: list[int], profiles: Profiles | None) -> str:
-    """A table of the clusters, the largest first."""
+    """Return a table of the clusters, the largest first."""
     order = np.argsort(-np.asarray(sizes), kind="stable")[:_MOST_ROWS]
     total, largest = max(sum(sizes), 1), max([1, *sizes])
-    heads = '<th scope="col">stands out in</th>' if profiles is not None else ""
+    heads = "" if profiles is None else '<th scope="col">stands out in</th>'
     rows = []
     for cluster in order:
         size = sizes[cluster]
@@ -197,8 +193,8 @@ def _clusters(sizes: list[int], profiles: Profiles | None) -> str:
         caption += f" The {len(sizes) - len(order):,} smallest are not listed."
     if profiles is not None:
         caption += (
-            f" A cluster stands out in the features in which its centre is farthest from the mean: "
-            f"beside each, how far, in {profiles.unit}."
+            f" A cluster stands out in the features in which its centre is farthest from the mean; "
+            f"the distance beside each is in {profiles.unit}."
         )
     return (
         f'<section>\n<h2>Clusters</h2>\n<p class="quiet" id="clusters">{_text(caption)}</p>\n'
@@ -212,7 +208,7 @@ def _clusters(sizes: list[int], profiles: Profiles | None) -> str:
 
 
 def _telling(profiles: Profiles, cluster: int) -> str:
-    """The features that tell a cluster, and how far from the mean it is."""
+    """List the features in which a cluster deviates most from the mean, and by how much."""
     parts = []
     for feature in profiles.telling(cluster, _TELLING):
         away = float(profiles.deviations[cluster, feature])
@@ -229,7 +225,7 @@ def _signed(value: float) -> str:
 
 
 def _fitted(model: Any, summary: Mapping[str, Any]) -> str:
-    """What was fitted to what, and with which parameters."""
+    """Return a section about model, data and parameters."""
     parameters = summary["parameters"]
     defaults = plain(type(model)().get_params())
     changed = {k: v for k, v in parameters.items() if v != defaults.get(k)}
@@ -250,7 +246,7 @@ def _fitted(model: Any, summary: Mapping[str, Any]) -> str:
 
 
 def _brief(value: Any) -> str:
-    """A parameter, in the space of a line."""
+    """Format a parameter for one line."""
     if isinstance(value, list) and len(value) > _MOST_ITEMS:
         width = f" × {len(value[0]):,}" if isinstance(value[0], list) else ""
         return f"an array of {len(value):,}{width}"
@@ -262,7 +258,7 @@ def _shortened(text: str) -> str:
 
 
 def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
-    """What the fit came to, beyond the numbers on top."""
+    """Collect results of the fit beyond the numbers at the top of the page."""
     found = {}
     if "inertia" in summary:
         found["inertia"] = _number(summary["inertia"])
@@ -280,9 +276,9 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
     if hasattr(model, "standardize_path_"):
         choice = model.standardize_path_
         found["standardised"] = (
-            f"{'yes' if choice.standardize else 'no'}: clusters tell "
-            f"{choice.gains_standardized.mean():.3g} nats of standardised features, "
-            f"{choice.gains_as_they_are.mean():.3g} of features as they are"
+            f"{'yes' if choice.standardize else 'no'}: clusters gain "
+            f"{choice.gains_standardized.mean():.3g} nats on standardised features, "
+            f"{choice.gains_as_they_are.mean():.3g} on features as they are"
         )
     return found
 
@@ -311,10 +307,10 @@ def _table(items: Iterable[tuple[str, Any]]) -> str:
 
 def _footer(summary: Mapping[str, Any], sampled: Sampled | None) -> str:
     if sampled is None:
-        rows = "Rows of the data are not kept in a run folder, so no figure shows them."
+        rows = "A run folder does not keep rows of the data, so no figure shows them."
     else:
         rows = (
-            f"Figures of rows, and the spread of the features, are of "
+            f"Figures of rows, and the spread of the features, are from "
             f"{counted(len(sampled.rows), 'row')} drawn at random."
         )
     return f"<footer>\n<p>{_text(rows)} Made by daskmm {_text(summary['daskmm'])}.</p>\n</footer>"

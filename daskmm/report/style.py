@@ -1,4 +1,4 @@
-"""How a report looks, in light and in dark."""
+"""The style sheet of a report, for light and dark themes and for print."""
 
 STYLE = """\
 :root { color-scheme: light dark;
