@@ -8,8 +8,8 @@ from daskmm.plot.blurring import blur_frames
 from daskmm.plot.figures import require_matplotlib as require_matplotlib
 from daskmm.plot.fit import annealing_trace, feature_weights
 from daskmm.plot.paths import bandwidth_path, distortion_choice, lam_path, n_clusters_path
+from daskmm.plot.plane import projection
 from daskmm.plot.profiles import cluster_profiles
-from daskmm.plot.projection import projection
 
 __all__ = [
     "annealing_trace",

@@ -15,7 +15,7 @@ from daskmm.mean_shift.blurring import CALM_ITERATIONS, ISOLATED
 from daskmm.mean_shift.neighborhood import Neighborhood, Shift
 from daskmm.numerics.rows import Coordinates
 from daskmm.plot.figures import cluster_colors, new_figure, scatter_rows
-from daskmm.plot.projection import Plane
+from daskmm.plot.plane import Plane
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

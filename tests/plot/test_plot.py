@@ -19,8 +19,8 @@ from daskmm import (
 from daskmm.cluster._progress import ProgressLine, readable_seconds
 from daskmm.plot import blurring as blur_plots
 from daskmm.plot import profiles as profile_plots
-from daskmm.plot import projection as projection_plots
 from daskmm.plot.figures import cluster_colors
+from daskmm.plot.plane import Plane
 
 
 def blobs(n_rows, n_features, n_clusters, seed=0):
@@ -291,7 +291,7 @@ def test_blur_frames(tmp_path):
     # Before the first iteration they are where `projection` has them.
     points = plot.projection(model, X, model.labels_).axes[0].collections[0].get_offsets()
     np.testing.assert_allclose(points, replayed.frames[0], atol=1e-9)
-    modes = projection_plots.Plane.of(model, X, model.labels_).centers
+    modes = Plane.of(model, X, model.labels_).centers
     np.testing.assert_allclose(replayed.frames[-1], modes[model.labels_], atol=0.2)
     with pytest.raises(ValueError, match="KMeans blurs no rows"):
         plot.blur_frames(quick(KMeans, 2).fit(X), X)
