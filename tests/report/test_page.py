@@ -163,7 +163,7 @@ def test_paths_of_choices_are_there():
     summary = run_folder.summarize(model, np.bincount(model.labels_), "x", [])
     tree = check_page(html_report.report_page(model, summary, Sampled(X, model.labels_)))
     assert "n_clusters_path" in drawn(tree)
-    assert "nats of standardised features" in "".join(tree.itertext())
+    assert "nats on standardised features" in "".join(tree.itertext())
 
 
 def test_no_further_reading(tmp_path):
