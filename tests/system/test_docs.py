@@ -1,6 +1,7 @@
 """Every command and every line of Python that the pages show is run, in their order."""
 
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-PAGES = sorted(path.relative_to(TOP) for path in [TOP / "README.md", *TOP.glob("*/*.md")])
+PAGES = sorted(path.relative_to(TOP) for path in [*TOP.glob("*.md"), *TOP.glob("*/*.md")])
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INSTALL = re.compile(r"python3 -m venv \.venv && \.venv/bin/python -m pip install \S+ .*? && ")
+_NAME = re.compile(r"\bdaskmm(?:\.\w+)+(?![\w-])")
 _LINK = re.compile(r"\]\((?!https?://)([^)#]+)\)")
 
 
@@ -38,7 +40,23 @@ def test_links_lead_somewhere(page):
 def test_blocks_say_what_they_are(page):
     # console: what is not run here, and the page says why.
     known = {language for language, _ in _FENCE.findall((TOP / page).read_text())}
-    assert known <= {"sh", "python", "console", "yaml"}
+    assert known <= {"sh", "python", "console", "yaml", "text", "diff"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_names_that_a_page_mentions_exist(page):
+    # Not in blocks of text: diffs there add new names.
+    for name in _NAME.findall(_FENCE.sub("", (TOP / page).read_text())):
+        pkgutil.resolve_name(name)
+
+
+def test_the_diffs_of_the_recipes_apply(tmp_path):
+    found = blocks("CONTRIBUTING.md", "diff")
+    assert len(found) == 3
+    for number, text in enumerate(found):
+        patch = tmp_path / f"{number}.diff"
+        patch.write_text(text)
+        subprocess.run(["git", "apply", "--check", patch], cwd=TOP, check=True)
 
 
 @pytest.mark.long
