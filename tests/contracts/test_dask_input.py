@@ -29,6 +29,8 @@ from sklearn.exceptions import NotFittedError
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 
+pytestmark = pytest.mark.in_turn("cls")
+
 X, TRUTH = blobs()
 NAMES = ["alpha", "beta", "gamma", "delta", "epsilon"]
 FRAME = pd.DataFrame(X, columns=NAMES)

@@ -2,12 +2,14 @@
 
 import warnings
 
+import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_sklearn_checks import EXPECTED_FAILURES
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 
+pytestmark = pytest.mark.in_turn("estimator")
 PAIRS = [
     KMeans(distortion="kl"),
     KMeans(distortion="euclidean", missing="partial"),

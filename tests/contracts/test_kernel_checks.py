@@ -3,11 +3,13 @@
 import warnings
 from functools import partial
 
+import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from daskmm import KernelPowerKMeans, MultiKernelPowerKMeans
 
+pytestmark = pytest.mark.in_turn("estimator")
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": (
         "random seeding draws from a different number of rows when rows are repeated; from a "

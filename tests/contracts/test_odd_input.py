@@ -18,6 +18,8 @@ from _support import (
 from daskmm import KernelPowerKMeans, KMeans, WeightedBlurringMeanShift
 from daskmm.engine import resources
 
+pytestmark = pytest.mark.in_turn("cls")
+
 X, _ = blobs()
 BLOCKED = ((60, 60, 60, 60), (5,))
 

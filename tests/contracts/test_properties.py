@@ -25,6 +25,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 
+pytestmark = pytest.mark.in_turn("cls")
+
 RELATIVE = 1e-9
 
 

@@ -3,10 +3,12 @@
 import warnings
 from functools import partial
 
+import pytest
 from _support import ESTIMATORS
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+pytestmark = pytest.mark.in_turn("estimator")
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": (
         "random seeding draws from a different number of rows when rows are repeated; from an "

@@ -10,6 +10,8 @@ from sklearn.metrics import normalized_mutual_info_score
 from daskmm import EntropyPowerKMeans, PowerKMeans
 from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
 
+pytestmark = pytest.mark.long
+
 
 def test_ewp_finds_the_features_of_simulation_2_where_k_means_does_not():
     ewp, lloyd = [], []

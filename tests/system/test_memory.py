@@ -16,6 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from daskmm import KMeans
 from daskmm.cli.run_folder import peak_memory_bytes
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 import json, sys
 import dask.array as da, numpy as np, zarr

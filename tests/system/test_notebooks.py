@@ -6,6 +6,8 @@ import pytest
 from _execution import NOTEBOOKS, executed
 from _local import local_cluster
 
+pytestmark = pytest.mark.long
+
 ALL = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 # What none of them may hold: paths of the machine that one was written on.
 PLACES = ("/home/", "/root/", "/tmp/", "/work/", "/Users/", "C:\\\\")
