@@ -45,20 +45,9 @@ Say = Callable[[str], None]
 class DemoReport:
     """Measurements of the demo.
 
-    Attributes
-    ----------
-    out : Path
-        Folder of the demo.
-    data_bytes : int
-        Size of the generated data on disk.
-    seconds : float
-        Total time.
-    peak_memory_bytes : int or None
-        Of this process; None where the system does not tell.
-    n_threads : int
-    results : dict of dict
-        For the run folders "lloyd" and "entropy": model, passes, iterations, seconds and nmi; for
-        "entropy" also the features found and their weights.
+    `results` has, for the run folders "lloyd" and "entropy": model, passes, iterations, seconds and
+    nmi; for "entropy" also the features found and their weights. The peak memory is None where the
+    system does not tell.
     """
 
     out: Path

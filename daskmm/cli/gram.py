@@ -162,16 +162,16 @@ def _model_rows(table: da.Array, origin: dict[str, Any]) -> FloatArray:
 
 
 def _described(store: GramStore) -> dict[str, Any]:
-    manifest, origin = store.manifest, store.origin
+    manifest, origin = store.manifest, store.origin or {}
     return {
         "store": str(store.path),
         "n_rows": manifest.n_rows,
         "n_features": manifest.n_features,
         "kernel": manifest.kernel,
         "dtype": manifest.dtype,
-        "standardize": None if origin is None else origin["standardize"],
-        "bandwidth": None if origin is None else origin["bandwidth"],
-        "columns": None if origin is None else origin["columns"],
+        "standardize": origin.get("standardize"),
+        "bandwidth": origin.get("bandwidth"),
+        "columns": origin.get("columns"),
         "tile_rows": manifest.tile_rows,
         "n_tiles": len(store.tiles),
         "n_missing": len(store.missing()),
@@ -194,16 +194,16 @@ def _in_words(store: GramStore) -> str:
 
 
 def _kernel_in_words(store: GramStore) -> str:
-    kernel, origin = store.manifest.kernel, store.origin
+    kernel, origin = store.manifest.kernel, store.origin or {}
     parts = [str(kernel.get("function", kernel["name"]))]
     if kernel["name"] in SCALED:
-        automatic = origin is not None and origin["bandwidth"] == "auto"
+        automatic = origin.get("bandwidth") == "auto"
         rule = " (root mean squared distance)" if automatic else ""
         parts.append(f"bandwidth {kernel['bandwidth']:.6g}{rule}")
     if kernel["name"] == "polynomial":
         parts.append(f"degree {kernel['degree']:g}, coef0 {kernel['coef0']:g}")
     if kernel["unit_diagonal"]:
         parts.append("unit diagonal")
-    if origin is not None and origin["standardize"]:
+    if origin.get("standardize"):
         parts.append("of standardised features")
     return ", ".join(parts)

@@ -29,7 +29,7 @@ from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.passes import one_blas_thread
 from daskmm.numerics.rows import Coordinates
 from daskmm.report.figures import Sampled
-from daskmm.report.page import write_report
+from daskmm.report.page import report_page
 from daskmm.storage.atomic import check_absent, written_whole
 from daskmm.storage.strict_json import plain, strict_json
 
@@ -49,15 +49,7 @@ _SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 8_000_000
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, read back.
-
-    Attributes
-    ----------
-    path : Path
-    model : fitted estimator
-    summary : dict
-        Contents of ``summary.json``.
-    """
+    """A run folder, read back: its fitted model, and the contents of ``summary.json``."""
 
     path: Path
     model: Any
@@ -115,7 +107,8 @@ def write_run(
         summary = summarize(model, writer.counts, source, notes)
         drawn = _draw(folder, model, sampled) if pictures else []
         if report:
-            write_report(folder / REPORT, model, summary, sampled)
+            page = report_page(model, summary, sampled)
+            (folder / REPORT).write_text(page, encoding="utf-8")
         summary["files"] = [MODEL, LABELS, SUMMARY, *drawn, *[REPORT] * report]
         (folder / SUMMARY).write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
     return summary
@@ -313,7 +306,7 @@ def add_report(run: Run) -> Path:
     """
     path = run.path / REPORT
     with written_whole(path) as fresh:
-        write_report(fresh, run.model, run.summary, None)
+        fresh.write_text(report_page(run.model, run.summary, None), encoding="utf-8")
     return path
 
 

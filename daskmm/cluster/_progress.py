@@ -111,15 +111,7 @@ class ProgressLine(ProgressReport):
     """Progress on a stream.
 
     On a terminal, one line is refreshed in place; elsewhere, a line is written every few seconds.
-
-    Parameters
-    ----------
-    name, max_iter, bytes_per_pass
-        As in `ProgressReport`.
-    stream : text stream
-        Standard error by default.
-    interval : float, optional
-        Minimum of seconds between reports.
+    The stream is standard error by default. Other parameters are those of `ProgressReport`.
     """
 
     def __init__(
@@ -183,13 +175,7 @@ def in_notebook() -> bool:
 
 
 class NotebookProgress(ProgressReport):
-    """Progress below a notebook cell: a line of text, and a sparkline of the objective.
-
-    Parameters
-    ----------
-    name, max_iter
-        As in `ProgressReport`.
-    """
+    """Progress below a notebook cell: a line of text, and a sparkline of the objective."""
 
     def __init__(self, name: str, max_iter: int) -> None:
         super().__init__(name, max_iter, None, _INTERVAL)
@@ -253,12 +239,6 @@ def reported(name: str, max_iter: int) -> Iterator[Callable[[Any], None]]:
 
     In a notebook it keeps one line up to date; elsewhere it logs at level INFO. The level of the
     logger "daskmm" is lowered to INFO meanwhile, and restored at the end.
-
-    Parameters
-    ----------
-    name : str
-        Class of the estimator.
-    max_iter : int
     """
     if in_notebook():
         with NotebookProgress(name, max_iter) as report:

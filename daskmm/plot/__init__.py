@@ -1,7 +1,7 @@
 """Pictures of a fitted model, on matplotlib (the extra ``plot``).
 
 Every function returns a figure whose label (``figure.get_label()``) describes it in a sentence, as
-alternative text.
+alternative text, and raises ImportError if matplotlib is not installed.
 """
 
 from daskmm.plot.blurring import blur_frames

@@ -119,8 +119,6 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
     ------
     ValueError
         If the model is not a mean shift.
-    ImportError
-        If matplotlib is not installed.
     """
     if not hasattr(model, "bandwidth_") or not hasattr(model, "merge_tol"):
         raise ValueError(f"{type(model).__name__} blurs no rows: frames are of a mean shift.")

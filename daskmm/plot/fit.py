@@ -40,11 +40,6 @@ def annealing_trace(model: Any) -> Figure:
     Returns
     -------
     matplotlib Figure
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
     """
     history = model.history_
     steps = np.arange(1, len(history) + 1)
@@ -120,8 +115,6 @@ def feature_weights(model: Any) -> Figure:
     ------
     ValueError
         If the model has no feature weights.
-    ImportError
-        If matplotlib is not installed.
     """
     weights = getattr(model, "feature_weights_", None)
     if weights is None:

@@ -43,11 +43,6 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
     Returns
     -------
     matplotlib Figure
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
     """
     figure = new_figure(figsize=(7.2, 7.6))
     axes = figure.subplots(3, sharex=True)
@@ -101,11 +96,6 @@ def lam_path(path: LamPath) -> Figure:
     Returns
     -------
     matplotlib Figure
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
     """
     figure = new_figure(figsize=(7.2, 5.6))
     axes = figure.subplots(2, sharex=True)
@@ -150,11 +140,6 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     Returns
     -------
     matplotlib Figure
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
     """
     overlapping = bool(np.isfinite(path.information).any())
     figure = new_figure(figsize=(7.2, 5.6 if overlapping else 3.4))
@@ -194,11 +179,6 @@ def distortion_choice(choice: DistortionChoice) -> Figure:
     Returns
     -------
     matplotlib Figure
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
     """
     figure = new_figure(figsize=(7.2, 0.4 * len(choice.distortions) + 1.6))
     axis = figure.subplots()

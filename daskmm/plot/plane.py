@@ -115,11 +115,6 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     Returns
     -------
     matplotlib Figure
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
     """
     rows = np.asarray(sample)
     clusters = np.asarray(model.predict(rows) if labels is None else labels)

@@ -165,8 +165,6 @@ def cluster_profiles(
     ------
     ValueError
         If there are no centres to draw.
-    ImportError
-        If matplotlib is not installed.
     """
     return draw_profiles(Profiles.of(model, sample, labels, sizes))
 

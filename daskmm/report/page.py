@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,26 +24,6 @@ _MOST_KERNELS = 4
 _MOST_ITEMS, _MOST_LETTERS = 12, 60
 
 
-def write_report(
-    path: Path, model: Any, summary: Mapping[str, Any], sampled: Sampled | None
-) -> None:
-    """Write the report of a fit.
-
-    Parameters
-    ----------
-    path : Path
-        An existing file is replaced.
-    model, summary, sampled
-        As in `report_page`.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    """
-    path.write_text(report_page(model, summary, sampled), encoding="utf-8")
-
-
 def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> str:
     """Return the report of a fit as HTML.
 
@@ -56,6 +35,11 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
         As in the ``summary.json`` of the run folder.
     sampled : Sampled or None
         Rows of the data with their clusters; without them, figures that need rows are left out.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
     """
     profiles = _profiles(model, summary, sampled)
     drawn = pictures(model, sampled, profiles)
