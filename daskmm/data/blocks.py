@@ -120,18 +120,10 @@ def _is_of_dataframe(X: Any, kind: str) -> bool:
 
 
 def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
-    """Return a dask DataFrame and a series of sample weights as arrays.
+    """Return a dask DataFrame and a series of sample weights as arrays of unknown row counts.
 
-    Both come from one expression: if they are columns of one frame, it is loaded once.
-
-    Returns
-    -------
-    tuple of dask Array, of unknown row counts
-
-    Raises
-    ------
-    ValueError
-        If their partitions differ in number or length.
+    Both come from one expression: if they are columns of one frame, it is loaded once. Raise
+    ValueError if their partitions differ in number or length.
     """
     if X.npartitions != sample_weight.npartitions:
         raise ValueError(
@@ -163,20 +155,10 @@ def _with_weight(frame: Any, weights: Any) -> Any:
 
 
 def as_dask_array(X: Any, name: str = "X") -> da.Array:
-    """Return a dask or zarr table as a two-dimensional dask array with whole rows in each block.
+    """Return a dask Array, dask DataFrame or zarr Array as a dask array of blocks of whole rows.
 
-    Parameters
-    ----------
-    X : dask Array, dask DataFrame or zarr Array
-    name : str
-        Name of the argument, for messages.
-
-    Raises
-    ------
-    TypeError
-        If the collection is of another kind.
-    ValueError
-        If it is not numeric, not two-dimensional, or has no features.
+    Raise TypeError for other collections, and ValueError for those that are not numeric, not
+    two-dimensional or without features; messages say `name`.
     """
     if _is_zarr(X):
         X = _zarr_to_dask(X, name)
@@ -206,13 +188,7 @@ def as_dask_array(X: Any, name: str = "X") -> da.Array:
 
 
 def check_dtype(dtype: np.dtype, name: str) -> None:
-    """Raise if a dtype is not numeric.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument and the dtype.
-    """
+    """Raise ValueError if a dtype is not numeric."""
     if dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} has dtype {dtype}.")
     if dtype.kind not in "fiub":
@@ -223,13 +199,7 @@ def check_dtype(dtype: np.dtype, name: str) -> None:
 
 
 def refuse_masked(array: Any, name: str, where: str = "") -> None:
-    """Raise if an array has masked values.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument and the place.
-    """
+    """Raise ValueError if an array has masked values, naming the first one."""
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         row = int(np.argwhere(np.ma.getmaskarray(array))[0, 0])
         place = f"row {row}" if not where else f"{where}, row {row} of the block"
@@ -249,13 +219,7 @@ def _common_dtype(dtypes: Any) -> np.dtype:
 
 
 def check_columns(dtypes: Any, name: str = "X") -> None:
-    """Raise if a frame has columns that are not numeric, naming them.
-
-    Raises
-    ------
-    ValueError
-        If there are no columns, or one is neither numeric nor boolean.
-    """
+    """Raise ValueError if a frame has no columns, or some neither numeric nor boolean."""
     if len(dtypes) == 0:
         raise ValueError(_no_features("(n, 0)", name))
     text = [
@@ -301,13 +265,7 @@ def layout_of(table: NDArray | da.Array) -> Layout:
 
 
 def row_blocks(table: NDArray | da.Array) -> RowBlocks:
-    """Cut a table into blocks of rows.
-
-    Parameters
-    ----------
-    table : ndarray, or dask array with one column of blocks
-        Row counts may be unknown.
-    """
+    """Cut a table (if a dask array, with one column of blocks) into blocks of rows."""
     layout = layout_of(table)
     if isinstance(table, da.Array):
         return RowBlocks(table, layout, tuple(table.to_delayed().ravel()))

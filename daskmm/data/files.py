@@ -102,13 +102,7 @@ def has_columns(path: str) -> bool:
 
 
 def _kind(path: str) -> str:
-    """Return the format of what is at a path.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the path does not exist, or its format is unknown.
-    """
+    """Return the format of what is at a path; raise if there is nothing, or it is unknown."""
     place = Path(path)
     remote = "://" in path
     pattern = not remote and any(mark in path for mark in "*?[") and not place.exists()

@@ -81,13 +81,7 @@ def read_weighted(
 
 
 def _from_objects(X: NDArray) -> NDArray[np.float64]:
-    """Convert an object array to numbers.
-
-    Raises
-    ------
-    ValueError, TypeError
-        Naming the first row with anything else.
-    """
+    """Convert an object array to numbers; raise naming the first row with anything else."""
     try:
         return X.astype(np.float64)
     except (TypeError, ValueError) as error:

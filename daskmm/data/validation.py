@@ -20,7 +20,7 @@ def check_domain(
     distortion: Distortion | type[Distortion],
     partial: bool,
 ) -> None:
-    """Raise if values are outside of a distortion's domain.
+    """Raise ValueError if values are outside of a distortion's domain, naming block and row.
 
     Where values may be missing, raise for infinities and for rows without any value too; elsewhere
     `check_finite` tests that.
@@ -36,11 +36,6 @@ def check_domain(
     distortion : Distortion, or its class
     partial : bool
         Whether NaN are missing values.
-
-    Raises
-    ------
-    ValueError
-        Naming block, row and feature (all counted from 0).
     """
     if partial and np.isinf(rows).any():
         row, feature = (int(index) for index in np.argwhere(np.isinf(rows))[0])
@@ -70,14 +65,10 @@ _LIGHTEST, _HEAVIEST = 1e-100, 1e100
 
 
 def checked_rows(rows: Any, position: Position) -> NDArray:
-    """Return the rows of a lazy block as a plain array of the expected shape.
+    """Return the rows of a lazy block as a plain array.
 
-    Raises
-    ------
-    TypeError
-        If they are not a numpy array.
-    ValueError
-        If the shape differs, or values are not numeric or masked; names the block.
+    Raise TypeError if they are no numpy array, and ValueError if the shape is not the expected
+    one, or values are not numeric or masked.
     """
     where = f"block {position.block}"
     if not isinstance(rows, np.ndarray):
@@ -100,18 +91,10 @@ def checked_rows(rows: Any, position: Position) -> NDArray:
 
 
 def one_dimensional(sample_weight: Any, lazy: bool) -> NDArray | da.Array:
-    """Read sample weights as an array of one dimension, or as a single number.
+    """Read sample weights (an array, series, list or number) as an array of at most 1 dimension.
 
-    Parameters
-    ----------
-    sample_weight : array-like, dask Array, dask Series or zarr Array of shape (n_rows,), or number
-    lazy : bool
-        Whether dask arrays and series stay lazy; else they are computed.
-
-    Raises
-    ------
-    ValueError
-        If there are more dimensions, or values in memory are masked.
+    With `lazy`, dask arrays and series stay lazy, else they are computed. Raise ValueError if there
+    are more dimensions, or values in memory are masked.
     """
     if lazy and is_series(sample_weight):
         return sample_weight.to_dask_array()
@@ -134,19 +117,11 @@ def needs_row_counts(weights: NDArray | da.Array) -> bool:
 
 
 def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
-    """Return the same blocks with sample weights.
+    """Return the same blocks with sample weights, as `one_dimensional` returns them.
 
-    Parameters
-    ----------
-    blocks : RowBlocks
-    weights : ndarray or dask Array
-        As `one_dimensional` returns them, chunked in any way. Where row counts are unknown, the
-        blocks must correspond; `checked_weights` tests their lengths in every pass.
-
-    Raises
-    ------
-    ValueError
-        If there are not as many weights as rows, or as many blocks.
+    Weights may be chunked in any way. If their length is unknown, they must be chunked like the
+    rows; `checked_weights` tests the lengths in every pass. Raise ValueError if the numbers of rows
+    (or of blocks) differ.
     """
     layout, table = blocks.layout, blocks.table
     if weights.ndim == 0:
@@ -178,10 +153,7 @@ def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
 def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np.float64]:
     """Return the sample weights of one block as float64.
 
-    Raises
-    ------
-    ValueError
-        If they are not one finite, non-negative number per row.
+    Raise ValueError if they are not one finite, non-negative number per row.
     """
     where = f"block {position.block}"
     refuse_masked(weights, "sample_weight", where)
@@ -232,20 +204,9 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
 
 
 def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
-    """Raise if there are NaN or infinities, naming the first one.
+    """Raise ValueError if there are NaN or infinities, naming the block and row of the first.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-    position : Position
-        Of the block.
-    offset : int
-        Row of the block at which `rows` start.
-
-    Raises
-    ------
-    ValueError
-        Naming block, row and feature (all counted from 0).
+    `rows` start at row `offset` of the block.
     """
     # Each entry is tested only if the sum is not finite: then one is not, or the sum overflows.
     with np.errstate(over="ignore", invalid="ignore"):

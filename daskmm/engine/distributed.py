@@ -82,27 +82,10 @@ class _SuspectedError(Exception):
 
 
 def connected(address: str, timeout: float) -> Any:
-    """Return a client of the scheduler at an address.
+    """Return a client of the scheduler at an address, which has `timeout` seconds to answer.
 
     It does not become the default client: one that fails to connect would stay so, and later
-    computes would wait for it.
-
-    Parameters
-    ----------
-    address : str
-    timeout : float
-        Seconds to wait for an answer.
-
-    Returns
-    -------
-    distributed.Client
-
-    Raises
-    ------
-    ImportError
-        If distributed is not installed.
-    OSError, ValueError
-        If no scheduler answers.
+    computes would wait for it. Raise OSError or ValueError if no scheduler answers.
     """
     from distributed import Client
 
@@ -117,12 +100,9 @@ def client_of(schedule: Callable[..., Any]) -> Any:
 
 
 def computed(*collections: Any) -> tuple[Any, ...]:
-    """Call `dask.compute`; if a cluster is active, watch it and start again if it is restarted.
+    """Call `dask.compute`; if a cluster is active, start again if it is restarted.
 
-    Raises
-    ------
-    ClusterLostError
-        If the cluster is lost.
+    Raise ClusterLostError if it is lost.
     """
     client = client_of(get_scheduler(cls=Delayed))
     if client is None:
@@ -145,14 +125,7 @@ def reduce_on(
 ) -> Any:
     """Sum ``function(*own, *shared)`` over all calls of a graph, on the workers of a cluster.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    graph : TaskGraph
-    function : callable
-    shared : tuple
-    name : str
-        Of this pass; unique.
+    `name`, that of this pass, must be unique.
 
     Raises
     ------
@@ -189,10 +162,7 @@ def reduce_on(
 def persist_on(client: Any, graph: TaskGraph, name: str) -> list[Any]:
     """Compute the nodes among the arguments of a graph, and return their futures in order.
 
-    Raises
-    ------
-    ClusterLostError, DeadlyBlockError
-        As `reduce_on`. Other errors are raised where the futures are used.
+    Raise as `reduce_on`; other errors are raised where the futures are used.
     """
     from distributed import KilledWorker
 
@@ -282,13 +252,7 @@ def _try_alone(
     shared: Arguments,
     name: str,
 ) -> None:
-    """Give calls to workers one by one.
-
-    Raises
-    ------
-    DeadlyBlockError
-        For the first that kills every worker it is given to.
-    """
+    """Make calls one by one; raise DeadlyBlockError for the first that kills every worker."""
     from distributed import KilledWorker
 
     logger.warning("workers died that had %s; trying %d block(s) one by one", name, len(calls))
@@ -337,22 +301,10 @@ def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any
 
 
 def _gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any:
-    """Return the results of what a function submits to a cluster.
+    """Return the values of the futures that `submit` returns, in any nest of lists and tuples.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    submit : callable
-        Returns futures, in any nest of lists and tuples.
-    fetch : bool
-        Whether to return values; else the futures, once all have ended.
-
-    Raises
-    ------
-    RestartedError
-        If the cluster was restarted.
-    ClusterLostError
-        If the cluster is lost.
+    With ``fetch=False``, return the futures once all have ended. Raise RestartedError if the
+    cluster was restarted, ClusterLostError if it is lost.
     """
     import distributed
 

@@ -130,11 +130,8 @@ def first_pass(
 
     Parameters
     ----------
-    passes : Passes
-    n_clusters : int
     standardize : bool
         Whether the model's coordinates divide by the population standard deviation.
-    seed : int
     wanted : int, optional
         Rows of the sample; the default is `sample_size`.
     with_reserve : bool
@@ -146,10 +143,6 @@ def first_pass(
     weigh_shares : bool
         Whether the model's coordinates make each feature count in distances as if none of its
         values were missing.
-
-    Returns
-    -------
-    Survey
 
     Raises
     ------
@@ -264,13 +257,7 @@ def _first_look(
 
 
 def _observed_shares(moments: Moments) -> FloatArray:
-    """Return the share of the weight of the rows with a value, per feature.
-
-    Raises
-    ------
-    ValueError
-        If a feature has none.
-    """
+    """Return the share of the weight of the rows with a value, per feature; raise if it is 0."""
     if not moments.masses.all():
         feature = int(np.flatnonzero(moments.masses == 0)[0])
         raise ValueError(
@@ -304,12 +291,7 @@ def _block_moments(
 
 
 def _check_exact(rows: NDArray, position: Position) -> None:
-    """Raise if there are integers that float64 cannot hold, naming the first one.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Raise ValueError if there are integers that float64 cannot hold, naming the first one."""
     if rows.dtype.kind not in "iu" or rows.dtype.itemsize < 8 or not rows.size:
         return
     if rows.max() <= _EXACT_INTEGER and rows.min() >= -_EXACT_INTEGER:

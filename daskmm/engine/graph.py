@@ -284,17 +284,8 @@ def _group(
 ) -> Group:
     """Return a group of calls with the nodes to run for each, in order.
 
-    Parameters
-    ----------
-    numbers : sequence of int
-        Of the calls, ascending.
-    arguments : sequence of tuple
-        Own arguments of each.
-    nodes : mapping
-    inside : callable
-        Whether the group runs the node of a key; others become inputs.
-    at_hand : sequence of keys
-        Inputs held by every worker that has the first of them, which stays an input.
+    The group runs the nodes whose key is `inside`; others become inputs. Every worker that has the
+    first key `at_hand` holds them all, so only the first stays an input.
     """
     inputs: dict[Key, None] = {}
     met: set[Key] = set()

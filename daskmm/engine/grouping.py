@@ -62,14 +62,8 @@ def grouped_by_holder(
     Consecutive groups would do on one machine; on two workers they copy half of the persisted
     data to the other one, and a pass over 256 small blocks takes 40 ms instead of 15.
 
-    Parameters
-    ----------
-    needed : sequence of sequence of keys
-        Persisted data that each call needs.
-    holders : mapping
-        Workers that hold each key.
-    threads : mapping
-        Threads of each worker.
+    `needed` are the keys of each call, `holders` the workers that hold each key, `threads` the
+    threads of each worker.
     """
     workers = [next((holders[key] for key in keys if holders.get(key)), ()) for keys in needed]
     groups = groups_by_holder(workers, threads)
@@ -94,10 +88,7 @@ def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) ->
 
 
 def consecutive_groups(n_calls: int, least: int) -> Groups:
-    """Return groups of 2^j consecutive calls: at least `least` and fewer than twice as many.
-
-    There are fewer only where there are fewer calls.
-    """
+    """Return groups of 2^j consecutive calls: from `least` to twice as many, or one per call."""
     size = 1
     while n_calls >= 2 * size * max(least, 1):
         size *= 2
@@ -108,14 +99,7 @@ def consecutive_groups(n_calls: int, least: int) -> Groups:
 def groups_by_holder(holders: Sequence[Sequence[str]], threads: Mapping[str, int]) -> Groups:
     """Return a group for each thread of each worker, of the calls whose data it holds.
 
-    Calls whose data nobody holds (any more) are grouped as if their blocks were streamed.
-
-    Parameters
-    ----------
-    holders : sequence of sequence of str
-        Workers that hold the data of each call.
-    threads : mapping
-        Threads of each worker.
+    Calls whose data no worker holds (any more) are grouped as if their blocks were streamed.
     """
     held: dict[str, list[int]] = {}
     lost: list[int] = []

@@ -23,12 +23,7 @@ BLOCKS_TOGETHER = 32
 
 
 class LabelWriter:
-    """Writes labels that arrive piece by piece, in whole chunks.
-
-    Parameters
-    ----------
-    path : Path
-        Of the zarr array to create.
+    """Writes labels that arrive piece by piece to a zarr array, in whole chunks.
 
     Attributes
     ----------
@@ -76,13 +71,7 @@ class LabelWriter:
 
 @contextmanager
 def label_writer(path: Path) -> Iterator[LabelWriter]:
-    """Yield a writer whose array appears at `path` when the context ends without an error.
-
-    Raises
-    ------
-    FileExistsError
-        If the path exists.
-    """
+    """Yield a writer whose array appears at `path`, which must be new, unless there is an error."""
     with written_whole(path) as fresh:
         writer = LabelWriter(fresh)
         yield writer

@@ -50,16 +50,7 @@ _ROOM = 3
 
 
 class Passes:
-    """Passes over the blocks of one table, counted.
-
-    Parameters
-    ----------
-    blocks : RowBlocks
-
-    Attributes
-    ----------
-    blocks : RowBlocks
-    """
+    """Makes passes over the blocks of one table, and counts them."""
 
     def __init__(self, blocks: RowBlocks) -> None:
         self.blocks = blocks
@@ -121,16 +112,12 @@ class Passes:
     def weigh(self, sample_weight: Any) -> None:
         """Give every row a sample weight from now on.
 
-        Rows are counted first where that is needed to cut the weights into blocks.
+        Rows are counted first where that is needed to cut the weights into blocks. Raise
+        ValueError if they do not match the rows; their values are tested in every pass.
 
         Parameters
         ----------
         sample_weight : array-like, dask Array or dask Series of shape (n_rows,), number, or None
-
-        Raises
-        ------
-        ValueError
-            If the weights do not match the rows. Their values are tested in every pass.
         """
         if sample_weight is None:
             return
@@ -178,26 +165,14 @@ class Passes:
 
 
 def weighted_passes(table: NDArray | da.Array, sample_weight: Any) -> Passes:
-    """Return passes over a table whose rows have given sample weights (or None).
-
-    Raises
-    ------
-    ValueError
-        If the weights do not match the rows. Their values are tested in every pass.
-    """
+    """Return passes over a table with sample weights (or None), as `Passes.weigh` takes them."""
     passes = Passes(row_blocks(table))
     passes.weigh(sample_weight)
     return passes
 
 
 def weights_in_memory(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
-    """Return one checked sample weight per row, computed where they are lazy; 1 for None.
-
-    Raises
-    ------
-    ValueError
-        If they do not match the rows, or are not finite and non-negative.
-    """
+    """Return one checked sample weight per row, computed if they are lazy; 1 for None."""
     if sample_weight is None:
         return np.ones(n_rows)
     weights = one_dimensional(sample_weight, lazy=True)
