@@ -384,7 +384,7 @@ def _peak_bytes(
     # coordinates of a restart, and two while it is seeded and scored. Copies of the larger sample:
     # as read, and one while it is concatenated.
     copies = 3 + 3 * threads
-    sampled = layout.n_features * (8 * copies * sizes.sample + 2 * 8 * sizes.reserve)
+    sampled = layout.n_features * (8 * copies * sizes.sample + 2 * 8 * sizes.larger)
     process = INTERPRETER_BYTES + _COMPILER_BYTES
     return process + loaded + threads * TILE_BYTES + max(waiting, sampled)
 

@@ -279,7 +279,7 @@ class CenterClusterer(NearestCenter):
             bool(self.standardize),
             seed,
             wanted=wanted_rows(self.sample_size, at_least) or usual,
-            with_reserve=self._samples(layout),
+            with_larger=self._samples(layout),
             family=family,
             partial=self.missing == "partial",
             weigh_shares=self._weighs_shares,

@@ -231,7 +231,7 @@ checkpoint, checkpoint_every
             bool(self.standardize),
             seed,
             wanted=wanted_rows(self.sample_size, self.n_clusters),
-            with_reserve=on_sample,
+            with_larger=on_sample,
         )
         passes.add(context.journal.resume(described_data(layout, survey), lambda: passes.n_passes))
         self.kernels_ = self._kernels(survey)
@@ -247,7 +247,7 @@ checkpoint, checkpoint_every
             sample = Sample(features, weights)
             annealing = SampleAnnealing(
                 sample,
-                survey.reserve,
+                survey.larger_sample,
                 coordinates,
                 PowerUpdate(),
                 spread,

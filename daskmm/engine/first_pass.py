@@ -35,12 +35,12 @@ SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
 _LEAST_ROWS_PER_CLUSTER = 10
 # Bytes (as float64) of the larger sample, on which hard steps are taken before the table is read
-# again; drawn from tables of more than twice that. With many clusters it has up to
-# _RESERVED_PER_CLUSTER rows per cluster, _MOST_RESERVES times the bytes and half of the table:
-# what it leaves unsettled takes passes over the table.
-RESERVE_BYTES = 16 << 20
-_MOST_RESERVES = 3
-_RESERVED_PER_CLUSTER = 3000
+# again; drawn from tables of more than twice that. With many clusters it is larger, up to
+# _LARGER_ROWS_PER_CLUSTER rows per cluster, _MOST_LARGER_SAMPLES times the bytes and half of the
+# table: what it leaves unsettled takes passes over the table.
+LARGER_SAMPLE_BYTES = 16 << 20
+_MOST_LARGER_SAMPLES = 3
+_LARGER_ROWS_PER_CLUSTER = 3000
 # float64 holds all integers up to this one.
 _EXACT_INTEGER = 1 << 53
 _EXACT_TILE_ROWS = 1000
@@ -64,7 +64,7 @@ class Survey:
         Uniform sample without replacement, in the model's coordinates, without rows of weight 0.
     critical_power : float
         s_crit of the sample.
-    reserve : Sample or None
+    larger_sample : Sample or None
         A larger sample that contains `sample`, in the input's units and dtype; None for tables
         that are not much larger.
     drawn : str
@@ -83,7 +83,7 @@ class Survey:
     variance: FloatArray
     sample: Sample
     critical_power: float
-    reserve: Sample | None = None
+    larger_sample: Sample | None = None
     drawn: str = ""
     distortion: Distortion = SQUARED_EUCLIDEAN
     partial: bool = False
@@ -118,7 +118,7 @@ def first_pass(
     seed: int,
     *,
     wanted: int | None = None,
-    with_reserve: bool = False,
+    with_larger: bool = False,
     family: type[Distortion] = SquaredEuclidean,
     partial: bool = False,
     weigh_shares: bool = False,
@@ -134,7 +134,7 @@ def first_pass(
         Whether the model's coordinates divide by the population standard deviation.
     wanted : int, optional
         Rows of the sample; the default is `sample_size`.
-    with_reserve : bool
+    with_larger : bool
         Whether to draw a larger sample too, if the table is large.
     family : type of Distortion
         Values must be in its domain.
@@ -157,8 +157,8 @@ def first_pass(
     assert n_rows is not None
     check_row_count(n_rows, n_clusters)
     rng = np.random.default_rng(seed)
-    size, reserved = sample_sizes(n_rows, layout.n_features, n_clusters, wanted, with_reserve)
-    chosen = _sample_indices(n_rows, reserved or size, rng)
+    size, larger = sample_sizes(n_rows, layout.n_features, n_clusters, wanted, with_larger)
+    chosen = _sample_indices(n_rows, larger or size, rng)
     finding: _Finding = passes.reduce(_first_look, chosen, family, partial)
     moments = finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
@@ -172,7 +172,7 @@ def first_pass(
     per_row = shares * variance / scale**2
     distortion = family.around(coordinates.to_model(mean), per_row)
     drawn = finding.sample
-    part = _sample_indices(len(drawn.rows), size, rng) if reserved else np.arange(size)
+    part = _sample_indices(len(drawn.rows), size, rng) if larger else np.arange(size)
     sample = _weighted(Sample(drawn.rows[part], drawn.weights[part]))
     if len(sample.rows) < n_clusters:
         raise ValueError(
@@ -187,7 +187,7 @@ def first_pass(
         per_row,
         sample,
         critical_power(sample.rows, sample.weights, distortion),
-        _weighted(drawn) if reserved else None,
+        _weighted(drawn) if larger else None,
         digest(drawn.rows, drawn.weights),
         distortion,
         moments.observed is not None,
@@ -215,19 +215,21 @@ class SampleSizes(NamedTuple):
     """Rows that the first pass draws: to anneal on, and as the larger sample (0: none)."""
 
     sample: int
-    reserve: int
+    larger: int
 
 
 def sample_sizes(
-    n_rows: int, n_features: int, n_clusters: int, wanted: int | None, with_reserve: bool
+    n_rows: int, n_features: int, n_clusters: int, wanted: int | None, with_larger: bool
 ) -> SampleSizes:
     """Return how many rows `first_pass` draws, given its parameters."""
     size = min(n_rows, wanted or sample_size(n_rows, n_features, n_clusters))
-    affordable = RESERVE_BYTES // (8 * n_features)
+    affordable = LARGER_SAMPLE_BYTES // (8 * n_features)
     least = max(affordable, 2 * size)
-    if not with_reserve or n_rows <= 2 * least:
+    if not with_larger or n_rows <= 2 * least:
         return SampleSizes(size, 0)
-    wanted = min(_RESERVED_PER_CLUSTER * n_clusters, _MOST_RESERVES * affordable, n_rows // 2)
+    wanted = min(
+        _LARGER_ROWS_PER_CLUSTER * n_clusters, _MOST_LARGER_SAMPLES * affordable, n_rows // 2
+    )
     return SampleSizes(size, max(least, wanted))
 
 

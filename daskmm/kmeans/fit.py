@@ -152,7 +152,7 @@ def _on_sample(
     dtype = np.dtype(np.float64) if mixed else float_dtype(problem.passes.blocks.layout.dtype)
     return SampleAnnealing(
         survey.sample,
-        survey.reserve,
+        survey.larger_sample,
         survey.coordinates,
         method.update,
         survey.spread,

@@ -29,7 +29,7 @@ def lazy(rows=X, chunks=700):
 @pytest.fixture(params=["no reserve", "reserve"])
 def reserve(request, monkeypatch):
     if request.param == "reserve":
-        monkeypatch.setattr("daskmm.engine.first_pass.RESERVE_BYTES", 1000 * 8 * X.shape[1])
+        monkeypatch.setattr("daskmm.engine.first_pass.LARGER_SAMPLE_BYTES", 1000 * 8 * X.shape[1])
 
 
 @each_estimator
@@ -212,6 +212,6 @@ def test_the_cost_of_single_precision_rows_is_that_of_their_score(cls, dtype):
     ],
 )
 def test_many_clusters_have_a_larger_reserve(n_rows, p, k, rows):
-    sizes = sample_sizes(n_rows, p, k, None, with_reserve=True)
-    assert sizes.reserve == rows
-    assert sample_sizes(n_rows, p, k, None, with_reserve=False).reserve == 0
+    sizes = sample_sizes(n_rows, p, k, None, with_larger=True)
+    assert sizes.larger == rows
+    assert sample_sizes(n_rows, p, k, None, with_larger=False).larger == 0

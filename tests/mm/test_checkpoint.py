@@ -181,7 +181,7 @@ def test_killed_after_every_state(tmp_path, monkeypatch, name, form):
 
 @pytest.mark.parametrize("name", ["power, sampled", "kernel, landmarks"])
 def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):
-    monkeypatch.setattr("daskmm.engine.first_pass.RESERVE_BYTES", 80 * 8 * X.shape[1])
+    monkeypatch.setattr("daskmm.engine.first_pass.LARGER_SAMPLE_BYTES", 80 * 8 * X.shape[1])
     hard = {"sample_size": 45, "n_clusters": 9, "n_init": 4, "init": "random"}
     reference = fitted(name, **hard)
     states = []
@@ -493,7 +493,7 @@ def test_the_pace_is_kept(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("pace", [1, "1ns"])
 def test_anneals_on_samples_are_put_down_too(tmp_path, monkeypatch, pace):
-    monkeypatch.setattr("daskmm.engine.first_pass.RESERVE_BYTES", 80 * 8 * X.shape[1])
+    monkeypatch.setattr("daskmm.engine.first_pass.LARGER_SAMPLE_BYTES", 80 * 8 * X.shape[1])
     stages = []
 
     def write(path, value):
