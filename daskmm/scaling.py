@@ -19,7 +19,7 @@ from daskmm.engine.grouping import GROUPS_PER_CLUSTER_THREAD
 from daskmm.engine.malloc import memory_recycled
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import mm_step
+from daskmm.kmeans.updates import block_sums
 from daskmm.numerics.rows import Coordinates
 
 # Overhead of a compute on a cluster, and of each of its tasks (measured with a scheduler on a core
@@ -172,5 +172,5 @@ def _step_seconds(rows: NDArray, n_clusters: int) -> float:
     state = CenterState(shift.to_model(centers), -math.inf)
     position = Position(0, 0, False, (None, p))
     began = time.perf_counter()
-    mm_step(rows, None, position, shift, (state,))
+    block_sums(rows, None, position, shift, (state,))
     return time.perf_counter() - began

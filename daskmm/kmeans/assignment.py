@@ -1,4 +1,4 @@
-"""Rows of a table served by given centres: labels, distances and cost."""
+"""Labels, distances and cost of the rows of a table, given centres."""
 
 from __future__ import annotations
 
@@ -19,12 +19,6 @@ from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Affine, Rows, tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
-TileKernel = Callable[[FloatArray], NDArray]
-
-
-def nearest_center(distances: FloatArray) -> NDArray[np.int32]:
-    """Index of the nearest centre per row, the first when tied."""
-    return distances.argmin(axis=1).astype(np.int32)
 
 
 def blockwise(
@@ -32,15 +26,15 @@ def blockwise(
     position: Position,
     coordinates: Rows,
     state: CenterState,
-    finish: TileKernel,
+    finish: Callable[[FloatArray], NDArray],
     out: NDArray,
 ) -> NDArray:
-    """Fill `out` with what `finish` makes of each tile's distances to the centres.
+    """Fill `out` with ``finish(distances)`` of each tile of a block; return `out`.
 
     Raises
     ------
     ValueError
-        If a value is not finite, or not in the domain, naming block and row.
+        If a value is not finite, or outside of the distortion's domain; names block and row.
     """
     k, p = state.centers.shape
     distortion, partial = state.distortion, state.partial
@@ -51,7 +45,7 @@ def blockwise(
                 tile = distortion.tile(z, partial)
                 finite = np.isfinite(tile.terms.sum(axis=1)).all()
         except ValueError:
-            # Kernel functions refuse what is not finite too, but do not know where it stands.
+            # A callable kernel may refuse such values itself, but cannot name the row.
             check_finite(rows[part].astype(np.float64), position, part.start)
             raise
         if not finite and not partial:
@@ -69,11 +63,11 @@ def blockwise(
 def labels_of(
     rows: NDArray, position: Position, coordinates: Rows, state: CenterState
 ) -> NDArray[np.int32]:
-    """Labels of one block."""
+    """Return the index of the nearest centre per row of one block, the first of tied ones."""
     out = np.empty(len(rows), dtype=np.int32)
     if _compiled_nearest(rows, coordinates, state, out, None):
         return out
-    return blockwise(rows, position, coordinates, state, nearest_center, out)
+    return blockwise(rows, position, coordinates, state, lambda d: d.argmin(axis=1), out)
 
 
 def _compiled_nearest(
@@ -83,11 +77,11 @@ def _compiled_nearest(
     labels: NDArray[np.int32],
     smallest: FloatArray | None,
 ) -> bool:
-    """Fill in labels and smallest distances by the compiled loops.
+    """Fill in labels and smallest distances with the compiled loops; return whether that worked.
 
-    Returns whether they could: not where numba is absent, coordinates are more than a shift and
-    a scale or a matrix, distances are not squared Euclidean ones between whole rows, or values are
-    to be refused, which `blockwise` does in words.
+    It does not if numba is absent, if the coordinates are more than a shift and a scale or a
+    matrix, if distances are not squared Euclidean ones between complete rows, or if a value must
+    be refused (`blockwise` then raises the error).
     """
     plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
     if not (plain and dispatch.available() and isinstance(coordinates, Affine)):
@@ -101,9 +95,9 @@ def _compiled_nearest(
 def distances_of(
     rows: NDArray, position: Position, coordinates: Rows, state: CenterState
 ) -> NDArray:
-    """Reported distances of one block, in the floating dtype that stands for its own."""
+    """Return the distances of one block as users see them (unsquared, in a floating dtype)."""
     out = np.empty((len(rows), len(state.centers)), dtype=float_dtype(rows.dtype))
-    with np.errstate(over="ignore"):  # found below
+    with np.errstate(over="ignore"):  # reported below
         blockwise(rows, position, coordinates, state, state.distortion.reported, out)
     far = np.flatnonzero(~np.isfinite(out).all(axis=1))
     if len(far) and not state.distortion.infinite:
@@ -117,50 +111,46 @@ def distances_of(
 def squared_distances_of(
     rows: NDArray, position: Position, coordinates: Rows, state: CenterState
 ) -> FloatArray:
-    """Squared distances of one block, float64."""
+    """Return the squared distances of one block, in float64."""
     out = np.empty((len(rows), len(state.centers)))
     return blockwise(rows, position, coordinates, state, lambda d: d, out)
 
 
 def map_rows(
-    kernel: Callable[..., NDArray],
+    function: Callable[..., NDArray],
     X: NDArray | da.Array,
     *shared: Any,
     columns: int | None = None,
     dtype: Any = np.int32,
 ) -> NDArray | da.Array:
-    """``kernel(rows, position, *shared)`` of every block, side by side.
+    """Concatenate ``function(rows, position, *shared)`` of all blocks; lazily for dask arrays.
 
     Parameters
     ----------
-    kernel : callable
-        `labels_of` or `distances_of`.
+    function : callable
+        The block function, such as `labels_of` or `distances_of`.
     X : ndarray, or dask array of whole rows
     *shared
-        The same for every block.
+        Further arguments, the same for every block.
     columns : int, optional
-        Columns of the result; one-dimensional when absent.
+        Columns of the result; without it the result is one-dimensional.
     dtype : dtype
         Of the result.
-
-    Returns
-    -------
-    ndarray, or dask array that computes nothing until asked
     """
     if isinstance(X, da.Array):
-        return _map_lazy(kernel, X, shared, columns, np.dtype(dtype))
+        return _map_lazy(function, X, shared, columns, np.dtype(dtype))
     blocks = row_blocks(X)
     places = positions(blocks.layout)
-    jobs = [
-        functools.partial(kernel, part, place, *shared)
+    tasks = [
+        functools.partial(function, part, place, *shared)
         for part, place in zip(blocks.parts, places, strict=True)
     ]
     with one_blas_thread():
-        return np.concatenate(list(run_on_threads(jobs)))
+        return np.concatenate(list(run_on_threads(tasks)))
 
 
 def _map_lazy(
-    kernel: Callable[..., NDArray],
+    function: Callable[..., NDArray],
     X: da.Array,
     shared: tuple[Any, ...],
     columns: int | None,
@@ -173,28 +163,30 @@ def _map_lazy(
         else {"chunks": (X.chunks[0], (columns,)), "meta": np.empty((0, 0), dtype=dtype)}
     )
     map_blocks: Callable[..., da.Array] = X.map_blocks
-    return map_blocks(_at_block, kernel=kernel, places=places, shared=shared, dtype=dtype, **shape)
+    return map_blocks(
+        _at_block, function=function, places=places, shared=shared, dtype=dtype, **shape
+    )
 
 
 def _at_block(
     rows: Any,
-    kernel: Callable[..., NDArray],
+    function: Callable[..., NDArray],
     places: list[Position],
     shared: tuple[Any, ...],
     block_id: tuple[int, ...],
 ) -> NDArray:
     place = places[block_id[0]]
-    return kernel(checked_rows(rows, place), place, *shared)
+    return function(checked_rows(rows, place), place, *shared)
 
 
 def training_labels(
     table: NDArray | da.Array, passes: Passes, coordinates: Rows, state: CenterState
 ) -> NDArray | da.Array:
-    """Labels of the rows that were clustered: by one more pass in memory, lazily otherwise."""
+    """Return the labels of the training rows, at once if in memory (one pass), else lazily."""
     if isinstance(table, da.Array):
         rows = passes.blocks.layout.rows
         assert rows is not None
-        # Rows have been counted by now, also where the chunks did not tell.
+        # The passes have counted the rows; the chunks may not have known.
         table = da.Array(table.dask, table.name, (rows, (table.shape[1],)), meta=table._meta)
     else:
         passes.add(1)
@@ -202,7 +194,7 @@ def training_labels(
 
 
 def cost(passes: Passes, coordinates: Rows, state: CenterState) -> float:
-    """Σ_i v_i min_j d_ij by one pass."""
+    """Compute Σ_i v_i min_j d_ij in one pass."""
     return float(passes.reduce(_block_cost, coordinates, state))
 
 

@@ -1,4 +1,4 @@
-"""Centres without a cluster of their own: where they go."""
+"""What becomes of centres whose cluster is empty, or that coincide with another centre."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from daskmm.mm.driver import EQUALLY_GOOD, Outcome, Run, Schedule, minimize
 
 FloatArray = NDArray[np.float64]
 
-# What may become of the centre of an emptied cluster.
+# Values of the parameter `empty_cluster`.
 METHODS = ("farthest", "random", "restart", "error")
 
 
 @dataclass(frozen=True, eq=False)
 class RandomRows:
-    """Centres of emptied clusters go to rows drawn from a sample (a `Relocation`).
+    """Move centres of emptied clusters to rows drawn from a sample (a `Relocation`).
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class RandomRows:
     seed: int
 
     def __call__(self, centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
-        """The next state; draws do not depend on chunks, but on how many there were before."""
+        """Return the next state; draws depend on the seed and the number of earlier draws only."""
         empty = np.flatnonzero(sums.weights == 0) if state.s == -np.inf else np.empty(0, int)
         if not len(empty):
             return replace(state, centers=centers)
@@ -47,7 +47,7 @@ class RandomRows:
 
 
 def left_in_place(centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
-    """Centres of emptied clusters stay where they are (a `Relocation`)."""
+    """Leave centres of emptied clusters where they are (a `Relocation`)."""
     return replace(state, centers=centers)
 
 
@@ -57,24 +57,23 @@ def split_coincident(
     schedule: Schedule,
     context: FitContext,
 ) -> tuple[Outcome[CenterState], int]:
-    """Move centres that lie on another one to where emptied clusters go, and polish once more.
+    """Move coincident centres as those of emptied clusters, and take hard steps once more.
 
     Parameters
     ----------
     problem : CentersProblem
-        Of the whole table.
+        Of all rows.
     outcome : Outcome
     schedule : Schedule
-        That it came from; nothing is done where it does not end in hard steps, or no iterations
-        are left.
+        Of the fit; nothing is done if it does not end in hard steps, or no iterations are left.
     context : FitContext
 
     Returns
     -------
     outcome : Outcome
-        The new one where it is better.
+        The new one if it costs less.
     n_split : int
-        How many centres were moved.
+        Number of centres that were moved.
     """
     left = schedule.max_iter - outcome.n_iter
     coincident = outcome.scored.coincident_centers
@@ -83,7 +82,7 @@ def split_coincident(
     before = replace(outcome.run.state, s=-np.inf)
     sums = problem.sums([before])[0]
     spare = repeated_centers(before, problem.yardstick(sums))
-    # As if they served no row, which costs next to nothing: the others are where they are.
+    # Treat them as centres without rows: their twins serve those rows at almost the same cost.
     emptied = replace(sums, weights=np.where(spare, 0.0, sums.weights))
     state = problem.update.relocation(before.centers, emptied, before)
     n_split = int((state.centers != before.centers).any(axis=1).sum())
@@ -93,14 +92,14 @@ def split_coincident(
     polished = minimize(problem, [state], hard, context)
     costs = [step.inertia + step.penalty for step in (outcome.scored, polished.scored)]
     scale = max(abs(step.inertia) + abs(step.penalty) for step in (outcome.scored, polished.scored))
-    # Rows may be as few as the places that the centres have; all that is gained then is rounding.
+    # If there are no more distinct rows than distinct centres, all that is gained is rounding.
     if costs[0] - costs[1] <= max(EQUALLY_GOOD * scale, problem.rounding):
         return outcome, 0
     return continued(outcome, polished), n_split
 
 
 def continued(outcome: Outcome[CenterState], then: Outcome[CenterState]) -> Outcome[CenterState]:
-    """The best start of one outcome, as it went on in another."""
+    """Return an outcome whose best run continues with that of a later outcome."""
     first, second = outcome.run, then.run
     later = [
         replace(record, iteration=len(first.history) + record.iteration)

@@ -1,4 +1,4 @@
-"""The fit of centres, from the first pass to the finished model, one stage after the other."""
+"""Fit centres: the stages of a fit after the first pass, in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daskmm.data.blocks import float_dtype
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.empty_clusters import split_coincident
-from daskmm.kmeans.mahalanobis import learned
+from daskmm.kmeans.mahalanobis import learn_metric
 from daskmm.kmeans.medians import with_exact_medians
 from daskmm.kmeans.restarts import Restarts, refined
 from daskmm.kmeans.sample_annealing import SampleAnnealing
@@ -26,13 +26,13 @@ from daskmm.numerics.rows import WhitenedCoordinates
 
 FloatArray = NDArray[np.float64]
 
-# empty_cluster="restart": fits until one has no empty cluster.
-RESTARTS = 10
+# Fits, at most, until one has no empty cluster (empty_cluster="restart").
+_RESTARTS = 10
 
 
 @dataclass(frozen=True)
 class Method:
-    """What a fit does, once the first pass is done and all choices are made.
+    """Choices of a fit, all made before its first stage.
 
     Attributes
     ----------
@@ -42,12 +42,12 @@ class Method:
     schedule : Schedule
     update : Update
     on_sample : bool
-        Whether to anneal on the sample, and pass over the table to polish only.
+        Whether to anneal on the sample, with passes over the full data for hard steps only.
     restarts : bool
-        Whether to anneal once more at the feature weights that were learned.
+        Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
     empty_cluster : {"farthest", "random", "restart", "error"}
     learns_metric : bool
-        Whether the matrix of "mahalanobis" is learned.
+        Whether to learn the matrix of the Mahalanobis distance.
     """
 
     n_clusters: int
@@ -69,9 +69,9 @@ class CentersFit(NamedTuple):
         Of the first pass, in the coordinates of the model.
     outcome : Outcome
     before : list of list of IterationRecord
-        History on samples of each start of the outcome; empty without samples.
+        For each start of the outcome, its history on samples; empty if there was none.
     n_split : int
-        Centres that coincided with another one and were moved.
+        Number of coincident centres that were moved.
     """
 
     survey: Survey
@@ -88,13 +88,13 @@ def fit_centers(
     rng: np.random.RandomState,
     context: FitContext,
 ) -> CentersFit:
-    """Fit centres to a table: seeding, annealing on samples, passes over the table, finish.
+    """Fit centres: seeding, annealing (on samples or all rows), restarts, final treatment.
 
     Parameters
     ----------
     passes : Passes
     survey : Survey
-        Of the first pass, in the coordinates where distances are measured.
+        Of the first pass, in the coordinates of the model.
     method : Method
     seeds : list of int
         The seed of the first pass, then one per start.
@@ -102,14 +102,10 @@ def fit_centers(
         Draws more seeds for ``empty_cluster="restart"``.
     context : FitContext
 
-    Returns
-    -------
-    CentersFit
-
     Raises
     ------
     ValueError
-        If given centres are outside of the distortion's domain or overflow, or a cluster became
+        If given centres are outside of the distortion's domain or overflow, or if a cluster became
         empty and ``empty_cluster="error"``.
     """
     schedule, update = method.schedule, method.update
@@ -134,7 +130,7 @@ def fit_centers(
     if annealing is None and method.restarts and context.stopped is None:
         restarts = Restarts(survey.sample, len(outcome.runs), seeds[0], lazy=False)
         outcome = refined(outcome, problem, restarts, schedule, context)
-    for _ in range(RESTARTS if method.empty_cluster == "restart" else 0):
+    for _ in range(_RESTARTS if method.empty_cluster == "restart" else 0):
         complete = outcome.scored.cluster_weights.all()
         if complete or context.stopped is not None or not isinstance(method.init, str):
             break
@@ -147,7 +143,7 @@ def fit_centers(
 def _on_sample(
     problem: CentersProblem, survey: Survey, method: Method, seed: int
 ) -> SampleAnnealing:
-    """Annealing on the samples of the first pass, in the floating type of the table's distances."""
+    """Set up the annealing on samples, in the floating dtype that the table's steps use."""
     mixed = isinstance(survey.coordinates, WhitenedCoordinates)
     dtype = np.dtype(np.float64) if mixed else float_dtype(problem.passes.blocks.layout.dtype)
     return SampleAnnealing(
@@ -171,7 +167,7 @@ def _finished(
     method: Method,
     context: FitContext,
 ) -> CentersFit:
-    """Treat empty clusters and coincident centres; learn a matrix; compute exact medians."""
+    """Treat empty clusters and coincident centres; learn the matrix; compute exact medians."""
     empty = np.flatnonzero(outcome.scored.cluster_weights == 0)
     if len(empty) and method.empty_cluster == "error":
         raise ValueError(
@@ -181,7 +177,7 @@ def _finished(
         )
     outcome, n_split = split_coincident(problem, outcome, method.schedule, context)
     if method.learns_metric:
-        coordinates, outcome = learned(problem, outcome, method.schedule, context)
+        coordinates, outcome = learn_metric(problem, outcome, method.schedule, context)
         survey = replace(survey, coordinates=coordinates)
     lazy = problem.passes.blocks.layout.lazy
     if problem.degree == 1 and not lazy and outcome.run.state.s == -np.inf:

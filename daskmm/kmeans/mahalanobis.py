@@ -1,8 +1,9 @@
-"""One covariance for all clusters: the Mahalanobis distance, its matrix given or learned.
+"""Mahalanobis distance with one matrix for all clusters, given or learned.
 
-In coordinates whitened by the matrix it is k-means. A learned matrix has determinant 1, as it
-would shrink to 0 otherwise: given the clusters, the best one is the inverse of their pooled
-scatter, scaled. Clusters and matrix take turns, which never raises the cost.
+In coordinates whitened by the matrix this is k-means with squared Euclidean distances. A learned
+matrix is constrained to determinant 1 (otherwise 0 would be optimal): given the clusters, the best
+one is the inverse of their pooled scatter, scaled. Alternating between clusters and matrix never
+raises the cost. Xu & Lange 2019, section 3.2, suggest a shared matrix Ω.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from daskmm.numerics.rows import WhitenedCoordinates, tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
-# Turns of clusters and matrix, at most.
+# Alternations between clusters and matrix, at most.
 _TURNS = 20
-# Directions with less than this share of the largest variance pass for that share.
+# Variances of directions are raised to this share of the largest one.
 _LEAST_VARIANCE = 1e-10
 
 
 def given_precision(parameters: dict[str, Any] | None, n_features: int) -> FloatArray | None:
-    """The matrix that a user gave as ``metric_params={"VI": matrix}``; None where it is learned.
+    """Return the matrix given as ``metric_params={"VI": matrix}``; None if it is to be learned.
 
     Raises
     ------
     ValueError
-        If there is another parameter, or it is not a symmetric positive definite matrix.
+        If another parameter is given, or VI is not a symmetric positive definite matrix.
     """
     if parameters is None:
         return None
@@ -58,7 +59,7 @@ def given_precision(parameters: dict[str, Any] | None, n_features: int) -> Float
 
 
 def unit_precision(scatter: FloatArray) -> FloatArray:
-    """Inverse of a scatter matrix, scaled to determinant 1."""
+    """Return the inverse of a scatter matrix, scaled to determinant 1."""
     variances, directions = np.linalg.eigh(scatter)
     if variances[-1] <= 0:
         return np.eye(len(scatter))
@@ -69,13 +70,13 @@ def unit_precision(scatter: FloatArray) -> FloatArray:
 
 
 def total_precision(sample: Sample) -> FloatArray:
-    """The matrix to begin with: that of all rows as one cluster."""
+    """Return the initial matrix: that of all rows as one cluster."""
     centred = sample.rows - np.average(sample.rows, axis=0, weights=sample.weights)
     return unit_precision(centred.T @ (centred * sample.weights[:, None]))
 
 
 def whitened(survey: Survey, precision: FloatArray) -> Survey:
-    """The survey in coordinates where the distance is Euclidean."""
+    """Transform a survey to coordinates in which the distance is Euclidean."""
     coordinates = WhitenedCoordinates.of(survey.coordinates.mean, precision)
     rows = survey.sample.rows @ coordinates.whitening
     weights = survey.sample.weights
@@ -90,13 +91,13 @@ def whitened(survey: Survey, precision: FloatArray) -> Survey:
     )
 
 
-def learned(
+def learn_metric(
     problem: CentersProblem,
     outcome: Outcome[CenterState],
     schedule: Schedule,
     context: FitContext,
 ) -> tuple[WhitenedCoordinates, Outcome[CenterState]]:
-    """Let the matrix and the clusters take turns, from where a fit ended.
+    """Alternate between matrix and hard steps, from the end of a fit, while the cost falls.
 
     Parameters
     ----------
@@ -104,13 +105,15 @@ def learned(
         In whitened coordinates.
     outcome : Outcome
     schedule : Schedule
-        Of the fit; it says how many iterations are left, and what change counts as none.
+        Of the fit: its `max_iter` limits all iterations together, its `tol` ends the alternation.
     context : FitContext
 
     Returns
     -------
     coordinates : WhitenedCoordinates
+        Whitened by the learned matrix.
     outcome : Outcome
+        In these coordinates.
     """
     coordinates = problem.coordinates
     assert isinstance(coordinates, WhitenedCoordinates)
@@ -143,7 +146,7 @@ def _scatter(
     coordinates: WhitenedCoordinates,
     state: CenterState,
 ) -> FloatArray:
-    """Kernel of a turn: Σ_i v_i (x_i − θ)(x_i − θ)ᵀ in the input's units, θ the nearest centre."""
+    """Block function: Σ_i v_i (x_i − θ)(x_i − θ)ᵀ, θ the nearest centre, in the input's units."""
     k, p = state.centers.shape
     total, offsets = np.zeros((p, p)), state.centers @ coordinates.inverse
     nearest = labels_of(rows, position, coordinates, state)

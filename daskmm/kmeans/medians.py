@@ -1,4 +1,8 @@
-"""Exact medians for data in memory, where MM steps over blocks only come near."""
+"""Exact medians of clusters in memory; MM steps over blocks only approach them.
+
+Medians minimise the Manhattan distance, geometric medians the Euclidean one (Stratos, "Notes on
+k-Means", Proposition A.2).
+"""
 
 from __future__ import annotations
 
@@ -15,26 +19,26 @@ from daskmm.numerics.rows import tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
-# Rounds of labels and medians, at most.
+# Alternations between labels and medians, at most.
 _ROUNDS = 20
 
 
 def with_exact_medians(
     problem: CentersProblem, outcome: Outcome[CenterState]
 ) -> Outcome[CenterState]:
-    """Replace the best start's centres by the medians of their rows, until no cost is saved.
+    """Replace the best start's centres by the medians of their rows while that lowers the cost.
 
     Parameters
     ----------
     problem : CentersProblem
-        Of rows in memory.
+        Of rows in memory, with a norm as distance.
     outcome : Outcome
-        Ended by hard steps, of a norm.
+        Ended by hard steps.
 
     Returns
     -------
     Outcome
-        Its histories are the same; its cost is not higher.
+        With the same histories; its cost is not higher.
     """
     blocks = problem.passes.blocks
     rows = np.concatenate([problem.coordinates.to_model(part) for part in blocks.parts])
@@ -54,7 +58,7 @@ def with_exact_medians(
 
 
 def _medians(rows: FloatArray, weights: FloatArray, state: CenterState) -> CenterState:
-    """Each centre at the median of the rows that are nearest to it."""
+    """Move each centre to the median of the rows that are nearest to it."""
     labels = np.empty(len(rows), dtype=np.intp)
     k, p = state.centers.shape
     for part in tiles(len(rows), tile_rows(p, k)):
@@ -72,7 +76,7 @@ def _medians(rows: FloatArray, weights: FloatArray, state: CenterState) -> Cente
 def _median(
     rows: FloatArray, weights: FloatArray, center: FloatArray, state: CenterState
 ) -> FloatArray:
-    """Median of some rows by their distortion; as it was in features without any value."""
+    """Return the median of rows; features without any value keep that of `center`."""
     if isinstance(state.distortion, Euclidean):
         tile = state.distortion.tile(rows, state.partial)
         median = geometric_median(tile, weights, state.distortion)

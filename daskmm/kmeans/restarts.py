@@ -1,8 +1,7 @@
-"""Restarts of EWP: anneal once more at the feature weights that were learned.
+"""Restarts of EWP: power k-means from fresh starts, at the feature weights that were learned.
 
-The weights are learned while rows belong to all clusters, and some clusters form in the wrong
-place meanwhile. Power k-means from a fresh start in the weighted space often finds the clusters
-that were missed.
+While the weights are being learned, rows still belong to several clusters, and some clusters form
+in the wrong place. A fresh start in the weighted space often finds the clusters that were missed.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from daskmm.mm.driver import Outcome, Schedule, first_best, minimize
 
 # A restart is kept if it lowers the weighted variance within clusters by this share.
 _LOWER = 1e-6
-# Stage of the steps over all rows that follow.
+# Stage of the steps over all rows from a restart.
 _RESTARTED = "restarted table"
 
 
 @dataclass(frozen=True)
 class Restarts:
-    """Fresh starts on a sample, at given feature weights.
+    """Run fresh starts on a sample at given feature weights.
 
     Attributes
     ----------
     sample : Sample
         Rows in the model's coordinates.
     n_starts : int
-        Restarts of each state.
+        Restarts per state.
     seed : int
     lazy : bool
         Whether to run on the active dask scheduler, or on threads here; one task per restart.
@@ -82,7 +81,7 @@ class Restarts:
 
 
 class _Found(NamedTuple):
-    """A state after a restart, its cost on the sample, and the cost of the state before."""
+    """State after a restart, its cost on the sample, and the cost of the state before."""
 
     state: CenterState
     cost: float
@@ -105,13 +104,13 @@ def refined(
         Of all rows.
     restarts : Restarts
     schedule : Schedule
-        Of the fit; at most the iterations that are left of its `max_iter` are taken.
+        Of the fit; its `max_iter` limits all iterations together.
     context : FitContext
 
     Returns
     -------
     Outcome
-        If the restart won, the history of the best run continues with its iterations.
+        If the restart is cheaper, the history of the best run continues with its iterations.
     """
     left = schedule.max_iter - outcome.n_iter
     if left < 1 or not outcome.run.converged:
@@ -128,7 +127,7 @@ def refined(
 
 
 def _restart(state: CenterState, seed: int, trials: Trials) -> list[_Found]:
-    """Task of one restart."""
+    """Restart once (the task function)."""
     weights = state.feature_weights
     assert weights is not None
     k = len(state.centers)

@@ -1,9 +1,9 @@
-"""Annealing on samples in memory, so that the table is only read to polish.
+"""Anneal on samples in memory, so that passes over the full data are needed for polishing only.
 
-The cost of a fit is passes × bytes, and annealing on a sample is as good as on all rows. Several
-starts are annealed on one sample; the most promising take hard steps on a larger one, and then on
-the table itself. New starts are recombined from the centres of earlier ones: different starts miss
-different clusters, and k-means++ among all their centres joins the best parts.
+A fit costs passes × bytes, and annealing on a sample is as good as on all rows. Several starts are
+annealed on one sample; the most promising take hard steps on a larger sample, then on all rows.
+New starts are recombined from the centres of earlier ones: different starts miss different
+clusters, and k-means++ among all their centres joins the best parts.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from daskmm.numerics.rows import Rows
 
 FloatArray = NDArray[np.float64]
 
-# How strongly centres of cheaper runs are preferred.
+# How strongly `recombined` prefers the centres of cheaper runs.
 _PRESSURE = 5.0
 
 
 def are_alike(runs: Sequence[Run[CenterState]]) -> bool:
-    """Return whether all runs cost the same, so that recombining them is of no use."""
+    """Return whether all runs cost the same, so that recombining them is useless."""
     costs = [run.last for run in runs]
     return max(costs) - min(costs) <= EQUALLY_GOOD * abs(min(costs))
 
 
 def cheapest(runs: Sequence[Run[CenterState]], n_kept: int) -> list[Run[CenterState]]:
-    """Return the cheapest runs, the best first; the earlier ones of equal cost."""
+    """Return the cheapest runs, the best first; runs of equal cost keep their order."""
     costs = [run.last for run in runs]
     return [runs[index] for index in cheapest_first(costs, abs(min(costs)))[:n_kept]]
 
@@ -100,32 +100,33 @@ def _chances(costs: FloatArray) -> FloatArray:
     return np.exp(-_PRESSURE * excess / excess.mean())
 
 
-# Where to start, and how the power falls from there.
+# Centres or state to start from, and how the power falls from there.
 Start = tuple[FloatArray | CenterState, Schedule]
 
-# Starts that go on: at most this many, of a cost within this share of the best one's (on samples
-# of different sizes), and that differs from the others' by more than the last share.
+# At most this many starts continue, those whose cost is within a share of the best one's: on the
+# sample, and after the larger sample. Costs that differ by less than the last share are taken for
+# the same optimum, of which one start continues.
 POLISHED = 4
 _WORTH_POLISHING = 5e-3
 _WORTH_READING = 1e-3
 _SAME_OPTIMUM = 1e-6
-# Share of `tol` that ends the steps on the reserve. They cost no reading, and each one that would
-# follow on the table is one fewer: overlapping clusters, where steps are small for long, end a
-# third sooner there, and cheaper.
+# Share of `tol` that ends the steps on the larger sample. They need no pass over the data, and
+# each saves one later: overlapping clusters, whose steps stay small for long, need a third fewer
+# passes, and end at a lower cost.
 _RESERVE_TOL = 0.1
-# Iterations in a row of a relative change below `tol` that end the steps over the table. One is
-# enough: nothing is left to be decided there.
+# Iterations in a row with a relative change below `tol` that end the steps over the full data. One
+# is enough: the annealing, which can stand still for a while, is over.
 _CALM_READS = 1
-# Times that solutions are combined to new starts; fewer when the best one's cost falls by less
-# than this share: smaller gains are the sample's own.
+# Generations of recombined starts, at most; the last is the one that lowers the best cost by less
+# than this share (smaller gains do not carry over from the sample to all rows).
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
-# Stages of a fit.
+# Names of stages in the journal.
 _SAMPLE, _RESTARTED, _GENERATION, _RESERVE = "sample", "restarted", "generation", "reserve"
 
 
 class Annealed(NamedTuple):
-    """A start that has been annealed on samples, and its history there."""
+    """State of a start after annealing on samples, and its history there."""
 
     state: CenterState
     history: list[IterationRecord]
@@ -140,18 +141,18 @@ class SampleAnnealing:
     sample : Sample
         Rows in the model's coordinates, to anneal on.
     reserve : Sample or None
-        A larger sample, in the input's units, to take hard steps on.
+        Larger sample for hard steps, in the input's units.
     coordinates : Rows
     update : Update
     spread : float
         Mean squared distance of the rows from their mean.
     dtype : numpy.dtype
-        Floating type that the sample is annealed in: that of the table.
+        Floating dtype of the rows to anneal on: that of the table's steps.
     schedule : Schedule
     seed : int
-        Of recombinations and restarts.
+        For recombinations and restarts.
     restarts : bool
-        Whether starts are annealed once more at the feature weights that they learned.
+        Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
     """
 
     sample: Sample
@@ -171,7 +172,7 @@ class SampleAnnealing:
     def minimize(
         self, table: CentersProblem, starts: Sequence[FloatArray], context: FitContext
     ) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
-        """Anneal on samples, and polish on the table.
+        """Anneal on samples, then take hard steps over the full data.
 
         Parameters
         ----------
@@ -179,14 +180,14 @@ class SampleAnnealing:
         starts : sequence of ndarray of shape (n_clusters, n_features)
             In the model's coordinates.
         context : FitContext
-            Iterations on samples are recorded in its journal, in stages of their own; callbacks
-            hear of those over the table.
+            Its journal records iterations on samples too, in stages of their own; its callbacks
+            are called for those over the full data only.
 
         Returns
         -------
         outcome : Outcome
         before : list of list of IterationRecord
-            History on samples of each start of the outcome.
+            For each start of the outcome, its history on samples.
         """
         lazy = table.passes.blocks.layout.lazy
         annealed = self.run(starts, lazy, table.n_passes, context)
@@ -198,10 +199,10 @@ class SampleAnnealing:
     def run(
         self, starts: Sequence[FloatArray], lazy: bool, n_passes: int, context: FitContext
     ) -> list[Annealed]:
-        """Anneal every start; return those that are worth polishing on the table.
+        """Anneal every start; return those that are worth polishing on the full data.
 
-        Every start is also improved by hard steps alone, if `update` allows it: annealing from
-        far above the critical power can lose small clusters that a good start had.
+        If ``update.hedged``, every start is also run with hard steps alone: annealing from far
+        above the critical power can lose small clusters that a good start had.
 
         Parameters
         ----------
@@ -210,7 +211,7 @@ class SampleAnnealing:
         lazy : bool
             Whether to anneal on the active dask scheduler, or on threads here; one task per start.
         n_passes : int
-            Passes over the table so far.
+            Passes over the full data so far.
         context : FitContext
         """
         tasks = _Tasks(self, lazy, n_passes, context)
@@ -264,7 +265,7 @@ class SampleAnnealing:
         return kept
 
     def problem(self) -> CentersProblem:
-        """Return the sample as a problem of its own."""
+        """Return the problem of the sample's rows."""
         rows = self.sample.rows.astype(self.dtype, copy=False)
         return sample_problem(rows, self.sample.weights, self.update, self.spread)
 
@@ -291,7 +292,7 @@ class SampleAnnealing:
 
 @dataclass(frozen=True)
 class _Tasks:
-    """Runs anneals on the sample, one task per start."""
+    """Run starts on the sample, one task per start."""
 
     annealing: SampleAnnealing
     lazy: bool
@@ -299,9 +300,9 @@ class _Tasks:
     context: FitContext
 
     def run(self, stage: str, starts: Sequence[Start]) -> list[Run[CenterState]]:
-        """Run all starts to their ends, or as far as they came before an interrupt.
+        """Run all starts to their ends, or up to the last report before an interrupt.
 
-        The tasks return as often as the journal wants to record their progress.
+        Tasks return at the pace of the journal, which records the runs so far, and are sent again.
         """
         context = self.context
         schedules = [schedule for _, schedule in starts]
@@ -339,13 +340,13 @@ def _anneal(
     annealing: SampleAnnealing,
     until: Pace,
 ) -> list[Run[CenterState]]:
-    """Task of one start."""
+    """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
     return iterate(annealing.problem(), [start], schedule, context, until=until)
 
 
 def _dated(history: Sequence[IterationRecord], known: int, n_passes: int) -> list[IterationRecord]:
-    """Set the passes of the fit in the records of a history from index `known` on."""
+    """Set `n_passes` in the records of a history from index `known` on."""
     return [
         *history[:known],
         *(replace(record, n_passes=n_passes) for record in history[known:]),
@@ -353,14 +354,14 @@ def _dated(history: Sequence[IterationRecord], known: int, n_passes: int) -> lis
 
 
 def worth_polishing(costs: Sequence[float], margin: float = _WORTH_POLISHING) -> list[int]:
-    """Indices of the starts that might end best, the best first.
+    """Return the indices of the starts that may end as the best one, the cheapest first.
 
     Parameters
     ----------
     costs : sequence of float
         Hard costs on a sample.
     margin : float
-        Share of the best cost by which others may be worse.
+        Share of the best cost by which others may exceed it.
     """
     scale = abs(min(costs))
     order = cheapest_first(costs, scale)

@@ -1,4 +1,7 @@
-"""Starting centres, in the model's coordinates."""
+"""Starting centres: greedy k-means++, k-means|| (Bahmani et al. 2012), random rows, given centres.
+
+All are in the model's coordinates.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +24,20 @@ FloatArray = NDArray[np.float64]
 # k-means||: rounds over the data, and rows drawn per round and cluster.
 ROUNDS = 5
 OVERSAMPLING = 2
-# Squares that leave room for sums over rows.
+# Squares up to this size can be summed over rows without overflow.
 _LARGEST_SQUARE = 1e290
 
 
 def starting_centers(
     method: str, passes: Passes, survey: Survey, n_clusters: int, seeds: NDArray[np.int64]
 ) -> list[FloatArray]:
-    """One set of starting centres per seed.
+    """Choose starting centres, one set per seed.
 
     Parameters
     ----------
     method : {"k-means++", "k-means||", "random"}
-        "k-means++" is greedy and works on the sample of the first pass; "random" takes rows of
-        that sample; "k-means||" makes passes of its own, shared by all seeds.
+        "k-means++" (greedy) and "random" choose among the sample of the first pass; "k-means||"
+        takes passes of its own, shared by all seeds.
     passes : Passes
     survey : Survey
     n_clusters : int
@@ -86,7 +89,7 @@ def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
 def _plus_plus(
     rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int, distortion: Distortion
 ) -> FloatArray:
-    """Greedy k-means++ (Arthur & Vassilvitskii 2007), by scikit-learn where it can."""
+    """Run greedy k-means++ (Arthur & Vassilvitskii 2007), scikit-learn's where it applies."""
     if distortion.code != SQUARED_EUCLIDEAN.code or np.isnan(rows).any():
         return greedy_rows(rows, weights, n_clusters, seed, distortion)
     centers, _ = kmeans_plusplus(
@@ -129,7 +132,7 @@ def greedy_rows(
     smallest = distortion.distances(tile, centers, None)[:, 0]
     for _ in range(1, n_clusters):
         rate = weights * smallest
-        # Where all rows are served already, any row will do.
+        # If every row coincides with a centre already, any row will do.
         rate = rate if rate.sum() > 0 else weights
         drawn = rng.choice(len(rows), trials, p=rate / rate.sum())
         candidates = distortion.inside(rows[drawn])
@@ -143,7 +146,7 @@ def greedy_rows(
 def _random_rows(
     rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int, distortion: Distortion
 ) -> FloatArray:
-    """Different rows of the sample, with probability proportional to their weight."""
+    """Draw distinct rows of the sample, with probability proportional to their weight."""
     rng = np.random.default_rng(seed)
     chosen = rng.choice(len(rows), n_clusters, replace=False, p=weights / weights.sum())
     return distortion.inside(rows[chosen])
@@ -152,13 +155,13 @@ def _random_rows(
 def _scalable(
     passes: Passes, survey: Survey, n_clusters: int, seeds: NDArray[np.int64]
 ) -> list[FloatArray]:
-    """k-means|| (Bahmani et al., "Scalable k-means++", VLDB 2012).
+    """Run k-means|| (Bahmani et al., "Scalable k-means++", VLDB 2012).
 
-    A random first row, then a few rounds that each add about 2·k rows drawn with probability
-    proportional to their weighted distance from the candidates so far; at last the candidates,
-    weighted by the rows nearest to them, are clustered by greedy k-means++. A round draws
-    without replacement by exponential keys, so that one pass suffices where independent draws
-    need the total cost in advance.
+    Start from a random row. Each of a few rounds adds 2·k rows, drawn with probability proportional
+    to their weighted distance from the candidates so far. Finally greedy k-means++ chooses among
+    the candidates, weighted by the rows nearest to them. A round draws without replacement, as the
+    smallest exponential keys: that takes one pass, while independent draws need the total cost in
+    advance.
     """
     rows, weights = survey.sample.rows, survey.sample.weights
     metric = (survey.coordinates, survey.distortion, survey.partial)
@@ -181,14 +184,14 @@ def _scalable(
 def _at_least(
     centers: FloatArray, counts: FloatArray, n_clusters: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Repeat candidates where the data have fewer distinct rows than clusters are wanted."""
+    """Repeat candidates if there are fewer of them than clusters (few distinct rows)."""
     repeats = -(-n_clusters // len(centers))
     return np.tile(centers, (repeats, 1)), np.tile(counts, repeats) + np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """Rows with the smallest keys so far."""
+    """Rows with the smallest keys so far, at most `size`."""
 
     keys: FloatArray
     rows: FloatArray
@@ -231,7 +234,7 @@ def _draw(
     keys: tuple[tuple[int, int], ...],
     size: int,
 ) -> _Draws:
-    """Kernel of a round: smallest exponential keys, at rate weight × distance²."""
+    """Block function of a round: draw the rows with the smallest Exp(weight × distance) keys."""
     n_features = rows.shape[1]
     draws = [_Draw(np.empty(0), np.empty((0, n_features)), size) for _ in candidates]
     for tile in tiles(len(rows), tile_rows(n_features, max(map(len, candidates)))):
@@ -257,7 +260,7 @@ def _count_served(
     partial: bool,
     candidates: tuple[FloatArray, ...],
 ) -> _Served:
-    """Kernel of the last pass: weight of the rows nearest to each candidate."""
+    """Block function of the last pass: sum the weights of the rows nearest to each candidate."""
     counts = [np.zeros(len(centers)) for centers in candidates]
     for tile in tiles(len(rows), tile_rows(rows.shape[1], max(map(len, candidates)))):
         held = distortion.tile(coordinates.to_model(rows[tile]), partial)
@@ -269,7 +272,7 @@ def _count_served(
 
 
 def _uniform(key: tuple[int, int], rows: NDArray[np.int64]) -> FloatArray:
-    """A uniform number in (0, 1) per global row, whatever the chunks: splitmix64 of the row."""
+    """Hash global row numbers to uniform numbers in (0, 1), whatever the chunks (splitmix64)."""
     seed = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
     with np.errstate(over="ignore"):
         x = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed

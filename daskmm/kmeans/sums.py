@@ -1,7 +1,7 @@
-"""Mergeable records: what one block of rows tells, and how two blocks' tellings add up.
+"""Sums over the rows of a block that an MM step needs, and how those of two blocks are added.
 
-Every record has a neutral element (the record of no rows) and ``+``. They are merged in block
-order, so the same chunks give the same bits.
+N_j = Σ_i φ_ij and Σ_i φ_ij x_i give the centres (`daskmm.kmeans.updates`), Σ_ij φ_ij x_il² the
+feature weights. Records are added in block order, so the same chunks give the same bits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Worst-served rows kept per candidate for empty clusters; more empty ones wait an iteration.
+# Worst-served rows kept per state for empty clusters; further empty ones wait an iteration.
 FARTHEST = 16
 
 
@@ -33,7 +33,7 @@ for _family in DISTORTIONS.values():
 @registered
 @dataclass(frozen=True)
 class CenterState:
-    """State of one candidate: all that a block needs to know to take part in an MM step.
+    """State of one start: what a block function needs for an MM step.
 
     Attributes
     ----------
@@ -45,9 +45,9 @@ class CenterState:
         EWP's weights; None where features are not weighted.
     distortion : Distortion
     partial : bool
-        Whether values may be missing (NaN), and are left out of the distances.
+        Whether values may be missing (NaN); they are left out of the distances.
     relocations : int
-        How many centres of emptied clusters have gone to random rows.
+        Number of centres of emptied clusters that have been moved to random rows.
     """
 
     centers: FloatArray
@@ -60,7 +60,7 @@ class CenterState:
 
 @dataclass(frozen=True)
 class Farthest:
-    """The worst-served rows, farthest first; ties in row order.
+    """Worst-served rows, the farthest first; ties in row order.
 
     Attributes
     ----------
@@ -74,12 +74,12 @@ class Farthest:
 
     @classmethod
     def empty(cls, n_features: int) -> Self:
-        """No rows."""
+        """Return the record of no rows."""
         return cls(np.empty(0), np.empty((0, n_features)))
 
     @classmethod
     def of(cls, distances: FloatArray, rows: FloatArray, weights: FloatArray | None) -> Self:
-        """Worst-served of one tile; rows without weight or with distance 0 do not count."""
+        """Select the worst-served rows of a tile, of those with weight and a distance above 0."""
         served = distances if weights is None else np.where(weights > 0, distances, 0.0)
         order = np.argsort(-served, kind="stable")[:FARTHEST]
         order = order[served[order] > 0]
@@ -93,7 +93,7 @@ class Farthest:
 
 @dataclass(frozen=True)
 class CenterSums:
-    """Sums of one candidate over rows, weighted by φ and by the sample weights v.
+    """Sums of one start over rows, weighted by φ and by the sample weights v.
 
     ω is 1 for Bregman divergences; for norms it makes the majorizing function quadratic.
 
@@ -106,7 +106,7 @@ class CenterSums:
     denominators : ndarray of shape (n_clusters, n_features) or None
         Σ_i v_i φ_ij ω_ijl over the observed values; None where they are N_j.
     squares : ndarray of shape (n_features,) or None
-        Σ_ij v_i φ_ij x_il², where features are weighted; or what a norm has in its place.
+        Σ_ij v_i φ_ij x_il², or what a norm has in its place; None where features are not weighted.
     objective, inertia, hardness : float
         Σ_i v_i M_s(d_i), Σ_i v_i min_j d_ij and Σ_i v_i × the share of the nearest centre.
     farthest : Farthest
@@ -122,9 +122,14 @@ class CenterSums:
     hardness: float
     farthest: Farthest
 
+    @property
+    def masses(self) -> FloatArray:
+        """Denominators of the means, of shape (n_clusters, n_features) or (n_clusters, 1)."""
+        return self.weights[:, None] if self.denominators is None else self.denominators
+
     @classmethod
     def of(cls, tile: Tile, weights: FloatArray | None, state: CenterState) -> Self:
-        """Sums over one tile of rows (in the model's coordinates)."""
+        """Compute the sums over one tile of rows in the model's coordinates, with numpy."""
         distortion, centers, w = state.distortion, state.centers, state.feature_weights
         distances = distortion.distances(tile, centers, w)
         means = power_means(distances, state.s)
@@ -152,10 +157,10 @@ class CenterSums:
         state: CenterState,
         terms: FloatArray | None = None,
     ) -> Self:
-        """Sums over any number of rows by the compiled loops.
+        """Compute the sums over any number of rows with the compiled loops.
 
-        The rows are in the input's units, or in the model's where `coordinates` is None; `terms`
-        are those of `dispatch.row_terms`.
+        The rows are in the input's units, or in the model's coordinates if `coordinates` is None;
+        `terms` are those of `dispatch.row_terms`.
         """
         assert isinstance(state.distortion, Bregman)
         found = dispatch.block_sums(
@@ -200,7 +205,7 @@ class CenterSums:
 
 @dataclass(frozen=True)
 class CandidateSums:
-    """`CenterSums` of several candidates that met the same rows in one reading."""
+    """`CenterSums` of several starts over the same rows."""
 
     candidates: tuple[CenterSums, ...]
 
@@ -216,11 +221,11 @@ def candidate_sums(
     coordinates: Rows,
     states: tuple[CenterState, ...],
 ) -> CandidateSums:
-    """Sums of every candidate over one block of rows.
+    """Compute the sums over one block of rows for every start.
 
-    The block is walked in tiles, so temporaries are bounded whatever the block's size; each
-    tile is brought to the model's coordinates once for all candidates. The compiled loops walk
-    the rows as they are, where coordinates are a shift and a scale or a matrix.
+    The compiled loops take the rows as they are where the coordinates are a shift and a scale, or
+    a matrix. Otherwise the block is processed in tiles, which bound the temporaries; each tile is
+    transformed to the model's coordinates once for all starts.
 
     Parameters
     ----------
@@ -230,10 +235,7 @@ def candidate_sums(
         Sample weights.
     coordinates : Rows
     states : tuple of CenterState
-
-    Returns
-    -------
-    CandidateSums
+        One per start, with the same distortion.
     """
     if not states:
         return CandidateSums(())
@@ -243,7 +245,7 @@ def candidate_sums(
         return _compiled_sums(rows, weights, coordinates, states)
     totals: CandidateSums | None = None
     k, p = first.centers.shape
-    # A block without rows is one empty tile.
+    # A block without rows is one empty tile, whose sums are zeros.
     for part in tiles(max(1, len(rows)), tile_rows(p, k)):
         z = coordinates.to_model(rows[part])
         v = None if weights is None else weights[part]
@@ -263,7 +265,7 @@ def _compiled_sums(
     coordinates: Affine | None,
     states: tuple[CenterState, ...],
 ) -> CandidateSums:
-    """Sums by the compiled loops; what the rows alone decide is computed once."""
+    """Compute the sums with the compiled loops; terms of the rows alone are computed once."""
     distortion = states[0].distortion
     assert isinstance(distortion, Bregman)
     terms = dispatch.row_terms(rows, distortion)

@@ -1,4 +1,19 @@
-"""Centre-based algorithms: the MM update from the sums over all rows, and the problem it solves."""
+"""MM updates of the centre-based algorithms, from the sums that a pass computes.
+
+- `PowerUpdate`: power k-means, and Lloyd's algorithm at s = −∞. θ_j = Σ_i φ_ij x_i / Σ_i φ_ij
+  (Xu & Lange 2019, Algorithm 1, step 4).
+- `EntropyUpdate`: entropy weighted power k-means (EWP). The same θ (Chakraborty et al. 2020,
+  eq. 10), then the feature weights w_l ∝ exp(−D_l / λ) with D_l = Σ_ij φ_ij (x_il − θ_jl)² at the
+  new θ (eq. 11); D and w are computed by `daskmm.numerics.entropy`.
+
+The φ_ij are defined in `daskmm.numerics.power_means`; their sums are in `daskmm.kmeans.sums`.
+`CentersProblem` is what the driver in `daskmm.mm` advances.
+
+References
+----------
+J. Xu, K. Lange, "Power k-Means Clustering", ICML 2019.
+S. Chakraborty, D. Paul, S. Das, J. Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +41,21 @@ FloatArray = NDArray[np.float64]
 ROUNDING = 1e-26
 
 
-# What becomes of the centres of clusters that a hard step emptied: the next state, from the new
-# centres, the sums and the state before.
+# Returns the next state from the new centres, the sums and the state before; it decides where the
+# centres of clusters that a hard step emptied go.
 Relocation = Callable[[FloatArray, CenterSums, CenterState], CenterState]
 
 
 def to_worst_served(centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
-    """Centres of emptied clusters go to the worst-served rows (a `Relocation`)."""
+    """Move centres of emptied clusters to the worst-served rows (a `Relocation`)."""
     return replace(state, centers=relocated(centers, sums, state.distortion))
 
 
 def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> FloatArray:
-    """Centres of empty clusters moved to the worst-served rows, one each.
+    """Return the centres, those of empty clusters moved to one worst-served row each.
 
-    Such rows are known after hard steps only. A centre that serves no row may go anywhere
-    without raising the objective.
+    Such rows are recorded in hard steps only. A centre without rows can be moved anywhere without
+    raising the objective.
     """
     rows = sums.farthest.rows
     if not len(rows):
@@ -56,35 +71,32 @@ class Update(Protocol):
 
     @property
     def hedged(self) -> bool:
-        """Whether hard steps alone, from the same start, may win over an annealing by their cost.
+        """Whether starts are also run with hard steps alone, and the cheaper result is kept.
 
-        Where they may not, weights are learned while it anneals, and a restart with these
-        weights may find better clusters.
+        False where feature weights are learned: weights from hard steps can be cheap and wrong.
         """
 
     @property
     def distortion(self) -> Distortion:
-        """The distortion, in the model's coordinates."""
+        """Distortion in the model's coordinates."""
 
     @property
     def relocation(self) -> Relocation:
-        """Where centres of emptied clusters go."""
+        """Rule for the centres of emptied clusters."""
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
-        """State at given centres and power."""
+        """Return the state at given centres and power."""
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """State that minimises the majorizing function given by `sums`."""
+        """Return the state that minimises the majorizing function given by `sums`."""
 
     def penalty(self, state: CenterState) -> float:
-        """What the objective adds to the mean of the power means."""
+        """Return what the objective adds to the mean of the power means."""
 
 
 @dataclass(frozen=True)
 class PowerUpdate:
-    """Power k-means: θ_j = Σ_i φ_ij x_i / Σ_i φ_ij (Xu & Lange 2019, Algorithm 1).
-
-    Lloyd's algorithm is the same with hard φ.
+    """Update of power k-means (Xu & Lange 2019, Algorithm 1); Lloyd's with hard φ (s = −∞).
 
     Attributes
     ----------
@@ -102,28 +114,30 @@ class PowerUpdate:
     hedged: ClassVar[bool] = True
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
-        """State at given centres."""
+        """Return the state at given centres and power."""
         return CenterState(centers, s, None, self.distortion, self.partial)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """Weighted means; the centres of clusters that a hard step emptied go elsewhere."""
+        """Move the centres to the weighted means, those of emptied clusters elsewhere."""
         return self.relocation(moved_centers(sums, state), sums, state)
 
     def penalty(self, state: CenterState) -> float:
-        """No penalty."""
+        """Return 0."""
         return 0.0
 
 
 @dataclass(frozen=True)
 class EntropyUpdate:
-    """EWP: the centres of power k-means, then w ∝ exp(−D/λ) with the new centres.
+    """Update of EWP: the centres of power k-means, then the feature weights w ∝ exp(−D/λ).
 
-    Chakraborty, Paul, Das & Xu 2020, Algorithm 1.
+    Algorithm 1 of Chakraborty et al. 2020 for its objective (7): eq. 10 for the centres, eq. 11
+    for the weights, with the new centres in D.
 
     Attributes
     ----------
     lam : float
-        λ per unit of sample weight; infinite for equal weights, which have no penalty.
+        λ per unit of sample weight (the paper's λ is for the sum over rows); infinite for equal
+        weights, which have no penalty.
     varying : ndarray of bool of shape (n_features,)
         Features that are not constant; the others get weight 0.
     distortion : Distortion
@@ -141,25 +155,24 @@ class EntropyUpdate:
 
     @property
     def hedged(self) -> bool:
-        """Only of equal weights; those that hard steps learn can be cheap and wrong."""
+        """Whether the feature weights are fixed (equal)."""
         return bool(np.isinf(self.lam))
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
-        """State at given centres, with equal weights."""
+        """Return the state at given centres and power, with equal feature weights."""
         equal = softmin_weights(np.zeros(centers.shape[1]), self.lam, self.varying)
         return CenterState(centers, s, equal, self.distortion, self.partial)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """Centres as in power k-means, weights by their dispersion per unit of sample weight."""
+        """Compute the centres (eq. 10), then the feature weights at these centres (eq. 11)."""
         assert sums.squares is not None
         means = moved_centers(sums, state)
-        masses = sums.weights[:, None] if sums.denominators is None else sums.denominators
-        dispersion = within_dispersion(sums.squares, masses, means) / weight
+        dispersion = within_dispersion(sums.squares, sums.masses, means) / weight
         weights = softmin_weights(dispersion, self.lam, self.varying)
         return replace(self.relocation(means, sums, state), feature_weights=weights)
 
     def penalty(self, state: CenterState) -> float:
-        """λ Σ_l w_l log w_l."""
+        """Return λ Σ_l w_l log w_l (eq. 7)."""
         assert state.feature_weights is not None
         if np.isinf(self.lam):
             return 0.0
@@ -167,30 +180,26 @@ class EntropyUpdate:
 
 
 def moved_centers(sums: CenterSums, state: CenterState) -> FloatArray:
-    """Weighted means of the clusters; what has no weight in a centre keeps its place."""
-    masses = sums.weights[:, None] if sums.denominators is None else sums.denominators
+    """Return the weighted means; a coordinate of a centre without weight keeps its value."""
+    masses = sums.masses
     return np.divide(sums.sums, masses, out=state.centers.copy(), where=masses > 0)
 
 
 def coincident_centers(state: CenterState, mean_distance: float) -> int:
-    """Centres that lie where another one does.
+    """Count the centres that coincide with an earlier one; see `repeated_centers`."""
+    return int(repeated_centers(state, mean_distance).sum())
+
+
+def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.bool_]:
+    """Return a mask of the centres that coincide with an earlier one.
 
     Parameters
     ----------
     state : CenterState
     mean_distance : float
-        Mean distance of the rows to their nearest centre, the yardstick.
-
-    Returns
-    -------
-    int
-        0 when all are apart; otherwise the number of centres that could be dropped.
+        Mean distance of the rows to their nearest centre; centres closer than a small share of it
+        coincide.
     """
-    return int(repeated_centers(state, mean_distance).sum())
-
-
-def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.bool_]:
-    """Which centres lie where an earlier one does; parameters as in `coincident_centers`."""
     distortion, centers, w = state.distortion, state.centers, state.feature_weights
     limit = COINCIDENT ** (distortion.degree / 2) * mean_distance
     if distortion.code == SQUARED_EUCLIDEAN.code and _clearly_apart(centers, w, limit):
@@ -201,7 +210,7 @@ def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.boo
 
 
 def _clearly_apart(centers: FloatArray, feature_weights: FloatArray | None, limit: float) -> bool:
-    """Whether a product, which may cancel, tells that no two centres are as near as a limit."""
+    """Return True if all centres are surely farther apart than a limit (one cheap product)."""
     weighted = centers if feature_weights is None else centers * feature_weights
     products = weighted @ centers.T
     squares = products.diagonal()
@@ -211,20 +220,20 @@ def _clearly_apart(centers: FloatArray, feature_weights: FloatArray | None, limi
 
 
 class CentersProblem:
-    """Centres among the rows of a table, one pass per step (a `daskmm.mm.driver.Problem`).
+    """Centres of a table's rows; one pass per step (a `daskmm.mm.problem.Problem`).
 
     Parameters
     ----------
     passes : Passes
     coordinates : Rows
-        The model's.
+        The coordinates that distances are measured in.
     weight : float
         Sum of the sample weights.
     update : Update
     spread : float
         Mean distance of the rows from their mean.
     exact : bool
-        Whether these are all rows, not a sample.
+        Whether these are all rows; False for a sample.
     """
 
     def __init__(
@@ -248,14 +257,14 @@ class CentersProblem:
 
     @property
     def n_passes(self) -> int:
-        """Sweeps over the data so far."""
+        """Passes over the data so far."""
         return self.passes.n_passes
 
     def start(self, start: FloatArray | CenterState, s: float) -> CenterState:
-        """State at given centres (in the model's coordinates), or where another problem ended."""
+        """Return a given state, or that of centres in the model's coordinates, at power `s`."""
         centers = start.centers if isinstance(start, CenterState) else start
-        # The lowest critical power that rows of p features have, of squared distances ever, of
-        # others as a rule.
+        # Lowest possible critical power for p features: a bound for squared Euclidean distances, a
+        # rule of thumb for the others.
         common = self.update.distortion.code == SQUARED_EUCLIDEAN.code
         self.splitting_power = 1.0 - centers.shape[1] / (2.0 if common else 1.0)
         if isinstance(start, CenterState):
@@ -263,16 +272,16 @@ class CentersProblem:
         return self.update.start(start, s)
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
-        """One MM step of each state, in one pass."""
+        """Take one MM step of each state, in one pass."""
         return [self._step(*pair) for pair in zip(states, self.sums(states), strict=True)]
 
     def sums(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
-        """Sums over the rows for each state, in one pass."""
-        found: CandidateSums = self.passes.reduce(mm_step, self.coordinates, tuple(states))
+        """Compute the sums over the rows for each state, in one pass."""
+        found: CandidateSums = self.passes.reduce(block_sums, self.coordinates, tuple(states))
         return found.candidates
 
     def yardstick(self, sums: CenterSums) -> float:
-        """Distance of which a small share separates coincident centres from others."""
+        """Return the mean distance by which `repeated_centers` tells coincident centres."""
         return max(sums.inertia / self.weight, self.rounding / COINCIDENT ** (self.degree / 2))
 
     def _step(self, before: CenterState, sums: CenterSums) -> Step[CenterState]:
@@ -292,7 +301,7 @@ class CentersProblem:
 
 
 def _moved(before: CenterState, after: CenterState) -> bool:
-    """Whether a step changed anything at all; if not, no later one will."""
+    """Return whether a step changed anything at all; if not, no later one will."""
     if not np.array_equal(before.centers, after.centers):
         return True
     if before.feature_weights is None or after.feature_weights is None:
@@ -300,12 +309,12 @@ def _moved(before: CenterState, after: CenterState) -> bool:
     return not np.array_equal(before.feature_weights, after.feature_weights)
 
 
-def mm_step(
+def block_sums(
     rows: NDArray,
     weights: NDArray | None,
     position: Position,
     coordinates: Rows,
     states: tuple[CenterState, ...],
 ) -> CandidateSums:
-    """Kernel of an iteration: `candidate_sums` of one block."""
+    """Compute `candidate_sums` of one block (the block function of an iteration)."""
     return candidate_sums(rows, weights, coordinates, states)

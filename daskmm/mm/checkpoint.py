@@ -1,4 +1,8 @@
-"""A journal on disk: a fit that is killed goes on from its last state, to the same bits."""
+"""A journal on disk: a killed fit resumes from its last state and ends with the same bits.
+
+A state is one file, ``state-00000001`` and so on, with all stages of the journal; files that a
+stage works on (such as a Gram store) lie in the folder ``work`` beside the states.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +23,33 @@ from daskmm.storage.records import DamagedStateError, read_state, write_state
 
 logger = logging.getLogger("daskmm")
 
-# States that are kept.
-KEPT = 2
+# States kept: if the newest is damaged, the one before is used.
+_KEPT = 2
 _NAME = re.compile(r"state-(\d{8})")
 _WORK = "work"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be gone on from; the message says why, and what to do."""
+    """Raised if a checkpoint cannot be resumed; the message says why, and what to do."""
 
 
 class Checkpoint(Journal):
-    """A journal in a folder, of which the last two states are kept.
+    """A journal in a folder that keeps the last two states.
 
     Parameters
     ----------
     path : str or Path
-        A folder, made when there is something to write.
+        A local folder, created when the first state is written.
     pace : Pace
-        How often to write.
+        How often to write iterations; other results are written at once.
     parameters : mapping
-        `described_parameters` of the estimator.
+        Description of the estimator by `described_parameters`.
 
     Raises
     ------
     CheckpointError
-        If the path holds something else, the state of another fit, or none that can be read.
+        If the path is no local folder, or holds other files, the state of another fit, or only
+        damaged states.
     """
 
     def __init__(self, path: str | Path, pace: Pace, parameters: Mapping[str, Any]) -> None:
@@ -56,25 +61,19 @@ class Checkpoint(Journal):
         self.data: dict[str, Any] = {}
         self._n_passes: Callable[[], int] = int
         self._former: dict[str, Any] = {}
-        # Numbers of the states that are there, and what they need besides.
-        self._sound: dict[int, tuple[str, ...]] = {}
-        self._made: list[Path] = []
-        self._with_room = False
-        self._unwritten = False
-        self._waiting = 0
+        # Numbers of the readable states on disk, with the files in the work folder they refer to.
+        self._states: dict[int, tuple[str, ...]] = {}
+        # Folders that did not exist before this fit, the innermost first.
+        self._new_folders: list[Path] = []
+        self._wants_folder = False
+        # Whether there are results not yet written, how many iterations, since when.
+        self._unwritten, self._n_unwritten, self._written_at = False, 0, time.monotonic()
         self._created = time.perf_counter()
-        self._written_at = time.monotonic()
         if numbers := self._numbers():
             self._open(numbers)
 
     def _numbers(self) -> list[int]:
-        """Numbers of the states that are there, the newest first.
-
-        Raises
-        ------
-        CheckpointError
-            If the path holds something else.
-        """
+        """Return the numbers of the states on disk, the newest first."""
         if not self.path.exists():
             return []
         if not self.path.is_dir():
@@ -90,108 +89,106 @@ class Checkpoint(Journal):
         return sorted(states, reverse=True)
 
     def _open(self, numbers: list[int]) -> None:
-        """Take up the newest state that can be read."""
+        """Load the newest state that can be read."""
         for number in numbers:
             try:
-                former = read_state(self._state(number))
+                former = read_state(self._state_path(number))
             except DamagedStateError as error:
                 logger.warning("%s; looking for an older state.", error)
                 continue
             break
         else:
-            names = ", ".join(self._state(number).name for number in sorted(numbers))
+            names = ", ".join(self._state_path(number).name for number in sorted(numbers))
             raise CheckpointError(
                 f"The checkpoint {self.path} cannot be read: {names} are damaged. Nothing was "
-                "changed. Give another path, or remove the folder to begin anew."
+                "changed. Give another path, or remove the folder to start again."
             )
         self._refuse(differences(former["parameters"], self.parameters))
-        self.stages = former.pop("stages")
-        self._files = former["files"]
-        self._sound = {number: self._files}
+        self.stages, self._files = former.pop("stages"), former["files"]
+        self.seconds, self.n_iter = former["seconds"], former["n_iter"]
+        self._states = {number: self._files}
         self._former = former
-        self.seconds = former["seconds"]
-        self.n_iter = former["n_iter"]
-        logger.info("checkpoint %s: going on after %d iterations", self.path, self.n_iter)
+        logger.info("checkpoint %s: resuming after %d iterations", self.path, self.n_iter)
 
     def _refuse(self, found: list[str]) -> None:
+        """Raise if any difference to the earlier fit was found."""
         if found:
             raise CheckpointError(
                 f"{self.path} is the checkpoint of another fit: {'; '.join(found)}. Give another "
-                "path, or remove it to begin anew."
+                "path, or remove it to start again."
             )
 
-    def _state(self, number: int) -> Path:
+    def _state_path(self, number: int) -> Path:
         return self.path / f"state-{number:08d}"
 
     def resume(self, data: Mapping[str, Any], n_passes: Callable[[], int]) -> int:
-        """Sweeps that earlier runs of this fit made, once the data have been looked at.
+        """Return the number of passes that earlier runs of this fit made (see `Journal.resume`).
 
         Raises
         ------
         CheckpointError
-            If they are not the data of the earlier runs, saying what differs.
+            If the data differ from those of the earlier runs; the message says in what.
         """
         if self._former:
             self._refuse(differences(self._former["data"], data))
         self.data, self._n_passes = dict(data), n_passes
-        ways = [self._folder, *self._folder.parents]
-        self._made = [folder for folder in ways if not folder.exists()]
-        if self._with_room:
+        folders = [self._folder, *self._folder.parents]
+        self._new_folders = [folder for folder in folders if not folder.exists()]
+        if self._wants_folder:
             self._folder.mkdir(parents=True, exist_ok=True)
         return int(self._former.get("n_passes", 0))
 
     def keep(self, stage: str, value: Any, iterations: int = 1, files: Sequence[str] = ()) -> None:
-        """Put down what a stage has come to, on disk when it is time.
+        """Record the result so far of a stage (see `Journal.keep`), on disk when due.
 
         Raises
         ------
         OSError
-            If it cannot be written; what was written before stays.
+            If it cannot be written; the earlier states stay.
         """
         super().keep(stage, value, iterations, files)
         self._unwritten = True
-        self._waiting += iterations
-        # Before the first pass there is nothing that is worth it; what is not an iteration is
-        # dear, or the last.
-        due = iterations == 0 or self.pace.due(self._waiting, self._written_at)
+        self._n_unwritten += iterations
+        # Results other than iterations are costly or final: write at once. Before the first pass
+        # nothing is worth writing.
+        due = iterations == 0 or self.pace.due(self._n_unwritten, self._written_at)
         if self.data and due:
             self._write()
 
     def _write(self) -> None:
-        """Write a state, then remove all but the last ones."""
+        """Write a state, then remove older ones and the files that only they needed."""
         number = max(self._numbers(), default=0) + 1
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             for name in self._files:
                 flush_tree(self._folder / name)
-            write_state(self._state(number), self._contents())
+            write_state(self._state_path(number), self._contents())
         except OSError as error:
             raise OSError(
                 error.errno,
                 f"the checkpoint {self.path} could not be written ({error.strerror or error}). "
-                "Its former state is sound: free space, and the same fit goes on from there.",
+                "Its former state is intact: free space, and repeat the fit to resume from it.",
             ) from error
-        before = {name for files in self._sound.values() for name in files}
-        self._sound = dict([*self._sound.items(), (number, self._files)][-KEPT:])
-        self._unwritten, self._waiting, self._written_at = False, 0, time.monotonic()
+        before = {name for files in self._states.values() for name in files}
+        self._states = dict([*self._states.items(), (number, self._files)][-_KEPT:])
+        self._unwritten, self._n_unwritten, self._written_at = False, 0, time.monotonic()
         for entry in self.path.iterdir():
             found = _NAME.search(entry.name)
-            if found and not (entry.name == found[0] and int(found[1]) in self._sound):
+            if found and not (entry.name == found[0] and int(found[1]) in self._states):
                 entry.unlink(missing_ok=True)
         self._remove(before)
 
     def _withdraw(self) -> None:
-        """Leave nothing behind of a fit that could not begin."""
-        for number in self._sound:
-            self._state(number).unlink(missing_ok=True)
-        self._sound = {}
-        for folder in self._made:
-            # Where something else is there, it stays.
-            with contextlib.suppress(OSError):
+        """Remove what a fit that could not start has written."""
+        for number in self._states:
+            self._state_path(number).unlink(missing_ok=True)
+        self._states = {}
+        for folder in self._new_folders:
+            with contextlib.suppress(OSError):  # not empty: others have put something there
                 folder.rmdir()
 
     def _needed(self) -> set[str]:
-        return {*self._files, *(name for files in self._sound.values() for name in files)}
+        return {*self._files, *(name for files in self._states.values() for name in files)}
 
     def _contents(self) -> dict[str, Any]:
         return {
@@ -206,35 +203,29 @@ class Checkpoint(Journal):
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """Provide a folder beside the states; it is kept until the fit is complete."""
-        self._with_room = True  # created once it is known that the fit can start
+        """Provide a folder beside the states; it is kept until the fit is complete.
+
+        It is created by `resume`, once the data are known to be usable.
+        """
+        self._wants_folder = True
         yield self._folder
 
     def close(self, error: BaseException | None, stopped: BaseException | None) -> None:
-        """Write what has not been written, or remove what a fit that could not start left.
-
-        Parameters
-        ----------
-        error : BaseException or None
-            What ended the fit with an error.
-        stopped : BaseException or None
-            What asked it to stop early.
-        """
+        """Write what has not been written, or remove the traces of a fit that could not start."""
         if error is None:
             if self._unwritten:
                 self._write()
-            if stopped is None and self._with_room:
+            if stopped is None and self._wants_folder:
                 shutil.rmtree(self._folder, ignore_errors=True)
         elif self.n_iter == 0 and not self._former and isinstance(error, ValueError | TypeError):
-            # Input that cannot be used will not be resumed.
+            # The input cannot be used: nobody will resume this fit.
             self._withdraw()
         elif self._unwritten and self.data:
-            # The error at hand matters more than one that writing may meet.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # must not replace the error at hand
                 self._write()
         reason = error or stopped
-        if reason is not None and self._sound:
-            reason.add_note(f"The same fit with checkpoint={str(self.path)!r} goes on from here.")
+        if reason is not None and self._states:
+            reason.add_note(f"Repeat the fit with checkpoint={str(self.path)!r} to resume it.")
 
 
 def _local(path: str | Path) -> Path:

@@ -23,7 +23,7 @@ from distributed import Client, LocalCluster
 from daskmm.data.blocks import row_blocks
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import mm_step
+from daskmm.kmeans.updates import block_sums
 from daskmm.numerics.rows import Coordinates
 from daskmm.scaling import measure_pass
 
@@ -58,7 +58,7 @@ def seconds_of(table, k):
     taken = []
     for _ in range(REPEATS + 1):
         began = time.perf_counter()
-        passes.reduce(mm_step, shift, (state,))
+        passes.reduce(block_sums, shift, (state,))
         taken.append(time.perf_counter() - began)
     return statistics.median(taken[1:])
 

@@ -280,7 +280,7 @@ def test_a_crash_after_the_fit_keeps_the_fit(tmp_path, npy, capsys, monkeypatch)
     assert fit(npy, tmp_path / "run", "--quiet") == 130
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint"]
     monkeypatch.undo()
-    monkeypatch.setattr("daskmm.kmeans.updates.mm_step", fail)
+    monkeypatch.setattr("daskmm.kmeans.updates.block_sums", fail)
     assert fit(npy, tmp_path / "run", "--quiet") == 0
     assert not (tmp_path / "run" / "checkpoint").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"x.npy", "run"}
