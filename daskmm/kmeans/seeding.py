@@ -15,6 +15,7 @@ from sklearn.cluster import kmeans_plusplus
 from daskmm.data.blocks import Position
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Passes
+from daskmm.kmeans.sums import PerStart
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Rows, tile_rows, tiles
@@ -172,12 +173,12 @@ def _scalable(
         drawn = passes.reduce(_draw, *metric, tuple(candidates), keys, draws)
         candidates = [
             np.concatenate([old, survey.distortion.inside(new.rows)])
-            for old, new in zip(candidates, drawn.draws, strict=True)
+            for old, new in zip(candidates, drawn.records, strict=True)
         ]
     served = passes.reduce(_count_served, *metric, tuple(candidates))
     return [
         _plus_plus(*_at_least(centers, counts, n_clusters), n_clusters, seed, survey.distortion)
-        for centers, counts, seed in zip(candidates, served.counts, seeds, strict=True)
+        for centers, counts, seed in zip(candidates, served.records, seeds, strict=True)
     ]
 
 
@@ -203,26 +204,6 @@ class _Draw:
         return type(self)(keys[order], np.concatenate([self.rows, other.rows])[order], self.size)
 
 
-@dataclass(frozen=True)
-class _Draws:
-    """One `_Draw` per seed."""
-
-    draws: tuple[_Draw, ...]
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(tuple(a + b for a, b in zip(self.draws, other.draws, strict=True)))
-
-
-@dataclass(frozen=True)
-class _Served:
-    """Per seed, the weight of the rows nearest to each candidate."""
-
-    counts: tuple[FloatArray, ...]
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
-
-
 def _draw(
     rows: NDArray,
     weights: NDArray | None,
@@ -233,7 +214,7 @@ def _draw(
     candidates: tuple[FloatArray, ...],
     keys: tuple[tuple[int, int], ...],
     size: int,
-) -> _Draws:
+) -> PerStart[_Draw]:
     """Block function of a round: draw the rows with the smallest Exp(weight × distance) keys."""
     n_features = rows.shape[1]
     draws = [_Draw(np.empty(0), np.empty((0, n_features)), size) for _ in candidates]
@@ -248,7 +229,7 @@ def _draw(
             uniform = _uniform(key, position.start + tile.start + served)
             found = _Draw(-np.log(uniform) / rate[served], z[served], size)
             draws[index] = draws[index] + found
-    return _Draws(tuple(draws))
+    return PerStart(tuple(draws))
 
 
 def _count_served(
@@ -259,7 +240,7 @@ def _count_served(
     distortion: Distortion,
     partial: bool,
     candidates: tuple[FloatArray, ...],
-) -> _Served:
+) -> PerStart[FloatArray]:
     """Block function of the last pass: sum the weights of the rows nearest to each candidate."""
     counts = [np.zeros(len(centers)) for centers in candidates]
     for tile in tiles(len(rows), tile_rows(rows.shape[1], max(map(len, candidates)))):
@@ -268,7 +249,7 @@ def _count_served(
         for count, centers in zip(counts, candidates, strict=True):
             nearest = distortion.distances(held, centers, None).argmin(axis=1)
             count += np.bincount(nearest, v, minlength=len(centers))
-    return _Served(tuple(counts))
+    return PerStart(tuple(counts))
 
 
 def _uniform(key: tuple[int, int], rows: NDArray[np.int64]) -> FloatArray:

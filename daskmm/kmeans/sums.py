@@ -7,7 +7,7 @@ feature weights. Records are added in block order, so the same chunks give the s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,24 +203,29 @@ class CenterSums:
         )
 
 
-@dataclass(frozen=True)
-class CandidateSums:
-    """`CenterSums` of several starts over the same rows."""
+class _Addable(Protocol):
+    def __add__(self, other: Any, /) -> Any: ...
 
-    candidates: tuple[CenterSums, ...]
+
+T = TypeVar("T", bound=_Addable)
+
+
+@dataclass(frozen=True)
+class PerStart(Generic[T]):
+    """Records of several starts over the same rows, one each."""
+
+    records: tuple[T, ...]
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(
-            tuple(a + b for a, b in zip(self.candidates, other.candidates, strict=True))
-        )
+        return type(self)(tuple(a + b for a, b in zip(self.records, other.records, strict=True)))
 
 
-def candidate_sums(
+def center_sums(
     rows: NDArray,
     weights: FloatArray | None,
     coordinates: Rows,
     states: tuple[CenterState, ...],
-) -> CandidateSums:
+) -> PerStart[CenterSums]:
     """Compute the sums over one block of rows for every start.
 
     The compiled loops take the rows as they are where the coordinates are a shift and a scale, or
@@ -238,12 +243,12 @@ def candidate_sums(
         One per start, with the same distortion.
     """
     if not states:
-        return CandidateSums(())
+        return PerStart(())
     first = states[0]
     compiled = dispatch.available() and first.distortion.code is not None
     if compiled and isinstance(coordinates, Affine):
         return _compiled_sums(rows, weights, coordinates, states)
-    totals: CandidateSums | None = None
+    totals: PerStart[CenterSums] | None = None
     k, p = first.centers.shape
     # A block without rows is one empty tile, whose sums are zeros.
     for part in tiles(max(1, len(rows)), tile_rows(p, k)):
@@ -253,7 +258,7 @@ def candidate_sums(
             found = _compiled_sums(z, v, None, states)
         else:
             tile = first.distortion.tile(z, first.partial)
-            found = CandidateSums(tuple(CenterSums.of(tile, v, state) for state in states))
+            found = PerStart(tuple(CenterSums.of(tile, v, state) for state in states))
         totals = found if totals is None else totals + found
     assert totals is not None
     return totals
@@ -264,12 +269,12 @@ def _compiled_sums(
     weights: FloatArray | None,
     coordinates: Affine | None,
     states: tuple[CenterState, ...],
-) -> CandidateSums:
+) -> PerStart[CenterSums]:
     """Compute the sums with the compiled loops; terms of the rows alone are computed once."""
     distortion = states[0].distortion
     assert isinstance(distortion, Bregman)
     terms = dispatch.row_terms(rows, distortion)
-    return CandidateSums(
+    return PerStart(
         tuple(CenterSums.of_block(rows, weights, coordinates, state, terms) for state in states)
     )
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position
 from daskmm.engine.passes import Passes
-from daskmm.kmeans.sums import CandidateSums, CenterState, CenterSums, candidate_sums
+from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
 from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
 from daskmm.numerics.distances import CANCELLATION
@@ -277,8 +277,10 @@ class CentersProblem:
 
     def sums(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
         """Compute the sums over the rows for each state, in one pass."""
-        found: CandidateSums = self.passes.reduce(block_sums, self.coordinates, tuple(states))
-        return found.candidates
+        found: PerStart[CenterSums] = self.passes.reduce(
+            block_sums, self.coordinates, tuple(states)
+        )
+        return found.records
 
     def yardstick(self, sums: CenterSums) -> float:
         """Return the mean distance by which `repeated_centers` tells coincident centres."""
@@ -315,6 +317,6 @@ def block_sums(
     position: Position,
     coordinates: Rows,
     states: tuple[CenterState, ...],
-) -> CandidateSums:
-    """Compute `candidate_sums` of one block (the block function of an iteration)."""
-    return candidate_sums(rows, weights, coordinates, states)
+) -> PerStart[CenterSums]:
+    """Compute `center_sums` of one block (the block function of an iteration)."""
+    return center_sums(rows, weights, coordinates, states)

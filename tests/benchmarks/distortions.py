@@ -14,7 +14,7 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from daskmm.kmeans.sums import CenterState, candidate_sums
+from daskmm.kmeans.sums import CenterState, center_sums
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
 
@@ -61,7 +61,7 @@ def step(name, rows, centers, s, holes=False):
     else:
         centers = centers - shift
     state = CenterState(centers, s, None, family.around(mean - shift, variance), holes)
-    return lambda: candidate_sums(rows, None, coordinates, (state,))
+    return lambda: center_sums(rows, None, coordinates, (state,))
 
 
 def main(repeats, *shape):

@@ -19,7 +19,7 @@ from daskmm.compiled import block_sums, dispatch, labels, layout
 from daskmm.compiled import compiler as compiling
 from daskmm.compiled.fast_math import exp2, log2_1p
 from daskmm.gram.nystrom import nystrom_coordinates
-from daskmm.kmeans.sums import FARTHEST, CandidateSums, CenterState, CenterSums, candidate_sums
+from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, PerStart, center_sums
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
 
@@ -138,7 +138,7 @@ def by_numpy(rows, weights, coordinates, state):
 
 
 def one(rows, weights, coordinates, state):
-    (sums,) = candidate_sums(rows, weights, coordinates, (state,)).candidates
+    (sums,) = center_sums(rows, weights, coordinates, (state,)).records
     return sums
 
 
@@ -379,13 +379,13 @@ def test_threads_do_not_disturb_one_another():
         CenterState(rng.normal(size=(9, 6)), -math.inf),
     )
     blocks = [rng.normal(size=(3000, 6)) for _ in range(8)]
-    expected = [candidate_sums(block, None, identity(6), states) for block in blocks]
-    found: list[CandidateSums | None] = [None] * len(blocks)
+    expected = [center_sums(block, None, identity(6), states) for block in blocks]
+    found: list[PerStart | None] = [None] * len(blocks)
 
     def work(first):
         for _ in range(5):
             for i in range(first, len(blocks), 4):
-                found[i] = candidate_sums(blocks[i], None, identity(6), states)
+                found[i] = center_sums(blocks[i], None, identity(6), states)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:
@@ -393,7 +393,7 @@ def test_threads_do_not_disturb_one_another():
     for thread in threads:
         thread.join()
     for a, b in zip(found, expected, strict=True):
-        for x, y in zip(a.candidates, b.candidates, strict=True):
+        for x, y in zip(a.records, b.records, strict=True):
             assert_same_bits(x, y)
 
 
@@ -418,10 +418,10 @@ def test_without_numba_numpy_computes_the_same(monkeypatch):
     rng = np.random.default_rng(10)
     rows, v = rng.normal(size=(400, 3)), rng.uniform(size=400)
     states = tuple(CenterState(rows[:4].copy(), s) for s in (-2.0, -math.inf))
-    compiled = candidate_sums(rows, v, identity(3), states)
+    compiled = center_sums(rows, v, identity(3), states)
     monkeypatch.setattr(dispatch, "available", lambda: False)
-    plain = candidate_sums(rows, v, identity(3), states)
-    for a, b in zip(compiled.candidates, plain.candidates, strict=True):
+    plain = center_sums(rows, v, identity(3), states)
+    for a, b in zip(compiled.records, plain.records, strict=True):
         assert_close_sums(a, b, 1e-11, 3.0)
 
 

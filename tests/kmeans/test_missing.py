@@ -39,16 +39,16 @@ def test_complete_data_give_the_fit_that_they_give_without_it(cls, chunks):
 
 
 def test_a_step_over_complete_rows_is_the_same_with_room_for_holes():
-    from daskmm.kmeans.sums import CenterState, candidate_sums
+    from daskmm.kmeans.sums import CenterState, center_sums
     from daskmm.numerics.rows import Coordinates
 
     _, rows, _ = clusters()
     coordinates = Coordinates(rows.mean(axis=0), np.ones(6))
     for s in (-2.0, -np.inf):
         a, b = (
-            candidate_sums(
+            center_sums(
                 rows, None, coordinates, (CenterState(rows[:4] * 0.9, s, partial=partial),)
-            ).candidates[0]
+            ).records[0]
             for partial in (False, True)
         )
         np.testing.assert_allclose(b.sums, a.sums, rtol=1e-12, atol=1e-12)

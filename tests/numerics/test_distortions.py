@@ -20,7 +20,7 @@ import daskmm
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 from daskmm.compiled import dispatch
 from daskmm.kmeans.assignment import labels_of
-from daskmm.kmeans.sums import CenterState, CenterSums, candidate_sums
+from daskmm.kmeans.sums import CenterState, CenterSums, center_sums
 from daskmm.kmeans.updates import PowerUpdate
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distortions import DISTORTIONS
@@ -193,7 +193,7 @@ def test_compiled_sums_are_those_of_numpy(name, partial, dtype, s):
     weights = rng.uniform(0.0, 2.0, len(rows))
     distortion = distortion_of(name, rows.astype(float))
     states = tuple(CenterState(c, s, None, distortion, partial) for c in (centers, centers * 0.9))
-    found = candidate_sums(rows, weights, identity(6), states).candidates
+    found = center_sums(rows, weights, identity(6), states).records
     tile = distortion.tile(rows.astype(float), partial)
     rtol = 1e-10 if dtype == np.float64 else 1e-5
     for state, ours in zip(states, found, strict=True):
@@ -258,7 +258,7 @@ def test_whitened_rows_are_summed_as_if_they_came_whitened(p, dtype, s):
     z = (rows - coordinates.mean) @ coordinates.whitening
     centers = z[:4] + 1e-3
     state = CenterState(centers, s)
-    (found,) = candidate_sums(rows, weights, coordinates, (state,)).candidates
+    (found,) = center_sums(rows, weights, coordinates, (state,)).records
     phi, values = power_means(((z[:, None] - centers) ** 2).sum(axis=2), s)
     phi *= weights[:, None]
     rtol = 1e-5 if dtype == np.float32 and s > -np.inf else 1e-11
@@ -284,7 +284,7 @@ def test_the_update_minimises_the_majorizing_function(name, partial):
         theta = flat.reshape(centers.shape)
         return float((weights[:, None] * phi * naive_distances(name, rows, theta)).sum())
 
-    sums = candidate_sums(rows, weights, identity(3), (state,)).candidates[0]
+    sums = center_sums(rows, weights, identity(3), (state,)).records[0]
     after = PowerUpdate(distortion, partial).update(sums, state, weights.sum()).centers
     bounds = {"kl": (1e-9, None), "itakura-saito": (1e-9, None), "logistic": (1e-9, 1 - 1e-9)}
     found = minimize(

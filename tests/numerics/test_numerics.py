@@ -20,7 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from daskmm.engine.moments import Moments
-from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, Farthest, candidate_sums
+from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, Farthest, center_sums
 from daskmm.kmeans.updates import (
     EntropyUpdate,
     PowerUpdate,
@@ -557,7 +557,7 @@ def test_a_step_of_power_k_means_is_that_of_the_paper(s, weighted):
     v = v if weighted else None
     total = len(rows) if v is None else v.sum()
     state = CenterState(centers, s)
-    (sums,) = candidate_sums(rows, v, identity(4), (state,)).candidates
+    (sums,) = center_sums(rows, v, identity(4), (state,)).records
     expected, objective = power_k_means_step(rows, centers, s, v)
     found = PowerUpdate().update(sums, state, total).centers
     np.testing.assert_allclose(found, expected, rtol=1e-10)
@@ -571,7 +571,7 @@ def test_a_step_of_ewp_is_that_of_the_paper(s, weighted):
     v = v if weighted else None
     total = len(rows) if v is None else v.sum()
     state, lam = CenterState(centers, s, w), 0.4
-    (sums,) = candidate_sums(rows, v, identity(4), (state,)).candidates
+    (sums,) = center_sums(rows, v, identity(4), (state,)).records
     update = EntropyUpdate(lam, np.ones(4, dtype=bool))
     expected, weights, objective = entropy_step(rows, centers, w, s, lam, v)
     found = update.update(sums, state, total)
@@ -585,7 +585,7 @@ def test_a_step_of_ewp_is_that_of_the_paper(s, weighted):
 def test_a_step_at_very_low_powers_is_lloyds(s):
     rows, centers, v, _ = problem(n=200)
     state = CenterState(centers, s)
-    (sums,) = candidate_sums(rows, v, identity(4), (state,)).candidates
+    (sums,) = center_sums(rows, v, identity(4), (state,)).records
     found = PowerUpdate().update(sums, state, v.sum()).centers
     np.testing.assert_allclose(found, lloyd_step(rows, centers, v), rtol=1e-10)
 
@@ -593,15 +593,15 @@ def test_a_step_at_very_low_powers_is_lloyds(s):
 def test_sums_over_blocks_and_tiles_are_the_sums_over_all_rows(monkeypatch):
     rows, centers, v, w = problem(n=100)
     states = (CenterState(centers, -2.0, w), CenterState(centers[::-1], -math.inf, w))
-    whole = candidate_sums(rows, v, identity(4), states)
+    whole = center_sums(rows, v, identity(4), states)
     monkeypatch.setattr("daskmm.kmeans.sums.tile_rows", lambda p, k: 7)
     cuts = [0, 0, 1, 30, 30, 100]
     pairs = itertools.pairwise(cuts)
-    parts = [candidate_sums(rows[a:b], v[a:b], identity(4), states) for a, b in pairs]
+    parts = [center_sums(rows[a:b], v[a:b], identity(4), states) for a, b in pairs]
     merged = parts[0]
     for part in parts[1:]:
         merged = merged + part
-    for a, b in zip(merged.candidates, whole.candidates, strict=True):
+    for a, b in zip(merged.records, whole.records, strict=True):
         for name in ("weights", "sums", "squares", "objective", "inertia", "hardness"):
             np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-12, err_msg=name)
         np.testing.assert_array_equal(a.farthest.rows, b.farthest.rows)
@@ -633,7 +633,7 @@ def test_a_centre_whose_weights_all_underflow_keeps_its_place():
     rng = np.random.default_rng(16)
     rows = rng.normal(size=(30, 2))
     state = CenterState(np.array([[0.0, 0.0], [1e8, 1e8]]), -50.0)
-    (sums,) = candidate_sums(rows, None, identity(2), (state,)).candidates
+    (sums,) = center_sums(rows, None, identity(2), (state,)).records
     assert sums.weights[1] == 0
     np.testing.assert_array_equal(moved_centers(sums, state)[1], [1e8, 1e8])
 

@@ -8,7 +8,7 @@ import pytest
 from _shared import SHARED
 
 from daskmm import EntropyPowerKMeans, PowerKMeans
-from daskmm.kmeans.sums import candidate_sums
+from daskmm.kmeans.sums import center_sums
 from daskmm.kmeans.updates import EntropyUpdate, PowerUpdate
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.rows import Coordinates
@@ -91,7 +91,7 @@ def authors_program(X, theta0, lam=None):
     state = update_at(s).start(coordinates.to_model(theta0), s)
     for iteration in range(1, LONGEST + 1):
         before = state
-        sums = candidate_sums(X, None, coordinates, (before,)).candidates[0]
+        sums = center_sums(X, None, coordinates, (before,)).records[0]
         state = update_at(s).update(sums, before, float(n))
         if iteration % EVERY == 0:
             s *= FACTOR
