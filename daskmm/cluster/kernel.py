@@ -211,14 +211,18 @@ checkpoint, checkpoint_every
             table, weights = read_weighted(self, X, sample_weight, reset=True)
             passes = weighted_passes(table, weights)
             with one_blas_thread(), passes.persisted(self.persist):
-                outcome = self._minimize_on_landmarks(passes, context)
+                outcome, before, coordinates = self._minimize_on_landmarks(passes, context)
+            self._store_history(outcome, before)
+            self._store_landmarks(outcome, coordinates)
             self.labels_ = training_labels(table, passes, *self._landmark_state())
             self.n_passes_ = passes.n_passes
             self._warn(outcome, self.n_clusters, context)
         return self
 
-    def _minimize_on_landmarks(self, passes: Passes, context: FitContext) -> Outcome[CenterState]:
-        """Power k-means among Nyström features, which each pass makes anew from the rows."""
+    def _minimize_on_landmarks(
+        self, passes: Passes, context: FitContext
+    ) -> tuple[Outcome[CenterState], list[list[IterationRecord]], NystromCoordinates]:
+        """Run power k-means on Nyström features, which each pass computes from the rows."""
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
@@ -234,19 +238,16 @@ checkpoint, checkpoint_every
             with_larger=on_sample,
         )
         passes.add(context.journal.resume(described_data(layout, survey), lambda: passes.n_passes))
-        self.kernels_ = self._kernels(survey)
-        self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
         coordinates = self._landmark_coordinates(survey, seed)
         weights = survey.sample.weights
         features = coordinates.features(survey.sample.rows)
         spread = float(np.average(np.square(features).sum(axis=1), weights=weights))
         schedule = self._schedule(critical_power(features, weights))
         problem = CentersProblem(passes, coordinates, survey.weight, PowerUpdate(), spread)
-        starts = [start.T @ features for start in self._starts([features], weights, seeds)]
+        starts = [start.T @ features for start in self._starts(features, weights, seeds)]
         if on_sample:
-            sample = Sample(features, weights)
             annealing = SampleAnnealing(
-                sample,
+                Sample(features, weights),
                 survey.larger_sample,
                 coordinates,
                 PowerUpdate(),
@@ -256,37 +257,39 @@ checkpoint, checkpoint_every
                 seed,
             )
             outcome, before = annealing.minimize(problem, starts, context)
-        else:
-            before = []
-            outcome = minimize(problem, starts, schedule, context)
-        self._store_history(outcome, before)
-        self.landmark_centers_ = outcome.run.state.centers
-        return outcome
+            return outcome, before, coordinates
+        return minimize(problem, starts, schedule, context), [], coordinates
 
     def _on_sample(self, layout: Layout) -> bool:
         k = self.n_clusters
         return anneals_on_sample(layout, self.sample_size, self.polish, k, k)
 
     def _landmark_coordinates(self, survey: Survey, seed: int) -> NystromCoordinates:
-        """Features from landmarks among the rows of the sample."""
+        """Choose landmarks among the rows of the sample."""
         rows, weights = survey.sample.rows, survey.sample.weights
         wanted = self.n_landmarks
         if wanted is None or isinstance(wanted, str):
             wanted = min(LANDMARKS_PER_CLUSTER * self.n_clusters, len(rows))
         assert isinstance(survey.coordinates, Coordinates)
-        coordinates = nystrom_coordinates(
-            rows, weights, survey.coordinates, self.kernels_[0], wanted, seed
-        )
+        [kernel] = self._kernels(survey)
+        return nystrom_coordinates(rows, weights, survey.coordinates, kernel, wanted, seed)
+
+    def _store_landmarks(
+        self, outcome: Outcome[CenterState], coordinates: NystromCoordinates
+    ) -> None:
+        """Set the fitted attributes, but for labels and history."""
+        self.mean_, self.scale_ = coordinates.rows.mean, coordinates.rows.scale
+        self.kernels_ = [coordinates.kernel]
         self.landmarks_ = coordinates.landmarks
         self.whitening_ = coordinates.whitening
         self.landmark_mean_ = coordinates.mean
-        return coordinates
+        self.landmark_centers_ = outcome.run.state.centers
 
     def _plan_of(self, layout: Layout) -> Plan:
-        """Of sweeps over the Gram matrix, or, with `n_landmarks`, of passes over the rows."""
+        """Return the cost of sweeps over the matrix or, with `n_landmarks`, passes over rows."""
         if self.n_landmarks is None:
             return super()._plan_of(layout)
-        # Kernels give rows a direction: their critical power is near k-harmonic means'.
+        # The critical power in a kernel's feature space is near -1.
         schedule = self._schedule(HARMONIC)
         return planning.plan(
             layout,
@@ -299,7 +302,7 @@ checkpoint, checkpoint_every
         )
 
     def _landmark_state(self) -> tuple[NystromCoordinates, CenterState]:
-        """What assignment among the features needs."""
+        """Return coordinates and state for assignment on Nyström features."""
         check_is_fitted(self, "landmark_centers_")
         rows = Coordinates(self.mean_, self.scale_)
         coordinates = NystromCoordinates(
@@ -333,15 +336,15 @@ checkpoint, checkpoint_every
         ]
 
     def _penalty(self) -> float:
-        return 1.0  # of no effect: there is one kernel
+        return 1.0  # no effect on a single kernel
 
     def __sklearn_tags__(self) -> Tags:
-        """Say that a precomputed X is a matrix of pairs."""
+        """Return the tags; a precomputed X is pairwise."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self._precomputed()
         return tags
 
 
 def root_mean_squared_distance(survey: Survey) -> float:
-    """√(mean ‖x − y‖²) over all pairs of rows, which is √(2 Σ_l V_l); 1 if all coincide."""
+    """Return √(mean ‖x − y‖²) over all pairs of rows, √(2 Σ_l V_l); 1 if all coincide."""
     return float(np.sqrt(2.0 * survey.variance.sum())) or 1.0

@@ -1,7 +1,8 @@
-"""Nyström features: a kernel's feature space, seen from a few landmarks."""
+"""Nyström features: approximate a kernel's feature space by means of a few landmark rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +17,14 @@ FloatArray = NDArray[np.float64]
 
 # Eigenvalues of the landmarks' Gram matrix below this share of the largest are rounding.
 _RANK = 1e-10
-# Rows among which landmarks are looked for: this many, or this many per landmark.
+# Landmarks are drawn from at most this many rows, or this many per landmark if that is more.
 _CANDIDATES = 4000
 _CANDIDATES_PER_ROW = 4
 
 
 @dataclass(frozen=True)
 class NystromCoordinates:
-    """Rows as Nyström features: z = k(x, L) U Λ^(−1/2) − mean, with K_LL = U Λ Uᵀ.
+    """Map from rows to Nyström features: z = k(x, L) U Λ^(−1/2) − mean, with K_LL = U Λ Uᵀ.
 
     Squared distances between features approximate those in feature space, exactly so among the
     landmarks (Williams & Seeger, NIPS 2000).
@@ -37,7 +38,7 @@ class NystromCoordinates:
     whitening : ndarray of shape (n_landmarks, rank)
         U Λ^(−1/2).
     mean : ndarray of shape (rank,)
-        Subtracted, so that products do not cancel.
+        Mean of the features, subtracted so that products do not cancel.
     """
 
     rows: Coordinates
@@ -47,18 +48,18 @@ class NystromCoordinates:
     mean: FloatArray
 
     def to_model(self, rows: NDArray) -> FloatArray:
-        """Features of rows in the input's units."""
+        """Return the features of rows in the input's units."""
         return self.features(self.rows.to_model(rows))
 
     def features(self, rows: FloatArray) -> FloatArray:
-        """Features of rows in the kernel's units."""
+        """Return the features of rows in the kernel's units."""
         z = finite_block(self.kernel, rows, self.landmarks) @ self.whitening
         z -= self.mean
         return z
 
 
 def whitening_of(gram: FloatArray) -> FloatArray:
-    """U Λ^(−1/2) of a Gram matrix, without the directions that are rounding."""
+    """Return U Λ^(−1/2) of a Gram matrix, without directions that are rounding."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > _RANK * values[-1]
     whitening: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
@@ -73,7 +74,7 @@ def nystrom_coordinates(
     n_landmarks: int,
     seed: int,
 ) -> NystromCoordinates:
-    """Features from landmarks that k-means++ picks among the rows of a sample.
+    """Choose landmarks among the rows of a sample by k-means++.
 
     Parameters
     ----------
@@ -105,9 +106,9 @@ def nystrom_coordinates(
 def kernel_plus_plus(
     gram: GramSource, weights: FloatArray, n_rows: int, rng: np.random.RandomState
 ) -> NDArray[np.int64]:
-    """Rows drawn by k-means++ in feature space (Arthur & Vassilvitskii 2007, without trials).
+    """Draw rows by k-means++ in feature space (Arthur & Vassilvitskii 2007, without trials).
 
-    Of a large table a uniform sample of a few thousand rows is looked at.
+    The rows of a large table are drawn from a uniform sample of a few thousand.
 
     Parameters
     ----------
@@ -115,13 +116,13 @@ def kernel_plus_plus(
     weights : ndarray of shape (n,)
         Sample weights.
     n_rows : int
-        How many; all rows of positive weight where there are fewer.
+        Number of rows; all rows of positive weight if there are fewer.
     rng : RandomState
 
     Returns
     -------
     ndarray of int
-        Different rows.
+        Indices of distinct rows.
     """
     eligible = np.flatnonzero(weights > 0)
     if n_rows >= len(eligible):
@@ -145,6 +146,13 @@ def kernel_plus_plus(
     return eligible[chosen]
 
 
-def factor_of(gram: GramSource, landmarks: NDArray[np.int64]) -> FloatArray:
-    """Nyström features of all rows: K ≈ Z Zᵀ, exactly so among the landmarks."""
-    return gram.columns(landmarks) @ whitening_of(gram.submatrix(landmarks))
+def nystrom_factors(
+    grams: Sequence[GramSource], weights: FloatArray, n_landmarks: int, seed: int
+) -> list[FloatArray]:
+    """Return Nyström features Z of all rows for each kernel, from the same landmarks.
+
+    K ≈ Z Zᵀ, exactly so among the landmarks, which are drawn in the feature space of the first
+    kernel.
+    """
+    landmarks = kernel_plus_plus(grams[0], weights, n_landmarks, np.random.RandomState(seed))
+    return [gram.columns(landmarks) @ whitening_of(gram.submatrix(landmarks)) for gram in grams]

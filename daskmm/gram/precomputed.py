@@ -1,4 +1,4 @@
-"""Kernel matrices that the user has, in memory or in the blocks of a dask or zarr array."""
+"""Kernel matrices given by the user, in memory or in the blocks of a dask or zarr array."""
 
 from __future__ import annotations
 
@@ -14,24 +14,34 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import as_dask_array, is_lazy
 from daskmm.engine.distributed import computed
 from daskmm.engine.passes import tree_reduce
-from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource
-from daskmm.gram.pairs import Pair, RowSums, pair_jobs, row_groups
+from daskmm.gram.matrices import (
+    MEMORY_BYTES,
+    DenseGram,
+    GramSource,
+    Pair,
+    RowSums,
+    pair_tasks,
+    row_groups,
+)
+from daskmm.storage.digests import digest
 
 FloatArray = NDArray[np.float64]
 
 # Entries K_ij and K_ji may differ by this share of the largest entry.
 _ASYMMETRY = 1e-6
-# Blocks that a zarr array is read in, where its own chunks are smaller.
+# Size of the blocks of a zarr array whose own chunks are smaller.
 _BLOCK = "32MiB"
+# Rows of which a description of the matrix holds a digest.
+_DESCRIBED_ROWS = 256
 
 
 def precomputed(matrix: Any) -> GramSource:
-    """A kernel matrix as the user has it.
+    """Return a kernel matrix given by the user as a source of products.
 
     Parameters
     ----------
     matrix : array-like, dask Array, dask DataFrame or zarr Array of shape (n_rows, n_rows)
-        A small one is brought into memory; a lazy one that is not stays where it is.
+        A lazy one is loaded into memory if it is small, and read in every sweep otherwise.
 
     Raises
     ------
@@ -42,13 +52,22 @@ def precomputed(matrix: Any) -> GramSource:
     if not is_lazy(matrix):
         matrix = np.asarray(matrix, dtype=np.float64)
         _check_square(matrix.shape)
-        look = _look(matrix, matrix, (0, 0))
-        look.check_symmetric()
+        _look(matrix, matrix, (0, 0)).check_symmetric()
         return DenseGram(matrix)
     matrix = _in_blocks(matrix)
     if 8 * matrix.shape[0] ** 2 <= MEMORY_BYTES:
         return precomputed(computed(matrix.astype(np.float64))[0])
     return BlockedGram(matrix)
+
+
+def described_gram(gram: GramSource, weights: FloatArray) -> dict[str, Any]:
+    """Describe a matrix, to recognise it in a resumed fit: digest of its diagonal and some rows."""
+    n_rows = len(weights)
+    some = np.linspace(0, n_rows - 1, min(n_rows, _DESCRIBED_ROWS)).astype(np.int64)
+    return {
+        "shape": [n_rows, n_rows],
+        "rows": digest(gram.diagonal, weights, gram.submatrix(some)),
+    }
 
 
 def _check_square(shape: tuple[int, ...]) -> None:
@@ -57,7 +76,7 @@ def _check_square(shape: tuple[int, ...]) -> None:
 
 
 def _in_blocks(matrix: Any) -> da.Array:
-    """A lazy matrix as a dask array, cut alike in rows and columns."""
+    """Return a lazy matrix as a dask array with the same chunks in rows and columns."""
     if not isinstance(matrix, da.Array):
         if hasattr(matrix, "chunks"):
             _check_square(matrix.shape)
@@ -69,29 +88,25 @@ def _in_blocks(matrix: Any) -> da.Array:
         matrix = matrix.compute_chunk_sizes()
     _check_square(matrix.shape)
     rows, columns = matrix.chunks
-    # The finer cut of the two: a block of whole rows may be larger than any worker.
+    # The finer chunks of the two: a block of whole rows may exceed a worker's memory.
     cut = rows if len(rows) >= len(columns) else columns
     return matrix.rechunk((cut, cut))
 
 
-class BlockedGram:
-    """A kernel matrix in the blocks of a dask array; those on and above the diagonal are read.
+class BlockedGram(GramSource):
+    """A kernel matrix in the blocks of a dask array; those on and above the diagonal are swept.
+
+    The sweep in which the matrix is checked is not counted.
 
     Parameters
     ----------
     matrix : dask Array of shape (n_rows, n_rows)
-        Cut alike in rows and columns.
-
-    Attributes
-    ----------
-    diagonal : ndarray of shape (n_rows,)
-    n_sweeps : int
-        Readings, without the one in which the matrix was tested.
+        With the same chunks in rows and columns.
 
     Raises
     ------
     ValueError
-        If the matrix is none of a kernel.
+        If it cannot be a kernel matrix.
     """
 
     def __init__(self, matrix: da.Array) -> None:
@@ -100,36 +115,33 @@ class BlockedGram:
         ends = np.cumsum([0, *matrix.chunks[0]])
         cuts = [slice(int(i), int(j)) for i, j in itertools.pairwise(ends)]
         self.groups = row_groups(cuts, len(cuts))
-        self.n_sweeps = 0
-        jobs = [
+        tasks = [
             (pair, self._block(pair), self._block(Pair(pair.second, pair.first)))
-            for pair, *_ in pair_jobs(self.groups, (), lazy=False)
+            for pair, *_ in pair_tasks(self.groups, (), lazy=False)
         ]
-        look: _Look = tree_reduce(_look_at_pair, jobs, (), True, "gram-look")
+        look: _Look = tree_reduce(_look_at_pair, tasks, (), True, "gram-look")
         look.check_symmetric()
-        self.diagonal = look.diagonal.joined()
+        super().__init__(look.diagonal.joined())
 
     def _block(self, pair: Pair) -> Any:
         return self.blocks[pair.first.number, pair.second.number]
 
-    def product(self, right: FloatArray) -> FloatArray:
-        """K @ right, block by block."""
-        self.n_sweeps += 1
-        jobs = [
+    def _product(self, right: FloatArray) -> FloatArray:
+        tasks = [
             (self._block(pair), pair, *rows)
-            for pair, *rows in pair_jobs(self.groups, (right,), lazy=True)
+            for pair, *rows in pair_tasks(self.groups, (right,), lazy=True)
         ]
-        sums: RowSums = tree_reduce(_pair_product, jobs, (), True, "gram-sweep")
+        sums: RowSums = tree_reduce(_pair_product, tasks, (), True, "gram-sweep")
         return sums.joined()
 
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
-        """K among some rows."""
-        self.n_sweeps += 1
+        """Return K among some rows; costs a sweep."""
+        self.add(1)
         return np.asarray(computed(self.matrix[rows][:, rows])[0], dtype=np.float64)
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
-        """K between all rows and some."""
-        self.n_sweeps += 1
+        """Return K between all rows and some; costs a sweep."""
+        self.add(1)
         return np.asarray(computed(self.matrix[:, rows])[0], dtype=np.float64)
 
 
@@ -149,7 +161,7 @@ class _Asymmetry(NamedTuple):
 
 @dataclass(frozen=True)
 class _Look:
-    """What one reading tells of a matrix."""
+    """Result of checking a matrix, or blocks of it."""
 
     diagonal: RowSums
     largest: float
@@ -172,7 +184,7 @@ class _Look:
 
 
 def _look_at_pair(pair: Pair, block: NDArray, mirrored: NDArray) -> _Look:
-    """Kernel of the reading that tests a matrix."""
+    """Check the blocks between two groups (the task of the checking sweep)."""
     look = _look(block, mirrored, (pair.first.rows.start, pair.second.rows.start))
     if pair.first.number != pair.second.number:
         return replace(look, diagonal=RowSums({}))
@@ -180,7 +192,7 @@ def _look_at_pair(pair: Pair, block: NDArray, mirrored: NDArray) -> _Look:
 
 
 def _look(block: NDArray, mirrored: NDArray, origin: tuple[int, int]) -> _Look:
-    """Finiteness, diagonal and symmetry of a block that begins at `origin`.
+    """Check finiteness, diagonal and symmetry of a block whose first entry is at `origin`.
 
     Raises
     ------

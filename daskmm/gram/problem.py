@@ -1,4 +1,7 @@
-"""Power k-means in feature space: one sweep K·W per MM step (a `daskmm.mm.driver.Problem`)."""
+"""Power k-means in feature space: one sweep K·W per MM step, and assignment of new rows.
+
+`KernelProblem` is what `daskmm.mm.driver` minimises.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.gram.matrices import GramSource
+from daskmm.data.blocks import Position
+from daskmm.data.validation import check_finite
+from daskmm.gram.matrices import GramSource, sweeps_of
 from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.feature_space import feature_distances, normalized_memberships
+from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.power_means import power_means
+from daskmm.numerics.rows import TILE_BYTES, Coordinates, tiles
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -22,7 +29,7 @@ FloatArray = NDArray[np.float64]
 @registered
 @dataclass(frozen=True)
 class KernelState:
-    """Cluster means as weighted sums of the rows' images, and what the last sweep told of them.
+    """Cluster means as weighted sums of the rows' images, and results of the last sweep.
 
     Attributes
     ----------
@@ -82,26 +89,26 @@ class KernelProblem:
         self.weight = float(sample_weight.sum())
         self.lam = lam
         self.exact = exact
-        # The feature space has no small dimension to bound it; twice the first one is measured
-        # to be enough.
+        # The dimension of the feature space gives no bound; twice the critical power was always
+        # enough in measurements.
         self.splitting_power = 2.0 * critical_power
-        # Eq. 7 cancels: nothing below this share of the diagonal can be told.
+        # Eq. 7 cancels: smaller distances than this share of the diagonal are rounding.
         self.rounding = 1e-14 * float(np.mean([gram.diagonal.mean() for gram in grams]))
 
     @property
     def n_passes(self) -> int:
-        """Sweeps over the Gram matrix so far."""
-        return max(gram.n_sweeps for gram in self.grams)
+        """Sweeps over the Gram matrices so far."""
+        return sweeps_of(self.grams)
 
     def start(self, start: FloatArray | KernelState, s: float) -> KernelState:
-        """State at given memberships (columns summing to 1), or where another problem ended."""
+        """Return the state at given memberships (columns sum to 1), or at another problem's end."""
         if isinstance(start, KernelState):
             return replace(start, s=s)
         n_kernels = len(self.grams)
         return KernelState(start, s, np.full(n_kernels, 1.0 / n_kernels))
 
     def steps(self, states: Sequence[KernelState]) -> list[Step[KernelState]]:
-        """One MM step of each state, in one sweep."""
+        """Take one MM step of each state, in one sweep."""
         right = np.concatenate([state.memberships for state in states], axis=1)
         products = [gram.product(right) for gram in self.grams]
         if not all(np.isfinite(product).all() for product in products):
@@ -144,13 +151,13 @@ class KernelProblem:
         )
 
     def _weights_follow(self, before: KernelState, weights: FloatArray) -> bool:
-        """Whether the kernel weights changed, or will with the first dispersion."""
+        """Return whether the kernel weights changed, or will with the first dispersion."""
         if len(self.grams) == 1:
             return False
         return before.row_phi is None or not np.array_equal(weights, before.kernel_weights)
 
     def _moved(self, phi: FloatArray, smallest: FloatArray, before: KernelState) -> FloatArray:
-        """New memberships; clusters emptied by a hard step go to the worst-served rows."""
+        """Return new memberships; clusters that a hard step emptied move to the farthest rows."""
         memberships = normalized_memberships(phi, before.memberships)
         empty = np.flatnonzero(phi.sum(axis=0) == 0)
         if before.s == -np.inf and len(empty):
@@ -163,7 +170,7 @@ class KernelProblem:
         return memberships
 
     def _kernel_weights(self, before: KernelState, norms: FloatArray) -> FloatArray:
-        """α at the means of `before`: S_l = Σ_i φ_i· K_l,ii − Σ_j N_j ‖θ_j‖²_l."""
+        """Return α at the means of `before`: S_l = Σ_i φ_i· K_l,ii − Σ_j N_j ‖θ_j‖²_l."""
         if before.row_phi is None or before.cluster_phi is None or len(self.grams) == 1:
             return before.kernel_weights
         diagonals = np.array([gram.diagonal for gram in self.grams])
@@ -174,10 +181,40 @@ class KernelProblem:
 def _coincident(
     W: FloatArray, products: list[FloatArray], weights: FloatArray, mean_distance: float
 ) -> int:
-    """Means that lie on another one: ‖θ_j − θ_l‖² from Wᵀ K W."""
+    """Count the means that coincide with another one: ‖θ_j − θ_l‖² from Wᵀ K W."""
     gram = sum(weight * (W.T @ product) for weight, product in zip(weights, products, strict=True))
     norms = np.diag(gram)
     apart = norms[:, None] + norms - 2.0 * gram
-    # The products cancel, which no two means can be told apart below.
+    # The products cancel: means closer than the second bound cannot be told apart.
     bound = max(COINCIDENT * mean_distance, 1e-12 * float(np.abs(norms).max()))
     return int(np.tril(apart <= bound, -1).any(axis=1).sum())
+
+
+def distances_to_means(
+    rows: NDArray,
+    position: Position,
+    coordinates: Coordinates | None,
+    kernels: list[Kernel],
+    X_fit: FloatArray | None,
+    weights: FloatArray,
+    memberships: FloatArray,
+    norms: FloatArray,
+) -> FloatArray:
+    """Compute Σ_l α_l (k_l(x, x) − 2 k_l(x, X) W + ‖θ_j‖²_l) of each row of a block.
+
+    Without coordinates, `rows` are kernel values already, and k(x, x) is left out.
+    """
+    n_fit, n_clusters = memberships.shape
+    out = np.empty((len(rows), n_clusters))
+    for tile in tiles(len(rows), max(1, TILE_BYTES // (8 * n_fit))):
+        z = np.asarray(rows[tile], dtype=np.float64)
+        check_finite(z, position, tile.start)
+        if coordinates is None or X_fit is None:
+            out[tile] = norms[0] - 2.0 * z @ memberships
+            continue
+        z = coordinates.to_model(z)
+        out[tile] = 0.0
+        for kernel, weight, norm in zip(kernels, weights, norms, strict=True):
+            product = kernel.block(z, X_fit) @ memberships
+            out[tile] += weight * (kernel.diagonal(z)[:, None] - 2.0 * product + norm)
+    return out

@@ -19,7 +19,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 import daskmm.gram.precomputed
 from daskmm import KernelPowerKMeans, MultiKernelPowerKMeans, PowerKMeans
-from daskmm.cluster import _kernels as _gram_keeping
+from daskmm.gram import sources
 from daskmm.gram.build import GramStoreError, build
 from daskmm.gram.matrices import DenseGram, RecomputedGram, StoredGram
 from daskmm.gram.problem import KernelProblem
@@ -97,7 +97,7 @@ def small_tiles(monkeypatch):
     """Several tiles of 7 rows, wherever tiles are made."""
     monkeypatch.setattr("daskmm.gram.matrices.TILE_ROWS", 7)
     monkeypatch.setattr("daskmm.gram.build.TILE_ROWS", 7)
-    monkeypatch.setattr(_gram_keeping, "build", functools.partial(build, tile_rows=7))
+    monkeypatch.setattr(sources, "build", functools.partial(build, tile_rows=7))
 
 
 # The definitions
@@ -119,7 +119,7 @@ def test_fit_on_a_store_is_the_algorithm_as_printed(
 ):
     if dtype == "float64":
         exact = functools.partial(build, tile_rows=7, dtype="float64")
-        monkeypatch.setattr(_gram_keeping, "build", exact)
+        monkeypatch.setattr(sources, "build", exact)
     parameters = {"kernel": name, "gram": tmp_path / "gram", **KERNELS[name][0]}
     agrees(printed(**parameters).fit(X), expected(name), 1e-10 if dtype == "float64" else 1e-5)
     tiles = -(-N // 7)
@@ -360,7 +360,7 @@ def three_grams(z, normalize):
 def test_multi_kernel_fit_is_the_definition(gram, normalize, small_tiles, monkeypatch, tmp_path):
     if gram == "stored":
         exact = functools.partial(build, tile_rows=7, dtype="float64")
-        monkeypatch.setattr(_gram_keeping, "build", exact)
+        monkeypatch.setattr(sources, "build", exact)
         gram = tmp_path / "grams"
     model = MultiKernelPowerKMeans(
         K, kernels=THREE, normalize=normalize, lam=0.1, init=LABELS, gram=gram, **PRINTED
@@ -995,7 +995,7 @@ def test_rows_that_are_not_finite(name, value):
 
 def test_sweeps_run_on_a_distributed_cluster(tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr(_gram_keeping, "build", functools.partial(build, tile_rows=64))
+    monkeypatch.setattr(sources, "build", functools.partial(build, tile_rows=64))
     rng = np.random.default_rng(0)
     data = rng.normal(size=(200, 4)) + 5 * rng.integers(0, 3, (200, 1))
     lazy = da.from_array(data, chunks=(50, 2))

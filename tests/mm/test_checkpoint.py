@@ -749,7 +749,7 @@ def test_a_fit_on_a_cluster_is_gone_on_with(tmp_path):
 
 
 def test_a_gram_store_for_one_fit_is_built_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("daskmm.cluster._kernels.MEMORY_BYTES", 1000)
+    monkeypatch.setattr("daskmm.gram.sources.MEMORY_BYTES", 1000)
     monkeypatch.setattr("daskmm.gram.build.TILE_ROWS", 60)
     monkeypatch.setitem(daskmm.gram.build.build.__kwdefaults__, "tile_rows", 60)
     made = []

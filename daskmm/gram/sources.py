@@ -1,0 +1,132 @@
+"""Where a fit keeps its Gram matrices: in memory, in a store, or recomputed in every sweep."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.gram.build import build, checked_diagonal
+from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource, RecomputedGram, StoredGram
+from daskmm.gram.store import GramStore
+from daskmm.numerics.kernels import Kernel, finite_block
+from daskmm.numerics.rows import Coordinates
+
+FloatArray = NDArray[np.float64]
+
+# First words of a choice; they are stored in checkpoints.
+_MEMORY, _RECOMPUTED, _STORED_FOR_NOW = "memory", "recomputed", "stored for this fit"
+# Means and scales that differ by this share are equal up to rounding.
+_SAME = 1e-12
+
+
+def choose_source(gram: str | Path, n_rows: int, n_kernels: int, scratch: Path) -> str:
+    """Choose where to keep the Gram matrices.
+
+    Parameters
+    ----------
+    gram : "auto", "recompute", or a path
+    n_rows, n_kernels : int
+    scratch : Path
+        Folder of the fit; need not exist.
+
+    Returns
+    -------
+    str
+        The choice and its reason: it begins with "memory", "recomputed" or "stored".
+    """
+    if isinstance(gram, Path) or gram not in ("auto", "recompute"):
+        return f"stored in {gram}"
+    if gram == "recompute":
+        return f"{_RECOMPUTED} in every sweep, as asked"
+    dense = 8 * n_rows**2 * n_kernels
+    if dense <= MEMORY_BYTES:
+        return f"{_MEMORY}: {dense / 1e6:.0f} MB are few"
+    stored = 2 * n_rows**2 * n_kernels
+    free = _free_bytes(scratch)
+    if free < 2 * stored:
+        return f"{_RECOMPUTED}: a store would take {stored / 1e9:.1f} of {free / 1e9:.1f} GB"
+    return f"{_STORED_FOR_NOW}: {stored / 1e9:.1f} GB on disk"
+
+
+def _free_bytes(path: Path) -> int:
+    folder = path
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def open_sources(
+    choice: str,
+    gram: str | Path,
+    kernels: Sequence[Kernel],
+    rows: FloatArray,
+    scratch: Path,
+    lazy: bool,
+    origin: dict[str, Any],
+) -> list[GramSource]:
+    """Compute, store or prepare the Gram matrix of each kernel.
+
+    Parameters
+    ----------
+    choice : str
+        Of `choose_source`.
+    gram : "auto", "recompute", or a path
+    kernels : sequence of Kernel
+    rows : ndarray of shape (n_rows, n_features)
+        In the kernels' units.
+    scratch : Path
+        Folder for stores that are kept for the duration of the fit.
+    lazy : bool
+        Whether to compute on the active dask scheduler.
+    origin : dict
+        How `rows` came about, kept in new stores.
+    """
+    store = scratch / "gram" if choice.startswith(_STORED_FOR_NOW) else Path(gram)
+    sources: list[GramSource] = []
+    for index, kernel in enumerate(kernels):
+        diagonal = checked_diagonal(kernel, rows)
+        if choice.startswith(_MEMORY):
+            sources.append(DenseGram(finite_block(kernel, rows, rows)))
+        elif choice.startswith(_RECOMPUTED):
+            sources.append(RecomputedGram(rows, kernel, diagonal, lazy))
+        else:
+            path = store / f"kernel-{index}" if len(kernels) > 1 else store
+            sources.append(StoredGram(_built(path, rows, kernel, lazy, origin), rows, kernel, lazy))
+    return sources
+
+
+def _built(
+    path: Path, rows: FloatArray, kernel: Kernel, lazy: bool, origin: dict[str, Any]
+) -> GramStore:
+    """Complete the store at a path, in the tiles with which it was begun, or build a new one."""
+    if path.exists():
+        begun = GramStore(path).manifest
+        tiles: dict[str, Any] = {"dtype": begun.dtype, "tile_rows": begun.tile_rows}
+        return build(path, rows, kernel, lazy=lazy, **tiles)
+    origin = {**origin, "root_mean_squared_distance": kernel.bandwidth}
+    return build(path, rows, kernel, lazy=lazy, origin=origin)
+
+
+def stored_coordinates(gram: str | Path, mine: Coordinates) -> Coordinates:
+    """Return the coordinates of an existing store, if they equal `mine` up to rounding.
+
+    The mean of the same rows in other chunks differs in its last bits. With the store's own mean,
+    the digests of the rows match.
+    """
+    path = Path(gram)
+    if gram in ("auto", "recompute") or not path.exists():
+        return mine
+    origin = GramStore(path).origin
+    if origin is None:
+        return mine
+    stored = Coordinates(np.array(origin["mean"]), np.array(origin["scale"]))
+    if stored.mean.shape != mine.mean.shape:
+        return mine
+    near = np.abs(stored.mean - mine.mean) <= _SAME * (mine.scale + np.abs(mine.mean))
+    alike = np.abs(stored.scale - mine.scale) <= _SAME * mine.scale
+    return stored if near.all() and alike.all() else mine
