@@ -113,7 +113,7 @@ _SAME_OPTIMUM = 1e-6
 # Share of `tol` that ends the steps on the larger sample. They need no pass over the data, and
 # each saves one later: overlapping clusters, whose steps stay small for long, need a third fewer
 # passes, and end at a lower cost.
-_RESERVE_TOL = 0.1
+_LARGER_SAMPLE_TOL = 0.1
 # Iterations in a row with a relative change below `tol` that end the steps over the full data. One
 # is enough: the annealing, which can stand still for a while, is over.
 _CALM_READS = 1
@@ -121,8 +121,8 @@ _CALM_READS = 1
 # than this share (smaller gains do not carry over from the sample to all rows).
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
-# Names of stages in the journal.
-_SAMPLE, _RESTARTED, _GENERATION, _RESERVE = "sample", "restarted", "generation", "reserve"
+# Names of stages in the journal; they are stored in checkpoints.
+_SAMPLE, _RESTARTED, _GENERATION, _LARGER_SAMPLE = "sample", "restarted", "generation", "reserve"
 
 
 class Annealed(NamedTuple):
@@ -140,8 +140,8 @@ class SampleAnnealing:
     ----------
     sample : Sample
         Rows in the model's coordinates, to anneal on.
-    reserve : Sample or None
-        Larger sample for hard steps, in the input's units.
+    larger_sample : Sample or None
+        For hard steps, in the input's units.
     coordinates : Rows
     update : Update
     spread : float
@@ -156,7 +156,7 @@ class SampleAnnealing:
     """
 
     sample: Sample
-    reserve: Sample | None
+    larger_sample: Sample | None
     coordinates: Rows
     update: Update
     spread: float
@@ -226,9 +226,9 @@ class SampleAnnealing:
         annealed = [Annealed(run.state, run.history) for run in runs]
         if context.stopped is not None:
             return [annealed[i] for i in worth_polishing([run.last for run in runs])[:1]]
-        if self.reserve is None:
+        if self.larger_sample is None:
             return annealed
-        return self._on_reserve(annealed, n_passes, context)
+        return self._on_larger_sample(annealed, n_passes, context)
 
     def _combined(
         self, runs: list[Run[CenterState]], n_starts: int, tasks: _Tasks
@@ -269,19 +269,22 @@ class SampleAnnealing:
         rows = self.sample.rows.astype(self.dtype, copy=False)
         return sample_problem(rows, self.sample.weights, self.update, self.spread)
 
-    def _on_reserve(
+    def _on_larger_sample(
         self, annealed: list[Annealed], n_passes: int, context: FitContext
     ) -> list[Annealed]:
         """Take hard steps on the larger sample."""
-        assert self.reserve is not None
-        passes = weighted_passes(self.reserve.rows, self.reserve.weights)
-        total = float(self.reserve.weights.sum())
+        sample = self.larger_sample
+        assert sample is not None
+        passes = weighted_passes(sample.rows, sample.weights)
+        total = float(sample.weights.sum())
         problem = CentersProblem(
             passes, self.coordinates, total, self.update, self.spread, exact=False
         )
         states = [start.state for start in annealed]
-        schedule = replace(self._hard_schedule, tol=_RESERVE_TOL * self.schedule.tol)
-        runs = iterate(problem, states, schedule, context, race=worth_polishing, stage=_RESERVE)
+        schedule = replace(self._hard_schedule, tol=_LARGER_SAMPLE_TOL * self.schedule.tol)
+        runs = iterate(
+            problem, states, schedule, context, race=worth_polishing, stage=_LARGER_SAMPLE
+        )
         if not runs[0].history:  # interrupted before the first iteration
             return annealed[:1]
         return [
@@ -307,7 +310,7 @@ class _Tasks:
         context = self.context
         schedules = [schedule for _, schedule in starts]
         runs: list[Any] = context.journal.recall(stage) or [start for start, _ in starts]
-        shared = (replace(self.annealing, reserve=None), context.journal.pace)
+        shared = (replace(self.annealing, larger_sample=None), context.journal.pace)
         try:
             while active := [i for i, run in enumerate(runs) if _is_active(run, schedules[i])]:
                 seconds = time.perf_counter() - context.began
