@@ -1,26 +1,96 @@
-"""What all tests share: which of them are quick, hypothesis profiles, loops compiled once."""
+"""What all tests share: compiled loops that are warm, hypothesis profiles, a cluster, marks."""
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import hashlib
 import itertools
 import os
-import time
+import platform
 import warnings
 from collections import defaultdict
+from pathlib import Path
 
+import dask
+import hypothesis
 import numpy as np
 import pytest
-from hypothesis import settings
+from _local import ROOT
 
-settings.register_profile("quick", max_examples=25, deadline=None)
-settings.register_profile("ci", max_examples=100, deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else "quick")
-
-# Half seconds to wait for another worker to compile a kind of loops.
-PATIENCE = 300
+COMPILED = ROOT / "daskmm" / "compiled"
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--durations-file",
+        metavar="FILE",
+        help="append 'CPU-seconds seconds test' to FILE as each test ends",
+    )
+
+
+def pytest_configure(config):
+    # Tests that need a number of examples, or the same ones each time, say so themselves.
+    hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
+    hypothesis.settings.register_profile("ci", deadline=None, max_examples=100)
+    if not config.getoption("--hypothesis-profile", None):
+        hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "quick")
+
+
+# Compiled loops
+
+
+def _fits():
+    """Small fits that between them need every loop for both floating-point types."""
+    from daskmm import KMeans, PowerKMeans
+
+    # Fewer rows are taken in double precision.
+    rows = np.random.default_rng(0).uniform(1.0, 2.0, (5000, 3))
+    for dtype in (np.float64, np.float32):
+        yield (
+            dtype.__name__,
+            PowerKMeans(2, n_init=1, random_state=0, max_iter=2),
+            rows.astype(dtype),
+        )
+    for dtype in (np.float64, np.float32):
+        model = KMeans(2, n_init=1, random_state=0, max_iter=2, distortion="kl")
+        yield f"kl {dtype.__name__}", model, rows.astype(dtype)
+
+
+def pytest_sessionstart(session):
+    """Compile the loops once, before the first test and outside of its time limit.
+
+    numba keeps the machine code beside the sources, where all processes of all sessions find it.
+    Each fit has a lock: processes that start together share the fits, and none is made twice.
+    """
+    config = session.config
+    processes = getattr(config.option, "numprocesses", None)
+    if config.option.collectonly or (processes and not hasattr(config, "workerinput")):
+        return
+    sources = b"".join(file.read_bytes() for file in sorted(COMPILED.glob("*.py")))
+    place = f"{platform.node()} {platform.python_version()}".encode()
+    kept = Path(os.environ.get("NUMBA_CACHE_DIR", COMPILED / "__pycache__"))
+    kept.mkdir(parents=True, exist_ok=True)
+    stamp = f"warm-{hashlib.sha256(sources + place).hexdigest()[:12]}"
+    fits = [(kept / f"{stamp}-{name.replace(' ', '-')}", *fit) for name, *fit in _fits()]
+    for waiting in (fcntl.LOCK_NB, 0):
+        for path, model, rows in fits:
+            with path.open("a") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | waiting)
+                except BlockingIOError:
+                    continue
+                if not path.stat().st_size:
+                    with dask.config.set(scheduler="sync"), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        model.fit(rows).predict(rows)
+                    file.write("warm\n")
+
+
+# Marks
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Of tests marked `in_turn`, leave one value per combination of the others in the quick run."""
     groups = defaultdict(list)
@@ -40,48 +110,54 @@ def pytest_collection_modifyitems(items):
         for index, item in enumerate(group):
             if index != chosen:
                 item.add_marker(pytest.mark.long)
+    # Notebooks take minutes each: one that is begun last would be waited for.
+    items.sort(key=lambda item: item.get_closest_marker("paper") is None)
 
 
 def _check_name(check):
     return check.func.__name__ if isinstance(check, functools.partial) else check.__name__
 
 
-def _kinds_of_loops():
-    """Fits that compile the loops which many tests need, one kind of rows each."""
-    from _support import blobs, quick
-
-    from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
-
-    rows, _ = blobs(5000)  # fewer are taken in double precision
-    positive, holes = np.abs(rows) + 0.1, rows.copy()
-    holes[::7, 0] = np.nan
-    for dtype in (np.float64, np.float32):
-        for model in (KMeans, PowerKMeans, EntropyPowerKMeans):
-            yield functools.partial(quick(model, max_iter=2, tol=1.0).fit, rows.astype(dtype))
-        partial = quick(PowerKMeans, missing="partial", max_iter=2, tol=1.0)
-        yield functools.partial(partial.fit, holes.astype(dtype))
-    for distortion in ("kl", "itakura-saito"):
-        model = quick(PowerKMeans, distortion=distortion, max_iter=2, tol=1.0)
-        yield functools.partial(model.fit, positive)
+# A cluster
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _loops_compiled(tmp_path_factory, request):
-    """Compile the loops once, the workers of a run sharing the kinds; later runs load them."""
-    if not hasattr(request.config, "workerinput"):
-        return  # a single process compiles what its tests need
-    shared = tmp_path_factory.getbasetemp().parent
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for number, compile_kind in enumerate(_kinds_of_loops()):
-            try:
-                (shared / f"loops-{number}").open("x").close()
-            except FileExistsError:
-                continue  # another worker compiles it
-            compile_kind()
-            (shared / f"loops-{number}.done").touch()
-    for number, _ in enumerate(_kinds_of_loops()):
-        for _ in range(PATIENCE):
-            if (shared / f"loops-{number}.done").exists():
-                break
-            time.sleep(0.5)
+@pytest.fixture(scope="session")
+def _workers():
+    distributed = pytest.importorskip("distributed")
+    with (
+        dask.config.set(scheduler=None),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture
+def client(_workers):
+    """Connect to two worker processes that the tests of a session share.
+
+    For tests that need any cluster. Those that end workers, or count what is on them, start one.
+    """
+    from distributed import Client
+
+    with dask.config.set(scheduler=None), Client(_workers) as connected:
+        yield connected
+
+
+# Durations
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item):
+    """Write down what a test took, with its fixtures."""
+    path = item.config.getoption("--durations-file")
+    if path is None:
+        yield
+        return
+    before = os.times()
+    yield
+    after = os.times()
+    cpu = sum(after[:4]) - sum(before[:4])
+    with open(path, "a") as file:
+        file.write(f"{cpu:.2f} {after.elapsed - before.elapsed:.2f} {item.nodeid}\n")

@@ -993,24 +993,18 @@ def test_rows_that_are_not_finite(name, value):
         model.score(spoiled)
 
 
-def test_sweeps_run_on_a_distributed_cluster(tmp_path, monkeypatch):
-    distributed = pytest.importorskip("distributed")
+def test_sweeps_run_on_a_distributed_cluster(tmp_path, monkeypatch, request):
     monkeypatch.setattr(sources, "build", functools.partial(build, tile_rows=64))
     rng = np.random.default_rng(0)
     data = rng.normal(size=(200, 4)) + 5 * rng.integers(0, 3, (200, 1))
     lazy = da.from_array(data, chunks=(50, 2))
     options = {"n_clusters": 3, "random_state": 0}
     here = KernelPowerKMeans(gram=str(tmp_path / "here"), **options).fit(data)
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster),
-    ):
-        for gram in (str(tmp_path / "there"), "recompute"):
-            there = KernelPowerKMeans(gram=gram, **options).fit(lazy)
-            np.testing.assert_array_equal(there.labels_, here.labels_)
-            np.testing.assert_allclose(there.inertia_, here.inertia_, rtol=1e-6)
+    request.getfixturevalue("client")
+    for gram in (str(tmp_path / "there"), "recompute"):
+        there = KernelPowerKMeans(gram=gram, **options).fit(lazy)
+        np.testing.assert_array_equal(there.labels_, here.labels_)
+        np.testing.assert_allclose(there.inertia_, here.inertia_, rtol=1e-6)
 
 
 def test_a_plan_with_landmarks_counts_passes_over_the_rows():

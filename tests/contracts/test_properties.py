@@ -259,7 +259,7 @@ def test_a_centre_of_hardly_any_weight_moves_to_a_mean_of_rows_or_stays(s):
 
 
 @contextlib.contextmanager
-def scheduler(name):
+def scheduler(name, request):
     """The scheduler in force; processes are started once, not once per pass."""
     with contextlib.ExitStack() as stack:
         settings = {"scheduler": name}
@@ -267,18 +267,13 @@ def scheduler(name):
             spawn = multiprocessing.get_context("spawn")
             settings["pool"] = stack.enter_context(ProcessPoolExecutor(2, mp_context=spawn))
         elif name == "distributed":
-            distributed = pytest.importorskip("distributed")
-            cluster = distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-            )
-            stack.enter_context(cluster)
-            stack.enter_context(distributed.Client(cluster))
+            request.getfixturevalue("client")
         stack.enter_context(dask.config.set(settings))
         yield
 
 
 @pytest.mark.parametrize("other", ["threads", "processes", "distributed"])
-def test_schedulers_change_nothing(other):
+def test_schedulers_change_nothing(other, request):
     # All models in one test, so that processes are started once.
     rng = np.random.default_rng(2)
     X = np.vstack([rng.normal(center, 1.0, (50, 4)) for center in (0.0, 5.0, 12.0)])
@@ -289,7 +284,7 @@ def test_schedulers_change_nothing(other):
     seeded = (KMeans, PowerKMeans, EntropyPowerKMeans)
     models += [cls(3, n_init=2, random_state=0, max_iter=5) for cls in seeded]
     expected = [fit(clone(model), lazy, weights) for model in models]
-    with scheduler(other):
+    with scheduler(other, request):
         for model, reference in zip(models, expected, strict=True):
             assert_same_fit(fit(model, lazy, weights), reference)
 

@@ -10,9 +10,8 @@ from sklearn.metrics import normalized_mutual_info_score
 from daskmm import EntropyPowerKMeans, PowerKMeans
 from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
 
-pytestmark = pytest.mark.long
 
-
+@pytest.mark.long
 def test_ewp_finds_the_features_of_simulation_2_where_k_means_does_not():
     ewp, lloyd = [], []
     for seed in range(5):
@@ -27,6 +26,7 @@ def test_ewp_finds_the_features_of_simulation_2_where_k_means_does_not():
     assert np.mean(lloyd) <= 0.30
 
 
+@pytest.mark.long
 def test_ewp_simulation_1_at_the_papers_power():
     scores = []
     for seed in range(5):
@@ -48,7 +48,14 @@ REFERENCE = {
 }
 
 
-@pytest.mark.parametrize("name", REFERENCE)
+# Small tables; the others take longer.
+QUICK = ("iris", "wine")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in REFERENCE],
+)
 def test_ewp_on_real_data(name):
     if hasattr(sklearn.datasets, f"load_{name}"):
         X, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
@@ -67,6 +74,7 @@ def test_ewp_on_real_data(name):
     assert np.mean(scores) >= REFERENCE[name] - 0.05
 
 
+@pytest.mark.long
 def test_power_k_means_is_as_good_as_one_start_of_scikit_learn_or_better():
     ratios = []
     for seed in range(10):

@@ -16,8 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 from daskmm import KMeans
 from daskmm.cli.run_folder import peak_memory_bytes
 
-pytestmark = pytest.mark.long
-
 SCRIPT = """
 import json, sys
 import dask.array as da, numpy as np, zarr
@@ -75,6 +73,7 @@ def measured(path, kind, name, cache=None, **settings):
     return json.loads(output.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["KMeans", "EntropyPowerKMeans"])
 def test_peak_memory_stays_below_the_plan_and_the_data(stored, name):

@@ -6,8 +6,6 @@ import pytest
 from _execution import NOTEBOOKS, executed
 from _local import local_cluster
 
-pytestmark = pytest.mark.long
-
 ALL = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 # What none of them may hold: paths of the machine that one was written on.
 PLACES = ("/home/", "/root/", "/tmp/", "/work/", "/Users/", "C:\\\\")
@@ -37,6 +35,7 @@ def pictures(outputs):
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_quickstart():
     asked = ("blobs_found", "kmeans_found", "entropy_found", "unknown_found", "same")
@@ -59,6 +58,7 @@ def test_quickstart():
     assert pictures(outputs) == 5
 
 
+@pytest.mark.long
 def test_kernel():
     asked = ("straight_found", "rings_found", "agreement", "landmarks_found", "together_found")
     found, outputs = numbers(
@@ -77,6 +77,7 @@ def test_kernel():
 
 
 # Each worker of a fresh installation compiles the inner loops for itself.
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_on_a_cluster(monkeypatch, tmp_path):
     with local_cluster(2) as (_, told):
