@@ -34,8 +34,8 @@ GRID = np.geomspace(0.002, 0.6, 26)
 DEFAULT_LAM = 0.1
 # Rows on which a path is followed: it costs a fit with n² kernel values for each bandwidth.
 SAMPLE_ROWS = 1000
-# Iterations at first, and for those that are not settled then but have not many times too many
-# clusters either. Far too small bandwidths cost most, never settle, and need not be exact.
+# Iterations at first, and in all for fits that have not converged then, unless they have many
+# times too many clusters: far too small bandwidths cost most, never converge, and may be inexact.
 _FIRST_ITERATIONS, _ITERATIONS = 100, 300
 _MANY = 2
 
@@ -102,7 +102,7 @@ def bandwidth_path(
     Parameters
     ----------
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Visited once.
+        Read once.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
     bandwidths : array-like of shape (n_bandwidths,), optional
         Positive; 26 values from .002 to .6 on a logarithmic grid by default, in units of the
@@ -113,8 +113,8 @@ def bandwidth_path(
     convention : {"auto", "paper", "reference"}, default="auto"
     standardize : bool, default=True
     sample_size : int, default=1000
-        Rows to use at most. More than the first pass draws (10,000, fewer where rows are wide)
-        are not to be had.
+        Maximum number of rows to use. The first pass draws no more than 10,000 (fewer if rows are
+        wide).
     random_state : int, RandomState instance or None, default=None
         Draws the sample. The path does not depend on the chunks of `X`.
 
@@ -203,7 +203,7 @@ def choose_bandwidth(
 def follow_bandwidths(
     rows: FloatArray, weights: FloatArray, lam: float, convention: str, seed: int
 ) -> BandwidthPath:
-    """The path over the default grid, on a sample that there is.
+    """Follow the default grid of bandwidths on a given sample.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def follow_bandwidths(
 def classification_gain(
     rows: FloatArray, weights: FloatArray, labels: NDArray[np.int32], n_independent: float
 ) -> float:
-    """What a partition tells of the rows, per row in nats, less what it costs.
+    """Return the information that a partition gains per row, in nats, less its penalties.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def classification_gain(
     labels : ndarray of shape (n_rows,)
         From 0 on.
     n_independent : float
-        The number of independent features that the features are worth.
+        Effective number of independent features.
 
     Returns
     -------
@@ -263,7 +263,7 @@ def classification_gain(
 
 
 def independent_features(rows: FloatArray, weights: FloatArray) -> float:
-    """Effective number of independent features, (Σλ)² / Σλ² of the correlation matrix.
+    """Return the effective number of independent features, (Σλ)² / Σλ² of the correlations.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def independent_features(rows: FloatArray, weights: FloatArray) -> float:
 
 
 def _mean_variance(rows: FloatArray, weights: FloatArray) -> float:
-    """Mean variance of the features that vary (1 if none does)."""
+    """Return the mean variance of the features that vary (1 if none does)."""
     variance = weighted_variance(rows, weights)
     return float(variance[variance > 0].mean()) if (variance > 0).any() else 1.0
 
@@ -309,7 +309,7 @@ def _check_parameters(bandwidths: ArrayLike | None, lam: Any, convention: str) -
 def _follow(
     rows: FloatArray, weights: FloatArray, grid: FloatArray, lam: float, convention: str
 ) -> BandwidthPath:
-    """The path over a grid that increases."""
+    """Follow an increasing grid of bandwidths."""
     with one_blas_thread():
         settings = [Blurring(float(h), lam, convention, _ITERATIONS) for h in grid]
         start = Rows.of(rows, weights, settings[0].merge_tol)
@@ -332,7 +332,7 @@ def _follow(
 
 
 def _blurred(start: Rows, settings: Blurring, many: float) -> Blurred:
-    """A fit, cut short where it is not settled and has more than so many clusters."""
+    """Fit; stop early if it has not converged and has more than `many` clusters."""
     found = blur(start, replace(settings, max_iter=_FIRST_ITERATIONS))
     if found.converged or len(found.modes) > many:
         return found
@@ -340,7 +340,7 @@ def _blurred(start: Rows, settings: Blurring, many: float) -> Blurred:
 
 
 def _most_clusters(n_rows: int) -> float:
-    """So many clusters may be found among some rows."""
+    """Return the largest number of clusters that the rule allows."""
     return max(np.sqrt(n_rows), n_rows / 10)
 
 
@@ -349,7 +349,7 @@ def _agreement(labels: Sequence[NDArray[np.int32]]) -> FloatArray:
 
 
 def preferred(n_clusters: NDArray[np.int64], gain: FloatArray, n_rows: int) -> int:
-    """Index of the bandwidth that the rule prefers.
+    """Return the index of the bandwidth that the rule prefers.
 
     Parameters
     ----------
@@ -360,7 +360,7 @@ def preferred(n_clusters: NDArray[np.int64], gain: FloatArray, n_rows: int) -> i
     Returns
     -------
     int
-        The last, where all have too many clusters.
+        The last, if all have too many clusters.
     """
     few = n_clusters <= _most_clusters(n_rows)
     if not few.any():
@@ -371,7 +371,7 @@ def preferred(n_clusters: NDArray[np.int64], gain: FloatArray, n_rows: int) -> i
 
 
 def _run_around(n_clusters: NDArray[np.int64], index: int) -> tuple[int, int]:
-    """First and last index of the run of equal numbers that holds an index."""
+    """Return the first and last index of the run of equal numbers around an index."""
     first = last = index
     while first > 0 and n_clusters[first - 1] == n_clusters[index]:
         first -= 1
@@ -381,7 +381,7 @@ def _run_around(n_clusters: NDArray[np.int64], index: int) -> tuple[int, int]:
 
 
 def _warn(path: BandwidthPath) -> None:
-    """Say where the rule is not to be relied upon."""
+    """Warn if the choice is not reliable."""
     first, last = path.plateau
     found = int(path.n_clusters[path.chosen])
     if found == 1:

@@ -60,14 +60,14 @@ callable
     degree, coef0 : float
         Of the polynomial kernel.
     gram : "auto", "recompute", or a path
-        Where the n × n matrix is kept. A path names a Gram store, made or completed there.
-        "auto" keeps it in memory when small, else stores it for the time of the fit, and
-        recomputes tiles in every sweep only where the disk has no room; `gram_` says which and
-        why. With `checkpoint` such a store waits in its folder until the fit has come to its end.
+        Where the n × n matrix is kept. A path names a Gram store, built or completed there.
+        "auto" keeps it in memory if it is small, else in a store for the duration of the fit, and
+        recomputes tiles in every sweep only if the disk has no room; `gram_` says which and why.
+        With `checkpoint` the store is in its folder until the fit is complete.
     n_landmarks : int, "auto" or None
-        With a number, all is done on that many Nyström features (landmarks by k-means++ on a
-        sample), out of core and without any n × n matrix: the road to millions of rows. "auto"
-        is 10·n_clusters. None is exact.
+        Number of landmarks (chosen by k-means++ on a sample). The fit then uses Nyström features
+        only, out of core and without any n × n matrix: for millions of rows. "auto" is
+        10·n_clusters. None is exact.
     sample_size : int, "auto" or None
         Rows to anneal on with `n_landmarks`, as in `PowerKMeans`. Without it every row is
         annealed, on Nyström features of its own.
@@ -98,7 +98,7 @@ checkpoint, checkpoint_every
         feature vector and the clusters' means among the features. `labels_` is lazy then for
         lazy data.
     X_fit_ : ndarray of shape (n_samples, n_features)
-        Training rows as the kernel saw them; left behind when a model is pickled or saved.
+        Training rows in the kernel's units; not part of pickled or saved models.
 
     References
     ----------

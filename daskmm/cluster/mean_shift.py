@@ -44,7 +44,7 @@ from daskmm.planning import Plan
 
 @registered_model
 class WeightedBlurringMeanShift(NearestCenter):
-    """Weighted blurring mean shift: finds the number of clusters, and weighs the features.
+    """Weighted blurring mean shift: finds the number of clusters and learns feature weights.
 
     Every row moves to the mean of its neighbours, y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with
     K_ij = exp(−Σ_l w_l (y_il − y_jl)² / h) and sample weights v; features along which the rows
@@ -86,7 +86,7 @@ class WeightedBlurringMeanShift(NearestCenter):
     standardize : bool, default=True
         Divide each feature by its population standard deviation.
     count_components : bool, default=False
-        Whether `history_` tells the number of clusters at every iteration.
+        Whether `history_` holds the number of clusters at every iteration.
     verbose : int, default=0
         Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
         logger "daskmm" at level INFO.
@@ -94,14 +94,13 @@ class WeightedBlurringMeanShift(NearestCenter):
         Called once per iteration with a read-only `daskmm.mean_shift.BlurringRecord`. One that
         raises StopIteration ends the fit after this iteration.
     checkpoint : str or Path, optional
-        A folder to put the state of the fit down in, so that one that was killed or interrupted
-        is gone on with by the same call: it ends with the same bits. The fit of other data or
-        parameters is refused; a `max_iter` of 40 or more may be raised. The folder of a fit that
-        has come to its end gives the same model again. Rows that do not fit in memory wait there.
-        `n_passes_` counts the first passes of every run.
+        Folder in which to save the state of the fit. The same call resumes a fit that was killed
+        or interrupted, to the same bits. Other data or parameters are refused; a `max_iter` of 40
+        or more may be raised. The folder of a complete fit gives the same model again. `n_passes_`
+        counts the first passes of every run.
     checkpoint_every : int, float or str, default=1
-        How often: after so many iterations (an integer), seconds (a float), or a duration such
-        as "30s". The last two states are kept.
+        Interval between saves: iterations (an integer), seconds (a float), or a duration such as
+        "30s". The last two states are kept.
 
     Attributes
     ----------
@@ -298,7 +297,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         return labels
 
     def _warn_of(self, blurred: Blurred, n_distinct: int, context: FitContext) -> None:
-        """Say what the user should know of the end of a fit."""
+        """Warn if nothing merged, all rows merged, or the fit did not converge."""
         if context.stopped is not None:
             if isinstance(context.stopped, StopIteration):
                 warn_convergence(STOPPED)
@@ -328,7 +327,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             )
 
     def plan(self, X: Any) -> Plan:
-        """What a fit to `X` will cost. Reads no data.
+        """Return what a fit to `X` will cost. Reads no data.
 
         Parameters
         ----------
@@ -345,7 +344,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         return self._plan_of(layout)
 
     def _plan_of(self, layout: Layout) -> Plan:
-        """Cost of a fit to a table of this layout; refused where workers cannot hold it."""
+        """Return the cost of a fit to such a table; raise if memory cannot hold it."""
         iterations = max_iterations(self.convention, self.max_iter)
         return planning.blurring_plan(layout, iterations)
 
@@ -357,5 +356,5 @@ def _labels_without_weight(
     coordinates: Coordinates,
     state: CenterState,
 ) -> list[NDArray[np.int32]]:
-    """Nearest modes of the rows of weight 0 of a block."""
+    """Return the nearest modes of the rows of weight 0 of a block."""
     return [labels_of(rows[weights == 0], position, coordinates, state)]

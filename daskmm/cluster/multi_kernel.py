@@ -20,18 +20,18 @@ from daskmm.numerics.kernels import KERNELS, Kernel
 
 # Bandwidths of the papers' seven Gaussian kernels, as shares of the largest distance.
 _SHARES = (0.01, 0.05, 0.1, 1.0, 10.0, 50.0, 100.0)
-# Rows among which the largest distance is looked for.
+# Rows of the sample whose largest distance sets the default bandwidths.
 _DISTANCE_ROWS = 2000
 
 
 @registered_model
 class MultiKernelPowerKMeans(KernelClusterer):
-    """Multi-kernel power k-means: learns which kernels show the clusters while it anneals.
+    """Multi-kernel power k-means: learns the weights of several kernels while it anneals.
 
     Minimises (1/n) Σ_i M_s(y_i1, …, y_ik) + λ Σ_l α_l log α_l, with y_ij = Σ_l α_l d²_ijl and
-    d_ijl the distance of row i to mean j in the feature space of kernel l; α sums to 1. The
-    printed update of α uses a norm that is not squared, with which the objective can rise; this
-    one takes S_l = Σ_ij φ_ij d²_ijl and cannot.
+    d_ijl the distance of row i to mean j in the feature space of kernel l; α sums to 1. The update
+    of α uses S_l = Σ_ij φ_ij d²_ijl, with which the objective cannot rise; the paper prints the
+    norm without its square, with which it can.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class MultiKernelPowerKMeans(KernelClusterer):
 
 
 def kernel_from(specification: Any, normalize: bool) -> Kernel:
-    """Kernel of a specification.
+    """Return the kernel of a specification.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def kernel_from(specification: Any, normalize: bool) -> Kernel:
     Raises
     ------
     ValueError
-        If it is none, or names an unknown kernel or parameter.
+        If it is invalid, or names an unknown kernel or parameter.
     """
     if callable(specification):
         return Kernel("callable", function=specification, unit_diagonal=normalize)

@@ -42,13 +42,13 @@ FloatArray = NDArray[np.float64]
 
 # Rows of a tile: 16 MB of float32.
 TILE_ROWS = 2048
-# In the place of a tile, and of what is wrong with one.
+# Reported in place of a tile's name, and as a fault of tiles.
 DIAGONAL = "diagonal"
 CHANGED = "the data have changed"
 
 
 def describe_rows(rows: FloatArray, kernel: Kernel, dtype: str, tile_rows: int) -> Manifest:
-    """Manifest of a store of given rows (in the model's coordinates)."""
+    """Return the manifest of a store of given rows (in the model's coordinates)."""
     cuts = row_cuts(len(rows), tile_rows)
     return Manifest(
         n_rows=len(rows),
@@ -71,7 +71,7 @@ def build(
     lazy: bool = False,
     origin: dict[str, Any] | None = None,
 ) -> GramStore:
-    """Create a store, or go on with one that was begun: only missing tiles are written.
+    """Create a store, or complete one: only missing tiles are computed.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ def build(
     dtype : {"float32", "float64"}
     tile_rows : int
     lazy : bool
-        Whether tiles are made by the active dask scheduler (whose workers must see `path`).
+        Whether to compute on the active dask scheduler, whose workers must see `path`.
     origin : dict, optional
-        How the rows came about, ready for JSON; a new store keeps it.
+        How the rows were computed from the data, as JSON; kept in a new store.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def build(
     Raises
     ------
     GramStoreError
-        If a store of other data or another kernel is there, naming what differs.
+        If the path holds a store of other data or another kernel; the message says what differs.
     ValueError
         If the kernel returns values that are not finite, or a negative diagonal.
     OSError
@@ -112,7 +112,7 @@ def build(
 def fill(
     store: GramStore, rows: FloatArray, kernel: Kernel, tiles: Sequence[Tile], lazy: bool
 ) -> None:
-    """Compute and write given tiles, in the place of what is there of them."""
+    """Compute and write given tiles, replacing damaged ones."""
     if not tiles:
         return
     for tile in tiles:
@@ -123,7 +123,7 @@ def fill(
 
 
 def _make_tile(tile: Tile, path: Path, rows: FloatArray, kernel: Kernel) -> int:
-    """Task of one tile; counts it."""
+    """Compute and write one tile; return 1, to count it."""
     store = opened(path)
     a, b = store.cuts(tile)
     store.write(tile, kernel_tile(kernel, rows[a], rows[b], tile))
@@ -131,18 +131,18 @@ def _make_tile(tile: Tile, path: Path, rows: FloatArray, kernel: Kernel) -> int:
 
 
 def kernel_tile(kernel: Kernel, x: FloatArray, y: FloatArray, tile: Tile) -> FloatArray:
-    """Kernel values of one tile.
+    """Return the kernel values of one tile.
 
     Raises
     ------
     ValueError
-        If one is not finite.
+        If a value is not finite.
     """
     return finite_block(kernel, x, y, f" in tile {tile_name(tile)}")
 
 
 def checked_diagonal(kernel: Kernel, rows: FloatArray) -> FloatArray:
-    """Kernel values of each row with itself.
+    """Return the kernel value of each row with itself.
 
     Raises
     ------
@@ -160,19 +160,19 @@ def checked_diagonal(kernel: Kernel, rows: FloatArray) -> FloatArray:
 
 
 def verify(path: str | Path, rows: FloatArray | None = None) -> dict[str, str]:
-    """Read every tile, and say what is wrong with which.
+    """Read every tile and return the faults found.
 
     Parameters
     ----------
     path : str or Path
     rows : ndarray, optional
-        The data (in the model's coordinates), to be compared with those of the manifest.
+        The data (in the model's coordinates), compared with the digests in the manifest.
 
     Returns
     -------
     dict
-        Name of a tile (or "diagonal") → what is wrong; empty when all is well. Where data have
-        changed, every tile of those rows is named.
+        Fault by name of tile (or "diagonal"); empty if there is none. Every tile of rows that
+        have changed is named.
     """
     store = GramStore(path)
     faults = {tile_name(tile): fault for tile, fault in _tile_faults(store).items()}
@@ -187,7 +187,7 @@ def verify(path: str | Path, rows: FloatArray | None = None) -> dict[str, str]:
 
 
 def _tile_faults(store: GramStore) -> dict[Tile, str]:
-    """What is wrong with which tile, all of them read."""
+    """Read all tiles; return the faults found."""
     jobs: list[Callable[[], str | None]] = [
         functools.partial(_fault, store, tile) for tile in store.tiles
     ]
@@ -204,7 +204,7 @@ def _diagonal_fault(store: GramStore) -> str | None:
 
 
 def changed_tile_rows(manifest: Manifest, rows: FloatArray) -> set[int]:
-    """Tile rows whose data differ from those a store was made from; all if the shape does."""
+    """Return the tile rows whose data differ from the store's; all if the shape differs."""
     cuts = row_cuts(manifest.n_rows, manifest.tile_rows)
     if rows.shape != (manifest.n_rows, manifest.n_features):
         return set(range(len(cuts)))
@@ -224,24 +224,24 @@ def _fault(store: GramStore, tile: Tile) -> str | None:
 
 
 def repair(path: str | Path, rows: FloatArray, kernel: Kernel) -> list[str]:
-    """Make missing and damaged tiles anew.
+    """Compute missing and damaged tiles again.
 
     Parameters
     ----------
     path : str or Path
     rows : ndarray of shape (n_rows, n_features), float64
-        The data that the store was made from.
+        The data that the store was built from.
     kernel : Kernel
 
     Returns
     -------
     list of str
-        Names of the tiles that were mended ("diagonal" among them, where it was).
+        Names of the repaired tiles, "diagonal" among them if it was damaged.
 
     Raises
     ------
     GramStoreError
-        If data or kernel are others than the store's.
+        If the data or the kernel differ from the store's.
     """
     store = GramStore(path)
     mine = describe_rows(rows, kernel, store.manifest.dtype, store.manifest.tile_rows)
