@@ -15,18 +15,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskmm.compiled.compiler import entry, wide_vectors
+from daskmm.compiled.compiler import entry
 from daskmm.compiled.divergences import exact_distance, separation
+from daskmm.compiled.intrinsics import CENTERS, wide_vectors
 from daskmm.compiled.layout import PANEL_BYTES, WHITENED
-from daskmm.compiled.panels import CENTERS, panel_products, panel_room, panel_sums
-from daskmm.compiled.products import aligned, repeated, room, sums_of_rows
+from daskmm.compiled.products import (
+    aligned,
+    panel_products,
+    panel_room,
+    panel_sums,
+    repeated,
+    room,
+    sums_of_rows,
+)
 from daskmm.compiled.tile import (
     add_squares,
     assign,
     complete,
     decide,
     dot,
-    finish,
     keep_farthest,
     multiply,
     norms_and_products,
@@ -42,7 +49,7 @@ from daskmm.compiled.tile import (
     to_model_in_type,
     two_nearest,
 )
-from daskmm.compiled.vectors import weigh_all
+from daskmm.compiled.weights import finish, weigh_all
 from daskmm.numerics.power_means import TIE
 
 
@@ -96,7 +103,7 @@ def soft_sums(
     tile : int
         Rows at a time; whole panels.
     at_once : int
-        Rows that BLAS multiplies at a time; 0 where `daskmm.compiled.panels` makes the
+        Rows that BLAS multiplies at a time; 0 where `daskmm.compiled.products` makes the
         products, without holes, terms and edges, and in tiles of whole panels.
     n_j, sums, squares, observed, totals : arrays
         Added to. `totals` are objective, inertia, hardness; `squares` and `observed` may be empty.

@@ -1,89 +1,100 @@
-"""How loops are compiled, and where their machine code is kept; importing this imports numba."""
+"""How the loops are compiled, and where their machine code is kept; importing this imports numba.
+
+Besides `daskmm.compiled.intrinsics` this is the only module that uses private names of numba:
+those of `numba.core.caching`, seen with numba 0.60 to 0.68.
+"""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import functools
 import hashlib
+import inspect
+import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import llvmlite.binding
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
+from numba.core import caching
 
-# Products may be fused with sums. Sums may be reordered where that is said, which must not be
-# where a number is rounded by adding and subtracting a large one.
+# Products may be fused with sums. `REORDERED` also lets the compiler reorder sums, which must not
+# happen where a number is rounded by adding and subtracting a large one.
 EXACT = frozenset({"contract", "nsz"})
 REORDERED = EXACT | {"reassoc"}
 
 
-def processor_has(*features: str) -> bool:
-    """Whether this processor has all of some features, in LLVM's names."""
-    there = llvmlite.binding.get_host_cpu_features()
-    return all(there.get(feature) for feature in features)
-
-
-def everywhere(builder: Any, number: Any, vector: ir.VectorType) -> Any:
-    """Write the instructions that put a single number at all places of a vector."""
-    undefined, first = ir.Constant(vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-    order = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-    return builder.shuffle_vector(
-        builder.insert_element(undefined, number, first), undefined, order
-    )
-
-
 def part(flags: frozenset[str], inlined: bool = False) -> Callable:
-    """Decorator of functions that compiled ones call.
+    """Return a decorator of functions that only compiled functions call.
 
     Parameters
     ----------
     flags : frozenset of str
         `EXACT` or `REORDERED`.
     inlined : bool
-        Whether to put it in the place of its calls; loops with other calls are not vectorised.
+        Whether to inline all calls; loops that contain other calls are not vectorised.
     """
     return njit(nogil=True, error_model="numpy", fastmath=set(flags), forceinline=inlined)
 
 
 def entry(function: Callable) -> Callable:
-    """Compiled, the machine code being kept on disk where there is a place for it.
-
-    numba makes it again when the file of the function has changed, and knows nothing of the files
-    of its parts. So the name under which it is kept tells what was in all of them.
-    """
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": set(EXACT)}
-    try:
-        function.__qualname__ += f"_{_sources()}"
-        compiled: Callable = njit(cache=True, **options)(function)
-    except (OSError, RuntimeError):
-        compiled = njit(**options)(function)
+    """Compile a function that Python calls, and keep the machine code on disk where possible."""
+    compiled: Any = njit(nogil=True, error_model="numpy", fastmath=set(EXACT))(function)
+    # Without a folder to write to, or without the sources, each process compiles for itself.
+    with contextlib.suppress(OSError, RuntimeError):
+        compiled._cache = _Cache(function)
     return compiled
 
 
-@functools.cache
-def _sources() -> str:
-    """Digest of the modules of this folder."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+class _Cache(caching.FunctionCache):
+    """Machine code on disk, in the folder that numba chooses (`NUMBA_CACHE_DIR` is honoured).
 
-
-@intrinsic
-def _wide_vectors(typing):  # type: ignore[no-untyped-def]
-    """Have the compiler use the widest vectors of the processor in the function that calls this.
-
-    For Intel's processors it prefers vectors of 256 bits, as some slow down where wider ones are
-    used now and then. Loops that use nothing else are faster with 512: steps at a finite power
-    by a tenth to a quarter.
+    numba's own key is the text of the function's file and the function's line number: editing a
+    docstring invalidates it, changing a function in another file does not. Here the key is what
+    `code_digest` returns; numba adds its version, the processor and the types of the arguments.
     """
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        # The attributes' own method knows none that has a value.
-        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
-        return context.get_dummy_value()
+    def __init__(self, function: Callable) -> None:
+        super().__init__(function)
+        digest = code_digest(function.__module__)
+        name = f"{function.__module__}.{function.__qualname__}-{digest[:16]}"
+        self._cache_file = caching.IndexDataCacheFile(
+            cache_path=self._cache_path,
+            filename_base=f"{name}.{sys.implementation.cache_tag}",
+            source_stamp=digest,
+        )
 
-    return types.void(), generate
+
+@functools.cache
+def code_digest(module: str) -> str:
+    """Return a digest of the code of a module and of all modules of this library that it imports.
+
+    Comments, docstrings, formatting and line numbers do not count. The modules must be imported.
+    """
+    codes: dict[str, str] = {}
+    found = [module]
+    while found:
+        name = found.pop()
+        if name not in codes:
+            codes[name], imported = _code(name)
+            found += imported
+    return hashlib.sha256(repr(sorted(codes.items())).encode()).hexdigest()
 
 
-wide_vectors: Any = _wide_vectors
+@functools.cache
+def _code(module: str) -> tuple[str, list[str]]:
+    """Return the syntax tree of a module as text, and the modules of this library it imports."""
+    tree = _WithoutDocstrings().visit(ast.parse(inspect.getsource(sys.modules[module])))
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            # What is imported from a package may be a module too.
+            names += [f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)]
+    ours = [name for name in names if name.startswith("daskmm.") and name in sys.modules]
+    return ast.dump(tree), ours
+
+
+class _WithoutDocstrings(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        """Drop statements that are only a constant."""
+        return None if isinstance(node.value, ast.Constant) else node

@@ -164,7 +164,7 @@ def block_sums(
     """
     loops = _loops()
     assert loops is not None
-    from daskmm.compiled.panels import PANELS_PAY
+    from daskmm.compiled import intrinsics
 
     k, p = centers.shape
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
@@ -183,7 +183,7 @@ def block_sums(
     # Double precision has computed again what is not exact enough.
     tie = rounding if dtype == np.float32 else dtype.type(0)
     limits = tuple(dtype.type(limit) for limit in LIMITS[dtype])
-    by_panels = PANELS_PAY and code in (PLAIN, WHITENED) and takes_panels(k, p)
+    by_panels = intrinsics.PANELS_PAY and code in (PLAIN, WHITENED) and takes_panels(k, p)
     tile, at_once = tile_rows(k, p, dtype.itemsize, by_panels)
     n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
     squares = np.zeros(0 if feature_weights is None else p)

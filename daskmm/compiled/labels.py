@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled.compiler import REORDERED, entry, part, wide_vectors
+from daskmm.compiled.compiler import REORDERED, entry, part
 from daskmm.compiled.divergences import exact_distance
+from daskmm.compiled.intrinsics import wide_vectors
 from daskmm.compiled.layout import PLAIN, WHITENED, frame_of, parts, plain, tile_rows, working_dtype
 from daskmm.compiled.products import aligned, products, repeated, room, squared_norms, transpose
 from daskmm.compiled.tile import (

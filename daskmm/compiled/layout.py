@@ -26,8 +26,10 @@ _LEAST_ROWS, _MOST_ROWS = 128, 576
 # OpenBLAS multiplies matrices without copying them first where rows × features × clusters are
 # fewer than this.
 _SMALL_PRODUCT = 1_000_000
-# Rows in a panel of `daskmm.compiled.panels`, bytes: three vectors of AVX-512.
-PANEL_BYTES = 3 * 64
+# Bytes of a vector of AVX-512, which are those of a cache line; vectors that a panel's rows fill.
+VECTOR_BYTES = 64
+PANEL_VECTORS = 3
+PANEL_BYTES = PANEL_VECTORS * VECTOR_BYTES
 # Single precision is for coordinates within this range of 1; it holds their squares with room.
 _SINGLE_RANGE = 1e9
 # Fewer rows are not worth its rounding, which many rows average out.

@@ -1,66 +1,37 @@
-"""Matrix products of a tile of rows, and what brings the tile into their shape.
+"""Arrays of a tile of rows, and matrix products of the tile and all centres.
 
-BLAS multiplies small matrices several times faster where neither of them is to be transposed. A
-tile is therefore kept twice: as (row, feature), the left factor of the sums, and as (feature,
-row), that of the distances.
+BLAS multiplies small matrices several times faster where neither of them is transposed. A tile is
+therefore kept twice: as (row, feature), the left factor of the sums, and as (feature, row), that
+of the distances.
 
-Where matrices are large, `daskmm.compiled.panels` multiplies them on some processors.
+Large matrices are copied by BLAS at every call. On processors with AVX-512 they are multiplied in
+panels instead: a few vectors of rows (or of features) times eight centres fill the 32 vector
+registers and stay there while all features (rows) are added up. The tile is brought into panels
+once for all centres. Steps with 500 clusters and 100 features then take 11 to 14 % less time.
 """
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
-import llvmlite.binding
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import get_cython_function_address, intrinsic, overload
 
-from daskmm.compiled.compiler import EXACT, part, wide_vectors
-
-for _name in ("dgemm", "sgemm"):
-    _address = get_cython_function_address("scipy.linalg.cython_blas", _name)
-    llvmlite.binding.add_symbol(f"daskmm_{_name}", _address)
-_CALL = types.void(*[types.voidptr] * 13)
-_dgemm = types.ExternalFunction("daskmm_dgemm", _CALL)
-_sgemm = types.ExternalFunction("daskmm_sgemm", _CALL)
+from daskmm.compiled.compiler import EXACT, part
+from daskmm.compiled.intrinsics import (
+    CENTERS,
+    SIDE,
+    gemm,
+    one_vector,
+    three_vectors,
+    transpose_square,
+    two_vectors,
+    wide_vectors,
+)
+from daskmm.compiled.layout import PANEL_BYTES, VECTOR_BYTES
 
 # Columns of a triangular matrix that are multiplied at a time.
 _COLUMNS = 16
-# Rows and columns of the squares that are transposed at a time; a power of 2.
-SIDE = 8
-_LINE = 64
 _NO_TRANSPOSE = np.frombuffer(b"N", dtype=np.uint8)
 _TRANSPOSE = np.frombuffer(b"T", dtype=np.uint8)
-
-
-def _gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-    """BLAS' general matrix product; a name for compiled code only, which takes `_gemm_of`."""
-    raise TypeError("compiled code only: numba takes _gemm_of in the place of this name")
-
-
-@overload(_gemm)
-def _gemm_of(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-    product = _sgemm if c.dtype == types.float32 else _dgemm
-
-    def call(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-        product(
-            ta.ctypes,
-            tb.ctypes,
-            m.ctypes,
-            n.ctypes,
-            k.ctypes,
-            alpha.ctypes,
-            a.ctypes,
-            lda.ctypes,
-            b.ctypes,
-            ldb.ctypes,
-            beta.ctypes,
-            c.ctypes,
-            ldc.ctypes,
-        )
-
-    return call
 
 
 @part(EXACT)
@@ -74,7 +45,7 @@ def whiten(rows, n_rows, whitening, z):
         columns_[0], left_[0] = min(_COLUMNS, p - first), p - first
         matrix, x, found = of_matrix[first * (p + 1) :], of_rows[first:], of_z[first:]
         none = _NO_TRANSPOSE
-        _gemm(none, none, columns_, b_, left_, one, matrix, p_, x, p_, zero, found, p_)
+        gemm(none, none, columns_, b_, left_, one, matrix, p_, x, p_, zero, found, p_)
 
 
 @part(EXACT)
@@ -98,7 +69,7 @@ def products(by_feature, n_rows, at_once, factors, out):
     for first in range(0, n_rows, at_once):
         sizes[0] = min(at_once, n_rows - first)
         x, y = left[first:], found[first:]
-        _gemm(none, none, b_, k_, p_, one, x, x_, factors, p_, zero, y, y_)
+        gemm(none, none, b_, k_, p_, one, x, x_, factors, p_, zero, y, y_)
 
 
 @part(EXACT)
@@ -107,7 +78,7 @@ def add_products(rows, n_rows, factors, out):
     sizes = np.array([n_rows, out.shape[1], *factors.shape], dtype=np.int32)
     b_, y_, k_, p_ = sizes, sizes[1:], sizes[2:], sizes[3:]
     one = np.ones(1, out.dtype)
-    _gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, rows, p_, factors, p_, one, out, y_)
+    gemm(_TRANSPOSE, _NO_TRANSPOSE, b_, k_, p_, one, rows, p_, factors, p_, one, out, y_)
 
 
 @part(EXACT)
@@ -130,60 +101,15 @@ def sums_of_rows(d, n_rows, at_once, z, part):
     for first in range(0, n_rows, at_once):
         sizes[0] = min(at_once, n_rows - first)
         x, y, kept = rows[first * p :], phi[first:], zero if first == 0 else one
-        _gemm(none, none, p_, k_, b_, one, x, p_, y, ld_, kept, part, p_)
-
-
-@intrinsic
-def _transpose_square(typing, source, start, step, target, place, target_step):
-    """Transpose `SIDE` vectors of `SIDE` numbers from one flat array to another.
-
-    They begin `step` numbers apart, those of the target `target_step`. No array is asked for its
-    size. Compilers do not find these shuffles of registers in a loop over single numbers, which
-    takes five times as long.
-    """
-    signature = types.void(source, types.intp, types.intp, target, types.intp, types.intp)
-
-    def generate(context, builder, signature, arguments):
-        source, start, step, target, place, target_step = arguments
-        number = context.get_data_type(signature.args[0].dtype)
-        size, vector = context.get_abi_sizeof(number), ir.VectorType(number, SIDE)
-        order = ir.VectorType(ir.IntType(32), SIDE)
-
-        def vectors(kind, array, start, step):
-            data = context.make_array(kind)(context, builder, array).data
-            for q in range(SIDE):
-                place = builder.add(start, builder.mul(step, ir.Constant(step.type, q)))
-                yield builder.bitcast(builder.gep(data, [place]), vector.as_pointer())
-
-        rows = [
-            builder.load(pointer, align=size)
-            for pointer in vectors(signature.args[0], source, start, step)
-        ]
-        # Blocks of half the side change places across the diagonal, then theirs.
-        apart = SIDE // 2
-        while apart:
-            upper = [q + SIDE - apart if q & apart else q for q in range(SIDE)]
-            lower = [q + SIDE if q & apart else q + apart for q in range(SIDE)]
-            for q in range(SIDE):
-                if not q & apart:
-                    pair = rows[q], rows[q + apart]
-                    rows[q] = builder.shuffle_vector(*pair, ir.Constant(order, upper))
-                    rows[q + apart] = builder.shuffle_vector(*pair, ir.Constant(order, lower))
-            apart //= 2
-        pointers = vectors(signature.args[3], target, place, target_step)
-        for row, pointer in zip(rows, pointers, strict=True):
-            builder.store(row, pointer, align=size)
-        return context.get_dummy_value()
-
-    return signature, generate
+        gemm(none, none, p_, k_, b_, one, x, p_, y, ld_, kept, part, p_)
 
 
 @part(EXACT)
 def aligned(n_rows, n_columns, kind):
     """Zeros that begin where a line of the cache does, as vectors are slow that straddle two."""
     size = n_rows * n_columns
-    buffer = np.zeros(size + _LINE, kind)
-    first = (-buffer.ctypes.data % _LINE) // buffer.itemsize
+    buffer = np.zeros(size + VECTOR_BYTES, kind)
+    first = (-buffer.ctypes.data % VECTOR_BYTES) // buffer.itemsize
     return buffer[first : first + size].reshape(n_rows, n_columns)
 
 
@@ -193,7 +119,7 @@ def room(tile, p, kind, width):
 
     One is kept as (row, feature), the other as (panel, feature, row), with `width` rows in each
     panel. `tile` is a multiple of `width`, and that of `SIDE`. Both arrays are larger than the
-    tile: squares reach beyond its edges, and vectors of `daskmm.compiled.panels`.
+    tile: squares reach beyond its edges, and vectors of `daskmm.compiled.products`.
     """
     height = p + -p % SIDE
     panels = aligned(tile // width * height, width, kind).reshape(tile // width, height, width)
@@ -209,7 +135,7 @@ def transpose(z, n_rows, by_feature):
         first = i // width * height * width + i % width
         for f in range(0, p, SIDE):
             start, place = i * p + f, first + f * width
-            _transpose_square(source, start, p, target, place, width)  # type: ignore[call-arg]
+            transpose_square(source, start, p, target, place, width)  # type: ignore[call-arg]
     by_feature[:, p:] = 0
 
 
@@ -241,3 +167,92 @@ def repeated(values):
     for q in range(len(out)):
         out[q] = values[q % len(values)]
     return out
+
+
+# Products in panels
+
+
+@part(EXACT)
+def panel_room(factors, by_panels):
+    """Factors of whole eights of centres, and an array for `panel_sums`.
+
+    Without panels the array is as BLAS takes it, and there are no factors.
+    """
+    (k, p), kind = factors.shape, factors.dtype
+    if not by_panels:
+        return np.zeros((0, p), kind), aligned(k, p, kind)
+    n_rows = k + -k % CENTERS
+    padded = np.zeros((n_rows, p), kind)
+    padded[:k] = factors
+    return padded, aligned(n_rows, p + -p % (VECTOR_BYTES // factors.itemsize), kind)
+
+
+@part(EXACT)
+def panel_norms(panels, w, norms):
+    """Σ_l w_l z_il² of the rows of a tile; `norms` has room for whole panels."""
+    wide_vectors()
+    length = PANEL_BYTES // panels.itemsize
+    norms[:] = 0
+    p = len(w)
+    for first in range(0, len(norms), length):
+        features, out = panels[first // length], norms[first : first + length]
+        for f in range(0, p - p % 2, 2):
+            x, y, v, u = features[f], features[f + 1], w[f], w[f + 1]
+            for i in range(length):
+                out[i] += v * x[i] * x[i] + u * y[i] * y[i]
+        if p % 2:
+            x, v = features[p - 1], w[p - 1]
+            for i in range(length):
+                out[i] += v * x[i] * x[i]
+
+
+@part(EXACT)
+def panel_products(factors, j, panels, n_rows, d):
+    """Products of eight centres, from the j-th on, with some rows of a tile, into `d`.
+
+    Parameters
+    ----------
+    factors : array of shape (n_clusters, n_features)
+        Clusters are a multiple of 8.
+    j : int
+        A multiple of 8.
+    panels : array of shape (n_panels, at least n_features, PANEL_BYTES)
+        Rows of the tile as `daskmm.compiled.products.transpose` puts them.
+    n_rows : int
+    d : array of shape (n_clusters, n_panels * PANEL_BYTES)
+        Both widths are in numbers. What is beyond `n_rows` is no number in particular.
+    """
+    p, tile, (_, height, width) = factors.shape[1], d.shape[1], panels.shape
+    a, b, out = factors.ravel(), panels.ravel(), d.ravel()
+    for i in range(0, n_rows, width):
+        three_vectors(a, j * p, p, b, i * height, width, p, out, j * tile + i, tile)
+
+
+@part(EXACT)
+def panel_sums(d, j, z, n_rows, part):
+    """Sums of some rows of a tile, weighted by `d` of eight centres from the j-th on, into `part`.
+
+    Parameters
+    ----------
+    d, j, n_rows
+        As in `panel_products`.
+    z : array of shape (more than n_rows, n_features)
+        Vectors reach beyond the last feature of a row.
+    part : array of shape (n_clusters, n_vectors * 64 bytes)
+        What is beyond `n_features` is no number in particular.
+    """
+    tile, p, width = d.shape[1], z.shape[1], part.shape[1]
+    a, b, out = d.ravel(), z.ravel(), part.ravel()
+    length = VECTOR_BYTES // part.itemsize
+    at, first = 0, j * tile
+    while at < width:
+        left, place = (width - at) // length, j * width + at
+        if left > 4 or left == 3:
+            three_vectors(a, first, tile, b, at, p, n_rows, out, place, width)
+            at += 3 * length
+        elif left > 1:
+            two_vectors(a, first, tile, b, at, p, n_rows, out, place, width)
+            at += 2 * length
+        else:
+            one_vector(a, first, tile, b, at, p, n_rows, out, place, width)
+            at += length

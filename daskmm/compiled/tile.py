@@ -13,12 +13,18 @@ import math
 
 import numpy as np
 
-from daskmm.compiled.compiler import EXACT, REORDERED, part, wide_vectors
+from daskmm.compiled.compiler import EXACT, REORDERED, part
 from daskmm.compiled.divergences import exact_distance
-from daskmm.compiled.fast_math import exp2, log2_1p
+from daskmm.compiled.intrinsics import wide_vectors
 from daskmm.compiled.layout import WHITENED
-from daskmm.compiled.panels import panel_norms
-from daskmm.compiled.products import add_products, products, squared_norms, transpose, whiten
+from daskmm.compiled.products import (
+    add_products,
+    panel_norms,
+    products,
+    squared_norms,
+    transpose,
+    whiten,
+)
 from daskmm.numerics.power_means import TIE
 
 
@@ -128,65 +134,6 @@ def two_nearest(d, j, center_norms, smallest, second, nearest):
         second[i] = loser if loser < n else n
         nearest[i] = closest if low < m else nearest[i]
         smallest[i] = low if low < m else m
-
-
-@part(EXACT)
-def raise_ratios(first, other, smallest, inverse, power, excess, other_excess):
-    """Exponents (s−1) log2 r in place of the distances to two centres, r = d/m = 1 + e; and e.
-
-    `weigh` does the rest: one loop over all of it is a chain of instructions so long that
-    processors cannot look beyond it, and takes a quarter longer.
-    """
-    wide_vectors()
-    zero = first.dtype.type(0)
-    for i in range(len(smallest)):
-        m, factor = smallest[i], inverse[i]
-        e, f = (first[i] - m) * factor, (other[i] - m) * factor
-        # Also where all distances are 0, or all are ∞:
-        e, f = e if e > zero else zero, f if f > zero else zero
-        excess[i] = e
-        other_excess[i] = f
-        first[i] = power * log2_1p(e)
-        other[i] = power * log2_1p(f)
-
-
-@part(EXACT)
-def weigh(first, other, excess, other_excess, tie, lowest, total, tied):
-    """r^(s−1) in place of two centres' exponents; adds up r^s.
-
-    Below the exponent `lowest` there is nothing.
-    """
-    wide_vectors()
-    zero, one = first.dtype.type(0), first.dtype.type(1)
-    for i in range(len(tie)):
-        exponent, other_exponent, e, f = first[i], other[i], excess[i], other_excess[i]
-        phi, psi = exp2(exponent), exp2(other_exponent)
-        held, other_held = exponent > lowest, other_exponent > lowest
-        phi, psi = phi if held else zero, psi if other_held else zero
-        first[i] = phi
-        other[i] = psi
-        u, v = phi * (one + e), psi * (one + f)
-        u, v = u if held else zero, v if other_held else zero
-        total[i] += u + v
-        tied[i] += (u if e <= tie[i] else zero) + (v if f <= tie[i] else zero)
-
-
-@part(EXACT)
-def finish(total, tied, smallest, weights, n_clusters, inverse_s, factor, value, hardness):
-    """Per row v (mean u)^(1/s)/Σu, which turns r^(s−1) into v φ; M_s, and the hardness.
-
-    `n_clusters` and `inverse_s` are of the type.
-    """
-    wide_vectors()
-    zero, most = total.dtype.type(0), total.dtype.type(1023)
-    for i in range(len(total)):
-        u = total[i]
-        e = (n_clusters - u) / u
-        exponent = -inverse_s * log2_1p(e if e > zero else zero)
-        mean = exp2(exponent if exponent < most else most)
-        factor[i] = weights[i] * mean / u
-        value[i] = smallest[i] * mean
-        hardness[i] = tied[i] / u
 
 
 @part(REORDERED)
@@ -390,7 +337,7 @@ def norms_and_products(block, z, held, by_feature, terms, planes, w, at_once, no
     terms : array of shape (n_rows,), or empty where they are squared norms
     planes, w, at_once
         As in `daskmm.compiled.block_sums.soft_sums`; without `at_once`, products are left to
-        `daskmm.compiled.panels`.
+        `daskmm.compiled.products`.
     norms : array of shape (tile,)
         Set to the terms; what is beyond `n_rows` is no number in particular.
     d : array of shape (at least n_clusters, tile)

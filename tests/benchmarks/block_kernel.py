@@ -17,7 +17,8 @@ from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
 from threadpoolctl import threadpool_limits
 
 from daskmm.compiled import dispatch, layout
-from daskmm.compiled.products import _NO_TRANSPOSE, _TRANSPOSE, _gemm
+from daskmm.compiled.intrinsics import gemm
+from daskmm.compiled.products import _NO_TRANSPOSE, _TRANSPOSE
 from daskmm.numerics.rows import Coordinates
 
 SHAPES = ((200_000, 20, 10), (200_000, 50, 100), (50_000, 100, 500), (500_000, 8, 8))
@@ -61,8 +62,8 @@ def _products(rows, centers, d, sums):
     zero, one = np.zeros(1, rows.dtype), np.ones(1, rows.dtype)
     for start in range(0, len(rows) - tile + 1, tile):
         z = rows[start:]
-        _gemm(_TRANSPOSE, _NO_TRANSPOSE, b, c, p, one, z, p, centers, p, zero, d, b)
-        _gemm(_NO_TRANSPOSE, _NO_TRANSPOSE, p, c, b, one, z, p, d, b, zero, sums, p)
+        gemm(_TRANSPOSE, _NO_TRANSPOSE, b, c, p, one, z, p, centers, p, zero, d, b)
+        gemm(_NO_TRANSPOSE, _NO_TRANSPOSE, p, c, b, one, z, p, d, b, zero, sums, p)
 
 
 def products(rows, centers):

@@ -1,11 +1,9 @@
 """The compiled sums against loops over the definitions, and against the blocked numpy ones."""
 
-import hashlib
 import math
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,15 +13,14 @@ from hypothesis import strategies as st
 from numba import njit
 
 from daskmm import PowerKMeans
-from daskmm.compiled import block_sums, dispatch, labels, layout
-from daskmm.compiled import compiler as compiling
+from daskmm.compiled import dispatch, intrinsics, layout
 from daskmm.compiled.fast_math import exp2, log2_1p
 from daskmm.gram.nystrom import nystrom_coordinates
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, PerStart, center_sums
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
 
-AVX512 = compiling.processor_has("avx512f")
+AVX512 = intrinsics.processor_has("avx512f")
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12, -math.inf)
 each_power = pytest.mark.parametrize("s", POWERS)
 SETTINGS = settings(max_examples=60, derandomize=True, database=None, deadline=None)
@@ -452,21 +449,13 @@ def test_a_fit_uses_the_compiled_loops(monkeypatch):
     assert calls
 
 
-def test_machine_code_is_kept_under_a_name_that_tells_of_all_its_sources():
-    names = {block_sums.soft_sums.py_func.__qualname__, labels._fill.py_func.__qualname__}
-    digests = {name.rsplit("_", 1)[1] for name in names}
-    files = sorted(Path(compiling.__file__).parent.glob("*.py"))
-    sources = b"".join(file.read_bytes() for file in files)
-    assert digests == {hashlib.sha256(sources).hexdigest()[:12]}
-
-
 @pytest.mark.skipif(not AVX512, reason="the processor has no vectors of 512 bits")
 def test_loops_use_the_widest_vectors():
     values = np.ones(64)
 
     @njit(error_model="numpy", fastmath={"contract"})
     def scaled(x):
-        compiling.wide_vectors()
+        intrinsics.wide_vectors()
         for i in range(len(x)):
             x[i] = x[i] * 3.0 + 1.0
 

@@ -4,19 +4,15 @@ import numpy as np
 import pytest
 from numba import njit
 
-from daskmm.compiled import dispatch
-from daskmm.compiled import panels as panels_module
+from daskmm.compiled import dispatch, intrinsics
+from daskmm.compiled.intrinsics import CENTERS, SIDE
 from daskmm.compiled.layout import PANEL_BYTES
-from daskmm.compiled.panels import (
-    CENTERS,
+from daskmm.compiled.products import (
+    aligned,
     panel_norms,
     panel_products,
     panel_room,
     panel_sums,
-)
-from daskmm.compiled.products import (
-    SIDE,
-    aligned,
     products,
     room,
     squared_norms,
@@ -145,7 +141,7 @@ def test_sums_by_panels_are_those_of_blas(p, k, weighted, s, kind, monkeypatch):
     centers = coordinates.to_model(rows[:k].astype(float) + 0.3 * rng.normal(size=(k, p)))
     found = []
     for chosen in (False, True):
-        monkeypatch.setattr(panels_module, "PANELS_PAY", chosen)
+        monkeypatch.setattr(intrinsics, "PANELS_PAY", chosen)
         monkeypatch.setattr(dispatch, "takes_panels", lambda *_: True)
         weights = (v, w) if weighted else (None, None)
         model = (weights[0], coordinates, centers, s, weights[1], 4, SQUARED_EUCLIDEAN)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numba import njit
 
+from daskmm.compiled.intrinsics import VECTORS_PAY
 from daskmm.compiled.layout import PANEL_BYTES
 from daskmm.compiled.products import aligned
-from daskmm.compiled.vectors import (
-    VECTORS_PAY,
+from daskmm.compiled.weights import (
     by_loops,
     by_vectors,
     weigh_all,

@@ -1,37 +1,245 @@
-"""Weights of a tile's rows in the vector registers of AVX-512.
+"""Instructions that numba does not write by itself: BLAS, vectors of AVX-512, transposed squares.
 
-What `raise_ratios` and `weigh` of `daskmm.compiled.tile` do with short polynomials, this does
-with instructions that only these processors have: they look sixteen numbers up in registers, and
-tell the exponent of a number. A logarithm then takes no division, and both series are half as
-long: it takes .6 to .8 of the time.
+They exist inside functions compiled by numba only. This is the only module that imports llvmlite
+and `numba.core.cgutils`; seen with numba 0.60 to 0.68.
 """
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import get_cython_function_address, intrinsic, overload
 
-from daskmm.compiled.compiler import EXACT, everywhere, part, processor_has, wide_vectors
-from daskmm.compiled.layout import PANEL_BYTES
-from daskmm.compiled.tile import raise_ratios, weigh
+from daskmm.compiled.layout import PANEL_VECTORS, VECTOR_BYTES
+
+
+def processor_has(*features: str) -> bool:
+    """Whether this processor has all of some features, in LLVM's names."""
+    there = llvmlite.binding.get_host_cpu_features()
+    return all(there.get(feature) for feature in features)
+
+
+def everywhere(builder: Any, number: Any, vector: ir.VectorType) -> Any:
+    """Write the instructions that put a single number at all places of a vector."""
+    undefined, first = ir.Constant(vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+    order = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(
+        builder.insert_element(undefined, number, first), undefined, order
+    )
+
+
+@intrinsic
+def _wide_vectors(typing):
+    """Have the compiler use the widest vectors of the processor in the function that calls this.
+
+    For Intel's processors it prefers vectors of 256 bits, as some slow down where wider ones are
+    used now and then. Loops that use nothing else are faster with 512: steps at a finite power
+    by a tenth to a quarter.
+    """
+
+    def generate(context, builder, signature, arguments):
+        # The attributes' own method knows none that has a value.
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+wide_vectors: Any = _wide_vectors
+
+# Products of matrices
+
+for _name in ("dgemm", "sgemm"):
+    _address = get_cython_function_address("scipy.linalg.cython_blas", _name)
+    llvmlite.binding.add_symbol(f"daskmm_{_name}", _address)
+_CALL = types.void(*[types.voidptr] * 13)
+_dgemm = types.ExternalFunction("daskmm_dgemm", _CALL)
+_sgemm = types.ExternalFunction("daskmm_sgemm", _CALL)
+
+
+def gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+    """BLAS' general matrix product; a name for compiled code only, which takes `_gemm_of`."""
+    raise TypeError("compiled code only: numba takes _gemm_of in the place of this name")
+
+
+@overload(gemm)
+def _gemm_of(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+    product = _sgemm if c.dtype == types.float32 else _dgemm
+
+    def call(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+        product(
+            ta.ctypes,
+            tb.ctypes,
+            m.ctypes,
+            n.ctypes,
+            k.ctypes,
+            alpha.ctypes,
+            a.ctypes,
+            lda.ctypes,
+            b.ctypes,
+            ldb.ctypes,
+            beta.ctypes,
+            c.ctypes,
+            ldc.ctypes,
+        )
+
+    return call
+
+
+# Transposed squares
+
+# Rows and columns of the squares that are transposed at a time; a power of 2.
+SIDE = 8
+
+
+@intrinsic
+def transpose_square(typing, source, start, step, target, place, target_step):
+    """Transpose `SIDE` vectors of `SIDE` numbers from one flat array to another.
+
+    They begin `step` numbers apart, those of the target `target_step`. No array is asked for its
+    size. Compilers do not find these shuffles of registers in a loop over single numbers, which
+    takes five times as long.
+    """
+    signature = types.void(source, types.intp, types.intp, target, types.intp, types.intp)
+
+    def generate(context, builder, signature, arguments):
+        source, start, step, target, place, target_step = arguments
+        number = context.get_data_type(signature.args[0].dtype)
+        size, vector = context.get_abi_sizeof(number), ir.VectorType(number, SIDE)
+        order = ir.VectorType(ir.IntType(32), SIDE)
+
+        def vectors(kind, array, start, step):
+            data = context.make_array(kind)(context, builder, array).data
+            for q in range(SIDE):
+                place = builder.add(start, builder.mul(step, ir.Constant(step.type, q)))
+                yield builder.bitcast(builder.gep(data, [place]), vector.as_pointer())
+
+        rows = [
+            builder.load(pointer, align=size)
+            for pointer in vectors(signature.args[0], source, start, step)
+        ]
+        # Blocks of half the side change places across the diagonal, then theirs.
+        apart = SIDE // 2
+        while apart:
+            upper = [q + SIDE - apart if q & apart else q for q in range(SIDE)]
+            lower = [q + SIDE if q & apart else q + apart for q in range(SIDE)]
+            for q in range(SIDE):
+                if not q & apart:
+                    pair = rows[q], rows[q + apart]
+                    rows[q] = builder.shuffle_vector(*pair, ir.Constant(order, upper))
+                    rows[q + apart] = builder.shuffle_vector(*pair, ir.Constant(order, lower))
+            apart //= 2
+        pointers = vectors(signature.args[3], target, place, target_step)
+        for row, pointer in zip(rows, pointers, strict=True):
+            builder.store(row, pointer, align=size)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+# Products in panels
+
+# Whether the processor has the registers.
+PANELS_PAY = processor_has("avx512f")
+
+
+# Centres at a time.
+CENTERS = 8
+
+
+def _micro_kernel(n_vectors):
+    """Sums Σ_q a[c, q] b[q, i] for eight c, and for i that fill so many vectors.
+
+    Arrays are flat. `a`, `b` and `out` begin at `a_start` and so on; `a_step` numbers lie between
+    the rows of a, alike the others'. No array is asked for its size.
+    """
+
+    @intrinsic
+    def multiply_panel(typing, a, a_start, a_step, b, b_start, b_step, n, out, o_start, o_step):
+        size = types.intp
+        signature = types.void(a, size, size, b, size, size, size, out, size, size)
+
+        def generate(context, builder, signature, arguments):
+            _, a_start, a_step, _, b_start, b_step, n, _, o_start, o_step = arguments
+            number = context.get_data_type(signature.args[0].dtype)
+            align = context.get_abi_sizeof(number)
+            length = VECTOR_BYTES // align
+            vector = ir.VectorType(number, length)
+            columns = [ir.Constant(n.type, v * length) for v in range(n_vectors)]
+
+            def begin(place, start, step, rows):
+                kind = signature.args[place]
+                data = context.make_array(kind)(context, builder, arguments[place]).data
+                first = builder.gep(data, [start])
+                steps = [builder.mul(step, ir.Constant(n.type, c)) for c in range(rows)]
+                return [builder.gep(first, [each]) for each in steps]
+
+            factors, targets = (
+                begin(0, a_start, a_step, CENTERS),
+                begin(7, o_start, o_step, CENTERS),
+            )
+            (values,) = begin(3, b_start, b_step, 1)
+            zero = ir.Constant(vector, [0.0] * length)
+            # The compiler keeps these in registers.
+            sums = [[cgutils.alloca_once(builder, vector) for _ in columns] for _ in range(CENTERS)]
+            for place in (place for row in sums for place in row):
+                builder.store(zero, place)
+            with cgutils.for_range(builder, n) as loop:
+                row = builder.gep(values, [builder.mul(b_step, loop.index)])
+                found = [
+                    builder.load(
+                        builder.bitcast(builder.gep(row, [column]), vector.as_pointer()),
+                        align=align,
+                    )
+                    for column in columns
+                ]
+                for factor, places in zip(factors, sums, strict=True):
+                    single = builder.load(builder.gep(factor, [loop.index]))
+                    many = everywhere(builder, single, vector)
+                    for place, x in zip(places, found, strict=True):
+                        product = builder.fmul(many, x, flags=("contract",))
+                        total = builder.fadd(builder.load(place), product, flags=("contract",))
+                        builder.store(total, place)
+            for target, places in zip(targets, sums, strict=True):
+                for column, place in zip(columns, places, strict=True):
+                    pointer = builder.bitcast(builder.gep(target, [column]), vector.as_pointer())
+                    builder.store(builder.load(place), pointer, align=align)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return multiply_panel
+
+
+one_vector, two_vectors, three_vectors = (_micro_kernel(n) for n in (1, 2, PANEL_VECTORS))
+
+
+# Weights
 
 # Whether the processor has the registers and their instructions.
 VECTORS_PAY = processor_has("avx512f", "avx512dq")
-_BYTES = 64
+
+
 # Vectors of each of two centres that are computed abreast: those of a panel, of which tiles are.
-_ABREAST = PANEL_BYTES // _BYTES
+
+
 # Parts of [1, 2), and of an octave of exponents, that are looked up; a power of 2.
 _PARTS = 16
+
+
 # About the reciprocals of the parts' centres, in so few bits that all types hold them. The first
 # is 1, near which logarithms are to be exact however small they are.
 _RECIPROCALS = np.round(256.0 / (1.0 + (np.arange(_PARTS) + 0.5) / _PARTS)) / 256.0
 _RECIPROCALS[0] = 1.0
+
+
 # Minimax polynomials of the relative error (Remez' algorithm in 60 digits), as in `fast_math`.
 # log2(1 + z)/z for z in [−1/32, 1/16]: 3.8e-16 (double), 2.2e-9 (single).
 _LOG2 = {
@@ -48,6 +256,8 @@ _LOG2 = {
     ),
     32: (1.442695, -0.7213476, 0.48091874, -0.36076555, 0.27108726),
 }
+
+
 # (2^f − 1)/f for |f| ≤ 1/32, of 2^f: 1.4e-17 (double), 2.3e-9 (single).
 _EXP2 = {
     64: (
@@ -83,7 +293,7 @@ class _Abreast:
     def __init__(self, builder, number):
         self.builder, self.double = builder, isinstance(number, ir.DoubleType)
         self.bits, self.mantissa_bits = (64, 52) if self.double else (32, 23)
-        self.length = 8 * _BYTES // self.bits
+        self.length = 8 * VECTOR_BYTES // self.bits
         self.vector = ir.VectorType(number, self.length)
         self.whole = ir.VectorType(ir.IntType(self.bits), self.length)
         self.flag = ir.IntType(32)
@@ -221,8 +431,8 @@ class _Abreast:
 
 
 @intrinsic
-def _weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
-    """What `weigh_all` does, for pairs of centres and groups of `_ABREAST` vectors of rows.
+def weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
+    """What `weigh_all` does, for pairs of centres and groups of `PANEL_VECTORS` vectors of rows.
 
     No array is asked for its size. The distances to centres begin `row` numbers apart. `counts`
     are those of pairs, of groups, and of lines of the cache to be fetched with each group;
@@ -245,9 +455,10 @@ def _weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
             return builder.bitcast(values, use.vector.as_pointer())
 
         def group_of(pointer, index):
-            begin = builder.mul(index, place_of(_ABREAST))
+            begin = builder.mul(index, place_of(PANEL_VECTORS))
             return [
-                builder.gep(pointer, [builder.add(begin, place_of(q))]) for q in range(_ABREAST)
+                builder.gep(pointer, [builder.add(begin, place_of(q))])
+                for q in range(PANEL_VECTORS)
             ]
 
         phi, lines = vectors(d, arguments[0]), vectors(later, arguments[5], arguments[6])
@@ -281,64 +492,15 @@ def _weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
                 u = use.choose(held, use.multiply(weight, ratio), use.zero)
                 close = use.compare(e, "<=", nearby)
                 target = group_of(total, loop.index)
-                use.store(use.add(use.load(target), use.add(u[:_ABREAST], u[_ABREAST:])), target)
+                use.store(
+                    use.add(use.load(target), use.add(u[:PANEL_VECTORS], u[PANEL_VECTORS:])), target
+                )
                 target = group_of(tied, loop.index)
                 sums = use.load(target)
-                for first in (0, _ABREAST):
-                    of_center = slice(first, first + _ABREAST)
+                for first in (0, PANEL_VECTORS):
+                    of_center = slice(first, first + PANEL_VECTORS)
                     sums = use.choose(close[of_center], use.add(sums, u[of_center]), sums)
                 use.store(sums, target)
         return context.get_dummy_value()
 
     return signature, generate
-
-
-@part(EXACT)
-def by_vectors(d, n_clusters, power, lowest, of_rows, later, first, size):
-    """`weigh_all` in the registers of AVX-512."""
-    wide_vectors()
-    length = PANEL_BYTES // d.itemsize
-    n_pairs, n_groups = (n_clusters + 1) // 2, (len(of_rows[0]) + length - 1) // length
-    turn = _BYTES * n_pairs * n_groups
-    n_lines = (size * later.itemsize + turn // 2) // turn
-    counts = n_pairs, n_groups, n_lines
-    _weigh_vectors(  # type: ignore[call-arg]
-        d, d.shape[1], counts, (power, lowest), of_rows, later, first
-    )
-
-
-@part(EXACT)
-def by_loops(d, n_clusters, power, lowest, of_rows, later, first, size):
-    """`weigh_all` as the compiler finds it."""
-    smallest, inverse, tie, total, tied = of_rows
-    b = len(tie)
-    e, f = np.empty(b, d.dtype), np.empty(b, d.dtype)
-    for j in range(0, n_clusters, 2):
-        phi, psi = d[j, :b], d[j + 1, :b]
-        raise_ratios(phi, psi, smallest, inverse, power, e, f)
-        weigh(phi, psi, e, f, tie, lowest, total, tied)
-
-
-@part(EXACT)
-def weigh_all(d, n_clusters, power, lowest, of_rows, later, first, size):
-    """Put r^(s−1), r = d/m, in place of all distances of a tile; add up r^s of each row.
-
-    Parameters
-    ----------
-    d : array of shape (n_clusters, one more if that is odd; tile)
-        Distances, in room for whole panels. What follows those of the tile's rows is no number
-        in particular then.
-    n_clusters : int
-    power, lowest : numbers of the type
-        s − 1, and the exponent to base 2 below which there is nothing.
-    of_rows : tuple of five arrays of shape (n_rows,)
-        The smallest distance m of each row, 1/m, and how far above 0 a tie has d/m − 1; the sums
-        of r^s, and those of ties, which are added to. As long as the rows of `d`, behind them.
-    later : array, flat
-        Of it, `size` numbers from `first` on are needed next.
-    first, size : int
-    """
-    _weigh(d, n_clusters, power, lowest, of_rows, later, first, size)
-
-
-_weigh = by_vectors if VECTORS_PAY else by_loops
