@@ -91,8 +91,9 @@ class WeightedBlurringMeanShift(NearestCenter):
         Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
         logger "daskmm" at level INFO.
     callbacks : list of callable, optional
-        Called once per iteration with a read-only `daskmm.mean_shift.BlurringRecord`. One that
-        raises StopIteration ends the fit after this iteration.
+        Called once per iteration with a read-only
+        `daskmm.mean_shift.blurring.BlurringRecord`. One that raises StopIteration ends the fit
+        after this iteration.
     checkpoint : str or Path, optional
         Folder in which to save the state of the fit. The same call resumes a fit that was killed
         or interrupted, to the same bits. Other data or parameters are refused; a `max_iter` of 40

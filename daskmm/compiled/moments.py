@@ -4,7 +4,7 @@ Rows are walked in tiles so small that a tile is still in the core's cache when 
 second time: for the sums of squared deviations from the mean that the first visit found. Tiles
 are merged by Chan, Golub & LeVeque's update, their means being kept as differences from that of
 one of them, so that rounding is small far from 0 too. What is computed is defined by
-`daskmm.kmeans.sums.Moments`.
+`daskmm.engine.moments.Moments`.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -29,7 +29,7 @@ _VECTORS = 256
 
 
 class BlockMoments(NamedTuple):
-    """Moments of a block, as those of `daskmm.kmeans.sums.Moments`.
+    """Moments of a block, as those of `daskmm.engine.moments.Moments`.
 
     Attributes
     ----------

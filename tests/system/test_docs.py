@@ -52,6 +52,12 @@ def test_names_that_a_page_mentions_exist(page):
         pkgutil.resolve_name(name)
 
 
+def test_names_that_the_sources_mention_exist():
+    for path in (TOP / "daskmm").rglob("*.py"):
+        for name in _NAME.findall(path.read_text()):
+            pkgutil.resolve_name(name)
+
+
 def test_the_diffs_of_the_recipes_apply(tmp_path):
     found = blocks("CONTRIBUTING.md", "diff")
     assert len(found) == 3
