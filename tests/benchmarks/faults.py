@@ -3,7 +3,8 @@
 Run: python tests/benchmarks/faults.py
 
 The cases are those of tests/system/test_faults.py: workers are killed, retired or restarted in the
-midst of a given pass; every fit is compared with the undisturbed one. Reads are counted at the source.
+midst of a given pass; every fit is compared with the undisturbed one. Reads are counted at the
+source.
 """
 
 import itertools
