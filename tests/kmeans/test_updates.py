@@ -1,0 +1,180 @@
+"""Steps of power k-means and EWP (centres and feature weights) against the papers' formulas."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from _naive import (
+    entropy_step,
+    lloyd_step,
+    power_k_means_step,
+)
+
+from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, Farthest, center_sums
+from daskmm.kmeans.updates import (
+    EntropyUpdate,
+    PowerUpdate,
+    coincident_centers,
+    moved_centers,
+    relocated,
+)
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.rows import Coordinates
+
+POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12)
+each_power = pytest.mark.parametrize("s", POWERS)
+
+
+def problem(n=50, p=4, k=3, seed=15):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, p)) * np.linspace(0.5, 2, p)
+    return rows, rows[:k] + 0.1, rng.integers(0, 4, n).astype(float), rng.dirichlet(np.ones(p))
+
+
+def identity(p):
+    return Coordinates(np.zeros(p), np.ones(p))
+
+
+@each_power
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal rows", "weighted rows"])
+def test_a_step_of_power_k_means_is_that_of_the_paper(s, weighted):
+    rows, centers, v, _ = problem()
+    v = v if weighted else None
+    total = len(rows) if v is None else v.sum()
+    state = CenterState(centers, s)
+    (sums,) = center_sums(rows, v, identity(4), (state,)).records
+    expected, objective = power_k_means_step(rows, centers, s, v)
+    found = PowerUpdate().update(sums, state, total).centers
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(sums.objective / total, objective, rtol=1e-12)
+
+
+@each_power
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal rows", "weighted rows"])
+def test_a_step_of_ewp_is_that_of_the_paper(s, weighted):
+    rows, centers, v, w = problem()
+    v = v if weighted else None
+    total = len(rows) if v is None else v.sum()
+    state, lam = CenterState(centers, s, w), 0.4
+    (sums,) = center_sums(rows, v, identity(4), (state,)).records
+    update = EntropyUpdate(lam, np.ones(4, dtype=bool))
+    expected, weights, objective = entropy_step(rows, centers, w, s, lam, v)
+    found = update.update(sums, state, total)
+    np.testing.assert_allclose(found.centers, expected, rtol=1e-10)
+    np.testing.assert_allclose(found.feature_weights, weights, rtol=1e-10)
+    f = sums.objective / total + update.penalty(state)
+    np.testing.assert_allclose(f, objective, rtol=1e-12)
+
+
+@pytest.mark.parametrize("s", [-1e12, -math.inf])
+def test_a_step_at_very_low_powers_is_lloyds(s):
+    rows, centers, v, _ = problem(n=200)
+    state = CenterState(centers, s)
+    (sums,) = center_sums(rows, v, identity(4), (state,)).records
+    found = PowerUpdate().update(sums, state, v.sum()).centers
+    np.testing.assert_allclose(found, lloyd_step(rows, centers, v), rtol=1e-10)
+
+
+def test_sums_over_blocks_and_tiles_are_the_sums_over_all_rows(monkeypatch):
+    rows, centers, v, w = problem(n=100)
+    states = (CenterState(centers, -2.0, w), CenterState(centers[::-1], -math.inf, w))
+    whole = center_sums(rows, v, identity(4), states)
+    monkeypatch.setattr("daskmm.kmeans.sums.tile_rows", lambda p, k: 7)
+    cuts = [0, 0, 1, 30, 30, 100]
+    pairs = itertools.pairwise(cuts)
+    parts = [center_sums(rows[a:b], v[a:b], identity(4), states) for a, b in pairs]
+    merged = parts[0]
+    for part in parts[1:]:
+        merged = merged + part
+    for a, b in zip(merged.records, whole.records, strict=True):
+        for name in ("weights", "sums", "squares", "objective", "inertia", "hardness"):
+            np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-12, err_msg=name)
+        np.testing.assert_array_equal(a.farthest.rows, b.farthest.rows)
+
+
+def sums_with(cluster_weights, sums, farthest=None):
+    p = np.shape(sums)[1]
+    return CenterSums(
+        np.asarray(cluster_weights, dtype=float),
+        np.asarray(sums, dtype=float),
+        None,
+        None,
+        0.0,
+        0.0,
+        0.0,
+        Farthest.empty(p) if farthest is None else farthest,
+    )
+
+
+def test_a_centre_without_weight_keeps_its_place():
+    state = CenterState(np.array([[1.0, 2.0], [3.0, 4.0]]), -5.0)
+    sums = sums_with([0.0, 2.0], [[0.0, 0.0], [4.0, 2.0]])
+    np.testing.assert_array_equal(moved_centers(sums, state), [[1, 2], [2, 1]])
+    # Soft steps know no worst-served rows, so nothing is relocated.
+    np.testing.assert_array_equal(PowerUpdate().update(sums, state, 2.0).centers, [[1, 2], [2, 1]])
+
+
+def test_a_centre_whose_weights_all_underflow_keeps_its_place():
+    rng = np.random.default_rng(16)
+    rows = rng.normal(size=(30, 2))
+    state = CenterState(np.array([[0.0, 0.0], [1e8, 1e8]]), -50.0)
+    (sums,) = center_sums(rows, None, identity(2), (state,)).records
+    assert sums.weights[1] == 0
+    np.testing.assert_array_equal(moved_centers(sums, state)[1], [1e8, 1e8])
+
+
+def test_empty_centres_go_to_the_worst_served_rows_one_each():
+    farthest = Farthest(np.array([9.0, 5.0, 4.0]), np.array([[9.0], [5.0], [4.0]]))
+    centers = np.array([[0.0], [1.0], [2.0], [3.0]])
+    found = relocated(
+        centers, sums_with([0, 1, 0, 2], np.zeros((4, 1)), farthest), SQUARED_EUCLIDEAN
+    )
+    np.testing.assert_array_equal(found.ravel(), [9, 1, 5, 3])
+    # With fewer rows to go to than centres, the rest stay where they are.
+    few = Farthest(np.array([9.0]), np.array([[9.0]]))
+    found = relocated(centers, sums_with([0, 1, 0, 0], np.zeros((4, 1)), few), SQUARED_EUCLIDEAN)
+    np.testing.assert_array_equal(found.ravel(), [9, 1, 2, 3])
+    np.testing.assert_array_equal(centers.ravel(), [0, 1, 2, 3])
+
+
+def test_coincident_centres_are_counted_once_less_than_they_are():
+    centers = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1e-6], [5.0, 5.0]])
+    assert coincident_centers(CenterState(centers, -1.0), 1.0) == 2
+    assert coincident_centers(CenterState(centers, -1.0), 1e-6) == 1
+    assert coincident_centers(CenterState(centers[[0, 1, 4]], -1.0), 1.0) == 0
+    # Apart in features that do not count is not apart.
+    assert coincident_centers(CenterState(centers[:2], -1.0, np.array([0.0, 1.0])), 1.0) == 1
+    assert coincident_centers(CenterState(centers[:1], -1.0), 1.0) == 0
+    # Where every row lies on its centre, only centres at the same place coincide.
+    assert coincident_centers(CenterState(centers, -1.0), 0.0) == 1
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1e3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("gap", [0.9e-4, 1.1e-4, 1e-2])
+def test_coincident_centres_far_from_the_origin_are_told_apart_exactly(offset, weighted, gap):
+    rng = np.random.default_rng(0)
+    centers = offset + rng.normal(size=(6, 3))
+    centers = np.vstack([centers, centers[2] + np.array([gap, 0.0, 0.0])])
+    state = CenterState(centers, -1.0, np.array([1.0, 0.5, 2.0]) if weighted else None)
+    assert coincident_centers(state, 1.0) == (gap < 1e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal rows", "weighted rows"])
+def test_merged_farthest_rows_are_those_of_all_rows(weighted):
+    rng = np.random.default_rng(14)
+    distances = rng.integers(0, 12, 90).astype(float)  # many ties and zeros
+    rows = np.arange(90.0)[:, None]
+    v = rng.integers(0, 2, 90).astype(float) if weighted else None
+    total = Farthest.empty(1)
+    for part in np.array_split(np.arange(90), [0, 3, 20, 20, 71]):
+        total = total + Farthest.of(distances[part], rows[part], None if v is None else v[part])
+    counted = np.flatnonzero(distances > 0) if v is None else np.flatnonzero(distances * v > 0)
+    order = sorted(counted, key=lambda i: (-distances[i], i))[:FARTHEST]
+    np.testing.assert_array_equal(total.rows.ravel(), order)
+    np.testing.assert_array_equal(total.distances, distances[order])
+
+
+def test_farthest_rows_are_none_where_every_row_is_on_its_centre():
+    assert len(Farthest.of(np.zeros(5), np.ones((5, 2)), None).rows) == 0
