@@ -11,14 +11,13 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from daskmm.mm.fingerprints import differences
 from daskmm.mm.journal import Journal, Pace
-from daskmm.storage.atomic import flush_tree
 from daskmm.storage.records import DamagedStateError, read_state, write_state
 
 logger = logging.getLogger("daskmm")
@@ -61,8 +60,8 @@ class Checkpoint(Journal):
         self.data: dict[str, Any] = {}
         self._n_passes: Callable[[], int] = int
         self._former: dict[str, Any] = {}
-        # Numbers of the readable states on disk, with the files in the work folder they refer to.
-        self._states: dict[int, tuple[str, ...]] = {}
+        # Numbers of the readable states on disk.
+        self._states: list[int] = []
         # Folders that did not exist before this fit, the innermost first.
         self._new_folders: list[Path] = []
         self._wants_folder = False
@@ -104,9 +103,9 @@ class Checkpoint(Journal):
                 "changed. Give another path, or remove the folder to start again."
             )
         self._refuse(differences(former["parameters"], self.parameters))
-        self.stages, self._files = former.pop("stages"), former["files"]
+        self.stages = former.pop("stages")
         self.seconds, self.n_iter = former["seconds"], former["n_iter"]
-        self._states = {number: self._files}
+        self._states = [number]
         self._former = former
         logger.info("checkpoint %s: resuming after %d iterations", self.path, self.n_iter)
 
@@ -138,7 +137,7 @@ class Checkpoint(Journal):
             self._folder.mkdir(parents=True, exist_ok=True)
         return int(self._former.get("n_passes", 0))
 
-    def keep(self, stage: str, value: Any, iterations: int = 1, files: Sequence[str] = ()) -> None:
+    def keep(self, stage: str, value: Any, iterations: int = 1) -> None:
         """Record the result so far of a stage (see `Journal.keep`), on disk when due.
 
         Raises
@@ -146,7 +145,7 @@ class Checkpoint(Journal):
         OSError
             If it cannot be written; the earlier states stay.
         """
-        super().keep(stage, value, iterations, files)
+        super().keep(stage, value, iterations)
         self._unwritten = True
         self._n_unwritten += iterations
         # Results other than iterations are costly or final: write at once. Before the first pass
@@ -156,12 +155,10 @@ class Checkpoint(Journal):
             self._write()
 
     def _write(self) -> None:
-        """Write a state, then remove older ones and the files that only they needed."""
+        """Write a state, then remove all but the last ones."""
         number = max(self._numbers(), default=0) + 1
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in self._files:
-                flush_tree(self._folder / name)
             write_state(self._state_path(number), self._contents())
         except OSError as error:
             raise OSError(
@@ -169,33 +166,27 @@ class Checkpoint(Journal):
                 f"the checkpoint {self.path} could not be written ({error.strerror or error}). "
                 "Its former state is intact: free space, and repeat the fit to resume from it.",
             ) from error
-        before = {name for files in self._states.values() for name in files}
-        self._states = dict([*self._states.items(), (number, self._files)][-_KEPT:])
+        self._states = [*self._states, number][-_KEPT:]
         self._unwritten, self._n_unwritten, self._written_at = False, 0, time.monotonic()
         for entry in self.path.iterdir():
             found = _NAME.search(entry.name)
             if found and not (entry.name == found[0] and int(found[1]) in self._states):
                 entry.unlink(missing_ok=True)
-        self._remove(before)
 
     def _withdraw(self) -> None:
         """Remove what a fit that could not start has written."""
         for number in self._states:
             self._state_path(number).unlink(missing_ok=True)
-        self._states = {}
+        self._states = []
         for folder in self._new_folders:
             with contextlib.suppress(OSError):  # not empty: others have put something there
                 folder.rmdir()
-
-    def _needed(self) -> set[str]:
-        return {*self._files, *(name for files in self._states.values() for name in files)}
 
     def _contents(self) -> dict[str, Any]:
         return {
             "parameters": self.parameters,
             "data": self.data,
             "stages": self.stages,
-            "files": self._files,
             "n_iter": self.n_iter,
             "n_passes": self._n_passes(),
             "seconds": self.seconds + time.perf_counter() - self._created,

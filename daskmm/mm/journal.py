@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
@@ -92,8 +91,6 @@ class Journal:
         self.n_iter = 0
         self.seconds = 0.0
         self._entered: Counter[str] = Counter()
-        self._files: tuple[str, ...] = ()
-        self._folder = Path()
 
     def resume(self, data: Mapping[str, Any], n_passes: Callable[[], int]) -> int:
         """Return the number of passes that earlier runs of this fit made.
@@ -122,7 +119,7 @@ class Journal:
         times = self._entered[stage]
         return f"{stage}, {times}" if times > 1 else stage
 
-    def keep(self, stage: str, value: Any, iterations: int = 1, files: Sequence[str] = ()) -> None:
+    def keep(self, stage: str, value: Any, iterations: int = 1) -> None:
         """Record the result so far of the stage that was entered; drop those of later stages.
 
         Parameters
@@ -132,25 +129,12 @@ class Journal:
             Must not be changed afterwards.
         iterations : int
             Iterations taken since the last report.
-        files : sequence of str
-            Files that belong to the value, by their names within the folder of the fit. They are
-            removed once no state needs them.
         """
         own, names = self._name(stage), list(self.stages)
         for name in names[names.index(own) + 1 :] if own in names else ():
             del self.stages[name]
         self.stages[own] = value
         self.n_iter += iterations
-        superseded, self._files = self._files, tuple(files)
-        self._remove(superseded)
-
-    def _remove(self, files: Iterable[str]) -> None:
-        """Remove files that no state needs."""
-        for name in set(files) - self._needed():
-            shutil.rmtree(self._folder / name, ignore_errors=True)
-
-    def _needed(self) -> set[str]:
-        return set(self._files)
 
     def once(self, stage: str, make: Callable[[], Any]) -> Any:
         """Return ``make()``, computed in the first run of a fit only."""
@@ -164,8 +148,7 @@ class Journal:
     def folder(self) -> Iterator[Path]:
         """Provide a folder on disk for the duration of the fit."""
         with tempfile.TemporaryDirectory() as scratch:
-            self._folder = Path(scratch)
-            yield self._folder
+            yield Path(scratch)
 
     def close(self, error: BaseException | None, stopped: BaseException | None) -> None:
         """Finish the log at the end of a fit.

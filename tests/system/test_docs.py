@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.long
-
 TOP = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(TOP) for path in [*TOP.glob("*.md"), *TOP.glob("*/*.md")])
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
