@@ -106,26 +106,26 @@ class Case(NamedTuple):
 
 CASES = {
     "first pass": Case(annealed, "first-look", 1, "rows"),
-    "annealing iteration": Case(annealed, "mm-step", 3, "rows"),
+    "annealing iteration": Case(annealed, "block-sums", 3, "rows"),
     "annealing iteration, data kept by workers": Case(
-        functools.partial(annealed, persist=True), "mm-step", 3, "jobs"
+        functools.partial(annealed, persist=True), "block-sums", 3, "jobs"
     ),
-    "scoring": Case(scored, "mm-step", 4, "rows"),
+    "scoring": Case(scored, "block-sums", 4, "rows"),
     "annealing on the sample": Case(polished, "anneal", 1, "jobs", (1, 2, 4, 6, 8)),
-    "polishing": Case(polished, "mm-step", 1, "rows"),
+    "polishing": Case(polished, "block-sums", 1, "rows"),
     "polishing, data kept by workers": Case(
-        functools.partial(polished, persist=True), "mm-step", 1, "jobs"
+        functools.partial(polished, persist=True), "block-sums", 1, "jobs"
     ),
-    "counts": Case(functools.partial(other, distortion="kl"), "mm-step", 2, "rows"),
+    "counts": Case(functools.partial(other, distortion="kl"), "block-sums", 2, "rows"),
     "counts with holes, data kept by workers": Case(
-        functools.partial(other, holes=0.2, distortion="kl", persist=True), "mm-step", 2, "jobs"
+        functools.partial(other, holes=0.2, distortion="kl", persist=True), "block-sums", 2, "jobs"
     ),
     "holes, polishing": Case(
-        functools.partial(other, holes=0.2, sample_size=200), "mm-step", 1, "rows"
+        functools.partial(other, holes=0.2, sample_size=200), "block-sums", 1, "rows"
     ),
-    "outliers": Case(functools.partial(other, distortion="manhattan"), "mm-step", 2, "rows"),
+    "outliers": Case(functools.partial(other, distortion="manhattan"), "block-sums", 2, "rows"),
     "a distance that is learned": Case(
-        functools.partial(other, distortion="mahalanobis"), "mm-step", 2, "rows"
+        functools.partial(other, distortion="mahalanobis"), "block-sums", 2, "rows"
     ),
     "Gram write": Case(gram_stored, "gram-tile", 1, "kernel", (1, 2, 3, 5, 6)),
     "Gram sweep, stored": Case(gram_stored, "gram-sweep", 1, "jobs", (1, 2, 3, 5, 6)),
@@ -251,7 +251,7 @@ def restarted(client, act, persist, count, new_folder):
     kind = "jobs" if persist else "rows"
     with (
         when_reached(folder, act),
-        before_pass("mm-step", 1, lambda: folder.arm(kind, count, TELL)),
+        before_pass("block-sums", 1, lambda: folder.arm(kind, count, TELL)),
     ):
         model = quietly(fit, folder)
     struck = folder.reads()
@@ -337,7 +337,7 @@ def test_data_that_were_scattered_and_lost_are_reported(client, new_folder):
     data = da.concatenate([da.from_delayed(part, (CHUNK, 4), float) for part in parts])
     model = PowerKMeans(4, sample_size=None, eta=1.5, random_state=0)
     with (
-        before_pass("mm-step", 2, lambda: folder.arm("jobs", 1)),
+        before_pass("block-sums", 2, lambda: folder.arm("jobs", 1)),
         pytest.raises(ClusterLostError, match=r"were lost with it .* leave them lazy"),
     ):
         quietly(model.fit, data)
@@ -369,7 +369,7 @@ def lose_all_workers(group, client, count, new_folder):
     began = []
     with (
         when_reached(folder, kill),
-        before_pass("mm-step", 2, lambda: folder.arm("rows", count, TELL)),
+        before_pass("block-sums", 2, lambda: folder.arm("rows", count, TELL)),
         pytest.raises(ClusterLostError, match="has had no worker for 3 seconds"),
     ):
         quietly(functools.partial(polished, seconds=0.02), folder)
@@ -398,7 +398,7 @@ def test_workers_that_come_back_in_time_go_on(new_folder):
 
             with (
                 when_reached(folder, replace_all),
-                before_pass("mm-step", 1, lambda f=folder, c=count: f.arm("rows", c, TELL)),
+                before_pass("block-sums", 1, lambda f=folder, c=count: f.arm("rows", c, TELL)),
             ):
                 model = quietly(fit, folder)
             assert_same(model, expected)
@@ -415,7 +415,7 @@ def test_when_the_scheduler_is_gone_the_fit_ends(count, new_folder):
             folder.arm("rows", count, words)
             began.append(time.monotonic())
 
-        with before_pass("mm-step", 1, arm), pytest.raises(ClusterLostError):
+        with before_pass("block-sums", 1, arm), pytest.raises(ClusterLostError):
             quietly(polished, folder)
         assert time.monotonic() - began[0] < 15
 
@@ -435,7 +435,7 @@ def test_a_scheduler_that_comes_back_in_time_goes_on(count, new_folder):
 
         with (
             when_reached(folder, bring_back),
-            before_pass("mm-step", 1, lambda: folder.arm("rows", count, TELL)),
+            before_pass("block-sums", 1, lambda: folder.arm("rows", count, TELL)),
         ):
             model = quietly(functools.partial(polished, seconds=0.02), folder)
         assert_same(model, expected)
