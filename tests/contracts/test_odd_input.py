@@ -252,7 +252,7 @@ def _small_memory(monkeypatch):
 
 
 @pytest.mark.usefixtures("_small_memory")
-@pytest.mark.parametrize("cls", [*ESTIMATORS, WeightedBlurringMeanShift])
+@pytest.mark.parametrize("cls", ESTIMATORS)
 def test_blocks_that_do_not_fit_are_refused_with_what_to_change(cls):
     model = cls()
     data = da.zeros((10_000_000, 10), chunks=(2_000_000, 10))
@@ -265,6 +265,16 @@ def test_blocks_that_do_not_fit_are_refused_with_what_to_change(cls):
         plan = model.plan(da.zeros((10_000_000, 10), chunks=(rows, 10)))
     assert plan.worker_memory_bytes == 400 << 20
     assert "of 419 MB" in str(plan)
+
+
+@pytest.mark.usefixtures("_small_memory")
+@pytest.mark.parametrize("rows", [100_000, 2_000_000])
+def test_rows_of_a_mean_shift_that_do_not_fit_are_refused(rows):
+    data, model = da.zeros((10_000_000, 10), chunks=(rows, 10)), WeightedBlurringMeanShift()
+    with raise_if_computes(), dask.config.set(num_workers=1):
+        for method in (model.plan, model.fit):
+            with pytest.raises(ValueError, match=r"10,?000,?000 rows.*[Ff]it a sample"):
+                method(data)
 
 
 @pytest.mark.usefixtures("_small_memory")
