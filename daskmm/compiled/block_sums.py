@@ -1,13 +1,13 @@
-"""The compiled loops behind `daskmm.compiled.dispatch`; importing this imports numba.
+"""Compute the sums of a block in compiled loops, for `daskmm.compiled.dispatch`.
 
-Rows are walked in tiles so small that a tile's distances, kept as (centre, row), stay in the
-core's cache between the matrix product that makes them and the one that uses them up. The inner
-loops run along the rows of a tile, without branches, so that they are vectorised. Matrix
-products are those that scipy's BLAS offers to compiled code. Nothing here holds a lock, or
-memory that two calls share, so several threads may work on blocks at once.
+Rows are processed in tiles so small that a tile's distances, stored as (centre, row), stay in the
+core's cache between the matrix product that computes them and the one that uses them. The inner
+loops run along the rows of a tile without branches, so that they are vectorised. Matrix products
+are those that scipy's BLAS offers to compiled code. There are no locks and no memory shared
+between calls, so several threads may process blocks at once.
 
-Everything is written for the rows' own floating type (single or double) and sums in double.
-The machine code is kept on disk.
+Distances are computed in the rows' floating type (single or double), sums in double precision.
+Importing this module imports numba; the machine code is cached on disk.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -76,37 +76,38 @@ def soft_sums(
     observed,
     totals,
 ):
-    """Add the sums of one candidate at a finite power.
+    """Add the sums of one set of centres at a finite power.
 
     Parameters
     ----------
     rows : array of shape (n_rows, n_features), single or double, C order
-        NaN are holes where `observed` is not empty.
+        NaN are missing values if `observed` is not empty.
     weights : array of shape (n_rows,), or empty where all are 1
     mean, scale : arrays of shape (n_features,)
     whitening : array of shape (n_features, n_features) or (0, 0)
-        Lower triangular; what rows are multiplied by last, which is done in double precision.
+        Lower triangular. Rows are multiplied by it after scaling, in double precision.
     centers : array of shape (n_clusters, n_features)
     w : array of shape (n_features,)
     code : int
-        Of the distortion, in `daskmm.compiled.tile`.
-    terms : array of shape (n_rows,), or empty where they are squared norms
-        What the distances of a row have in common.
+        Code of the distortion, see `daskmm.compiled.layout`.
+    terms : array of shape (n_rows,), or empty if they are squared norms
+        Term of each row that its distances to all centres share.
     planes : tuple
-        What `daskmm.compiled.dispatch.CenterPlanes` holds.
+        The fields of `daskmm.compiled.dispatch.CenterPlanes`.
     s : float
     limits : tuple of the rows' type
-        Share of the norms below which a distance is cancelled; lowest exponent of a weight;
-        smallest distance and largest norm that are regular.
+        Share of the norms below which a distance has lost its digits by cancellation; lowest
+        exponent of a weight; smallest distance and largest norm of the regular range.
     rounding : float of the rows' type
         Error of a product, as a share of the norms.
     tile : int
-        Rows at a time; whole panels.
+        Rows per tile; a multiple of the rows of a panel.
     at_once : int
-        Rows that BLAS multiplies at a time; 0 where `daskmm.compiled.products` makes the
-        products, without holes, terms and edges, and in tiles of whole panels.
+        Rows that BLAS multiplies at a time. 0 if `daskmm.compiled.products` computes the products
+        in panels, which supports neither missing values nor `terms` nor edges of the domain.
     n_j, sums, squares, observed, totals : arrays
-        Added to. `totals` are objective, inertia, hardness; `squares` and `observed` may be empty.
+        Updated in place. `totals` are objective, inertia and hardness; `squares` and `observed`
+        may be empty.
     """
     wide_vectors()
     (n, p), k = rows.shape, len(centers)
@@ -114,7 +115,7 @@ def soft_sums(
     cancelled, lowest, low, high = limits
     power, inverse_s, n_clusters = kind.type(s - 1.0), kind.type(1.0 / s), kind.type(k)
     scaled, holes, numbers = not np.all(scale == 1.0), len(observed) > 0, rows.ravel()
-    # Centres are looked at in pairs; the odd one's partner is at ∞.
+    # Centres are processed in pairs; an odd number is filled up by a centre at ∞.
     factors, _, center_norms, reaches, slack, _, _ = planes
     by_panels = at_once == 0
     width = PANEL_BYTES // factors.itemsize if by_panels else tile
@@ -229,10 +230,10 @@ def hard_sums(
     far,
     far_rows,
 ):
-    """Add the sums of one candidate at s = −∞, and list the worst-served rows.
+    """Add the sums of one set of centres at s = −∞, and list the rows farthest from their centres.
 
-    Matrix products find the nearest centres, up to their rounding; near ties are decided from
-    the differences in double precision.
+    Matrix products find the nearest centres up to rounding; near ties are decided from the
+    differences in double precision.
 
     Parameters
     ----------
@@ -241,11 +242,11 @@ def hard_sums(
     n_j, sums, squares, observed, totals
         As in `soft_sums`.
     rounding, cancelled : float of the rows' type
-        Error of a product, and distances that are to be computed again, as a share of the norms.
+        As shares of the norms: error of a product, and distance below which it is recomputed.
     far : array of shape (n_farthest,)
-        Distances of the worst-served rows so far, descending; 0 where there are none.
+        Largest distances so far, descending; unused places are 0.
     far_rows : int array of shape (n_farthest,)
-        Their positions.
+        Positions of these rows.
     """
     wide_vectors()
     (n, p), k = rows.shape, len(centers)
@@ -261,7 +262,7 @@ def hard_sums(
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     raw = np.empty((tile if code == WHITENED else 0, p))
     frame = (repeated(mean), repeated(scale), scaled, whitening)
-    # Numbers of centres are kept in a type as wide as the distances.
+    # Indices of centres are stored in the type of the distances, for vectorised selection.
     of_rows, of_rows_double = np.empty((4, tile), kind), np.empty((2, tile))
     inertia = weight = 0.0
     for start in range(0, n, tile):
@@ -311,7 +312,7 @@ def hard_sums(
                 if len(far) and v[i] > 0.0 and served[i] > far[-1]:
                     keep_farthest(served[i], start + i, far, far_rows)
         if z.itemsize < exact.itemsize:
-            # The cost is to be that of a double precision score.
+            # The cost must equal that of scoring in double precision.
             for i in range(b):
                 served[i] = separation(exact[i], centers[int(nearest[i])], w)
         scatter(exact[:b], nearest, v, n_j, sums, squares)

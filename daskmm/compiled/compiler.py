@@ -1,7 +1,7 @@
-"""How the loops are compiled, and where their machine code is kept; importing this imports numba.
+"""Compile the loops and cache their machine code on disk; importing this imports numba.
 
-Besides `daskmm.compiled.intrinsics` this is the only module that uses private names of numba:
-those of `numba.core.caching`, seen with numba 0.60 to 0.68.
+This module uses private names of numba, those of `numba.core.caching`; `intrinsics` is the only
+other one that does. Run with numba 0.68.1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REORDERED = EXACT | {"reassoc"}
 
 
 def part(flags: frozenset[str], inlined: bool = False) -> Callable:
-    """Return a decorator of functions that only compiled functions call.
+    """Return a decorator that compiles a function for calls from compiled functions only.
 
     Parameters
     ----------
@@ -38,16 +38,16 @@ def part(flags: frozenset[str], inlined: bool = False) -> Callable:
 
 
 def entry(function: Callable) -> Callable:
-    """Compile a function that Python calls, and keep the machine code on disk where possible."""
+    """Compile a function for calls from Python, and cache its machine code on disk if possible."""
     compiled: Any = njit(nogil=True, error_model="numpy", fastmath=set(EXACT))(function)
-    # Without a folder to write to, or without the sources, each process compiles for itself.
+    # Without a writable folder, or without the sources, each process compiles anew.
     with contextlib.suppress(OSError, RuntimeError):
         compiled._cache = _Cache(function)
     return compiled
 
 
 class _Cache(caching.FunctionCache):
-    """Machine code on disk, in the folder that numba chooses (`NUMBA_CACHE_DIR` is honoured).
+    """Cache machine code on disk, in the folder that numba chooses (`NUMBA_CACHE_DIR` is honoured).
 
     numba's own key is the text of the function's file and the function's line number: editing a
     docstring invalidates it, changing a function in another file does not. Here the key is what
@@ -69,7 +69,8 @@ class _Cache(caching.FunctionCache):
 def code_digest(module: str) -> str:
     """Return a digest of the code of a module and of all modules of this library that it imports.
 
-    Comments, docstrings, formatting and line numbers do not count. The modules must be imported.
+    Comments, docstrings, formatting and line numbers do not change it. The modules must have been
+    imported.
     """
     codes: dict[str, str] = {}
     found = [module]
@@ -88,7 +89,7 @@ def _code(module: str) -> tuple[str, list[str]]:
     names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            # What is imported from a package may be a module too.
+            # A name imported from a package may itself be a module.
             names += [f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)]
     ours = [name for name in names if name.startswith("daskmm.") and name in sys.modules]
     return ast.dump(tree), ours

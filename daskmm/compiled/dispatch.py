@@ -1,7 +1,7 @@
-"""Sums of a block at once: distances, their power means, and what is weighted by them.
+"""Call the compiled loops of `daskmm.compiled.block_sums`, if numba can be imported.
 
-The compiled loops of `daskmm.compiled.block_sums`, where numba can be imported. What they
-compute is defined by `daskmm.numerics.distances` and `daskmm.numerics.power_means`.
+They compute distances, their power means and the weighted sums of a block together. The results
+are defined by `daskmm.numerics.distances` and `daskmm.numerics.power_means`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FloatArray = NDArray[np.float64]
 
 
 class BlockSums(NamedTuple):
-    """Sums of one candidate over a block, as those of `daskmm.kmeans.sums.CenterSums`.
+    """Sums of one set of centres over a block, as in `daskmm.kmeans.sums.CenterSums`.
 
     Attributes
     ----------
@@ -42,9 +42,9 @@ class BlockSums(NamedTuple):
     squares : ndarray of shape (n_features,) or None
     objective, inertia, hardness : float
     farthest_distances : ndarray of shape (n,)
-        Of the worst-served rows, descending, ties in row order; hard steps only.
+        Largest distances to the nearest centre, descending, ties in row order; hard steps only.
     farthest_rows : ndarray of int of shape (n,)
-        Their positions in the block.
+        Positions of these rows in the block.
     """
 
     weights: FloatArray
@@ -59,15 +59,15 @@ class BlockSums(NamedTuple):
 
 
 class CenterPlanes(NamedTuple):
-    """`daskmm.numerics.distortions.bregman.Planes` as the loops take them, in the rows' type.
+    """`daskmm.numerics.distortions.bregman.Planes` in the form and type that the loops take.
 
     Attributes
     ----------
     factors, constants : ndarray of shape (n_clusters, n_features)
-        A row z is at the distance Σ factors·z + Σ constants + its own term.
+        The distance of a row z is Σ factors·z + Σ constants + its own term.
     norms, reaches : ndarray of shape (n_clusters,), one more if that is odd
-        Sums of the constants, unless they are summed over observed values only; and the size of
-        the terms of a product. Centres are looked at in pairs: the odd one's partner is at ∞.
+        Sums of the constants (0 if they are summed over observed values only), and the size of
+        the terms of a product. Centres are processed in pairs: an odd number is filled up by ∞.
     slack : float
         Reach of centres that the distances of a row do not bound.
     edges : ndarray of int8 of shape (n_clusters, n_features) or (0, 0)
@@ -86,7 +86,7 @@ class CenterPlanes(NamedTuple):
 
 @functools.cache
 def _loops() -> ModuleType | None:
-    # Importing numba takes longer than all the rest: only when there is something to compute.
+    # Importing numba is slow; do it on the first computation.
     try:
         from daskmm.compiled import block_sums
     except ImportError:
@@ -95,17 +95,17 @@ def _loops() -> ModuleType | None:
 
 
 def available() -> bool:
-    """Whether the compiled loops can be used."""
+    """Return whether the compiled loops can be used."""
     return _loops() is not None
 
 
 def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
-    """What the distances of the rows to all centres have in common.
+    """Return the term of each row that its distances to all centres share.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Of any numeric dtype, in any order, in the model's coordinates. NaN are holes.
+        Of any numeric dtype, in any order, in the model's coordinates. NaN are missing.
     distortion : Bregman
 
     Returns
@@ -133,28 +133,28 @@ def block_sums(
     partial: bool = False,
     terms: FloatArray | None = None,
 ) -> BlockSums:
-    """Sums of one candidate over a block of rows.
+    """Compute the sums of one set of centres over a block of rows.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Of any numeric dtype, in any order. Where many rows have no more than single precision,
-        their distances and weights are computed in it, near ties between nearest centres being
-        decided in double precision; sums over the rows are double.
+        Of any numeric dtype, in any order. Distances and weights of many rows of at most single
+        precision are computed in it; near ties between nearest centres are decided, and sums over
+        rows are taken, in double precision.
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
     coordinates : Coordinates, WhitenedCoordinates or None
-        The model's; None where the rows are in them already.
+        The model's; None if the rows are already in them.
     centers : ndarray of shape (n_clusters, n_features)
         In the model's coordinates.
     s : float
         The power; −∞ for a hard step.
     feature_weights : ndarray of shape (n_features,) or None
     n_farthest : int
-        Worst-served rows to list in a hard step.
+        Number of rows farthest from their centres to list in a hard step.
     distortion : Bregman
     partial : bool
-        Whether NaN are holes.
+        Whether NaN are missing values.
     terms : ndarray of shape (n_rows,), optional
         `row_terms` of the rows.
 
@@ -171,16 +171,16 @@ def block_sums(
     w = plain(np.ones(p) if feature_weights is None else feature_weights)
     dtype = working_dtype(rows, frame[1], centers, s)
     if s == -np.inf and (partial or terms is not None):
-        # The cost is that of a double precision score, for which there is no short way here.
+        # The cost must equal that of scoring in double precision, which has no shortcut here.
         dtype = np.dtype(np.float64)
     hard = s == -np.inf
     planes = _center_planes(centers, feature_weights, distortion, partial, dtype)
     code = distortion.code
     if not partial and terms is None:
         code = WHITENED if len(frame[2]) else PLAIN
-    # Of a product of p factors.
+    # Error bound of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
-    # Double precision has computed again what is not exact enough.
+    # In double precision, inexact distances have been recomputed.
     tie = rounding if dtype == np.float32 else dtype.type(0)
     limits = tuple(dtype.type(limit) for limit in LIMITS[dtype])
     by_panels = intrinsics.PANELS_PAY and code in (PLAIN, WHITENED) and takes_panels(k, p)
@@ -190,19 +190,19 @@ def block_sums(
     observed = np.zeros((k if partial else 0, p))
     n_listed = n_farthest if hard else 0
     far, far_rows = np.zeros(n_listed), np.zeros(n_listed, np.int64)
-    # Weights may be out of single precision's range, but not their ratios that count.
+    # Weights may exceed the range of single precision; their relevant ratios do not.
     unit = 1.0
     if dtype == np.float32 and not hard and weights is not None:
         unit = float(weights.max()) or 1.0
     found = (n_j, sums, squares, observed, totals)
-    # Hard steps bring rows to double precision anyway.
+    # Hard steps convert rows to double precision anyway.
     held = row_dtype(rows) if hard else dtype
     for some in parts(rows, held):
         v = plain(np.empty(0) if weights is None else weights[some] / unit)
         x = plain(rows[some], held)
         own = plain(np.empty(0) if terms is None else terms[some])
         state = (*frame, plain(centers), w, code, own, planes)
-        # A single centre has all of each row, whatever the power.
+        # A single centre gets the full weight of each row at any power.
         if hard or k == 1:
             far_rows -= some.start
             loops.hard_sums(x, v, *state, rounding, limits[0], tile, at_once, *found, far, far_rows)
@@ -232,14 +232,14 @@ def _center_planes(
     partial: bool,
     dtype: np.dtype,
 ) -> CenterPlanes:
-    """Centres as the products see them: as their type holds them, and so must their norms."""
+    """Return the planes of the centres as rounded to `dtype`; norms must match the rounded ones."""
     k, p = centers.shape
     held = centers.astype(dtype).astype(np.float64)
     constants, factors, sizes, edges = distortion.planes(held, feature_weights)
     norms, reaches = np.full(k + k % 2, np.inf), np.full(k + k % 2, np.inf)
     norms[:k] = 0.0 if partial else constants.sum(axis=1)
     if distortion.code == Logistic.code:
-        # Terms of rows are computed with errors that are a share of 1 per feature.
+        # Row terms have errors relative to 1 per feature.
         sizes = sizes + p
     reaches[:k] = sizes
     bounded = distortion.code == SQUARED_EUCLIDEAN.code and not partial

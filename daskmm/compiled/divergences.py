@@ -1,7 +1,7 @@
-"""Divergences of whole rows from a reference, which distances to all centres have in common.
+"""Compute divergences of rows from a reference: the term that distances to all centres share.
 
-Logarithms and series of all numbers are computed without branches, so that loops over them are
-vectorised. Importing this imports numba. The machine code is kept on disk.
+Logarithms and series are computed without branches, so that loops over them are vectorised.
+Importing this module imports numba; the machine code is cached on disk.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -45,7 +45,7 @@ _C0, _C1, _C2, _C3, _C4, _C5, _C6 = (
 
 @part(EXACT, inlined=True)
 def series(u):
-    """Σ_i u^i / (2i + 3) for u < 0.0295, so that log((1 + q)/(1 − q)) = 2q + 2q³ series(q²)."""
+    """Compute Σ_i u^i / (2i + 3), u < 0.0295: log((1 + q)/(1 − q)) = 2q + 2q³ series(q²)."""
     u2 = u * u
     low = (_C0 + _C1 * u) + u2 * (_C2 + _C3 * u)
     return low + (u2 * u2) * ((_C4 + _C5 * u) + u2 * _C6)
@@ -53,7 +53,7 @@ def series(u):
 
 @part(EXACT)
 def _information(x, theta):
-    """I-divergence x log(x/θ) − x + θ."""
+    """Return the I-divergence x log(x/θ) − x + θ."""
     if x == 0.0:
         return theta
     difference = theta - x
@@ -65,7 +65,7 @@ def _information(x, theta):
 
 @part(EXACT)
 def _itakura_saito(x, theta):
-    """x/θ − log(x/θ) − 1."""
+    """Return x/θ − log(x/θ) − 1."""
     difference = x - theta
     q, t = difference / (theta + x), difference / theta
     if abs(q) < _NEAR:
@@ -75,7 +75,7 @@ def _itakura_saito(x, theta):
 
 @part(EXACT)
 def element(code, x, theta):
-    """δ(x, θ) of the divergence of a code."""
+    """Return δ(x, θ) of the divergence with this code."""
     if code == SQUARED:
         return (x - theta) * (x - theta)
     if code == INFORMATION:
@@ -87,7 +87,7 @@ def element(code, x, theta):
 
 @part(REORDERED)
 def distance(row, mean, scale, center, w):
-    """Σ_l w_l (z_l − θ_l)² from the differences."""
+    """Return Σ_l w_l (z_l − θ_l)² of a row in the input's units, from the differences."""
     total = 0.0
     for f in range(len(row)):
         difference = (np.float64(row[f]) - mean[f]) / scale[f] - center[f]
@@ -97,7 +97,7 @@ def distance(row, mean, scale, center, w):
 
 @part(EXACT)
 def exact_distance(code, row, z, mean, scale, center, w):
-    """Distance of a row from the definition of the distortion of a code; z where it is whitened."""
+    """Compute a distance by the definition of the distortion; `z` is the whitened row."""
     if code == PLAIN:
         return distance(row, mean, scale, center, w)
     if code == WHITENED:
@@ -107,7 +107,7 @@ def exact_distance(code, row, z, mean, scale, center, w):
 
 @part(EXACT)
 def distortion(code, row, mean, scale, center, w):
-    """`distance` of the divergence of a code, over the values that are not NaN."""
+    """Return Σ_l w_l δ(z_l, θ_l) over the values that are not NaN."""
     total = 0.0
     for f in range(len(row)):
         z = (np.float64(row[f]) - mean[f]) / scale[f]
@@ -118,7 +118,7 @@ def distortion(code, row, mean, scale, center, w):
 
 @part(REORDERED)
 def separation(z, center, w):
-    """Σ_l w_l (z_l − θ_l)² of a row that is in the model's coordinates."""
+    """Return Σ_l w_l (z_l − θ_l)² of a row in the model's coordinates."""
     total = 0.0
     for f in range(len(z)):
         difference = z[f] - center[f]
@@ -127,16 +127,16 @@ def separation(z, center, w):
 
 
 def row_terms(code: int, rows: NDArray, reference: FloatArray) -> FloatArray:
-    """Divergence of each row from the reference, over its values that are not NaN.
+    """Return the divergence of each row from the reference, over its values that are not NaN.
 
     Parameters
     ----------
     code : int
-        Of a divergence other than the squared Euclidean.
+        Code of a divergence other than the squared Euclidean.
     rows : ndarray of shape (n_rows, n_features)
         Of any numeric dtype, in any order, within the domain.
     reference : ndarray of shape (n_features,)
-        Within the domain, off its edges.
+        In the interior of the domain.
 
     Returns
     -------
@@ -151,11 +151,11 @@ def row_terms(code: int, rows: NDArray, reference: FloatArray) -> FloatArray:
 
 @entry
 def _fill(code, rows, reference, terms):
-    """Divergences of some rows."""
+    """Write the divergences of some rows to `terms`."""
     n, p = rows.shape
     values, theta = rows.ravel(), repeated(reference)
     inverse, elements = 1.0 / theta, np.empty(len(theta))
-    # Binary logarithms of numbers of at most 1, and of what is left of 1.
+    # For the logistic divergence only, whose θ are below 1.
     logs, rest = np.log(theta) / _LOG_2, np.log1p(-theta) / _LOG_2
     for start in range(0, n * p, len(theta)):
         x = values[start : start + len(theta)]
@@ -169,7 +169,7 @@ def _fill(code, rows, reference, terms):
         for i in range(len(x) // p):
             terms[first + i] = _total(elements[i * p : i * p + p])
     for i in range(n):
-        # A ratio that overflows; no row of the domain is infinitely far from the reference.
+        # A ratio overflowed: distances from an interior reference are finite.
         if not np.isfinite(terms[i]):
             terms[i] = 0.0
             for f in range(p):
@@ -179,7 +179,6 @@ def _fill(code, rows, reference, terms):
 
 @part(REORDERED)
 def _total(values):
-    """Sum of some numbers."""
     total = 0.0
     for q in range(len(values)):
         total += values[q]
@@ -188,9 +187,9 @@ def _total(values):
 
 @part(EXACT, inlined=True)
 def _logarithm(x, theta, inverse_theta):
-    """What a divergence needs of log r = n log 2 + 2 q (1 + c), r = x/θ: r, r − 1, n, q, c.
+    """Return r = x/θ, r − 1, n, q and c with log r = n log 2 + 2 q (1 + c).
 
-    n is 0 where r is within a factor √2 of 1, and r − 1 keeps its digits there.
+    n is 0 if r is within a factor √2 of 1; r − 1 is exact to rounding there.
     """
     ratio, excess = x * inverse_theta, (x - theta) * inverse_theta
     n, f = split_exponent(ratio)
@@ -201,7 +200,7 @@ def _logarithm(x, theta, inverse_theta):
 
 @part(EXACT)
 def _information_all(x, theta, inverse_theta, out):
-    """Divergences of numbers that lie end to end; 0 of NaN."""
+    """Compute the divergence of each of some contiguous numbers; 0 for NaN."""
     for k in range(len(x)):
         value = np.float64(x[k])
         ratio, excess, n, q, c = _logarithm(value, theta[k], inverse_theta[k])
@@ -214,7 +213,7 @@ def _information_all(x, theta, inverse_theta, out):
 
 @part(EXACT)
 def _itakura_saito_all(x, theta, inverse_theta, out):
-    """As `_information_all`."""
+    """Compute as `_information_all`."""
     for k in range(len(x)):
         value = np.float64(x[k])
         _, excess, n, q, c = _logarithm(value, theta[k], inverse_theta[k])
@@ -226,14 +225,14 @@ def _itakura_saito_all(x, theta, inverse_theta, out):
 
 @part(EXACT)
 def _logistic_all(x, log_theta, log_rest, out):
-    """As `_information_all`, but for digits of numbers near θ; logarithms of θ and 1 − θ."""
+    """Compute as `_information_all`, but less exactly near θ, from log2 θ and log2(1 − θ)."""
     for k in range(len(x)):
         value = np.float64(x[k])
         rest = 1.0 - value
         exponent, f = split_exponent(value)
         exponent_rest, f_rest = split_exponent(rest)
         g, g_rest = 2.0 + f, 2.0 + f_rest
-        # One division for both logarithms; that of 0 is finite here.
+        # One division serves both logarithms; log 0 comes out finite here.
         inverse = 1.0 / (g * g_rest)
         log = log2_from(exponent, f * g_rest * inverse) - log_theta[k]
         log_of_rest = log2_from(exponent_rest, f_rest * g * inverse) - log_rest[k]

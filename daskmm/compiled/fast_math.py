@@ -1,10 +1,10 @@
-"""Logarithm and exponential to base 2 as short polynomials, which compilers can vectorise.
+"""Compute logarithms and exponentials to base 2 by short polynomials that can be vectorised.
 
-The functions of the C library are called one number at a time; these are a few dozen arithmetic
-instructions without a branch, so that a loop over them fills the machine's vector registers.
-They exist inside functions compiled by numba only. The coefficients are the minimax polynomials
-of the relative error (Remez' algorithm in 60 digits), their own errors in the comments. They are
-summed in pairs (Estrin's scheme), as a chain of dependent steps would keep the machine waiting.
+The functions of the C library take one number per call; these are a few dozen arithmetic
+instructions without branches, which compilers vectorise. The fast versions are used only in
+functions compiled by numba. The coefficients are those of minimax polynomials of the relative
+error (Remez' algorithm in 60 digits); comments give their errors. They are summed in pairs
+(Estrin's scheme), because a chain of dependent instructions is slow.
 """
 
 from __future__ import annotations
@@ -58,29 +58,29 @@ _HALF_ROOT = np.float64(np.sqrt(0.5)).view(np.int64)  # bits of √½
 _HALF_ROOT_32 = np.float32(np.sqrt(0.5)).view(np.int32)
 _EXPONENT = np.int64(-(1 << 52))  # mask of sign and exponent
 _EXPONENT_32 = np.int32(-(1 << 23))
-# Adding this rounds to an integer, which is then found in the lowest bits.
+# Adding this rounds to an integer, which is then in the lowest bits.
 _ROUND = np.float64(1.5 * 2**52)
 _ROUND_32 = np.float32(1.5 * 2**23)
 _ROUND_BITS = _ROUND.view(np.int64)
 _ROUND_BITS_32 = _ROUND_32.view(np.int32)
 _ROOT_32 = np.float32(np.sqrt(2.0))
-# Products are fused with sums; a loop that calls these is to be vectorised as if it held them.
+# Products may be fused with sums; inlining lets the loops that call these be vectorised.
 _INLINED: Any = {"forceinline": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
 _ONE_32, _TWO_32 = np.float32(1.0), np.float32(2.0)
 
 
 def log2_1p(excess: Any) -> Any:
-    """log2(1 + e) for e in [0, ∞], exact to rounding also for tiny e.
+    """Return log2(1 + e) for e in [0, ∞], exact to rounding also for tiny e.
 
-    It is 128 (single) or 1024 (double) at ∞. Compiled code takes `_log2_1p`.
+    The value at ∞ is 128 (single) or 1024 (double). Compiled code takes `_log2_1p`.
     """
     return np.minimum(np.log1p(excess) / np.log(2.0), np.finfo(np.asarray(excess).dtype).maxexp)
 
 
 def split_exponent(value: Any) -> Any:
-    """Split a normal positive double into n and f: it is 2^n (1 + f), 1 + f in [√½, √2).
+    """Split a normal positive double 2^n (1 + f) into n and f, with 1 + f in [√½, √2).
 
-    What it returns of others means nothing. Compiled code takes `_split_exponent`.
+    Undefined for other numbers. Compiled code takes `_split_exponent`.
     """
     mantissa, n = np.frexp(value)
     small = mantissa < np.sqrt(0.5)
@@ -88,14 +88,14 @@ def split_exponent(value: Any) -> Any:
 
 
 def log2_from(exponent: Any, q: Any) -> Any:
-    """Logarithm n + log2(1 + f) from n and q = f/(2 + f). Compiled code takes `_log2_from`."""
+    """Return n + log2(1 + f) from n and q = f/(2 + f). Compiled code takes `_log2_from`."""
     return exponent + 2.0 * np.arctanh(q) / np.log(2.0)
 
 
 def exp2(power: Any) -> Any:
-    """2^y for y within the exponents of normal numbers (−126 to 127, −1022 to 1023).
+    """Return 2^y for y in the exponents of normal numbers (−126 to 127, or −1022 to 1023).
 
-    What it returns outside of them means nothing. Compiled code takes `_exp2`.
+    Undefined outside of them. Compiled code takes `_exp2`.
     """
     return np.exp2(power)
 
@@ -146,7 +146,7 @@ def _log2_1p_64(excess: Any) -> Any:
     # r = 2^n · mantissa, the mantissa in [√½, √2).
     n = np.int64((above >> 52) + _ROUND_BITS).view(np.float64) - _ROUND
     f = np.int64(bits - (above & _EXPONENT)).view(np.float64) - 1.0
-    # 1 + e is rounded, e is not.
+    # Use e near 1, because 1 + e is rounded.
     f = excess if r < 1.4142135623730951 else f
     q = f / (2.0 + f)
     t = q * q

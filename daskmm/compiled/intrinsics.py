@@ -1,7 +1,7 @@
-"""Instructions that numba does not write by itself: BLAS, vectors of AVX-512, transposed squares.
+"""Generate code that numba does not: BLAS calls, AVX-512 vectors, transposed squares.
 
-They exist inside functions compiled by numba only. This is the only module that imports llvmlite
-and `numba.core.cgutils`; seen with numba 0.60 to 0.68.
+These functions work inside functions compiled by numba only. This is the only module that imports
+llvmlite and `numba.core.cgutils`. Run with numba 0.68.1.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -21,13 +21,13 @@ from daskmm.compiled.layout import PANEL_VECTORS, VECTOR_BYTES
 
 
 def processor_has(*features: str) -> bool:
-    """Whether this processor has all of some features, in LLVM's names."""
+    """Return whether this processor has all the given features, in LLVM's names."""
     there = llvmlite.binding.get_host_cpu_features()
     return all(there.get(feature) for feature in features)
 
 
 def everywhere(builder: Any, number: Any, vector: ir.VectorType) -> Any:
-    """Write the instructions that put a single number at all places of a vector."""
+    """Generate a vector with the number in all places."""
     undefined, first = ir.Constant(vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
     order = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
     return builder.shuffle_vector(
@@ -37,15 +37,15 @@ def everywhere(builder: Any, number: Any, vector: ir.VectorType) -> Any:
 
 @intrinsic
 def _wide_vectors(typing):
-    """Have the compiler use the widest vectors of the processor in the function that calls this.
+    """Make the compiler use vectors of 512 bits in the function that calls this.
 
-    For Intel's processors it prefers vectors of 256 bits, as some slow down where wider ones are
-    used now and then. Loops that use nothing else are faster with 512: steps at a finite power
-    by a tenth to a quarter.
+    For Intel processors it prefers 256 bits, because occasional wider vectors slow some of them
+    down. Loops that use nothing else are faster with 512: steps at a finite power by a tenth to a
+    quarter.
     """
 
     def generate(context, builder, signature, arguments):
-        # The attributes' own method knows none that has a value.
+        # The `add` method of the attributes accepts none with a value.
         set.add(builder.function.attributes, '"prefer-vector-width"="512"')
         return context.get_dummy_value()
 
@@ -53,8 +53,6 @@ def _wide_vectors(typing):
 
 
 wide_vectors: Any = _wide_vectors
-
-# Products of matrices
 
 for _name in ("dgemm", "sgemm"):
     _address = get_cython_function_address("scipy.linalg.cython_blas", _name)
@@ -65,7 +63,7 @@ _sgemm = types.ExternalFunction("daskmm_sgemm", _CALL)
 
 
 def gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-    """BLAS' general matrix product; a name for compiled code only, which takes `_gemm_of`."""
+    """Multiply matrices by BLAS, in compiled code only, where `_gemm_of` takes its place."""
     raise TypeError("compiled code only: numba takes _gemm_of in the place of this name")
 
 
@@ -93,9 +91,7 @@ def _gemm_of(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
     return call
 
 
-# Transposed squares
-
-# Rows and columns of the squares that are transposed at a time; a power of 2.
+# Rows and columns of the squares transposed at a time; a power of 2.
 SIDE = 8
 
 
@@ -103,9 +99,9 @@ SIDE = 8
 def transpose_square(typing, source, start, step, target, place, target_step):
     """Transpose `SIDE` vectors of `SIDE` numbers from one flat array to another.
 
-    They begin `step` numbers apart, those of the target `target_step`. No array is asked for its
-    size. Compilers do not find these shuffles of registers in a loop over single numbers, which
-    takes five times as long.
+    The vectors begin `step` numbers apart in the source, `target_step` in the target. Bounds are
+    not checked. Compilers do not find these register shuffles in a loop over single numbers,
+    which takes five times as long.
     """
     signature = types.void(source, types.intp, types.intp, target, types.intp, types.intp)
 
@@ -125,7 +121,7 @@ def transpose_square(typing, source, start, step, target, place, target_step):
             builder.load(pointer, align=size)
             for pointer in vectors(signature.args[0], source, start, step)
         ]
-        # Blocks of half the side change places across the diagonal, then theirs.
+        # Swap blocks of half the side across the diagonal, then recurse into the blocks.
         apart = SIDE // 2
         while apart:
             upper = [q + SIDE - apart if q & apart else q for q in range(SIDE)]
@@ -144,21 +140,19 @@ def transpose_square(typing, source, start, step, target, place, target_step):
     return signature, generate
 
 
-# Products in panels
-
-# Whether the processor has the registers.
+# Whether the processor has the 32 registers that panels need.
 PANELS_PAY = processor_has("avx512f")
 
 
-# Centres at a time.
+# Centres per product of a panel.
 CENTERS = 8
 
 
 def _micro_kernel(n_vectors):
-    """Sums Σ_q a[c, q] b[q, i] for eight c, and for i that fill so many vectors.
+    """Return an intrinsic that writes Σ_q a[c, q] b[q, i] for eight c and `n_vectors` vectors of i.
 
-    Arrays are flat. `a`, `b` and `out` begin at `a_start` and so on; `a_step` numbers lie between
-    the rows of a, alike the others'. No array is asked for its size.
+    Arrays are flat: `a` begins at `a_start`, and its rows begin `a_step` numbers apart; likewise
+    `b` and `out`. Bounds are not checked.
     """
 
     @intrinsic
@@ -221,21 +215,16 @@ def _micro_kernel(n_vectors):
 one_vector, two_vectors, three_vectors = (_micro_kernel(n) for n in (1, 2, PANEL_VECTORS))
 
 
-# Weights
-
-# Whether the processor has the registers and their instructions.
+# Whether the processor has the instructions of `weigh_vectors`.
 VECTORS_PAY = processor_has("avx512f", "avx512dq")
 
 
-# Vectors of each of two centres that are computed abreast: those of a panel, of which tiles are.
-
-
-# Parts of [1, 2), and of an octave of exponents, that are looked up; a power of 2.
+# Number of parts of [1, 2), and of an octave of exponents, in look-up tables; a power of 2.
 _PARTS = 16
 
 
-# About the reciprocals of the parts' centres, in so few bits that all types hold them. The first
-# is 1, near which logarithms are to be exact however small they are.
+# Approximate reciprocals of the parts' centres, in so few bits that all types hold them. The first
+# is 1, so that logarithms near 0 keep their relative accuracy.
 _RECIPROCALS = np.round(256.0 / (1.0 + (np.arange(_PARTS) + 0.5) / _PARTS)) / 256.0
 _RECIPROCALS[0] = 1.0
 
@@ -273,7 +262,7 @@ _EXP2 = {
 
 
 def _roots(number, whole, mantissa_bits):
-    """2^(i/16), their bits less those of i where it is shifted to the front of the fraction."""
+    """Return 2^(i/16), with i, shifted to the front of the fraction, subtracted from the bits."""
     i = np.arange(_PARTS)
     bits = np.exp2(i / _PARTS).astype(number).view(whole)
     return (bits - (i << (mantissa_bits - 4)).astype(whole)).view(number)
@@ -283,11 +272,10 @@ _ROOTS = {64: _roots(np.float64, np.int64, 52), 32: _roots(np.float32, np.int32,
 
 
 class _Abreast:
-    """Instructions for some vectors of one floating type at a time, written into a function.
+    """Generate instructions for several vectors of one floating type at a time.
 
-    They come in turns, the same one for each vector: processors look some hundred instructions
-    ahead, which is not enough to find what else could be done while those of one vector wait for
-    each other.
+    Each instruction is generated for all vectors in turn. Processors look only some hundred
+    instructions ahead, too few to overlap the vectors' chains if these came one after another.
     """
 
     def __init__(self, builder, number):
@@ -303,7 +291,7 @@ class _Abreast:
         return ir.Constant(self.vector, [float(value)] * self.length)
 
     def each(self, write, *operands):
-        """What `write` makes of the vectors; those of which there is one are for all."""
+        """Apply `write` to each vector; operands that are not lists are shared by all."""
         n = max(len(values) for values in operands if isinstance(values, list))
         lists = [values if isinstance(values, list) else [values] * n for values in operands]
         return [write(*values) for values in zip(*lists, strict=True)]
@@ -324,7 +312,7 @@ class _Abreast:
         return self.each(self.builder.select, held, a, b)
 
     def fused(self, a, b, c):
-        """Sums of c and the products of a and b."""
+        """Return a b + c."""
         return self.each(self._fused, a, b, c)
 
     def _fused(self, a, b, c):
@@ -332,27 +320,27 @@ class _Abreast:
         return self.builder.fadd(product, c, flags=("contract",))
 
     def series(self, x, coefficients):
-        """A polynomial, the first coefficient being the constant one."""
+        """Return a polynomial of x; the constant coefficient comes first."""
         total = coefficients[-1]
         for coefficient in coefficients[-2::-1]:
             total = self.fused(x, total, coefficient)
         return total
 
     def table(self, numbers):
-        """16 numbers, of which `looked_up` finds those that vectors ask for."""
+        """Return a table of 16 numbers for `looked_up`."""
         return [
             ir.Constant(self.vector, [float(x) for x in numbers[first : first + self.length]])
             for first in range(0, _PARTS, self.length)
         ]
 
     def looked_up(self, table, places):
-        """Numbers of a table, at places of which only the last four bits count."""
+        """Look up numbers in a table; only the last four bits of the places count."""
         if self.double:
             return self.each(lambda at: self._call("vpermi2var.pd", table[0], at, table[1]), places)
         return self.each(lambda at: self._call("permvar.sf", table[0], at), places)
 
     def _call(self, name, *arguments):
-        """An instruction of AVX-512, as LLVM calls it."""
+        """Generate an AVX-512 instruction, by its name in LLVM."""
         kind = ir.FunctionType(self.vector, [argument.type for argument in arguments])
         name = f"llvm.x86.avx512.{name}.512"
         return self.builder.call(
@@ -360,14 +348,14 @@ class _Abreast:
         )
 
     def exponents(self, x):
-        """Exponents of the powers of 2 next below some numbers, or equal to them."""
+        """Return floor(log2 x)."""
         name, mask = "pd" if self.double else "ps", ir.IntType(self.length)
-        # No number is masked out, and rounding is as it is set.
+        # Mask out no number; use the current rounding mode.
         options = self.zero, ir.Constant(mask, -1), ir.Constant(self.flag, 4)
         return self.each(lambda y: self._call(f"mask.getexp.{name}", y, *options), x)
 
     def whole_numbers(self, value):
-        """One whole number everywhere."""
+        """Return a vector of one integer."""
         return ir.Constant(self.whole, [int(value)] * self.length)
 
     def to_bits(self, x):
@@ -383,46 +371,46 @@ class _Abreast:
         self.each(lambda x, at: self.builder.store(x, at, align=self.bits // 8), values, places)
 
     def fetch(self, place):
-        """Have what is there brought into the cache."""
+        """Prefetch a cache line."""
         byte = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, self.flag, self.flag, self.flag])
         prefetch = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
-        # To read; into the caches from the second on; data.
+        # For reading; into the second-level cache and beyond; data, not instructions.
         how = (ir.Constant(self.flag, number) for number in (0, 2, 1))
         self.builder.call(prefetch, [self.builder.bitcast(place, byte), *how])
 
     def logarithm(self, power):
-        """What `log2` takes for its multiples: the factor, its table and its series."""
+        """Return the factor, table and series from which `log2` computes power · log2."""
         multiples = [self.builder.fmul(power, x) for x in self.table(-np.log2(_RECIPROCALS))]
         coefficients = [self.constant(coefficient) for coefficient in _LOG2[self.bits]]
         return power, multiples, [self.builder.fmul(power, x) for x in coefficients]
 
     def log2(self, logarithm, excess, ratio):
-        """A multiple of log2(1 + e) for e in [0, ∞] from e and 1 + e."""
+        """Return power · log2(1 + e) for e in [0, ∞] from e and 1 + e."""
         power, multiples, coefficients = logarithm
         bits, unused = self.to_bits(ratio), self.whole_numbers(self.mantissa_bits - 4)
         places = self.each(self.builder.lshr, bits, unused)
-        # The mantissa, in [1, 2), has the exponent of 1.
+        # Set the exponent to that of 1: the mantissa in [1, 2).
         fraction = self.whole_numbers((1 << self.mantissa_bits) - 1)
         of_one = self.builder.bitcast(self.one, self.whole)
         bits = self.each(self.builder.or_, self.each(self.builder.and_, bits, fraction), of_one)
         reciprocals = self.looked_up(self.table(_RECIPROCALS), places)
         z = self.subtract(self.multiply(self.from_bits(bits), reciprocals), self.one)
-        # 1 + e is rounded, e is not.
+        # Use e near 1, because 1 + e is rounded.
         small = self.compare(ratio, "<", self.constant(1.0 + 1.0 / _PARTS))
         z = self.choose(small, excess, z)
         whole = self.fused(self.exponents(ratio), power, self.looked_up(multiples, places))
         return self.fused(z, self.series(z, coefficients), whole)
 
     def exp2(self, power, held):
-        """2^y where a mask holds, else 0; y within the exponents of normal numbers."""
-        # Adding this rounds to sixteenths, whose number is then found in the lowest bits.
+        """Return 2^y where `held`, else 0, for y in the exponents of normal numbers."""
+        # Adding this rounds to sixteenths, whose number is then in the lowest bits.
         large = self.constant(1.5 * 2.0 ** (self.mantissa_bits - 4))
         shifted = self.add(power, large)
         f = self.subtract(power, self.subtract(shifted, large))
         places, left = self.to_bits(shifted), self.whole_numbers(self.mantissa_bits - 4)
-        # The whole part of that number comes to the place of the exponent; the rest of it, which
-        # comes to the fraction, has been taken from the table.
+        # Shift the whole part to the exponent. The table has subtracted the sixteenths, which are
+        # shifted to the front of the fraction.
         bits = self.to_bits(self.looked_up(self.table(_ROOTS[self.bits]), places))
         number = self.each(self.builder.shl, places, left)
         root = self.from_bits(self.each(self.builder.add, bits, number))
@@ -432,10 +420,10 @@ class _Abreast:
 
 @intrinsic
 def weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
-    """What `weigh_all` does, for pairs of centres and groups of `PANEL_VECTORS` vectors of rows.
+    """Compute `weigh_all` for pairs of centres and groups of `PANEL_VECTORS` vectors of rows.
 
-    No array is asked for its size. The distances to centres begin `row` numbers apart. `counts`
-    are those of pairs, of groups, and of lines of the cache to be fetched with each group;
+    Bounds are not checked. The distances to successive centres begin `row` numbers apart.
+    `counts` are the numbers of pairs, of groups, and of cache lines to prefetch with each group;
     `limits` are the power and the lowest exponent.
     """
     signature = types.void(d, types.intp, counts, limits, of_rows, later, types.intp)
@@ -477,12 +465,12 @@ def weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
                 with cgutils.for_range(builder, n_lines) as fetched:
                     use.fetch(builder.gep(line, [fetched.index]))
                 at = [place for center in centers for place in group_of(center, loop.index)]
-                # Both centres have the same rows.
+                # The data of the rows serve both centres.
                 smallest, factor, nearby = (
                     2 * use.load(group_of(values, loop.index)) for values in (m, inverse, tie)
                 )
                 e = use.multiply(use.subtract(use.load(at), smallest), factor)
-                # Also where all distances are 0, or all are ∞:
+                # e is NaN if all distances are 0, or all are ∞.
                 e = use.choose(use.compare(e, ">", use.zero), e, use.zero)
                 ratio = use.add(e, use.one)
                 exponent = use.log2(logarithm, e, ratio)

@@ -1,7 +1,7 @@
-"""Nearest centres of a block of rows; importing this imports numba.
+"""Find the nearest centres of a block of rows; importing this imports numba.
 
-A hard step of `daskmm.compiled.block_sums` that keeps what it finds per row. The machine code
-is kept on disk likewise.
+The loop is that of a hard step of `daskmm.compiled.block_sums`, with results per row. The machine
+code is cached on disk.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -37,7 +37,7 @@ def nearest_centers(
     labels: NDArray[np.int32],
     distances: FloatArray | None = None,
 ) -> bool:
-    """Fill in the nearest centre of each row, and how near it is.
+    """Write the nearest centre of each row, and its distance, to the given arrays.
 
     Parameters
     ----------
@@ -48,21 +48,21 @@ def nearest_centers(
         In the model's coordinates.
     feature_weights : ndarray of shape (n_features,) or None
     labels : ndarray of int32 of shape (n_rows,)
-        The first of the nearest centres, told in double precision whatever the rows' dtype.
+        The first of the nearest centres, decided in double precision for any dtype of the rows.
     distances : ndarray of shape (n_rows,), optional
-        Σ_l w_l (z_l − θ_l)² of that centre.
+        Σ_l w_l (z_l − θ_l)² to that centre.
 
     Returns
     -------
     bool
-        False where a row is not finite in the model's coordinates, or its squared norm
-        overflows; labels and distances mean nothing then.
+        False if a row is not finite in the model's coordinates, or its squared norm overflows;
+        labels and distances are undefined then.
     """
     k, p = centers.shape
     w = plain(np.ones(p) if feature_weights is None else feature_weights)
     model = (*frame_of(coordinates), plain(centers), w)
     dtype = working_dtype(rows, coordinates.scale, centers, -np.inf)
-    # Of a product of p factors.
+    # Error bound of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
     tile, at_once = tile_rows(k, p, dtype.itemsize, False)
     near = np.empty(0) if distances is None else distances
@@ -74,11 +74,11 @@ def nearest_centers(
 
 @part(REORDERED)
 def _weighted_centers(centers, w, factors, norms):
-    """−2 w θ, the right factor of the products, and the norms Σ w θ²."""
+    """Compute −2 w θ, the right factor of the products, and the norms Σ w θ²."""
     for j in range(len(centers)):
         norm = 0.0
         for f in range(len(w)):
-            # The product sees the centre as its type holds it, and so must the norm.
+            # The norm must be that of the rounded centre that the product uses.
             factors[j, f] = centers[j, f]
             norm += w[f] * np.float64(factors[j, f]) * np.float64(factors[j, f])
             factors[j, f] = -2.0 * w[f] * centers[j, f]
@@ -87,7 +87,7 @@ def _weighted_centers(centers, w, factors, norms):
 
 @entry
 def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, at_once, labels, distances):
-    """Labels of some rows, and distances where there is room for them; whether all are finite.
+    """Write labels and, if wanted, distances of some rows; return whether all are finite.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, at_once, lab
     (n, p), k = rows.shape, len(centers)
     kind = rows.dtype
     scaled, code = not np.all(scale == 1.0), PLAIN if len(whitening) == 0 else WHITENED
-    # Centres are compared in pairs; the last may have to do with one infinitely far.
+    # Centres are processed in pairs; an odd number is filled up by a centre at ∞.
     factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
     _weighted_centers(centers, w, factors, center_norms)
     (z, by_feature), d = room(tile, p, kind, tile), aligned(k + k % 2, tile, kind)
@@ -108,7 +108,7 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, at_once, lab
     raw = np.empty((tile if code == WHITENED else 0, p))
     frame = (repeated(mean), repeated(scale), scaled, whitening)
     of_rows, served = np.empty((4, tile), kind), np.empty(tile)
-    # Any distance will do here, as long as the nearest centre is told.
+    # Distances need not be exact here, only the choice of the nearest centre.
     cancelled, worst, slack = kind.type(-1), kind.type(np.inf), kind.type(0)
     for start in range(0, n, tile):
         b = min(tile, n - start)

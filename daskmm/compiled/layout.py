@@ -1,4 +1,4 @@
-"""Types, sizes and memory layout that the compiled loops are called with; numpy only."""
+"""Choose dtypes, tile sizes and memory layout for the compiled loops; imports no numba."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from daskmm.numerics.rows import TILE_BYTES, Affine, WhitenedCoordinates, tiles
 
 FloatArray = NDArray[np.float64]
 
-# Squared Euclidean distances without holes, which have loops of their own; the same in whitened
-# coordinates.
+# Codes of squared Euclidean distances without missing values, which have their own loops; the
+# second in whitened coordinates.
 PLAIN, WHITENED = -1, -2
 SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
-# Distances of a tile of rows, bytes: they are to stay in a core's cache.
+# Bytes of the distances of a tile, which should stay in a core's cache.
 _DISTANCE_BYTES = 1 << 20
-# Its rows themselves.
+# Bytes of the rows of a tile.
 _ROW_BYTES = 1 << 20
-# Loops over fewer rows do not pay for their beginnings, with dozens of constants.
+# Rows per tile. With fewer, setting up the loops dominates: they load dozens of constants.
 _LEAST_ROWS, _MOST_ROWS = 128, 576
 # OpenBLAS multiplies matrices without copying them first where rows × features × clusters are
 # fewer than this.
 _SMALL_PRODUCT = 1_000_000
-# Bytes of a vector of AVX-512, which are those of a cache line; vectors that a panel's rows fill.
+# Bytes of an AVX-512 vector, which is a cache line; vectors per row of a panel.
 VECTOR_BYTES = 64
 PANEL_VECTORS = 3
 PANEL_BYTES = PANEL_VECTORS * VECTOR_BYTES
-# Single precision is for coordinates within this range of 1; it holds their squares with room.
+# Single precision is used if centres and scales are within this factor of 1: their squares fit.
 _SINGLE_RANGE = 1e9
-# Fewer rows are not worth its rounding, which many rows average out.
+# Single precision needs this many rows, which average out its rounding.
 _SINGLE_ROWS = 4096
 
 
 class Limits(NamedTuple):
-    """Where a floating type needs help; see `daskmm.compiled.block_sums.soft_sums`."""
+    """Limits of a floating type's regular range; see `daskmm.compiled.block_sums.soft_sums`."""
 
     cancelled: float
     lowest: float
@@ -52,7 +52,7 @@ LIMITS = {
 
 
 def frame_of(coordinates: Affine) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean, scale and whitening matrix, which is empty where there is none."""
+    """Return mean, scale and whitening matrix (empty if there is none)."""
     whitening = np.empty((0, 0))
     if isinstance(coordinates, WhitenedCoordinates):
         whitening = coordinates.whitening
@@ -60,14 +60,14 @@ def frame_of(coordinates: Affine) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:
-    """The array form for which the loops are compiled: C order, read-only, native."""
+    """Return an array in the form the loops are compiled for: C order, read-only, native."""
     array = np.ascontiguousarray(values, dtype=dtype or np.float64).view()
     array.flags.writeable = False
     return array
 
 
 def parts(rows: NDArray, dtype: np.dtype) -> list[slice]:
-    """All rows at once, or few at a time where they have to be copied."""
+    """Return slices of the rows: one, or several small ones if the rows must be copied."""
     if rows.dtype == dtype and rows.flags.c_contiguous:
         return [slice(0, len(rows))]
     step = max(16, TILE_BYTES // (dtype.itemsize * rows.shape[1]))
@@ -75,22 +75,22 @@ def parts(rows: NDArray, dtype: np.dtype) -> list[slice]:
 
 
 def working_dtype(rows: NDArray, scale: FloatArray, centers: FloatArray, s: float) -> np.dtype:
-    """Single precision where the rows have no more of it, and where it is enough."""
+    """Return single precision if the rows have no more and it suffices, else double."""
     single = row_dtype(rows) == np.float32
     for extent in (float(np.abs(centers).max()), float(scale.min()), float(scale.max())):
         single &= 1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE
-    # The weights of a row sum to as much as k^(−1/s), which may be too large for it.
+    # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
     single &= len(rows) >= _SINGLE_ROWS and np.log2(len(centers)) < -30.0 * s
     return np.dtype(np.float32 if single else np.float64)
 
 
 def row_dtype(rows: NDArray) -> np.dtype:
-    """The narrower floating type that holds the rows exactly."""
+    """Return the narrowest floating type, float32 or float64, that holds the rows."""
     return np.dtype(np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64)
 
 
 def tile_rows(n_clusters: int, n_features: int, itemsize: int, by_panels: bool) -> tuple[int, int]:
-    """Rows per tile, whole panels, and how many of them BLAS multiplies at a time; 0 of panels."""
+    """Return the rows per tile (whole panels), and per product of BLAS (0 with panels)."""
     rows = max(_LEAST_ROWS, _DISTANCE_BYTES // (itemsize * n_clusters))
     rows = min(rows, _ROW_BYTES // (itemsize * n_features), _MOST_ROWS)
     width = PANEL_BYTES // itemsize
@@ -102,5 +102,5 @@ def tile_rows(n_clusters: int, n_features: int, itemsize: int, by_panels: bool) 
 
 
 def takes_panels(n_clusters: int, n_features: int) -> bool:
-    """Whether BLAS would copy its matrices, and products in panels are faster."""
+    """Return whether products in panels are faster, because BLAS would copy its matrices."""
     return n_clusters * n_features * _LEAST_ROWS > _SMALL_PRODUCT

@@ -1,10 +1,9 @@
-"""Moments of a block of rows in one reading of it; importing this imports numba.
+"""Compute the moments of a block of rows, reading it once; importing this imports numba.
 
-Rows are walked in tiles so small that a tile is still in the core's cache when it is visited the
-second time: for the sums of squared deviations from the mean that the first visit found. Tiles
-are merged by Chan, Golub & LeVeque's update, their means being kept as differences from that of
-one of them, so that rounding is small far from 0 too. What is computed is defined by
-`daskmm.engine.moments.Moments`.
+Each tile is visited twice while it is in the core's cache: for its mean, then for the squared
+deviations from it. Tiles are merged by the update of Chan, Golub & LeVeque. Means are kept as
+differences from the mean of one tile, so that rounding is small far from 0 too. The results are
+defined by `daskmm.engine.moments.Moments`.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -21,15 +20,14 @@ from daskmm.numerics.rows import TILE_BYTES, tiles
 
 FloatArray = NDArray[np.float64]
 
-# Numbers per tile; their number alone decides what is merged with what, so that the result does
-# not depend on the type or the order in which the rows are kept.
+# Numbers per tile. It is the same for all dtypes and memory orders, and so is the result.
 _TILE_ELEMENTS = 1 << 15
-# Rows are walked a few at a time, so that there are this many numbers at least.
+# Rows are processed a few at a time: at least this many numbers.
 _VECTORS = 256
 
 
 class BlockMoments(NamedTuple):
-    """Moments of a block, as those of `daskmm.engine.moments.Moments`.
+    """Moments of a block, as in `daskmm.engine.moments.Moments`.
 
     Attributes
     ----------
@@ -47,7 +45,7 @@ class BlockMoments(NamedTuple):
 
 
 def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | None:
-    """Weighted count, mean, sum of squared deviations and range per feature.
+    """Return weighted count, mean, sum of squared deviations and range per feature.
 
     Parameters
     ----------
@@ -59,8 +57,7 @@ def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | N
     Returns
     -------
     BlockMoments or None
-        None where a value is not finite, also in a row without weight, or where its square
-        overflows.
+        None if a value is not finite, also in a row without weight, or if its square overflows.
     """
     n, p = rows.shape
     single = np.result_type(rows.dtype, np.float32) == np.float32
@@ -71,7 +68,7 @@ def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | N
     found = (totals, origin, mean, deviations, lowest, highest)
     step = n
     if rows.dtype != dtype or not rows.flags.c_contiguous:
-        # They are copied, a bounded number of whole tiles at a time.
+        # Rows are copied, a bounded number of whole tiles at a time.
         step = max(1, TILE_BYTES // (dtype.itemsize * p * tile)) * tile
     for some in tiles(n, max(1, step)):
         v = plain(np.empty(0) if weights is None else weights[some])
@@ -85,7 +82,7 @@ def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | N
 
 @part(EXACT)
 def _spread(weights, first, n_features, v):
-    """Weights of some rows, each repeated for its features; 0 past the last row."""
+    """Write the weight of each row once per feature; 0 past the last row."""
     for r in range(len(v) // n_features):
         value = weights[first + r] if first + r < len(weights) else 0.0
         for f in range(n_features):
@@ -94,7 +91,7 @@ def _spread(weights, first, n_features, v):
 
 @part(EXACT)
 def _visit_first(x, v, origins, sums, lowest, highest):
-    """Sums of differences, and range, of numbers that lie side by side in some rows."""
+    """Update the sums of differences from `origins`, and the range, of contiguous numbers."""
     for q in range(len(x)):
         value, held = np.float64(x[q]), v[q] > 0.0
         sums[q] += v[q] * (value - origins[q])
@@ -104,7 +101,7 @@ def _visit_first(x, v, origins, sums, lowest, highest):
 
 @part(EXACT)
 def _visit_again(x, v, means, residues, squares):
-    """Sums of deviations and of their squares."""
+    """Add deviations from the mean, and their squares."""
     for q in range(len(x)):
         deviation = np.float64(x[q]) - means[q]
         weighted = v[q] * deviation  # 0 without weight, however large the deviation
@@ -114,7 +111,7 @@ def _visit_again(x, v, means, residues, squares):
 
 @part(EXACT)
 def _merge(weight, total, f, own_mean, residues, squares, mean, deviations):
-    """Add one feature of a tile of positive weight, whose mean is rounded, to all before it."""
+    """Merge one feature of a tile of positive weight; `residues` correct its rounded mean."""
     residue = square = 0.0
     for q in range(f, len(squares), len(mean)):
         residue += residues[q]
@@ -122,7 +119,7 @@ def _merge(weight, total, f, own_mean, residues, squares, mean, deviations):
     share = weight / (total + weight)
     own_mean += residue / weight
     delta = own_mean - mean[f]
-    # From the mean that counts for more: the other may be far away, and its rounding large.
+    # Start from the mean of larger weight: the other may be far away, with a large rounding error.
     mean[f] = (
         mean[f] + delta * share if share <= 0.5 else own_mean - delta * (total / (total + weight))
     )
@@ -132,18 +129,18 @@ def _merge(weight, total, f, own_mean, residues, squares, mean, deviations):
 
 @entry
 def _add_moments(rows, weights, tile, totals, origin, mean, deviations, lowest, highest):
-    """Add rows to the moments; returns whether all their values are finite.
+    """Add rows to the moments; return whether all their values are finite.
 
     Parameters
     ----------
     rows : array of shape (n_rows, n_features), single or double, C order
     weights : array of shape (n_rows,), or empty where all are 1
     tile : int
-        Rows at a time.
+        Rows per tile.
     totals, origin, mean, deviations, lowest, highest : arrays
-        Added to. `totals` are the number of rows of positive weight and the sum of the weights;
-        `mean` is that of the differences from `origin`, the mean of the first tile or of the
-        last that outweighed all before it.
+        Updated in place. `totals` are the number of rows of positive weight and the sum of the
+        weights; `mean` is that of the differences from `origin`, the mean of the first tile or of
+        the last one that outweighed all before it.
     """
     n, p = rows.shape
     length = -(-_VECTORS // p) * p
@@ -164,7 +161,7 @@ def _add_moments(rows, weights, tile, totals, origin, mean, deviations, lowest, 
             _visit_first(x[q : q + length], v, means, sums, low, high)
         for f in range(p):
             total = sums[f::p].sum()
-            # A weight of 0 makes NaN of what is not finite.
+            # Values that are not finite give NaN even with weight 0.
             if not np.isfinite(total):
                 return False
             if weight > 0.0:

@@ -1,13 +1,13 @@
-"""Arrays of a tile of rows, and matrix products of the tile and all centres.
+"""Allocate arrays for a tile of rows, and multiply the tile with all centres.
 
-BLAS multiplies small matrices several times faster where neither of them is transposed. A tile is
-therefore kept twice: as (row, feature), the left factor of the sums, and as (feature, row), that
-of the distances.
+BLAS multiplies small matrices several times faster if neither of them is transposed. A tile is
+therefore stored twice: as (row, feature), the left factor of the sums, and as (feature, row), the
+left factor of the distances.
 
-Large matrices are copied by BLAS at every call. On processors with AVX-512 they are multiplied in
-panels instead: a few vectors of rows (or of features) times eight centres fill the 32 vector
-registers and stay there while all features (rows) are added up. The tile is brought into panels
-once for all centres. Steps with 500 clusters and 100 features then take 11 to 14 % less time.
+BLAS copies large matrices at every call. On processors with AVX-512 they are multiplied in panels
+instead: the sums of a few vectors of rows (or of features) times eight centres stay in the 32
+vector registers while all features (rows) are added. The tile is copied into panels once for all
+centres. Steps with 500 clusters and 100 features then take 11 to 14 % less time.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -28,7 +28,7 @@ from daskmm.compiled.intrinsics import (
 )
 from daskmm.compiled.layout import PANEL_BYTES, VECTOR_BYTES
 
-# Columns of a triangular matrix that are multiplied at a time.
+# Columns of the triangular matrix per product.
 _COLUMNS = 16
 _NO_TRANSPOSE = np.frombuffer(b"N", dtype=np.uint8)
 _TRANSPOSE = np.frombuffer(b"T", dtype=np.uint8)
@@ -36,7 +36,7 @@ _TRANSPOSE = np.frombuffer(b"T", dtype=np.uint8)
 
 @part(EXACT)
 def whiten(rows, n_rows, whitening, z):
-    """Products of the first rows with a lower triangular matrix; most of its zeros are left out."""
+    """Multiply the first rows by a lower triangular matrix, skipping most of its zeros."""
     p, one, zero = len(whitening), np.ones(1), np.zeros(1)
     sizes = np.array([n_rows, p, 0, 0], dtype=np.int32)
     of_rows, of_matrix, of_z = rows.ravel(), whitening.ravel(), z.ravel()
@@ -50,14 +50,14 @@ def whiten(rows, n_rows, whitening, z):
 
 @part(EXACT)
 def products(by_feature, n_rows, at_once, factors, out):
-    """Products of the first rows of a tile with all centres, into `out`.
+    """Write the products of the first rows of a tile with all centres to `out`.
 
     Parameters
     ----------
     by_feature : array of shape (at least n_features, tile)
     n_rows : int
     at_once : int
-        Rows that BLAS multiplies at a time; few are not copied first.
+        Rows that BLAS multiplies at a time; small products are not copied first.
     factors : array of shape (n_clusters, n_features)
     out : array of shape (at least n_clusters, tile)
     """
@@ -83,7 +83,7 @@ def add_products(rows, n_rows, factors, out):
 
 @part(EXACT)
 def sums_of_rows(d, n_rows, at_once, z, part):
-    """Sums of the first rows of a tile, weighted by `d` of each centre, into `part`.
+    """Write the sums of the first rows of a tile, weighted by each centre's `d`, to `part`.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def sums_of_rows(d, n_rows, at_once, z, part):
 
 @part(EXACT)
 def aligned(n_rows, n_columns, kind):
-    """Zeros that begin where a line of the cache does, as vectors are slow that straddle two."""
+    """Return zeros aligned to cache lines: vectors across two lines are slow."""
     size = n_rows * n_columns
     buffer = np.zeros(size + VECTOR_BYTES, kind)
     first = (-buffer.ctypes.data % VECTOR_BYTES) // buffer.itemsize
@@ -115,11 +115,11 @@ def aligned(n_rows, n_columns, kind):
 
 @part(EXACT)
 def room(tile, p, kind, width):
-    """Arrays for a tile of rows that `transpose` takes.
+    """Return the two arrays of a tile of rows that `transpose` takes.
 
-    One is kept as (row, feature), the other as (panel, feature, row), with `width` rows in each
-    panel. `tile` is a multiple of `width`, and that of `SIDE`. Both arrays are larger than the
-    tile: squares reach beyond its edges, and vectors of `daskmm.compiled.products`.
+    The shapes are (row, feature) and (panel, feature, row), with `width` rows in each panel.
+    `tile` is a multiple of `width`, which is one of `SIDE`. Both arrays are larger than the tile,
+    because transposed squares and vectors reach beyond its edges.
     """
     height = p + -p % SIDE
     panels = aligned(tile // width * height, width, kind).reshape(tile // width, height, width)
@@ -128,7 +128,7 @@ def room(tile, p, kind, width):
 
 @part(EXACT)
 def transpose(z, n_rows, by_feature):
-    """Transpose the first rows of a tile; arrays as from `room`. What is below p features is 0."""
+    """Transpose the first rows of a tile between the arrays of `room`; padding features are 0."""
     p, (_, height, width) = z.shape[1], by_feature.shape
     source, target = z.ravel(), by_feature.ravel()
     for i in range(0, n_rows, SIDE):
@@ -141,7 +141,7 @@ def transpose(z, n_rows, by_feature):
 
 @part(EXACT)
 def squared_norms(by_feature, w, norms):
-    """Σ_l w_l z_il² of every row of a tile, which is kept as (feature, row)."""
+    """Compute Σ_l w_l z_il² of every row of a tile stored as (feature, row)."""
     wide_vectors()
     norms[:] = 0
     p = len(w)
@@ -161,7 +161,7 @@ def squared_norms(by_feature, w, norms):
 
 @part(EXACT)
 def repeated(values):
-    """Values one after another until they fill some vectors."""
+    """Return the values repeated to at least 256 numbers, so that loops fill vectors."""
     times = 1 + 255 // len(values)
     out = np.empty(times * len(values))
     for q in range(len(out)):
@@ -169,14 +169,11 @@ def repeated(values):
     return out
 
 
-# Products in panels
-
-
 @part(EXACT)
 def panel_room(factors, by_panels):
-    """Factors of whole eights of centres, and an array for `panel_sums`.
+    """Return the factors padded to a multiple of eight centres, and an array for the sums.
 
-    Without panels the array is as BLAS takes it, and there are no factors.
+    Without panels the factors are empty, and the array has the shape that BLAS takes.
     """
     (k, p), kind = factors.shape, factors.dtype
     if not by_panels:
@@ -189,7 +186,7 @@ def panel_room(factors, by_panels):
 
 @part(EXACT)
 def panel_norms(panels, w, norms):
-    """Σ_l w_l z_il² of the rows of a tile; `norms` has room for whole panels."""
+    """Compute Σ_l w_l z_il² of the rows of a tile; `norms` has the size of whole panels."""
     wide_vectors()
     length = PANEL_BYTES // panels.itemsize
     norms[:] = 0
@@ -208,19 +205,19 @@ def panel_norms(panels, w, norms):
 
 @part(EXACT)
 def panel_products(factors, j, panels, n_rows, d):
-    """Products of eight centres, from the j-th on, with some rows of a tile, into `d`.
+    """Write the products of eight centres, from the j-th on, with some rows of a tile to `d`.
 
     Parameters
     ----------
     factors : array of shape (n_clusters, n_features)
-        Clusters are a multiple of 8.
+        `n_clusters` is a multiple of 8.
     j : int
         A multiple of 8.
     panels : array of shape (n_panels, at least n_features, PANEL_BYTES)
-        Rows of the tile as `daskmm.compiled.products.transpose` puts them.
+        The tile as written by `transpose`.
     n_rows : int
     d : array of shape (n_clusters, n_panels * PANEL_BYTES)
-        Both widths are in numbers. What is beyond `n_rows` is no number in particular.
+        PANEL_BYTES stands for as many bytes of numbers. Undefined beyond `n_rows`.
     """
     p, tile, (_, height, width) = factors.shape[1], d.shape[1], panels.shape
     a, b, out = factors.ravel(), panels.ravel(), d.ravel()
@@ -230,7 +227,7 @@ def panel_products(factors, j, panels, n_rows, d):
 
 @part(EXACT)
 def panel_sums(d, j, z, n_rows, part):
-    """Sums of some rows of a tile, weighted by `d` of eight centres from the j-th on, into `part`.
+    """Write the sums of some rows, weighted by `d` of eight centres from the j-th on, to `part`.
 
     Parameters
     ----------
@@ -239,7 +236,7 @@ def panel_sums(d, j, z, n_rows, part):
     z : array of shape (more than n_rows, n_features)
         Vectors reach beyond the last feature of a row.
     part : array of shape (n_clusters, n_vectors * 64 bytes)
-        What is beyond `n_features` is no number in particular.
+        Undefined beyond `n_features`.
     """
     tile, p, width = d.shape[1], z.shape[1], part.shape[1]
     a, b, out = d.ravel(), z.ravel(), part.ravel()

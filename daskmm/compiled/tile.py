@@ -1,8 +1,8 @@
-"""Loops over one tile of rows, parts of `daskmm.compiled.block_sums`.
+"""Loop over the rows of one tile; parts of `daskmm.compiled.block_sums`.
 
-They run along the rows where they can, or along numbers that lie end to end, and without
-branches, so that they are vectorised; `distances` and `phi` are kept as (centre, row). All are
-written for the rows' own floating type, called "the type" here, and compiled where they are used.
+The loops run along the rows, or along contiguous numbers, without branches where possible, so
+that they are vectorised; distances and `phi` are stored as (centre, row). Functions are compiled
+for the floating type of the rows, together with the loops that call them.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -30,7 +30,7 @@ from daskmm.numerics.power_means import TIE
 
 @part(EXACT)
 def to_model(rows, mean, scale, scaled, z):
-    """Numbers of some rows, end to end, in the model's coordinates; mean and scale repeat."""
+    """Transform contiguous rows to the model's coordinates; mean and scale are `repeated`."""
     wide_vectors()
     length = len(mean)
     for start in range(0, len(rows), length):
@@ -46,7 +46,7 @@ def to_model(rows, mean, scale, scaled, z):
 
 @part(EXACT)
 def to_model_in_type(rows, mean, rest, scale, scaled, z):
-    """As `to_model` in the type of the rows; the mean is the sum of two numbers of it."""
+    """Compute as `to_model` in the rows' type, with the mean as `mean` + `rest`."""
     wide_vectors()
     length = len(mean)
     for start in range(0, len(rows), length):
@@ -62,7 +62,7 @@ def to_model_in_type(rows, mean, rest, scale, scaled, z):
 
 @part(EXACT)
 def assign(values, out):
-    """Numbers in another type."""
+    """Copy numbers to an array of another type."""
     wide_vectors()
     for q in range(len(values)):
         out[q] = values[q]
@@ -70,7 +70,7 @@ def assign(values, out):
 
 @part(EXACT)
 def split(z, held):
-    """Put 0 into the holes of some numbers, and 1 into `held` where there are none, else 0."""
+    """Replace NaN in `z` by 0; write 1 to `held` where there is a value, else 0."""
     one, zero = held.dtype.type(1), held.dtype.type(0)
     for q in range(len(z)):
         value = z[q]
@@ -81,7 +81,7 @@ def split(z, held):
 
 @part(EXACT)
 def separate(rows, edges, lowest, highest, d):
-    """Put centres at an edge of the domain infinitely far from all rows that are not at it."""
+    """Set the distances of centres at an edge of the domain to ∞ for rows not at that edge."""
     for j in range(len(edges)):
         at = np.flatnonzero(edges[j])
         if len(at):
@@ -95,10 +95,10 @@ def separate(rows, edges, lowest, highest, d):
 
 @part(REORDERED)
 def complete(d, j, norms, center_norms, reaches, cancelled, smallest):
-    """Distances to centres j and j + 1 from −2 zᵀθ, in place; returns how many are cancelled.
+    """Turn −2 zᵀθ of centres j and j + 1 into distances; return how many rows have cancelled ones.
 
-    The smallest distance of each row is kept, cancelled ones apart. Centres come in pairs to
-    halve the traffic of what belongs to the rows.
+    Update the smallest distance of each row that is not cancelled. Centres are processed in pairs
+    to halve the memory traffic of the rows' data.
     """
     wide_vectors()
     first, other, norm, other_norm = d[j], d[j + 1], center_norms[j], center_norms[j + 1]
@@ -120,7 +120,7 @@ def complete(d, j, norms, center_norms, reaches, cancelled, smallest):
 
 @part(REORDERED)
 def two_nearest(d, j, center_norms, smallest, second, nearest):
-    """Keep the two smallest of −2 zᵀθ + ‖θ‖² per row, with centres j and j + 1; and the nearest."""
+    """Update the two smallest −2 zᵀθ + ‖θ‖² of each row, and its nearest centre, by j and j + 1."""
     wide_vectors()
     first, other, norm, other_norm = d[j], d[j + 1], center_norms[j], center_norms[j + 1]
     this, following = d.dtype.type(j), d.dtype.type(j + 1)
@@ -138,7 +138,7 @@ def two_nearest(d, j, center_norms, smallest, second, nearest):
 
 @part(REORDERED)
 def dot(a, b):
-    """Σ a b in double precision."""
+    """Return Σ a b in double precision."""
     wide_vectors()
     total = 0.0
     for i in range(len(a)):
@@ -148,7 +148,7 @@ def dot(a, b):
 
 @part(REORDERED)
 def multiply(d, j, factor):
-    """Weights of centre j times the rows' factors, in place; returns their sum."""
+    """Multiply the weights of centre j by the rows' factors in place; return their sum."""
     wide_vectors()
     phi, total = d[j], d.dtype.type(0)
     for i in range(len(factor)):
@@ -176,7 +176,7 @@ def add_squares(z, phi, mass, squares):
 
 @part(REORDERED)
 def prepare(smallest, norms, slack, low, high, rounding, exact, inverse, tie):
-    """1/m and the tie of each row; returns how many rows are out of the regular range."""
+    """Compute 1/m and the tie of each row; return how many rows are out of the regular range."""
     wide_vectors()
     count = norms.dtype.type(0)
     one, zero, least = norms.dtype.type(1), norms.dtype.type(0), norms.dtype.type(TIE)
@@ -195,20 +195,20 @@ def prepare(smallest, norms, slack, low, high, rounding, exact, inverse, tie):
 
 @part(EXACT)
 def redo(code, rows, z, mean, scale, centers, w, norms, reaches, cancelled, low, j, d, smallest):
-    """Compute again the cancelled distances to two centres."""
+    """Recompute the cancelled distances to two centres."""
     for c in range(j, min(j + 2, len(centers))):
         row = d[c]
         for i in range(len(norms)):
             if not row[i] >= cancelled * (norms[i] + reaches[c]):
                 near = exact_distance(code, rows[i], z[i % len(z)], mean, scale, centers[c], w)
-                # A type too narrow for it must not make a zero of it.
+                # Do not let the distance underflow to zero in a narrow type.
                 row[i] = near if near == 0.0 else max(near, 1e-3 * low)
                 smallest[i] = min(smallest[i], row[i])
 
 
 @part(EXACT)
 def redo_row(code, row, z, mean, scale, centers, w, distances):
-    """Distances of one row from the differences; returns the smallest."""
+    """Compute the distances of one row from the differences; return the smallest."""
     smallest = np.inf
     for j in range(len(centers)):
         distances[j] = exact_distance(code, row, z, mean, scale, centers[j], w)
@@ -218,7 +218,7 @@ def redo_row(code, row, z, mean, scale, centers, w, distances):
 
 @part(EXACT)
 def ratios(distances, smallest, out):
-    """Distances in units near the smallest one, which `out` can hold; returns that one."""
+    """Scale distances by a power of 2 near the smallest, to fit `out`; return the smallest."""
     if smallest == 0.0 or smallest == np.inf:
         for j in range(len(out)):
             out[j] = smallest if distances[j] == smallest else np.inf
@@ -247,7 +247,7 @@ def scatter(z, nearest, weights, n_j, sums, squares):
 
 @part(EXACT)
 def keep_farthest(distance, i, far_distances, far_rows):
-    """Insert a row into the list of the worst served, after equals."""
+    """Insert a row into the list of the largest distances, after equal ones."""
     place = len(far_distances) - 1
     while place > 0 and far_distances[place - 1] < distance:
         far_distances[place] = far_distances[place - 1]
@@ -259,7 +259,7 @@ def keep_farthest(distance, i, far_distances, far_rows):
 
 @part(REORDERED)
 def settle(smallest, second, norms, slack, rounding, cancelled, worst, served):
-    """Distances to the nearest centres; returns for how many rows `settled` is false."""
+    """Compute the distances to the nearest centres; return for how many rows `settled` is false."""
     wide_vectors()
     count = norms.dtype.type(0)
     one, zero = norms.dtype.type(1), norms.dtype.type(0)
@@ -275,10 +275,10 @@ def settle(smallest, second, norms, slack, rounding, cancelled, worst, served):
 
 @part(EXACT)
 def settled(smallest, second, norm, slack, rounding, cancelled, worst):
-    """Whether products tell the nearest centre, and a distance that is exact enough.
+    """Return whether products determine the nearest centre and an accurate distance.
 
     Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d; where that does not
-    hold, no reach is above `slack`. Distances above `worst` may be listed, and are wanted exactly.
+    hold, no reach is above `slack`. Distances above `worst` may be listed, so must be exact.
     """
     two, three = type(norm)(2), type(norm)(3)
     d = smallest + norm
@@ -288,7 +288,7 @@ def settled(smallest, second, norm, slack, rounding, cancelled, worst):
 
 @part(EXACT)
 def decide(code, row, z, mean, scale, centers, w, dots, center_norms, limit):
-    """The nearest among those centres whose distance by products is not above `limit`."""
+    """Return the nearest of the centres whose distance by products is not above `limit`."""
     least, nearest = np.inf, 0
     for j in range(len(centers)):
         if not (dots[j] + center_norms[j] > limit):
@@ -300,19 +300,19 @@ def decide(code, row, z, mean, scale, centers, w, dots, center_norms, limit):
 
 @part(EXACT)
 def to_model_exactly(block, code, frame, raw, z):
-    """A tile in the model's coordinates, in double precision.
+    """Transform a tile to the model's coordinates in double precision.
 
     Parameters
     ----------
     block : array of shape (n_rows, n_features)
     code : int
-        Of the distortion.
+        Code of the distortion.
     frame : tuple
-        Mean and scale, repeated; whether the scale is not 1; whitening matrix.
-    raw : array of shape (at least n_rows, n_features), or empty where rows are not whitened
-        Room for what is to be whitened.
+        Mean and scale, `repeated`; whether the scale is not 1; whitening matrix.
+    raw : array of shape (at least n_rows, n_features), or empty if rows are not whitened
+        Buffer for the rows before whitening.
     z : array of shape (at least n_rows, n_features)
-        Set.
+        The result.
     """
     means, scales, scaled, whitening = frame
     if code == WHITENED:
@@ -324,24 +324,24 @@ def to_model_exactly(block, code, frame, raw, z):
 
 @part(EXACT)
 def norms_and_products(block, z, held, by_feature, terms, planes, w, at_once, norms, d):
-    """What the distances of a tile are made of: a term of each row, and products with centres.
+    """Compute the parts of the distances of a tile: a term of each row, and products with centres.
 
     Parameters
     ----------
     block : array of shape (n_rows, n_features)
         In the input's units.
     z, by_feature : arrays
-        As from `daskmm.compiled.products.room`; the second is set.
-    held : array of shape (at least n_rows, n_features), or empty where there are no holes
+        As from `daskmm.compiled.products.room`; the second is overwritten.
+    held : array of shape (at least n_rows, n_features), or empty if no values are missing
         1 where there is a value.
-    terms : array of shape (n_rows,), or empty where they are squared norms
+    terms : array of shape (n_rows,), or empty if they are squared norms
     planes, w, at_once
-        As in `daskmm.compiled.block_sums.soft_sums`; without `at_once`, products are left to
-        `daskmm.compiled.products`.
+        As in `daskmm.compiled.block_sums.soft_sums`. If `at_once` is 0, no products are computed;
+        `daskmm.compiled.products.panel_products` does so later.
     norms : array of shape (tile,)
-        Set to the terms; what is beyond `n_rows` is no number in particular.
+        Overwritten by the terms; undefined beyond `n_rows`.
     d : array of shape (at least n_clusters, tile)
-        Set to the products, likewise.
+        Overwritten by the products; undefined beyond `n_rows`.
     """
     b = len(block)
     factors, constants, _, _, _, edges, ends = planes

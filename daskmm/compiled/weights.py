@@ -1,10 +1,10 @@
-"""Weights of the MM step from the distances of a tile, two centres at a time.
+"""Compute the weights of the MM step from the distances of a tile, two centres at a time.
 
 Ratios r = d/m of a row's distances to its smallest one m become r^(s−1); `finish` turns their sums
-into power means. Two ways give the same to rounding: loops over the polynomials of
-`daskmm.compiled.fast_math`, and instructions of AVX-512 that look tables up in registers, which
-need no division and series half as long. Soft steps with the second take 5 to 19 % less time than
-with the first (AMD Zen 4, numba 0.68).
+into power means. Two implementations agree to rounding: loops over the polynomials of
+`daskmm.compiled.fast_math`, and AVX-512 instructions with table look-ups in registers, which need
+no division and series half as long. Soft steps with the second take 5 to 19 % less time than with
+the first (AMD Zen 4, numba 0.68).
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -20,17 +20,17 @@ from daskmm.compiled.layout import PANEL_BYTES, VECTOR_BYTES
 
 @part(EXACT)
 def raise_ratios(first, other, smallest, inverse, power, excess, other_excess):
-    """Exponents (s−1) log2 r in place of the distances to two centres, r = d/m = 1 + e; and e.
+    """Replace the distances to two centres by (s−1) log2 r, r = d/m = 1 + e; compute e.
 
-    `weigh` does the rest: one loop over all of it is a chain of instructions so long that
-    processors cannot look beyond it, and takes a quarter longer.
+    `weigh` does the rest. A single loop takes a quarter longer: its chain of dependent
+    instructions is too long for processors to overlap iterations.
     """
     wide_vectors()
     zero = first.dtype.type(0)
     for i in range(len(smallest)):
         m, factor = smallest[i], inverse[i]
         e, f = (first[i] - m) * factor, (other[i] - m) * factor
-        # Also where all distances are 0, or all are ∞:
+        # e is NaN if all distances are 0, or all are ∞.
         e, f = e if e > zero else zero, f if f > zero else zero
         excess[i] = e
         other_excess[i] = f
@@ -40,9 +40,9 @@ def raise_ratios(first, other, smallest, inverse, power, excess, other_excess):
 
 @part(EXACT)
 def weigh(first, other, excess, other_excess, tie, lowest, total, tied):
-    """r^(s−1) in place of two centres' exponents; adds up r^s.
+    """Replace the exponents of two centres by r^(s−1); add up r^s.
 
-    Below the exponent `lowest` there is nothing.
+    Weights are 0 at and below the exponent `lowest`.
     """
     wide_vectors()
     zero, one = first.dtype.type(0), first.dtype.type(1)
@@ -61,7 +61,7 @@ def weigh(first, other, excess, other_excess, tie, lowest, total, tied):
 
 @part(EXACT)
 def by_vectors(d, n_clusters, power, lowest, of_rows, later, first, size):
-    """`weigh_all` in the registers of AVX-512."""
+    """Compute `weigh_all` by AVX-512 instructions."""
     wide_vectors()
     length = PANEL_BYTES // d.itemsize
     n_pairs, n_groups = (n_clusters + 1) // 2, (len(of_rows[0]) + length - 1) // length
@@ -75,7 +75,7 @@ def by_vectors(d, n_clusters, power, lowest, of_rows, later, first, size):
 
 @part(EXACT)
 def by_loops(d, n_clusters, power, lowest, of_rows, later, first, size):
-    """`weigh_all` as the compiler finds it."""
+    """Compute `weigh_all` by loops that the compiler vectorises."""
     smallest, inverse, tie, total, tied = of_rows
     b = len(tie)
     e, f = np.empty(b, d.dtype), np.empty(b, d.dtype)
@@ -87,21 +87,21 @@ def by_loops(d, n_clusters, power, lowest, of_rows, later, first, size):
 
 @part(EXACT)
 def weigh_all(d, n_clusters, power, lowest, of_rows, later, first, size):
-    """Put r^(s−1), r = d/m, in place of all distances of a tile; add up r^s of each row.
+    """Replace all distances of a tile by r^(s−1), r = d/m; add up r^s of each row.
 
     Parameters
     ----------
     d : array of shape (n_clusters, one more if that is odd; tile)
-        Distances, in room for whole panels. What follows those of the tile's rows is no number
-        in particular then.
+        Distances, in an array of whole panels; undefined past the rows of the tile.
     n_clusters : int
-    power, lowest : numbers of the type
-        s − 1, and the exponent to base 2 below which there is nothing.
+    power, lowest : numbers of the rows' type
+        s − 1, and the exponent to base 2 up to which weights are 0.
     of_rows : tuple of five arrays of shape (n_rows,)
         The smallest distance m of each row, 1/m, and how far above 0 a tie has d/m − 1; the sums
-        of r^s, and those of ties, which are added to. As long as the rows of `d`, behind them.
+        of r^s, and those of ties, which are added to. The buffers behind them are as long as the
+        rows of `d`.
     later : array, flat
-        Of it, `size` numbers from `first` on are needed next.
+        Array of which `size` numbers from `first` on are prefetched into the cache.
     first, size : int
     """
     _weigh(d, n_clusters, power, lowest, of_rows, later, first, size)
@@ -112,9 +112,9 @@ _weigh = by_vectors if VECTORS_PAY else by_loops
 
 @part(EXACT)
 def finish(total, tied, smallest, weights, n_clusters, inverse_s, factor, value, hardness):
-    """Per row v (mean u)^(1/s)/Σu, which turns r^(s−1) into v φ; M_s, and the hardness.
+    """Compute per row v (mean u)^(1/s)/Σu, which turns r^(s−1) into v φ; M_s; and the hardness.
 
-    `n_clusters` and `inverse_s` are of the type.
+    `n_clusters` and `inverse_s` are of the rows' type.
     """
     wide_vectors()
     zero, most = total.dtype.type(0), total.dtype.type(1023)
