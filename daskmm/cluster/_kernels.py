@@ -1,4 +1,4 @@
-"""The base of the kernel estimators: fit, plan, assignment of new rows, score."""
+"""Base class of the kernel estimators: fit, plan, assignment of new rows, score."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CRITICAL_MULTIPLE = 1.25
 
 
 class _Opened(NamedTuple):
-    """Gram matrices to fit to, and what was done to open them.
+    """Open Gram matrices, and the cost of opening them.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class KernelClusterer(MMClusterer):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Brought into memory; it is the n × n Gram matrix that need not fit. With
+            Loaded into memory; only the n × n Gram matrix need not fit. With
             ``kernel="precomputed"`` the Gram matrix itself.
         y : ignored
         sample_weight : array-like or dask Array of shape (n_samples,), optional
@@ -234,7 +234,7 @@ class KernelClusterer(MMClusterer):
         return [labelled_memberships(np.asarray(self.init), weights, self.n_clusters)]
 
     def _store(self, outcome: Outcome[KernelState], fitted: dict[str, Any]) -> None:
-        """Set the fitted attributes, but for the history."""
+        """Set the fitted attributes other than the history."""
         self.__dict__.update(fitted)
         scored = outcome.scored.state
         assert scored.labels is not None

@@ -13,6 +13,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
+from daskmm.cluster._docs import documented
 from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import HARMONIC, SAMPLING, anneals_on_sample, wanted_rows
@@ -37,14 +38,14 @@ from daskmm.planning import Plan
 
 
 @registered_model
+@documented
 class KernelPowerKMeans(KernelClusterer):
     """Kernel power k-means: power k-means in the feature space of a kernel.
 
     By default four starts are annealed on Nyström features (about ten per cluster) and finished
     by hard steps over the exact Gram matrix; the best one is kept. With ``n_init=1``, an `init`
-    of labels, or ``polish=False`` the annealing itself runs over the exact matrix, as printed.
-    Kernel k-means is ``KernelPowerKMeans(s0=-1e12, eta=1)``, whose every step is hard to
-    rounding.
+    of labels, or ``polish=False`` the annealing itself uses the exact matrix, as in the paper.
+    Kernel k-means is ``KernelPowerKMeans(s0=-1e12, eta=1)``: every step is hard up to rounding.
 
     Parameters
     ----------
@@ -68,18 +69,22 @@ callable
         Number of landmarks (chosen by k-means++ on a sample). The fit then uses Nyström features
         only, out of core and without any n × n matrix: for millions of rows. "auto" is
         10·n_clusters. None is exact.
-    sample_size : int, "auto" or None
-        Rows to anneal on with `n_landmarks`, as in `PowerKMeans`. Without it every row is
-        annealed, on Nyström features of its own.
+    sample_size : int, "auto" or None, default="auto"
+        With `n_landmarks`: number of rows to anneal on, as in `PowerKMeans`. Without `n_landmarks`
+        all rows are annealed, on their Nyström features.
     persist : bool or "auto", default=False
-        Keep streamed data in memory with `n_landmarks`, as in `PowerKMeans`.
+        With `n_landmarks`: keep streamed data in memory during the fit, as in `PowerKMeans`.
     init : {"k-means++", "random"} or array of int of shape (n_samples,)
-        Greedy k-means++ in feature space, single rows, or labels to begin with.
-    n_init : int or "auto"
-        Starts; "auto" is 4.
-    s0, eta, anneal_every, polish, max_iter, tol, random_state, standardize, verbose, callbacks, \
-checkpoint, checkpoint_every
-        As in `PowerKMeans`; "auto" s0 is min(−1, 1.25·s_crit), with s_crit in feature space.
+        Greedy k-means++ in feature space, single random rows, or labels to start from.
+    n_init : int or "auto", default="auto"
+        Number of starts; "auto" is 4.
+    s0 : float or "auto", default="auto"
+        First power, negative. "auto" is min(−1, 1.25·s_crit), with the s_crit of `PowerKMeans` in
+        feature space.
+    [eta, anneal_every, polish, max_iter, tol, random_state]
+    standardize : bool, default=False
+        Divide each feature by its population standard deviation before the kernel is evaluated.
+    [verbose, callbacks, checkpoint]
 
     Attributes
     ----------
@@ -88,15 +93,23 @@ checkpoint, checkpoint_every
         W: the mean of cluster j is Σ_i W_ij φ(x_i).
     inertia_ : float
         Sum of the squared feature-space distances to the nearest mean.
-    objective_history_, history_, n_iter_, n_passes_, s_, n_features_in_
-        As in `PowerKMeans`; a pass is a sweep over the Gram matrix. `history_` begins with the
-        annealing on Nyström features, if there was one.
+    [objective_history_]
+    history_ : list of IterationRecord
+        One record per iteration, including those on Nyström features or samples, which come first
+        (``exact=False``).
+    n_iter_ : int
+        Number of iterations over all rows.
+    n_passes_ : int
+        Number of passes over the data and of sweeps over the Gram matrix.
+    s_ : float
+        The last power; −∞ after polishing.
+    [n_features_in_]
     gram_ : str
         How the Gram matrix was kept, and why.
     landmarks_, whitening_, landmark_mean_, landmark_centers_ : ndarray
         With `n_landmarks`: the landmark rows, the map from kernel values to features, the mean
-        feature vector and the clusters' means among the features. `labels_` is lazy then for
-        lazy data.
+        feature vector, and the cluster means in feature coordinates. `labels_` of lazy data is
+        lazy then.
     X_fit_ : ndarray of shape (n_samples, n_features)
         Training rows in the kernel's units; not part of pickled or saved models.
 
@@ -182,8 +195,8 @@ checkpoint, checkpoint_every
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Brought into memory unless `n_landmarks` is given; it is the n × n Gram matrix that
-            need not fit. With ``kernel="precomputed"`` the Gram matrix itself.
+            Loaded into memory unless `n_landmarks` is given; only the n × n Gram matrix need not
+            fit. With ``kernel="precomputed"`` the Gram matrix itself.
         y : ignored
         sample_weight : array-like or dask Array of shape (n_samples,), optional
 
@@ -277,7 +290,7 @@ checkpoint, checkpoint_every
     def _store_landmarks(
         self, outcome: Outcome[CenterState], coordinates: NystromCoordinates
     ) -> None:
-        """Set the fitted attributes, but for labels and history."""
+        """Set the fitted attributes other than labels and history."""
         self.mean_, self.scale_ = coordinates.rows.mean, coordinates.rows.scale
         self.kernels_ = [coordinates.kernel]
         self.landmarks_ = coordinates.landmarks

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from daskmm import planning
 from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, follow_bandwidths
 from daskmm.cluster._centers import NearestCenter
+from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import STOPPED, warn_convergence
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import CHECKPOINT
@@ -43,8 +44,9 @@ from daskmm.planning import Plan
 
 
 @registered_model
+@documented
 class WeightedBlurringMeanShift(NearestCenter):
-    """Weighted blurring mean shift: finds the number of clusters and learns feature weights.
+    """Weighted blurring mean shift: find the number of clusters and learn feature weights.
 
     Every row moves to the mean of its neighbours, y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with
     K_ij = exp(−Σ_l w_l (y_il − y_jl)² / h) and sample weights v; features along which the rows
@@ -68,28 +70,27 @@ class WeightedBlurringMeanShift(NearestCenter):
         When a row counts for itself. "paper": always, as Algorithm 1 is printed; a small h then
         moves nothing. "reference": never, as in the authors' program: 20 iterations, a new start
         from the data with the feature weights learned, and 30 more; pairs of rows far from all
-        others change places for ever. "auto": not in the 20 iterations that learn the weights,
-        nor in the first one from the data anew; then always. Weights go on being learned.
+        others then swap places in every iteration. "auto": not in the 20 iterations that learn the
+        weights, nor in the first one after the restart from the data; then always. The weights are
+        updated throughout.
     merge_tol : float
-        Rows that have come within this distance (in the model's coordinates) become one; 0 merges
-        none.
+        Rows within this distance (in the model's coordinates) are merged into one
+        representative; 0 merges none.
     component_tol : float
         Rows that end within this distance of one another, or of a chain of others, form a
         cluster.
     max_iter : int
-        Iterations at most, those that learn the weights included (20, or half of `max_iter`);
-        "reference" takes 50. Distant representatives attract each other for ever, so a fit ends
-        when for five iterations none have merged, and none gets more than 1e-4 of its kernel sum
-        from others; not because they move little.
-    random_state : int, RandomState or None
-        Of the sample on which the bandwidth is chosen.
+        Maximum number of iterations, including those that learn the weights (20, or half of
+        `max_iter`); "reference" takes 50. Distant representatives never stop moving, so movement
+        is no criterion: a fit has converged when for five iterations none have merged, and none
+        gets more than 1e-4 of its kernel sum from others.
+    random_state : int, RandomState instance or None, default=None
+        Determines the sample on which the bandwidth is chosen.
     standardize : bool, default=True
         Divide each feature by its population standard deviation.
     count_components : bool, default=False
         Whether `history_` holds the number of clusters at every iteration.
-    verbose : int, default=0
-        Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
-        logger "daskmm" at level INFO.
+    [verbose]
     callbacks : list of callable, optional
         Called once per iteration with a read-only
         `daskmm.mean_shift.blurring.BlurringRecord`. One that raises StopIteration ends the fit
@@ -106,13 +107,13 @@ class WeightedBlurringMeanShift(NearestCenter):
     Attributes
     ----------
     labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
-        The heaviest cluster is 0. Rows of sample weight 0 take no part, and have the label that
-        `predict` gives them. Dropped when a model of lazy data is pickled or saved.
+        Cluster 0 has the largest weight. Rows of sample weight 0 do not affect the fit; their
+        labels are those of `predict`. Dropped when a model of lazy data is pickled or saved.
     n_clusters_ : int
     cluster_centers_ : ndarray of shape (n_clusters_, n_features), float64
-        The modes, where the rows have come together, in the input's units.
+        The modes to which the rows converged, in the input's units.
     feature_weights_ : ndarray of shape (n_features,)
-        They sum to 1; constant features have none.
+        They sum to 1; those of constant features are 0.
     history_ : list of BlurringRecord
     n_iter_ : int
     n_passes_ : int
@@ -124,14 +125,12 @@ class WeightedBlurringMeanShift(NearestCenter):
         With ``bandwidth="auto"``: what was compared; see `daskmm.plot.bandwidth_path`.
     mean_, scale_ : ndarray of shape (n_features,)
         Distances are measured between (x − mean_) / scale_.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        For DataFrames.
+    [n_features_in_]
 
     Notes
     -----
-    `labels_` follow the rows to where they come together, `predict` looks for the nearest mode;
-    the two may differ on elongated clusters.
+    `labels_` tell to which mode each row converged, `predict` returns the nearest mode; the two
+    may differ on elongated clusters.
 
     With integer sample weights the fit is that of as many copies of each row. Where weights are
     not integers and a row does not count for itself, min(v, 1) of it does not.
@@ -274,7 +273,7 @@ class WeightedBlurringMeanShift(NearestCenter):
     def _store(
         self, blurred: Blurred, survey: Survey, settings: Blurring, path: BandwidthPath | None
     ) -> None:
-        """Set the fitted attributes, but for the labels."""
+        """Set the fitted attributes other than the labels."""
         self.__dict__.pop("bandwidth_path_", None)  # of an earlier fit
         if path is not None:
             self.bandwidth_path_ = path
@@ -305,8 +304,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             return
         k, h = self.n_clusters_, self.bandwidth_
         counts = [r.n_representatives for r in self.history_ if r.stage == "blur"]
-        # Where rows do not count for themselves at first, each moves to its nearest one before
-        # all stand still.
+        # If rows do not count for themselves at first, each moves to its nearest neighbour once.
         stuck = blurred.converged and counts[0] == counts[-1] and 10 * k > n_distinct
         if k > 1 and (k == n_distinct or stuck):
             what = "each is one of its own" if k == n_distinct else "none merged after one step"

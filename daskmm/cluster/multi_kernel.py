@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import pairwise_distances
 
+from daskmm.cluster._docs import documented
 from daskmm.cluster._kernels import KernelClusterer
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._sklearn import Interval
@@ -25,10 +26,11 @@ _DISTANCE_ROWS = 2000
 
 
 @registered_model
+@documented
 class MultiKernelPowerKMeans(KernelClusterer):
     """Multi-kernel power k-means: learns the weights of several kernels while it anneals.
 
-    Minimises (1/n) Σ_i M_s(y_i1, …, y_ik) + λ Σ_l α_l log α_l, with y_ij = Σ_l α_l d²_ijl and
+    Minimise (1/n) Σ_i M_s(y_i1, …, y_ik) + λ Σ_l α_l log α_l, with y_ij = Σ_l α_l d²_ijl and
     d_ijl the distance of row i to mean j in the feature space of kernel l; α sums to 1. The update
     of α uses S_l = Σ_ij φ_ij d²_ijl, with which the objective cannot rise; the paper prints the
     norm without its square, with which it can.
@@ -46,18 +48,22 @@ class MultiKernelPowerKMeans(KernelClusterer):
         Divide each kernel by √(k(x,x) k(y,y)), so that their distances are comparable.
     lam : float, default=0.04
         λ > 0, per unit of sample weight: small values choose few kernels.
-    gram, init, n_init, s0, eta, anneal_every, polish, max_iter, tol, random_state, standardize
+    gram, init, n_init, s0
         As in `KernelPowerKMeans`.
-    verbose, callbacks, checkpoint, checkpoint_every
-        As in `KernelPowerKMeans`.
+    [eta, anneal_every, polish, max_iter, tol, random_state]
+    standardize : bool, default=False
+        Divide each feature by its population standard deviation before the kernels are evaluated.
+    [verbose, callbacks, checkpoint]
 
     Attributes
     ----------
     kernel_weights_ : ndarray of shape (n_kernels,)
         α; they sum to 1.
     kernels_ : list of daskmm.numerics.kernels.Kernel
-    labels_, memberships_, inertia_, objective_history_, history_, n_iter_, n_passes_, s_, gram_
+    [objective_history_]
+    labels_, memberships_, inertia_, history_, n_iter_, n_passes_, s_, gram_
         As in `KernelPowerKMeans`.
+    [n_features_in_]
 
     References
     ----------
