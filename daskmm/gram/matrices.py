@@ -1,4 +1,4 @@
-"""Kernel matrices that can be multiplied, K @ W, wherever they are kept: one sweep per product.
+"""Multiply kernel matrices, K @ W, wherever they are kept: one sweep per product.
 
 A matrix in memory is multiplied at once. Others are swept in tiles: each task takes the tiles
 between two groups of tile rows, on and above the diagonal, and uses each of them for both sides.
@@ -255,7 +255,7 @@ class Pair:
 
     @property
     def described(self) -> str:
-        """The tiles in words."""
+        """Rows and columns of the tiles, in words."""
         first, second = self.first.rows, self.second.rows
         return f"tiles of rows {first.start}:{first.stop} and {second.start}:{second.stop}"
 

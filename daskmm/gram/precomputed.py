@@ -1,4 +1,4 @@
-"""Kernel matrices given by the user, in memory or in the blocks of a dask or zarr array."""
+"""Check and multiply kernel matrices given by the user, in memory or as dask or zarr arrays."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class GramStore:
         side = self.tiles_array.chunks[0]
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
         try:
-            # Not through zarr, which copies every tile twice.
+            # Read the file directly: zarr copies every tile twice.
             with self.tile_path(tile).open("rb") as file:
                 body, checksum = file.read(side**2 * dtype.itemsize), file.read()
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One blurring step: kernel sums over all pairs of representatives, moving and merging."""
+"""Take one blurring step: kernel sums over all pairs of representatives, moving and merging."""
 
 from __future__ import annotations
 
