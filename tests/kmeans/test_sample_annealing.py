@@ -87,6 +87,7 @@ def test_chunks_change_nothing(cls, chunks, reserve):
     np.testing.assert_array_equal(computed(other.labels_), model.labels_)
 
 
+@pytest.mark.in_turn("cls")
 @each_estimator
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
 def test_schedulers_change_nothing(cls, scheduler):

@@ -664,6 +664,7 @@ def _expected_failures(estimator):
     }
 
 
+@pytest.mark.long
 @parametrize_with_checks(
     [WeightedBlurringMeanShift(), WeightedBlurringMeanShift(0.05)],
     expected_failed_checks=_expected_failures,

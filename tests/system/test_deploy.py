@@ -24,6 +24,8 @@ from distributed import Client
 
 from daskmm import PowerKMeans
 
+pytestmark = pytest.mark.long
+
 DEPLOY = ROOT / "deploy"
 
 
