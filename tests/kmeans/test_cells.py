@@ -1,0 +1,60 @@
+"""Greedy k-means++ within cells, against k-means++ on all rows."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import kmeans_plusplus
+
+from daskmm import KMeans
+from daskmm.kmeans.cells import PARTITIONS, candidates_by_cells
+from daskmm.kmeans.seeding import MANY_CLUSTERS
+from daskmm.numerics.distances import squared_distances
+
+K = MANY_CLUSTERS
+
+
+def mixture(spread, n_rows=4000, p=8):
+    rng = np.random.default_rng(0)
+    centers = spread * rng.normal(size=(K, p))
+    return centers[rng.integers(K, size=n_rows)] + rng.normal(size=(n_rows, p))
+
+
+def cost(X, centers):
+    return squared_distances(X, centers).min(axis=1).sum()
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 5.0])
+def test_candidates_are_means_of_the_rows_that_they_stand_for(spread):
+    X = mixture(spread)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
+    centers, mass = candidates_by_cells(X, weights, K, 0)
+    assert (mass > 0).all()
+    assert 0.9 * PARTITIONS * K <= len(centers) <= PARTITIONS * K
+    # Each partition assigns every row once.
+    np.testing.assert_allclose(mass.sum(), PARTITIONS * weights.sum())
+    np.testing.assert_allclose(mass @ centers / mass.sum(), np.average(X, 0, weights), atol=0.05)
+    again, _ = candidates_by_cells(X, weights, K, 0)
+    np.testing.assert_array_equal(centers, again)
+    assert len(candidates_by_cells(X, weights, K, 1)[0]) > 0
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 5.0])
+def test_starts_are_as_good_as_those_of_k_means_plus_plus(spread):
+    X = mixture(spread)
+    options = {"max_iter": 3, "tol": 0.0, "sample_size": None}
+    ours = KMeans(K, n_init=1, random_state=0, **options).fit(X)
+    exact = [kmeans_plusplus(X, K, random_state=seed)[0] for seed in range(3)]
+    costs = [cost(X, KMeans(K, init=one, **options).fit(X).cluster_centers_) for one in exact]
+    assert cost(X, ours.cluster_centers_) < 1.03 * np.mean(costs)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_few_distinct_rows():
+    X = np.repeat(mixture(1.0, 300), 10, axis=0)
+    model = KMeans(K, n_init=1, random_state=0).fit(X)
+    assert model.cluster_centers_.shape == (K, 8)
+    X = np.repeat(mixture(1.0, 50), 30, axis=0)
+    centers, mass = candidates_by_cells(X, np.ones(len(X)), K, 0)
+    assert len(np.unique(centers.round(9), axis=0)) == 50
+    assert (mass > 0).all()
+    assert KMeans(K, n_init=1, random_state=0).fit(X).inertia_ < 1e-20
+    assert KMeans(K, n_init=1, random_state=0).fit(np.ones((1500, 2))).inertia_ == 0.0
