@@ -1,0 +1,92 @@
+"""Coordinates of the rows of a wide table in the space that they span.
+
+A table of n rows and many more features lies in at most n dimensions. Sums of squared differences
+between rows, and between rows and their means, are the same in an orthonormal basis of that space,
+and each of them then costs n products instead of one per feature.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
+
+FloatArray = NDArray[np.float64]
+
+# A table is wide if it has so many features, and so many for each row. The matrix of all products
+# of rows costs more than it saves if there are more rows than _MOST_ROWS.
+_LEAST_FEATURES, _FEATURES_PER_ROW, _MOST_ROWS = 1000, 4, 2000
+# Products below this lose digits to underflow.
+_LEAST_PRODUCT = 1e-250
+
+
+def is_wide(n_rows: int, n_features: int) -> bool:
+    """Return whether a table has so many more features than rows that `in_span` pays."""
+    wide = n_features >= max(_LEAST_FEATURES, _FEATURES_PER_ROW * n_rows)
+    return wide and 0 < n_rows <= _MOST_ROWS
+
+
+class Span(NamedTuple):
+    """The space that some rows span.
+
+    Attributes
+    ----------
+    coordinates : ndarray of shape (n_rows, n_dimensions)
+        Of the rows.
+    basis : ndarray of int of shape (n_dimensions,)
+        Rows that span the space. Their coordinates are a lower triangular matrix.
+    """
+
+    coordinates: FloatArray
+    basis: NDArray[np.int64]
+
+    def to_features(self, points: FloatArray, rows: FloatArray) -> FloatArray:
+        """Return points of the space, given by their coordinates, in the features of the rows."""
+        shares = np.zeros((len(points), len(rows)))
+        triangle = self.coordinates[self.basis]
+        shares[:, self.basis] = solve_triangular(triangle, points.T, lower=True, trans="T").T
+        return np.asarray(shares @ rows)
+
+
+def span_of(rows: FloatArray) -> Span | None:
+    """Return the space that the rows of a wide table span.
+
+    Coordinates are the rows of a factor L of the matrix of their products, X Xᵀ = L Lᵀ, by
+    Cholesky's algorithm with pivots. Rows are scaled to length 1 first, so that each has errors in
+    proportion to its own length.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float64
+        Centred: products of rows far from the origin cancel.
+
+    Returns
+    -------
+    Span or None
+        None if the rows are not `is_wide`, have missing values, or squares that overflow or all
+        underflow.
+    """
+    if not is_wide(*rows.shape):
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = rows @ rows.T
+    squares = products.diagonal()
+    if not _LEAST_PRODUCT < squares.max() < np.inf:
+        return None
+    lengths = np.sqrt(squares)
+    unit = np.where(lengths > 0, lengths, 1.0)
+    factor, pivots, rank, _ = dpstrf(products / unit / unit[:, None], lower=1)
+    order = pivots.astype(np.int64) - 1
+    coordinates = np.empty((len(rows), rank))
+    coordinates[order] = np.tril(factor)[:, :rank]
+    coordinates *= lengths[:, None]
+    return Span(coordinates, order[:rank])
+
+
+def in_span(rows: FloatArray) -> FloatArray:
+    """Return the coordinates of `span_of`, or the rows themselves where that returns None."""
+    span = span_of(rows)
+    return rows if span is None else span.coordinates
