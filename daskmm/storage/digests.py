@@ -14,5 +14,5 @@ def digest(*arrays: ArrayLike) -> str:
     for array in arrays:
         values = np.ascontiguousarray(array)
         found.update(f"{values.dtype.str}{values.shape}".encode())
-        found.update(values.tobytes())
+        found.update(values.data)
     return found.hexdigest()

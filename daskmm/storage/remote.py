@@ -1,0 +1,274 @@
+"""Folders on object stores: written whole or not at all, and read, by way of local ones.
+
+fsspec knows the stores. An object appears when all of its bytes have arrived, but a folder is only
+a common prefix of names, so one object of it, which readers look for first, is written last.
+Every request is repeated, for `PATIENCE` at most, while the store is out of reach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import re
+import shutil
+import tempfile
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from daskmm.storage.atomic import check_absent
+
+# Seconds for which a request is tried again, and pauses between the tries.
+PATIENCE, _PAUSES = 300.0, (1.0, 2.0, 4.0, 8.0, 15.0)
+# Errors that another try will not mend.
+_LASTING = (FileNotFoundError, PermissionError, KeyError, TypeError, ValueError, MemoryError)
+
+logger = logging.getLogger("daskmm")
+
+# Also what pathlib makes of an URL: "s3:/bucket".
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def is_remote(path: str | Path) -> bool:
+    """Tell whether a path is an URL of something other than local files."""
+    return bool(_URL.match(str(path))) and not str(path).startswith("file:/")
+
+
+def local_path(path: str | Path, what: str = "This") -> Path:
+    """Return a path of this machine; ``file://`` is understood.
+
+    Raises
+    ------
+    ValueError
+        If the path is an URL of another kind; the message begins with `what`.
+    """
+    if is_remote(path):
+        raise ValueError(
+            f"{what} cannot be kept at {_whole(path)}: it is changed in place, which object stores "
+            "do not do. Choose a local or a mounted folder."
+        )
+    return Path(re.sub(r"^file:/+", "/", str(path)))
+
+
+def patiently(request: Callable[[], Any], path: str | Path) -> Any:
+    """Return what a request for a path gives; if it is remote and out of reach, try again."""
+    if not is_remote(path):
+        return request()
+    end = time.monotonic() + PATIENCE
+    pauses = itertools.chain(_PAUSES, itertools.repeat(_PAUSES[-1]))
+    while True:
+        pause = next(pauses)
+        try:
+            return request()
+        except Exception as error:  # each kind of store has its own
+            lasting = isinstance(error.__cause__ or error, _LASTING)
+            if lasting or time.monotonic() + pause > end:
+                raise
+            logger.warning("%s cannot be reached, trying again in %g s: %s", path, pause, error)
+        time.sleep(pause)
+
+
+def check_new(path: str | Path) -> None:
+    """Raise FileExistsError if there is something at a path or an URL."""
+    if not is_remote(path):
+        check_absent(local_path(path))
+    elif exists(path):
+        raise FileExistsError(f"{path} exists. Choose another path, or remove it first.")
+
+
+def inside(path: str | Path, name: str) -> str | Path:
+    """Return the path or URL of something in a folder."""
+    return f"{str(path).rstrip('/')}/{name}" if is_remote(path) else local_path(path) / name
+
+
+def exists(path: str | Path) -> bool:
+    """Return whether there is something at a path or an URL."""
+    if not is_remote(path):
+        return local_path(path).exists()
+    return bool(_Store(path).request("exists"))
+
+
+def check_writable(url: str) -> None:
+    """Write an empty object beside an URL, and remove it.
+
+    Raises
+    ------
+    OSError
+        If that is not possible; the message has the store's reason.
+    """
+    store = _Store(f"{url}.{uuid.uuid4().hex}")
+    try:
+        with tempfile.NamedTemporaryFile() as empty:
+            store.put(Path(empty.name), "")
+    except Exception as error:  # each kind of store has its own
+        raise OSError(f"{url} cannot be written: {str(error) or repr(error)}") from error
+    with contextlib.suppress(Exception):  # some may write objects, but not remove them
+        store.remove("")
+
+
+@contextmanager
+def uploaded(url: str, last: str, replace: bool = False) -> Iterator[Path]:
+    """Yield a local path that is uploaded to an URL at the end, if there is no error.
+
+    What is written there is a folder, or one file.
+
+    Parameters
+    ----------
+    url : str
+    last : str
+        File of a folder without which readers take it for nothing. It is uploaded last; if
+        something is replaced, it is removed first, and a crash in between leaves nothing readable.
+    replace : bool
+
+    Raises
+    ------
+    FileExistsError
+        If there is something at the URL that is not to be replaced; nothing is written then.
+    OSError
+        If the store cannot be written.
+    """
+    if not replace:
+        check_new(url)
+    store = _Store(url)
+    with tempfile.TemporaryDirectory(prefix="daskmm-upload-") as scratch:
+        folder = Path(scratch) / "folder"
+        yield folder
+        if folder.is_file():
+            store.put(folder, "")
+            return
+        files = [
+            file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()
+        ]
+        former = store.names() if replace else []
+        if last in former:
+            store.remove(last)
+        for name in sorted(files, key=lambda name: name == last):
+            store.put(folder / name, name)
+        for name in set(former) - {*files, last}:
+            store.remove(name)
+
+
+@contextmanager
+def downloaded(url: str, *parts: str) -> Iterator[Path]:
+    """Yield a local copy of a folder at an URL, or of some files and folders in it.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing at the URL.
+    """
+    store = _Store(url)
+    with tempfile.TemporaryDirectory(prefix="daskmm-download-") as scratch:
+        folder = Path(scratch) / "folder"
+        found = store.names()
+        if not found:
+            raise FileNotFoundError(f"{url} does not exist.")
+        for name in found:
+            if not parts or name.split("/", 1)[0] in parts:
+                store.get(name, folder / name)
+        folder.mkdir(exist_ok=True)
+        yield folder
+
+
+class Mirror:
+    """A local folder with the files of a folder on an object store, for as long as it is used.
+
+    Parameters
+    ----------
+    url : str
+        Need not exist.
+
+    Attributes
+    ----------
+    url : str
+    folder : Path
+        Removed with the mirror.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url, self._store = url, _Store(url)
+        self.folder = Path(tempfile.mkdtemp(prefix="daskmm-mirror-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self._uploaded = {name for name in self._store.names() if "/" not in name}
+        for name in self._uploaded:
+            self._store.get(name, self.folder / name)
+
+    def update(self) -> None:
+        """Upload the files that are new in the folder, then remove at the URL those gone from it.
+
+        Files do not change once they have been uploaded; folders in the folder stay local.
+
+        Raises
+        ------
+        OSError
+            If the store cannot be written; what is there stays.
+        """
+        files = {entry.name for entry in self.folder.iterdir() if entry.is_file()}
+        try:
+            for name in sorted(files - self._uploaded):
+                self._store.put(self.folder / name, name)
+                self._uploaded.add(name)
+            for name in sorted(self._uploaded - files):
+                self._store.remove(name)
+                self._uploaded.discard(name)
+        except OSError:
+            raise
+        except Exception as error:  # each kind of store has its own
+            raise OSError(None, str(error)) from error
+
+
+class _Store:
+    """Objects below an URL, by their names relative to it."""
+
+    def __init__(self, url: str | Path) -> None:
+        import fsspec
+
+        self.url = _whole(url)
+        try:
+            self._system, place = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise ValueError(f"{self.url} cannot be opened: {error}") from error
+        self._place = str(place).rstrip("/")
+
+    def request(self, method: str, name: str = "") -> Any:
+        """Return what a method of the file system answers about an object."""
+        self._system.invalidate_cache()
+        act = getattr(self._system, method)
+        return patiently(lambda: act(self._at(name)), self.url)
+
+    def names(self) -> list[str]:
+        """Return the names of all objects."""
+        return [name[len(self._place) :].lstrip("/") for name in self.request("find")]
+
+    def remove(self, name: str) -> None:
+        """Remove an object."""
+        self.request("rm_file", name)
+
+    def get(self, name: str, file: Path) -> None:
+        """Copy an object to a local file."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        patiently(lambda: self._system.get_file(self._at(name), str(file)), self.url)
+
+    def put(self, file: Path, name: str) -> None:
+        """Copy a local file to an object."""
+        target = self._at(name)
+
+        def put() -> None:
+            self._system.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+            self._system.put_file(str(file), target)
+
+        patiently(put, self.url)
+        self._system.invalidate_cache()
+
+    def _at(self, name: str) -> str:
+        return f"{self._place}/{name}" if name else self._place
+
+
+def _whole(url: str | Path) -> str:
+    """Return an URL with both of its slashes, of which pathlib makes one."""
+    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/+", r"\1://", str(url))

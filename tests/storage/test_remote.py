@@ -1,0 +1,260 @@
+"""Models, labels and run folders on object stores."""
+
+import dask.array as da
+import fsspec
+import numpy as np
+import pytest
+import zarr
+
+from daskmm import KernelPowerKMeans, KMeans, PowerKMeans, load
+from daskmm.cli.main import main
+from daskmm.engine.labels import write_labels
+from daskmm.storage.remote import check_new, is_remote, local_path, patiently
+
+X = np.random.default_rng(0).normal(size=(300, 3))
+
+
+@pytest.fixture
+def url():
+    """A folder of a store in this process' memory."""
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+    yield "memory://bucket"
+    system.store.clear()
+
+
+@pytest.mark.parametrize(
+    ("path", "remote"),
+    [
+        ("s3://bucket/model", True),
+        ("s3:/bucket/model", True),  # as pathlib writes it
+        ("gs://a", True),
+        ("/tmp/a", False),
+        ("a/b", False),
+        ("file:///tmp/a", False),
+        ("C:\\models", False),
+        ("a:b", False),
+    ],
+)
+def test_what_is_remote(path, remote):
+    assert is_remote(path) == remote
+    if remote:
+        with pytest.raises(ValueError, match=r"A table cannot be kept at .*local or a mounted"):
+            local_path(path, "A table")
+    else:
+        assert str(local_path(path)) == path.removeprefix("file://")
+
+
+def test_a_model(url, tmp_path):
+    model = KMeans(3, random_state=0).fit(X)
+    model.save(f"{url}/models/first")
+    again = load(f"{url}/models/first")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(FileExistsError, match="models/first exists"):
+        model.save(f"{url}/models/first")
+    other = PowerKMeans(4, random_state=0).fit(X)
+    other.save(f"{url}/models/first", overwrite=True)
+    assert type(load(f"{url}/models/first")) is PowerKMeans
+    model.save(f"file://{tmp_path}/model")
+    assert type(load(tmp_path / "model")) is KMeans
+    with pytest.raises(FileNotFoundError, match="models/second does not exist"):
+        load(f"{url}/models/second")
+    fsspec.filesystem("memory").rm_file("/bucket/models/first/zarr.json")
+    with pytest.raises(ValueError, match="memory://bucket/models/first is not a model"):
+        load(f"{url}/models/first")
+
+
+def test_a_damaged_model(url):
+    KMeans(3, random_state=0).fit(X).save(f"{url}/model")
+    system = fsspec.filesystem("memory")
+    chunk = next(name for name in system.find("/bucket/model") if "/c/" in name)
+    content = bytearray(system.cat_file(chunk))
+    content[0] ^= 1
+    system.pipe_file(chunk, bytes(content))
+    with pytest.raises(ValueError, match="memory://bucket/model is damaged"):
+        load(f"{url}/model")
+
+
+def test_an_upload_that_fails_leaves_nothing_to_be_read(url, monkeypatch):
+    system = type(fsspec.filesystem("memory"))
+    model = KMeans(3, random_state=0).fit(X)
+    put, n_put = system.put_file, 0
+
+    def failing(self, *arguments, **options):
+        nonlocal n_put
+        n_put += 1
+        if n_put > 4:
+            raise OSError("connection lost")
+        return put(self, *arguments, **options)
+
+    monkeypatch.setattr(system, "put_file", failing)
+    monkeypatch.setattr("daskmm.storage.remote.PATIENCE", 0.0)
+    with pytest.raises(OSError, match="connection lost"):
+        model.save(f"{url}/model")
+    with pytest.raises(ValueError, match="is not a model"):
+        load(f"{url}/model")
+    monkeypatch.undo()
+    model.save(f"{url}/model", overwrite=True)
+    assert type(load(f"{url}/model")) is KMeans
+    monkeypatch.setattr("daskmm.cluster._models._write", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model.save(f"{url}/other")
+    check_new(f"{url}/other")
+
+
+def test_labels(url):
+    labels = KMeans(3, random_state=0).fit(da.from_array(X, chunks=(100, -1))).labels_
+    counts = write_labels(labels, f"{url}/labels.zarr")
+    assert counts.sum() == 300
+    store = zarr.open_array(f"{url}/labels.zarr", mode="r")
+    np.testing.assert_array_equal(store[:], labels.compute())
+    with pytest.raises(FileExistsError):
+        write_labels(labels, f"{url}/labels.zarr")
+
+
+def test_a_run(url, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", X)
+    fit = ["fit", f"{tmp_path}/x.npy", "-k", "3", "--no-pictures", "--quiet", "--out", f"{url}/run"]
+    assert main(fit) == 0
+    assert main(fit) == 2
+    assert "memory://bucket/run exists" in capsys.readouterr().err
+    assert main(["inspect", f"{url}/run"]) == 0
+    assert "clusters" in capsys.readouterr().out
+    predict = ["predict", f"{url}/run", f"{tmp_path}/x.npy", "--out"]
+    assert main([*predict, f"{url}/labels.zarr"]) == 0
+    assert main([*predict, f"{url}/labels.zarr"]) == 2
+    assert not list(tmp_path.glob("memory*"))
+    first, second = (
+        zarr.open_array(f"{url}/{name}", mode="r")[:] for name in ("labels.zarr", "run/labels.zarr")
+    )
+    np.testing.assert_array_equal(first, second)
+
+
+def test_what_is_changed_in_place_stays_local(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="A Gram matrix cannot be kept at memory://bucket"):
+        KernelPowerKMeans(3, gram=f"{url}/gram").fit(X)
+    assert not list(tmp_path.iterdir())
+    KMeans(3, checkpoint=f"file://{tmp_path}/state").fit(X)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_after(n_iterations):
+    def kill(record):
+        if record.iteration >= n_iterations:
+            raise Killed
+
+    return kill
+
+
+def states(url):
+    files = fsspec.filesystem("memory").find(url)
+    return sorted(name.rsplit("/", 1)[1] for name in files)
+
+
+@pytest.mark.parametrize("shape", ["{}/state", "{}/state/"])
+def test_a_checkpoint(url, shape):
+    options = {"sample_size": None, "random_state": 0, "tol": 0.0, "max_iter": 8}
+    place = shape.format(url)
+    kept = {"checkpoint": place, "checkpoint_every": 1}
+    expected = PowerKMeans(3, **options).fit(X)
+    with pytest.raises(Killed):
+        PowerKMeans(3, callbacks=[killed_after(5)], **kept, **options).fit(X)
+    assert len(states(place)) == 2
+    seen = []
+    model = PowerKMeans(3, callbacks=[seen.append], **kept, **options).fit(X)
+    assert seen[0].iteration > 4
+    np.testing.assert_array_equal(model.cluster_centers_, expected.cluster_centers_)
+    np.testing.assert_array_equal(
+        PowerKMeans(3, **kept, **options).fit(X).cluster_centers_, expected.cluster_centers_
+    )
+    with pytest.raises(ValueError, match=f"{place} is the checkpoint of another fit"):
+        PowerKMeans(4, **kept, **options).fit(X)
+
+
+def test_a_checkpoint_with_files_that_a_stage_works_on(url, monkeypatch):
+    monkeypatch.setattr("daskmm.gram.sources.MEMORY_BYTES", 1000)
+    options = {"random_state": 0, "checkpoint": f"{url}/state", "checkpoint_every": 1}
+    with pytest.raises(Killed):
+        KernelPowerKMeans(3, callbacks=[killed_after(0)], **options).fit(X)
+    assert len(states(f"{url}/state")) == 2
+    model = KernelPowerKMeans(3, **options).fit(X)
+    assert model.gram_.startswith("stored for this fit")
+    options["checkpoint"] = None
+    np.testing.assert_array_equal(model.labels_, KernelPowerKMeans(3, **options).fit(X).labels_)
+
+
+def test_a_store_that_cannot_be_written_is_told(url, monkeypatch):
+    system = fsspec.implementations.memory.MemoryFileSystem
+    put = system.put_file
+
+    def full(self, file, target):
+        if "state-" in target:
+            raise PermissionError("no quota is left")
+        put(self, file, target)
+
+    monkeypatch.setattr(system, "put_file", full)
+    with pytest.raises(OSError, match=r"memory://bucket/state could not be written \(no quota"):
+        KMeans(3, checkpoint=f"{url}/state", checkpoint_every=1).fit(X)
+
+
+def test_an_unfinished_run_is_resumed(url, tmp_path, monkeypatch, capsys):
+    np.save(tmp_path / "x.npy", X)
+    fit = ["fit", f"{tmp_path}/x.npy", "-k", "3", "--no-pictures", "--quiet", "--out", f"{url}/run"]
+    with monkeypatch.context() as patched:
+        patched.setattr("daskmm.cli.main.write_run", lambda *args, **kwargs: 1 / 0)
+        assert main(fit) == 1
+    assert "run may hold a checkpoint; run the same command" in capsys.readouterr().err
+    assert [name[:5] for name in states(f"{url}/run")] == ["state", "state"]
+    assert main(fit) == 0
+    assert "summary.json" in states(f"{url}/run")
+    assert not states(f"{url}/run/checkpoint")
+    assert main(fit) == 2
+
+
+def test_reading_waits_for_a_store_that_is_out_of_reach(monkeypatch, caplog):
+    tries = []
+
+    def read():
+        tries.append(0)
+        if len(tries) < 3:
+            raise ConnectionError("refused")
+        return 7
+
+    monkeypatch.setattr("daskmm.storage.remote._PAUSES", (0.01,))
+    assert patiently(read, "s3://bucket/x") == 7
+    assert (
+        caplog.text.count("s3://bucket/x cannot be reached, trying again in 0.01 s: refused") == 2
+    )
+    monkeypatch.setattr("daskmm.storage.remote.PATIENCE", 0.0)
+    for path in ("s3://bucket/x", "/tmp/x"):
+        tries.clear()
+        with pytest.raises(ConnectionError):
+            patiently(read, path)
+        assert len(tries) == 1
+
+
+def test_reading_does_not_wait_where_that_is_of_no_use():
+    def read():
+        raise ValueError("not a table") from FileNotFoundError("nothing there")
+
+    with pytest.raises(ValueError, match="not a table"):
+        patiently(read, "s3://bucket/x")
+
+
+def test_a_store_that_cannot_be_written_is_refused_before_reading(url, monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "put_file", refuse)
+    for command in (["fit", "no-such.npy", "-k", "2"], ["predict", "no-such-run", "no-such.npy"]):
+        assert main([*command, "--out", f"{url}/out"]) == 2
+        assert "bucket/out cannot be written: Access Denied" in capsys.readouterr().err
+    with pytest.raises(OSError, match="bucket/out cannot be written: Access Denied"):
+        KMeans(3, checkpoint=f"{url}/out").fit(np.zeros((0, 3)))
+    assert not fsspec.filesystem("memory").store
