@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +13,8 @@ import dask
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
+
+from daskmm.numerics.span import is_wide
 
 # A table in memory is cut into at most so many blocks of at least so many elements. The numbers are
 # fixed, so that results do not depend on the machine.
@@ -20,6 +24,13 @@ _MEMORY_BLOCKS = 64
 # _FEW_BLOCKS blocks then.
 _MEMORY_ROWS = 8192
 _FEW_BLOCKS = 16
+# Blocks of wide tables have at least this many rows: sums of each block, over all features, are as
+# large as a few of its rows.
+_WIDE_ROWS = 128
+# A pass visits small lazy blocks together: consecutive ones of at most _MEMORY_ELEMENTS elements in
+# all, as long as it makes _JOINED_BLOCKS calls, so that there is work for as many threads. Results
+# depend on what is visited together, so this follows from the chunks alone.
+_JOINED_BLOCKS = 64
 # About so many bytes of a zarr store, in whole chunks, make a block; more if there would be more
 # than _ZARR_BLOCKS blocks.
 _ZARR_BLOCK_BYTES = 16 << 20
@@ -132,7 +143,7 @@ def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
         )
     import dask.dataframe as dd
 
-    dtype = _common_dtype(X.dtypes)
+    dtype = common_dtype(X.dtypes)
     meta = _weighted(X._meta.astype(dtype), np.empty(0))
     both = dd.map_partitions(
         _with_weight, X.astype(dtype), sample_weight, meta=meta, align_dataframes=False
@@ -164,7 +175,7 @@ def as_dask_array(X: Any, name: str = "X") -> da.Array:
         X = _zarr_to_dask(X, name)
     elif is_frame(X):
         check_columns(X.dtypes, name)
-        X = X.astype(_common_dtype(X.dtypes)).to_dask_array()
+        X = X.astype(common_dtype(X.dtypes)).to_dask_array()
     elif is_series(X):
         raise ValueError(f"Expected 2D array for {name}, got a Series instead. Use a DataFrame.")
     if not isinstance(X, da.Array):
@@ -213,7 +224,7 @@ def _no_features(shape: Any, name: str) -> str:
     )
 
 
-def _common_dtype(dtypes: Any) -> np.dtype:
+def common_dtype(dtypes: Any) -> np.dtype:
     """Return a numpy dtype for all columns; float64 for nullable ones, whose NA becomes NaN."""
     return np.result_type(*(d if isinstance(d, np.dtype) else np.float64 for d in dtypes))
 
@@ -259,6 +270,8 @@ def layout_of(table: NDArray | da.Array) -> Layout:
         return Layout(rows, len(counts), n_features, table.dtype, lazy=True)
     n_rows = len(table)
     enough = min(_MEMORY_ROWS, -(-n_rows // _FEW_BLOCKS))
+    if is_wide(n_rows, n_features):
+        enough = max(enough, _WIDE_ROWS)
     size = max(1, _MEMORY_ELEMENTS // n_features, enough, -(-n_rows // _MEMORY_BLOCKS))
     rows = tuple(min(size, n_rows - start) for start in range(0, n_rows, size))
     return Layout(rows, len(rows), n_features, table.dtype, lazy=False)
@@ -291,20 +304,28 @@ class Position(NamedTuple):
         Whether `start` is known.
     shape : tuple of (int or None), optional
         Expected rows and features; None if unknown.
+    pieces : tuple of Position, optional
+        Of the blocks that are visited together as this one.
     """
 
     block: int
     start: int
     known: bool = True
     shape: tuple[int | None, int | None] = (None, None)
+    pieces: tuple[Position, ...] = ()
 
     @property
     def described(self) -> str:
         """Name of the block, for messages."""
-        return f"block {self.block}"
+        last = self.pieces[-1].block if self.pieces else self.block
+        return f"block {self.block}" if last == self.block else f"blocks {self.block} to {last}"
 
     def of_row(self, row: int) -> str:
         """Name a row of the block, for messages."""
+        if self.pieces:
+            end = bisect.bisect_right(self.pieces, self.start + row, key=lambda each: each.start)
+            piece = self.pieces[end - 1]
+            return piece.of_row(self.start + row - piece.start)
         place = f"block {self.block}, row {row} of the block"
         return f"{place} (row {self.start + row} of the data)" if self.known else place
 
@@ -319,3 +340,28 @@ def positions(layout: Layout) -> list[Position]:
         Position(block, start, True, (n, p))
         for block, (start, n) in enumerate(zip(starts, layout.rows, strict=False))
     ]
+
+
+def visited_together(layout: Layout) -> list[range]:
+    """Return the consecutive blocks that each call of a pass visits: several if they are small."""
+    most = layout.n_blocks // _JOINED_BLOCKS
+    if layout.rows is None or not layout.lazy or most < 2:
+        return [range(block, block + 1) for block in range(layout.n_blocks)]
+    spans = []
+    start = elements = 0
+    for block, rows in enumerate(layout.rows):
+        more = rows * layout.n_features
+        if block > start and (elements + more > _MEMORY_ELEMENTS or block - start == most):
+            spans.append(range(start, block))
+            start, elements = block, 0
+        elements += more
+    return [*spans, range(start, layout.n_blocks)]
+
+
+def joined(places: Sequence[Position]) -> Position:
+    """Return the position of blocks that are visited together, of which rows are known."""
+    first = places[0]
+    if len(places) == 1:
+        return first
+    rows = sum(place.shape[0] or 0 for place in places)
+    return first._replace(shape=(rows, first.shape[1]), pieces=tuple(places))

@@ -14,20 +14,21 @@ import zarr
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import check_columns
+from daskmm.data.csv_files import is_csv, open_csv
+from daskmm.storage.remote import is_remote, local_path, patiently
 
 # Bounds of the bytes of a block: small ones save memory, large ones save tasks.
 _LEAST_BLOCK_BYTES = 16_000_000
 _MOST_BLOCK_BYTES = 64_000_000
 _WANTED_BLOCKS = 1024
-# Bytes of csv text per block; as numbers it takes about half.
-_CSV_BLOCK_BYTES = 32_000_000
 
 _FORMATS = (
-    "a zarr array or group, .npy, .npz, .csv or .parquet (also as a quoted pattern such as "
-    "'part-*.csv')"
+    "a zarr array or group, .npy, .npz, .csv, .tsv or .parquet (text also as .csv.gz; a folder of "
+    "such files, or a quoted pattern such as 'part-*.csv')"
 )
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
-_PARQUET = (".parquet", ".pq")
+# Formats with named columns that dask reads.
+_FRAMES = {".parquet": "parquet", ".pq": "parquet"}
 
 
 def open_data(
@@ -35,7 +36,11 @@ def open_data(
     *,
     component: str | None = None,
     columns: Sequence[str] | None = None,
+    keep: Sequence[str] = (),
     chunks: int | str = "auto",
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
 ) -> Any:
     """Open a table on disk without reading it.
 
@@ -44,15 +49,20 @@ def open_data(
     path : str or Path
         A zarr array; a zarr group with a single two-dimensional array, or ``store.zarr::name``;
         an .npy file; an .npz file with an array named X or a single two-dimensional one; csv or
-        parquet files (extra ``dataframe``), also as a pattern. A csv file whose first line is all
-        numbers has no header.
+        parquet files (extra ``dataframe``), also as a pattern or a folder of them. A csv file whose
+        first line is all numbers has no header. URLs are opened by fsspec.
     component : str, optional
         Array of a zarr group or of an .npz file.
     columns : sequence of str, optional
-        Columns of a csv or parquet file to keep; all by default.
+        Columns of a csv or parquet file to use; all by default.
+    keep : sequence of str, optional
+        Further columns of any kind, such as names of the rows, which come last. Those of csv files
+        are text.
     chunks : int or "auto"
         Rows per block of an array, rounded up to whole stored chunks; "auto" makes blocks of
         16 to 64 MB. Blocks of csv and parquet files follow the files.
+    separator, decimal, encoding : str, optional
+        Of csv files; by default they are told from the first lines, or the file is refused.
 
     Returns
     -------
@@ -70,6 +80,9 @@ def open_data(
         If the extra ``dataframe`` is needed but not installed.
     """
     text = str(path)
+    if not text:
+        raise ValueError("The path of the data is empty.")
+    text = text if is_remote(text) else str(local_path(text))
     if component is None and "::" in text and not Path(text).exists():
         store, _, name = text.rpartition("::")
         # fsspec chains addresses by "::" too, as in simplecache::s3://…
@@ -77,11 +90,16 @@ def open_data(
     kind = _kind(text)
     if "://" not in text:
         text = str(Path(text).absolute())  # workers may have another working directory
-    if kind in ("csv", "parquet"):
+    if kind != "csv" and {separator, decimal, encoding} != {None}:
+        raise ValueError(f"{text}: separator, decimal and encoding are of csv files.")
+    if kind in ("csv", *_FRAMES.values()):
         if chunks != "auto":
             raise ValueError(f"{text}: chunks can be chosen for arrays, not for {kind} files.")
-        return _open_frame(text, kind, columns)
-    if columns is not None:
+        _require_dataframes(kind)
+        if kind == "csv":
+            return open_csv(text, columns, separator, decimal, encoding, keep)
+        return _open_frame(text, kind, columns, keep)
+    if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
     if kind == "npz":
         array = _read_npz(text, component)
@@ -98,7 +116,8 @@ def open_data(
 
 def has_columns(path: str) -> bool:
     """Tell whether a path, or a pattern, is of csv or parquet files."""
-    return "::" not in path and _kind(path) in ("csv", "parquet")
+    path = path if is_remote(path) else str(local_path(path))
+    return ("::" not in path or Path(path).exists()) and _kind(path) in ("csv", *_FRAMES.values())
 
 
 def _kind(path: str) -> str:
@@ -112,15 +131,24 @@ def _kind(path: str) -> str:
     elif not remote and not place.exists():
         raise FileNotFoundError(f"{path} does not exist.")
     suffix = place.suffix.lower()
-    if suffix in _PARQUET:
-        return "parquet"
-    if suffix in (".csv", ".npy", ".npz"):
+    if suffix in _FRAMES:
+        return _FRAMES[suffix]
+    if is_csv(path):
+        return "csv"
+    if suffix in (".npy", ".npz"):
         return suffix[1:]
     if not pattern:
         if suffix == ".zarr" or any((place / name).exists() for name in _ZARR_METADATA):
             return "zarr"
-        if place.is_dir() and any(place.glob("*.parquet")):
-            return "parquet"
+        if place.is_dir():
+            inside = (
+                file.name for file in place.rglob("*") if not file.name.startswith(("_", "."))
+            )
+            found = {"csv" if is_csv(name) else Path(name).suffix for name in inside}
+            if ".parquet" in found:
+                return "parquet"
+            if "csv" in found:
+                return "csv"
     raise ValueError(f"{path} is of an unknown format. Give {_FORMATS}.")
 
 
@@ -169,7 +197,10 @@ class _Zarr:
                 raise ValueError(f"{self.path} is one array and has no {self.component!r} in it.")
             return node
         try:
-            arrays = dict(node.arrays())
+            arrays: dict[str, Any] = dict(node.arrays())
+            if not any(array.ndim == 2 for array in arrays.values()):
+                members = node.members(max_depth=None)
+                arrays = {name: one for name, one in members if isinstance(one, zarr.Array)}
             # A name such as "level/name" reaches into nested groups.
             chosen = None if self.component is None else node.get(self.component)
         except Exception as error:
@@ -260,7 +291,7 @@ class _RowReader:
 
     def __getitem__(self, index: tuple[slice, slice]) -> NDArray:
         try:
-            rows = self.source.open()[index]
+            rows = patiently(lambda: self.source.open()[index], self.source.described)
             # Copied, so that a mapped file can be closed and its pages freed.
             return np.array(rows) if isinstance(rows, np.memmap) else np.asarray(rows)
         except Exception as error:  # stores and codecs raise their own kinds
@@ -270,57 +301,40 @@ class _RowReader:
             ) from error
 
 
-def _open_frame(path: str, kind: str, columns: Sequence[str] | None) -> Any:
+def _require_dataframes(kind: str) -> None:
     try:
-        import dask.dataframe as dd
+        import dask.dataframe  # noqa: F401
     except ImportError as error:
         raise ImportError(
             f"{kind} files need the extra 'dataframe': pip install 'daskmm[dataframe]'."
         ) from error
-    wanted = None if columns is None else list(columns)
+
+
+def _open_frame(path: str, kind: str, columns: Sequence[str] | None, keep: Sequence[str]) -> Any:
+    import dask.dataframe as dd
+
+    read = {"parquet": dd.read_parquet}[kind]
     try:
-        if kind == "parquet":
-            frame = dd.read_parquet(path)
-        else:
-            header = None if _starts_with_numbers(path) else 0
-            frame = dd.read_csv(path, blocksize=_CSV_BLOCK_BYTES, header=header)
+        frame = read(path)
     except Exception as error:
         raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
-    missing = sorted(set(wanted or ()) - set(frame.columns))
+    index = frame.index.name
+    if index is not None and index in keep and index not in frame.columns:
+        frame = frame.reset_index()
+    used = [name for name in frame.columns if name not in keep] if columns is None else columns
+    wanted = list(dict.fromkeys([*used, *keep]))
+    missing = sorted(set(wanted) - set(frame.columns))
     if missing:
         raise ValueError(
             f"{path} has no column {', '.join(map(repr, missing))}; it has "
             f"{', '.join(map(repr, frame.columns))}."
         )
-    frame = frame if wanted is None else frame[wanted]
-    _check_frame(frame, path)
-    # dask infers dtypes from the first lines; integers there may be fractions or missing later.
-    return frame.astype(np.float64) if kind == "csv" else frame
-
-
-def _starts_with_numbers(path: str) -> bool:
-    """Tell whether the first line of a csv file, or of the first of a pattern, is all numbers."""
-    import fsspec  # type: ignore[import-untyped]
-    import pandas as pd
-
-    # Opened as dask does, so that patterns and URLs mean the same.
-    with fsspec.open_files(path, mode="rt")[0] as file:
-        first = pd.read_csv(file, header=None, nrows=1)
-    return all(np.issubdtype(dtype, np.number) for dtype in first.dtypes.map(_numpy_dtype))
-
-
-def _numpy_dtype(dtype: Any) -> np.dtype:
-    return dtype if isinstance(dtype, np.dtype) else np.dtype(object)
-
-
-def _check_frame(frame: Any, path: str) -> None:
-    nameless = [name for name in frame.columns if str(name).startswith("Unnamed: ")]
-    if nameless:
-        raise ValueError(
-            f"{path} has a column without a name (an index that pandas wrote?). Write the file "
-            "with index=False, or choose columns."
-        )
+    if columns is not None or keep:
+        frame = frame[wanted]
     try:
-        check_columns(frame.dtypes, path)
+        check_columns(frame.dtypes[list(used)], path)
     except ValueError as error:
-        raise ValueError(f"{error} Or choose the columns to use (--columns).") from error
+        raise ValueError(
+            f"{error} Or choose the columns to use (columns=, on the command line --columns)."
+        ) from error
+    return frame

@@ -21,6 +21,7 @@ from daskmm.data.blocks import (
     is_series,
     refuse_masked,
 )
+from daskmm.data.foreign import unwrapped
 
 _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
 
@@ -34,7 +35,7 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
     ----------
     estimator : BaseEstimator
         Its ``n_features_in_`` and ``feature_names_in_`` are set or compared.
-    X : array-like, dask Array, dask DataFrame, pandas DataFrame or zarr Array
+    X : array-like, dask Array, dask DataFrame, pandas DataFrame, zarr Array, or see `unwrapped`
     reset : bool
         Whether to set (fit) or compare (predict) them.
 
@@ -43,6 +44,7 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
     ValueError, TypeError
         If `X` is not a two-dimensional numeric table with the estimator's features.
     """
+    X = unwrapped(X)
     if is_lazy(X):
         table = as_dask_array(X)
         # An empty pandas frame carries a dask frame's column names.
@@ -65,6 +67,22 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
         raise type(error)(f"X cannot be read as a table of numbers: {error}") from error
 
 
+def by_name(estimator: BaseEstimator, X: Any) -> Any:
+    """Return the columns of a frame that a fitted estimator knows by name, in its order.
+
+    Tables of other libraries are unwrapped. Otherwise `X` is returned unchanged if it is no frame,
+    if the estimator knows no names, or if `X` has none of them. Where some are missing, or stand
+    twice, `read_table` says which.
+    """
+    X = unwrapped(X)
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None or not (hasattr(X, "columns") and hasattr(X, "dtypes")):
+        return X
+    columns = set(X.columns)
+    known = [name for name in names if name in columns]
+    return X if not known or list(X.columns) == known else X[known]
+
+
 def read_weighted(
     estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool
 ) -> tuple[NDArray | da.Array, Any]:
@@ -73,6 +91,7 @@ def read_weighted(
     A frame and a series of weights are optimized together: they are often columns of one frame,
     which would otherwise be loaded twice.
     """
+    X = unwrapped(X) if reset else by_name(estimator, X)
     if is_frame(X) and is_series(sample_weight):
         check_columns(X.dtypes)
         validate_data(estimator, X._meta, reset=reset, skip_check_array=True)

@@ -1,10 +1,17 @@
-"""Names of features, lists and counts for messages."""
+"""Names of features and files, lists and counts for messages."""
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+# Said of features where none has more than an equal share of the weight.
+ALIKE = "all matter alike"
 # Items of a list that are spelled out.
 _MOST_ITEMS = 6
 
@@ -20,11 +27,44 @@ def n_clusters_of(model: Any) -> int:
     return int(model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_clusters)
 
 
+def features_found(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the features with more than an equal share of the weight, heaviest first.
+
+    There are none where all features matter alike, as with λ = ∞.
+    """
+    order = np.argsort(-weights, kind="stable")
+    # Equal weights must not count as findings because of rounding.
+    return order[weights[order] > (1 + 1e-9) / len(weights)]
+
+
 def listed(items: Sequence[str]) -> str:
     """Join the first items of a list, and say how many follow."""
     shown = list(items[:_MOST_ITEMS])
     more = len(items) - len(shown)
     return ", ".join([*shown, f"and {more:,} more"] if more else shown)
+
+
+def printable(text: object) -> str:
+    """Return text with the escapes of unprintable characters, which could drive a terminal."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
+        for letter in str(text)
+    )
+
+
+def shell_word(text: object) -> str:
+    """Quote a name for a command that is suggested, on one printable line."""
+    name = str(text)
+    if name.isprintable():
+        return shlex.quote(name)
+    # What bash and zsh read; shlex would leave control characters as they are.
+    return "$'" + "".join(map(_escaped_in_shell, name)) + "'"
+
+
+def _escaped_in_shell(letter: str) -> str:
+    if letter.isprintable() and letter not in "'\\":
+        return letter
+    return "".join(f"\\{byte:03o}" for byte in os.fsencode(letter))
 
 
 def counted(number: int, noun: str) -> str:

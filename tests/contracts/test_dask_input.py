@@ -274,8 +274,10 @@ def test_frames_name_their_features(cls, frame):
     for method in (model.predict, model.transform, model.score):
         with pytest.raises(ValueError, match="feature names should match"):
             method(frame.rename(columns={"alpha": "omega"}))
-        with pytest.raises(ValueError, match="feature names"):
-            method(frame[NAMES[::-1]])
+        expected = computed(method(frame))
+        # Rows that lie otherwise in memory may be rounded otherwise.
+        found = computed(method(frame[NAMES[::-1]].assign(z="x")))
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @each_estimator
@@ -546,14 +548,15 @@ def test_results_compute_nothing_until_asked(cls, form):
         results = [model.labels_, model.predict(data), model.transform(data)]
         with pytest.raises(ComputeForbiddenError):
             results[0].compute()
-    assert all(isinstance(result, da.Array) for result in results)
-    labels, predicted, distances = dask.compute(*results)
+    kind = dd.Series if form == "dask DataFrame" else da.Array
+    assert [type(result) for result in results] == [kind, kind, da.Array]
+    labels, predicted, distances = (result.compute() for result in results)
     np.testing.assert_array_equal(labels, predicted)
     np.testing.assert_array_equal(labels, distances.argmin(axis=1))
 
 
 @each_estimator
-@pytest.mark.parametrize("form", ["dask Array", "unknown row counts", "filtered", "dask DataFrame"])
+@pytest.mark.parametrize("form", ["dask Array", "unknown row counts", "filtered"])
 def test_labels_have_known_chunks_after_the_fit(cls, form):
     model = quick(cls).fit(FORMS[form]())
     assert model.labels_.shape == (240,)

@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 from daskmm import KMeans
-from daskmm.data.files import open_data
+from daskmm.data.files import has_columns, open_data
 from daskmm.engine import labels as output_module
 from daskmm.engine.labels import write_labels
 
@@ -101,7 +101,7 @@ def test_csv_and_pattern(tmp_path, table):
     X = open_data(f"{tmp_path}/part-*.csv", columns=["c", "a"])
     np.testing.assert_allclose(X.compute().to_numpy(), table[:, [2, 0]])
     labels = KMeans(3, random_state=0).fit(open_data(f"{tmp_path}/part-*.csv")).labels_
-    assert labels.shape == (1000,)
+    assert len(labels) == 1000
 
 
 def test_csv_relative_pattern(tmp_path, table, monkeypatch):
@@ -288,3 +288,27 @@ def test_labels_refuse_an_existing_path_before_computing(tmp_path):
     with pytest.raises(AssertionError, match="computed"):
         write_labels(lazy, tmp_path / "labels.zarr")
     assert not list(tmp_path.iterdir())
+
+
+def test_paths_that_are_easily_misread(tmp_path, table, monkeypatch):
+    write_frame(tmp_path / "a::b.csv", table)
+    np.testing.assert_allclose(open_data(tmp_path / "a::b.csv").compute().to_numpy(), table)
+    assert has_columns(f"{tmp_path}/a::b.csv")
+    np.save(tmp_path / "x.npy", table)
+    np.testing.assert_array_equal(open_data(f"file://{tmp_path}/x.npy").compute(), table)
+    write_frame(tmp_path / "x.csv", table)
+    np.testing.assert_allclose(open_data(f"file://{tmp_path}/x.csv").compute().to_numpy(), table)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="path of the data is empty"):
+        open_data("")
+
+
+def test_nested_zarr_group(tmp_path, table):
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_group("deep").create_group("deeper").create_array("x", data=table)
+    np.testing.assert_array_equal(open_data(tmp_path / "g.zarr").compute(), table)
+    group.create_group("other").create_array("y", data=table)
+    with pytest.raises(ValueError, match=r"several two-dimensional arrays: deep/deeper/x, other/y"):
+        open_data(tmp_path / "g.zarr")
+    found = open_data(f"{tmp_path}/g.zarr::other/y")
+    np.testing.assert_array_equal(found.compute(), table)

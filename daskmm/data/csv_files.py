@@ -1,0 +1,448 @@
+"""Read csv files in blocks: tell their format, and refuse lines that do not fit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# Bytes of text per block; as numbers it takes about half.
+_BLOCK_BYTES = 32_000_000
+# Bytes at the beginning of the first file from which the format is told, and lines of it.
+_HEAD_BYTES = 1 << 18
+_HEAD_LINES = 200
+SUFFIXES = (".csv", ".tsv", ".tab")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zip")
+_SEPARATORS = (",", ";", "\t", "|", " ")
+_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+# What pandas reads as a missing value.
+_MISSING = frozenset(("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>"))
+# The first line by which Excel is told the separator.
+_EXCEL = re.compile(r'^"?sep=(.)"?$')
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    r"""How csv files are written.
+
+    Attributes
+    ----------
+    separator, decimal, encoding : str
+    names : tuple of str
+        The columns; their numbers where there is no header.
+    n_skipped : int
+        Lines before the first row: header, and a line ``sep=;``.
+    """
+
+    separator: str
+    decimal: str
+    encoding: str
+    names: tuple[Any, ...]
+    n_skipped: int
+
+    @property
+    def has_header(self) -> bool:
+        """Whether a line names the columns."""
+        return bool(self.names) and isinstance(self.names[0], str)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Part of a file: whole lines that begin within `size` bytes from `start`; all if None."""
+
+    path: str
+    start: int
+    size: int | None
+
+
+def open_csv(
+    path: str,
+    columns: Sequence[str] | None,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    keep: Sequence[str] = (),
+) -> Any:
+    """Open csv files as one dask DataFrame of float64.
+
+    Parameters
+    ----------
+    path : str
+        A file, a pattern or a folder of csv files, also an URL; files may be compressed.
+    columns : sequence of str or None
+        Columns to keep; others are not parsed.
+    separator, decimal, encoding : str, optional
+        By default told from the beginning of the first file.
+    keep : sequence of str, optional
+        Further columns, as text, which come last.
+
+    Raises
+    ------
+    ValueError
+        If the format cannot be told, lines have other numbers of fields than the header, or
+        columns to be kept are not numeric.
+    """
+    import dask.dataframe as dd
+    import pandas as pd
+
+    files = _files(path)
+    head, encoding = _head(files[0], encoding)
+    found = _told(files[0], head, separator, decimal, encoding)
+    kinds = _kinds(head, found)
+    used = [name for name in found.names if name not in keep] if columns is None else columns
+    wanted = list(dict.fromkeys([*used, *keep]))
+    missing = sorted(set(wanted) - set(found.names))
+    if missing:
+        raise ValueError(
+            f"{path} has no column {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(map(repr, found.names))}."
+        )
+    nameless = [name for name in wanted if str(name).startswith("Unnamed: ")]
+    if nameless:
+        raise ValueError(
+            f"{path} has a column without a name (an index that pandas or R wrote?). Write the "
+            "file without it (index=False), or choose columns (columns=, on the command line "
+            "--columns)."
+        )
+    text = [repr(name) for name in used if kinds[name] == "text"]
+    if text:
+        raise ValueError(
+            f"{path} has columns that are not numeric: {', '.join(text)}. Encode them, or choose "
+            "the columns to use (columns=, on the command line --columns)."
+        )
+    dtypes = {name: "boolean" if kinds[name] == "flags" else "float64" for name in used}
+    dtypes |= {name: "str" for name in wanted if name not in dtypes}
+    kept = pd.Series([], dtype="str")
+    meta = pd.DataFrame({n: kept if dtypes[n] == "str" else np.empty(0) for n in wanted})
+    blocks = list(_blocks(files, found.encoding))
+    return dd.from_map(
+        _read, blocks, format=found, dtypes=dtypes, meta=meta, label="csv", enforce_metadata=False
+    )
+
+
+def is_csv(path: str) -> bool:
+    """Tell whether the name of a path is that of csv files."""
+    from pathlib import PurePosixPath
+
+    suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    return bool(suffixes) and suffixes[-1] in SUFFIXES
+
+
+def _files(path: str) -> list[str]:
+    """Return the files of a path, a pattern or a folder, in order, without hidden ones."""
+    system, place = _system(path)
+    if not is_csv(path) or system.isdir(place):
+        # Spark writes part-*.csv beside _SUCCESS, in folders such as year=2024 if it partitions.
+        found = [
+            file
+            for file in sorted(system.find(place))
+            if is_csv(file) and not file.rsplit("/", 1)[-1].startswith(("_", "."))
+        ]
+        parts = [file for file in found if "=" in file[len(place) :].rsplit("/", 1)[0]]
+        if parts:
+            raise ValueError(
+                f"{path} is partitioned by folders ({parts[0][len(place) :].lstrip('/')}), whose "
+                "names are columns. Convert it to parquet, or give the files as a pattern such as "
+                f"'{path}/*/*.csv' to leave those columns out."
+            )
+    elif any(mark in path for mark in "*?["):
+        found = sorted(system.glob(place))
+    else:
+        found = [place]
+    if not found:
+        raise FileNotFoundError(f"{path} holds no csv file.")
+    return [str(system.unstrip_protocol(file)) if "://" in path else str(file) for file in found]
+
+
+def _system(path: str) -> tuple[Any, str]:
+    """Return the file system of a path or URL and the path in it."""
+    import fsspec
+
+    if "://" not in path:  # "::" is part of a local name, and chains URLs
+        return fsspec.filesystem("file"), path
+    system, place = fsspec.core.url_to_fs(path)
+    return system, str(place)
+
+
+def _open(path: str) -> Any:
+    system, place = _system(path)
+    return system.open(place, mode="rb", compression="infer")
+
+
+def _head(path: str, encoding: str | None) -> tuple[str, str]:
+    """Return whole lines at the beginning of a file, and its encoding."""
+    with _open(path) as file:
+        head: bytes = file.read(_HEAD_BYTES)
+    cut = len(head) == _HEAD_BYTES
+    if not head.strip():
+        raise ValueError(f"{path} cannot be read as csv: it is empty.")
+    marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+    if cut and marked != "utf-16":
+        head = head[: head.rfind(b"\n") + 1] or head
+    encoding = encoding or marked or _encoding_of(head)
+    text = _decoded(path, head, encoding)
+    return (text[: text.rfind("\n") + 1] or text) if cut else text, encoding
+
+
+def _told(
+    path: str, head: str, separator: str | None, decimal: str | None, encoding: str
+) -> CsvFormat:
+    """Tell the format of a file from its beginning, and refuse what is ambiguous."""
+    lines = head.splitlines(keepends=True)
+    excel = _EXCEL.match(lines[0].strip())
+    if excel:
+        separator, lines = separator or excel[1], lines[1:]
+    separators = (separator,) if separator else _SEPARATORS
+    decimals = (decimal,) if decimal else (".", ",")
+    tries = [_Try.of(lines, one, mark) for one in separators for mark in decimals if one != mark]
+    best = max(tries, key=lambda found: found.score)
+    if best.uneven is not None:
+        line, n_fields = best.uneven
+        raise ValueError(
+            f"{path}, line {line + bool(excel)}: {n_fields} fields where "
+            f"{'the header' if best.header else 'the first line'} has {best.n_fields} (separated "
+            f"by {best.separator!r}). If the format was told wrongly, give separator, decimal and "
+            "encoding (on the command line --separator, --decimal, --encoding); if fields before "
+            "the first column are row names, name them in the header."
+        )
+    names: tuple[Any, ...] = tuple(range(best.n_fields))
+    if best.header:
+        names = _names("".join(lines[: best.header]), best.separator)
+    return CsvFormat(best.separator, best.decimal, encoding, names, bool(excel) + best.header)
+
+
+@dataclass(frozen=True)
+class _Try:
+    """The first lines of a file, read with a separator and a decimal mark.
+
+    Attributes
+    ----------
+    n_fields : int
+        Of the first line.
+    header : int
+        Lines up to the end of the header; 0 if the first line is all numbers.
+    uneven : tuple of (int, int) or None
+        Number of the first line that has another number of fields, and how many it has.
+    numeric : float
+        Share of the fields after the header that are numbers or missing.
+    """
+
+    separator: str
+    decimal: str
+    n_fields: int
+    header: int
+    uneven: tuple[int, int] | None
+    numeric: float
+
+    @classmethod
+    def of(cls, lines: list[str], separator: str, decimal: str) -> _Try:
+        skips = separator == " "
+        reader = csv.reader(lines, delimiter=separator, skipinitialspace=skips)
+        # Quoted names may hold line breaks; blank lines are no rows.
+        found = ((reader.line_num, row) for row in reader if row)
+        (first, names), *rows = itertools.islice(found, _HEAD_LINES)
+        n_fields = len(names)
+        header = 0 if all(_is_number(field, decimal) for field in names) else first
+        uneven = next(((line, len(row)) for line, row in rows if len(row) != n_fields), None)
+        fields = [field for _, row in rows for field in row] + ([] if header else names)
+        numeric = np.mean([_is_number(field, decimal) for field in fields]) if fields else 0.0
+        return cls(separator, decimal, n_fields, header, uneven, float(numeric))
+
+    @property
+    def score(self) -> tuple[bool, bool, float, int]:
+        """Even lines first, then several fields, then numbers."""
+        several = self.n_fields > 1 or (self.uneven is not None and self.uneven[1] > 1)
+        return self.uneven is None and several, several, self.numeric, self.n_fields
+
+
+def _is_number(field: str, decimal: str) -> bool:
+    field = field.strip()
+    if field in _MISSING:
+        return True
+    if decimal != ".":
+        if "." in field:
+            return False
+        field = field.replace(decimal, ".")
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return "_" not in field  # Python reads 1_000, pandas does not
+
+
+def _encoding_of(head: bytes) -> str:
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError:
+        return "cp1252"  # Excel's, in the west; in a table of numbers it concerns names only
+    return "utf-8"
+
+
+def _decoded(path: str, text: bytes, encoding: str) -> str:
+    try:
+        return text.decode(encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        raise ValueError(
+            f"{path} cannot be decoded as {encoding}: {error}. Give its encoding (on the command "
+            "line --encoding)."
+        ) from error
+
+
+def _names(text: str, separator: str) -> tuple[str, ...]:
+    """Return the names of a header as pandas does: blank ones and repeated ones are numbered."""
+    import pandas as pd
+
+    header = pd.read_csv(
+        io.StringIO(text), sep=separator, nrows=0, skipinitialspace=separator == " "
+    )
+    return tuple(str(name) for name in header.columns)
+
+
+def _kinds(head: str, format: CsvFormat) -> dict[Any, str]:
+    """Return "numbers", "flags" or "text" for each column, from the beginning of a file."""
+    lines = _rows_of(head, format).splitlines(keepends=True)[:_HEAD_LINES]
+    frame = _parsed("".join(lines) or _line_of_blanks(format), format)
+    kinds = {}
+    for name in format.names:
+        kind = getattr(frame[name].dtype, "kind", "O")
+        kinds[name] = {"b": "flags"}.get(kind, "numbers" if kind in "fiu" else "text")
+    return kinds
+
+
+def _rows_of(text: str, format: CsvFormat) -> str:
+    """Return the text after the lines that are no rows."""
+    for _ in range(format.n_skipped):
+        text = text[text.find("\n") + 1 :] if "\n" in text else ""
+    return text
+
+
+def _parsed(text: str, format: CsvFormat, dtypes: dict[Any, str] | None = None) -> Any:
+    import pandas as pd
+
+    return pd.read_csv(
+        io.StringIO(text),
+        sep=format.separator,
+        decimal=format.decimal,
+        header=None,
+        names=list(format.names),
+        usecols=None if dtypes is None else list(dtypes),
+        dtype=dtypes,
+        index_col=False,
+        skipinitialspace=True,
+    )
+
+
+def _blocks(files: list[str], encoding: str) -> Iterator[_Block]:
+    """Divide files into blocks; those that are compressed or in wide characters stay whole."""
+    for path in files:
+        if path.lower().endswith(COMPRESSED) or encoding.lower().startswith(("utf-16", "utf-32")):
+            yield _Block(path, 0, None)
+            continue
+        system, place = _system(path)
+        size = system.size(place)
+        for start in range(0, max(size, 1), _BLOCK_BYTES):
+            yield _Block(path, start, _BLOCK_BYTES)
+
+
+def _read(block: _Block, format: CsvFormat, dtypes: dict[Any, str]) -> Any:
+    """Read a block as a pandas DataFrame of float64."""
+    from fsspec.utils import read_block
+
+    with _open(block.path) as file:
+        if block.size is None:
+            raw = file.read()
+        else:
+            raw = read_block(file, block.start, block.size, delimiter=b"\n")
+    text = _decoded(block.path, raw, format.encoding)
+    if block.start == 0:
+        format = _of_file(block.path, text, format)
+        text = _rows_of(text, format)
+    if text.strip():
+        _check_fields(block, text, format)
+        try:
+            frame = _parsed(text, format, dtypes)
+        except ValueError as error:
+            raise _explained(block, text, format, dtypes, error) from error
+    else:
+        frame = _parsed(_line_of_blanks(format), format, dtypes)[:0]
+    numbers = {name: np.float64 for name, dtype in dtypes.items() if dtype != "str"}
+    return frame[list(dtypes)].astype(numbers)
+
+
+def _line_of_blanks(format: CsvFormat) -> str:
+    return format.separator * (len(format.names) - 1) + "\n" if len(format.names) > 1 else "0\n"
+
+
+def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
+    """Return the format with the columns in the order of this file, from its own header."""
+    if not format.has_header:
+        return format
+    lines = text.splitlines(keepends=True)[: format.n_skipped]
+    names = _names("".join(lines[bool(_EXCEL.match(lines[0].strip())) :]), format.separator)
+    if sorted(names) != sorted(format.names):
+        raise ValueError(
+            f"{path} has the columns {', '.join(map(repr, names))}, where the first file has "
+            f"{', '.join(map(repr, format.names))}."
+        )
+    return CsvFormat(format.separator, format.decimal, format.encoding, names, format.n_skipped)
+
+
+def _check_fields(block: _Block, text: str, format: CsvFormat) -> None:
+    """Raise ValueError for the first line that has another number of fields than the header."""
+    n_fields, separator = len(format.names), format.separator
+    if n_fields > 1 and separator != " " and '"' not in text:
+        n_lines = text.count("\n") + (not text.endswith("\n"))
+        if text.count(separator) == n_lines * (n_fields - 1):
+            return
+    lines = text.splitlines()
+    rows = csv.reader(lines, delimiter=separator, skipinitialspace=separator == " ")
+    for row in rows:
+        if len(row) != n_fields and lines[rows.line_num - 1].strip():
+            raise ValueError(
+                f"{block.path}, line {_line(block, format, rows.line_num - 1)}: {len(row)} fields "
+                f"where {n_fields} are expected ({lines[rows.line_num - 1][:80]!r})."
+            )
+
+
+def _explained(
+    block: _Block, text: str, format: CsvFormat, dtypes: dict[Any, str], error: ValueError
+) -> ValueError:
+    """Return an error that names the first value that is not a number."""
+    lines = text.splitlines()
+    places = {name: list(format.names).index(name) for name in dtypes}
+    rows = csv.reader(lines, delimiter=format.separator, skipinitialspace=True)
+    for row in rows:
+        for name, place in places.items():
+            if (
+                dtypes[name] == "float64"
+                and place < len(row)
+                and not _is_number(row[place], format.decimal)
+            ):
+                return ValueError(
+                    f"{block.path}, line {_line(block, format, rows.line_num - 1)}: column "
+                    f"{name!r} has {row[place]!r}, which is not a number (decimal mark "
+                    f"{format.decimal!r})."
+                )
+    return ValueError(f"{block.path} cannot be read as csv: {error}")
+
+
+def _line(block: _Block, format: CsvFormat, index: int) -> int:
+    """Return the number of a line of the file, from 1, given its index in the rows of a block."""
+    if block.start == 0:
+        return format.n_skipped + index + 1
+    before, left = 0, block.start
+    with _open(block.path) as file:
+        while left:
+            part = file.read(min(left, 1 << 24))
+            before += part.count(b"\n")
+            left -= len(part)
+    # The rows of the block begin after the first line break from its start on.
+    return before + index + 2

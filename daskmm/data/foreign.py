@@ -1,0 +1,78 @@
+"""Tables of other libraries: polars frames, xarray arrays, AnnData."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+# Bytes of a block of a file behind an AnnData object.
+_BLOCK_BYTES = 16 << 20
+
+
+def unwrapped(X: Any) -> Any:
+    """Return the table inside an object of another library; any other object unchanged.
+
+    None of these libraries is imported: an object of theirs shows that they are.
+
+    Returns
+    -------
+    A pandas DataFrame of a polars frame (a LazyFrame is collected); the numpy or dask array of an
+    xarray DataArray; of an AnnData object its array, in memory as a DataFrame with the names of the
+    variables.
+
+    Raises
+    ------
+    ValueError
+        If a DataArray is not two-dimensional, or the array of an AnnData object is sparse.
+    TypeError
+        If it is an xarray Dataset.
+    """
+    library, kind = type(X).__module__.partition(".")[0], type(X).__name__
+    if library == "polars" and kind in ("DataFrame", "LazyFrame"):
+        return _of_polars(X.collect() if kind == "LazyFrame" else X)
+    if library == "xarray" and kind == "DataArray":
+        if X.ndim != 2:
+            raise ValueError(
+                f"Expected 2D array for X, got a DataArray with the dimensions {X.dims} instead. "
+                "Stack them, for instance X.stack(pixel=('y', 'x')).transpose('pixel', 'band')."
+            )
+        return X.data
+    if library == "xarray" and kind == "Dataset":
+        raise TypeError("X is an xarray Dataset. Use X.to_dataarray(), with two dimensions.")
+    if library == "anndata" and kind == "AnnData":
+        return _of_anndata(X)
+    return X
+
+
+def _of_polars(frame: Any) -> Any:
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("polars frames need pandas: pip install pandas.") from error
+    return pd.DataFrame({name: frame.get_column(name).to_numpy() for name in frame.columns})
+
+
+def _of_anndata(data: Any) -> Any:
+    import pandas as pd
+
+    array = data.X
+    if array is None:
+        raise ValueError("X is an AnnData object without X. Give one of its obsm or layers.")
+    if isinstance(array, da.Array):
+        sparse = not isinstance(array._meta, np.ndarray)
+    else:
+        sparse = not (isinstance(array, np.ndarray) or hasattr(array, "chunks"))
+    if sparse:
+        raise ValueError(
+            "X is an AnnData object with sparse rows, which are not supported. Give dense ones, "
+            "such as its obsm['X_pca'], or adata.X.toarray() where that fits into memory."
+        )
+    if isinstance(array, np.ndarray):
+        return pd.DataFrame(array, index=data.obs_names, columns=data.var_names)
+    if isinstance(array, da.Array):
+        return array
+    # The dataset of a file that is open ("backed").
+    rows = max(1, _BLOCK_BYTES // max(1, array.shape[1] * array.dtype.itemsize))
+    return da.from_array(array, chunks=(rows, -1), name=False, lock=True)

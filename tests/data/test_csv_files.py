@@ -1,0 +1,179 @@
+"""csv files as other programs write them, and lines that do not fit."""
+
+import gzip
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+
+from daskmm import KMeans
+from daskmm.cli.main import main
+from daskmm.data import csv_files
+from daskmm.data.files import open_data
+
+TABLE = np.round(np.random.default_rng(0).normal(size=(300, 3)), 4)
+FRAME = pd.DataFrame(TABLE, columns=["height", "weight", "größe"])
+
+
+def read(path, **options):
+    with dask.config.set(scheduler="sync"):
+        return open_data(path, **options).compute()
+
+
+def as_european(path, encoding="utf-8", first=""):
+    text = FRAME.to_csv(index=False, sep=";", decimal=",")
+    path.write_bytes((first + text).encode(encoding))
+
+
+WRITERS = {
+    "pandas.csv": lambda path: FRAME.to_csv(path, index=False),
+    "pandas.tsv": lambda path: FRAME.to_csv(path, index=False, sep="\t"),
+    "pandas.csv.gz": lambda path: FRAME.to_csv(path, index=False),
+    "pandas.csv.bz2": lambda path: FRAME.to_csv(path, index=False),
+    "windows.csv": lambda path: FRAME.to_csv(path, index=False, lineterminator="\r\n"),
+    "excel-utf8.csv": lambda path: as_european(path, "utf-8-sig"),
+    "excel.csv": lambda path: as_european(path, "cp1252"),
+    "excel-sep.csv": lambda path: as_european(path, "cp1252", "sep=;\r\n"),
+    "excel-unicode.csv": lambda path: as_european(path, "utf-16"),
+    "R.csv": lambda path: FRAME.to_csv(path, index=False, quoting=2),  # write.csv(row.names=FALSE)
+    "pipes.csv": lambda path: FRAME.to_csv(path, index=False, sep="|"),
+    "spaces.csv": lambda path: path.write_text(FRAME.to_string(index=False)),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_files_of_other_programs(tmp_path, name):
+    path = tmp_path / name
+    WRITERS[name](path)
+    found = read(path)
+    assert list(found.columns) == list(FRAME.columns)
+    assert set(found.dtypes) == {np.dtype(float)}
+    np.testing.assert_array_equal(found, TABLE)
+    np.testing.assert_array_equal(read(path, columns=["größe", "height"]), TABLE[:, [2, 0]])
+
+
+def test_a_file_in_many_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 700)
+    monkeypatch.setattr(csv_files, "_HEAD_BYTES", 1000)
+    for name in ("pandas.csv", "windows.csv", "excel-utf8.csv"):
+        WRITERS[name](tmp_path / name)
+        assert open_data(tmp_path / name).npartitions > 5
+        np.testing.assert_array_equal(read(tmp_path / name), TABLE)
+
+
+def test_a_folder_of_spark(tmp_path):
+    folder = tmp_path / "table.csv"
+    folder.mkdir()
+    for part in range(3):
+        FRAME[100 * part : 100 * part + 100].to_csv(folder / f"part-0000{part}.csv", index=False)
+    (folder / "_SUCCESS").write_text("")
+    (folder / ".part-00000.csv.crc").write_bytes(b"\x00\x01")
+    np.testing.assert_array_equal(read(folder), TABLE)
+    folder = folder.rename(tmp_path / "table")
+    np.testing.assert_array_equal(read(folder), TABLE)
+    (folder / "year=2024").mkdir()
+    (folder / "part-00000.csv").rename(folder / "year=2024" / "part-0.csv")
+    with pytest.raises(ValueError, match=r"partitioned by folders \(year=2024/part-0\.csv\)"):
+        open_data(folder)
+
+
+def test_columns_in_another_order_in_another_file(tmp_path):
+    FRAME[:200].to_csv(tmp_path / "part-0.csv", index=False)
+    FRAME[200:][["größe", "height", "weight"]].to_csv(tmp_path / "part-1.csv", index=False)
+    np.testing.assert_array_equal(read(f"{tmp_path}/part-*.csv"), TABLE)
+    FRAME[["height", "weight"]].to_csv(tmp_path / "part-2.csv", index=False)
+    with pytest.raises(ValueError, match=r"part-2\.csv has the columns 'height', 'weight', where"):
+        read(f"{tmp_path}/part-*.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b,c\n1,2,3,4\n5,6,7,8\n", r"line 2: 4 fields where the header has 3"),
+        ("a,b,c\n1,2,3\n5,6\n", r"line 3: 2 fields where the header has 3"),
+        ("1,2,3\n1,2,3,4\n", r"line 2: 4 fields where the first line has 3"),
+        ("a\n1,5\n2,5\n", r"line 2: 2 fields where the header has 1"),
+        ("sep=;\na;b\n1;2\n1;2;3\n", r"line 4: 3 fields where the header has 2"),
+        (",a,b\n1,2,3\n", r"column without a name"),
+        ('"a","b"\n"r1",1,2\n"r2",3,4\n', r"line 2: 3 fields .* row names"),
+    ],
+)
+def test_files_that_are_refused_before_they_are_read(tmp_path, text, message):
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(ValueError, match=rf"x\.csv.* {message}"):
+        open_data(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("1,2,3,4", r"line 252: 4 fields where 3 are expected \('1,2,3,4'\)"),
+        ("1,2", r"line 252: 2 fields where 3 are expected"),
+        ('"1,2",3', r"line 252: 2 fields where 3 are expected"),
+        ("1,many,3", r"line 252: column 'weight' has 'many', which is not a number"),
+        ("1,2,1_000", r"line 252: column 'größe' has '1_000'"),
+    ],
+)
+@pytest.mark.parametrize("block", [1 << 20, 900])
+def test_lines_that_do_not_fit_are_named(tmp_path, monkeypatch, bad, message, block):
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", block)
+    lines = FRAME.to_csv(index=False).splitlines()
+    lines.insert(251, bad)
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    X = open_data(tmp_path / "x.csv")
+    with pytest.raises(ValueError, match=rf"x\.csv, {message}"):
+        KMeans(2).fit(X)
+
+
+def test_integers_that_turn_into_fractions_and_blanks(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_files, "_HEAD_BYTES", 100)
+    rows = ["a,b,c,d"] + ["1,2,True,x"] * 300 + ["1.5,,,"] + [",3,False,y"]
+    (tmp_path / "x.csv").write_text("\n".join(rows))
+    found = read(tmp_path / "x.csv", columns=["b", "a", "c"])
+    np.testing.assert_array_equal(found[-3:], [[2, 1, 1], [np.nan, 1.5, np.nan], [3, np.nan, 0]])
+    with pytest.raises(ValueError, match=r"not numeric: 'd'.*--columns"):
+        open_data(tmp_path / "x.csv")
+    # A column that is left out may hold anything.
+    assert KMeans(2, missing="partial").fit(found[["a"]].dropna()).n_features_in_ == 1
+
+
+def test_a_file_without_rows(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n")
+    assert read(tmp_path / "x.csv").shape == (0, 2)
+
+
+def test_the_format_may_be_given(tmp_path):
+    (tmp_path / "x.csv").write_text("a\n1,5\n2,5\n")
+    np.testing.assert_array_equal(
+        read(tmp_path / "x.csv", separator=";", decimal=","), [[1.5], [2.5]]
+    )
+    np.save(tmp_path / "x.npy", TABLE)
+    with pytest.raises(ValueError, match=r"of csv files"):
+        open_data(tmp_path / "x.npy", separator=";")
+    (tmp_path / "y.csv").write_bytes("größe\n1\n".encode())
+    with pytest.raises(ValueError, match=r"y\.csv cannot be decoded as ascii"):
+        open_data(tmp_path / "y.csv", encoding="ascii")
+
+
+def test_the_commands_take_the_format(tmp_path, capsys):
+    path = tmp_path / "x.csv"
+    with gzip.open(f"{path}.gz", "wt") as file:
+        file.write(FRAME.to_csv(index=False, sep=";", decimal=","))
+    path.write_text("a\n" + "\n".join(f"{value},5" for value in range(50)))
+    options = ["--separator", ";", "--decimal", ","]
+    assert main(["plan", str(path), "-k", "2", *options]) == 0
+    assert main(["fit", f"{path}.gz", "-k", "2", "--out", f"{tmp_path}/run", "--no-pictures"]) == 0
+    capsys.readouterr()
+    assert main(["plan", str(path), "-k", "2"]) == 2
+    assert "--separator" in capsys.readouterr().err
+
+
+def test_a_name_with_a_line_break_and_blank_lines(tmp_path):
+    (tmp_path / "x.csv").write_text('sep=,\n"height\n(cm)",b\n\n1,2\n\n3,4\n')
+    found = read(tmp_path / "x.csv")
+    assert list(found.columns) == ["height\n(cm)", "b"]
+    np.testing.assert_array_equal(found, [[1, 2], [3, 4]])
+    (tmp_path / "x.csv").write_text('"height\n(cm)",b\n\n1,2\n3\n')
+    with pytest.raises(ValueError, match=r"line 5: 1 fields"):
+        open_data(tmp_path / "x.csv")

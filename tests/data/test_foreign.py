@@ -1,0 +1,84 @@
+"""Tables of polars, xarray and anndata."""
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+from daskmm import KMeans, PowerKMeans, WeightedBlurringMeanShift
+from daskmm.data.foreign import unwrapped
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(120, 3)) + 5 * RNG.integers(3, size=(120, 1))
+NAMES = ["a", "b", "c"]
+EXPECTED = KMeans(3, random_state=0).fit(ROWS)
+
+
+def fitted(X, **options):
+    model = KMeans(3, random_state=0, **options).fit(X)
+    np.testing.assert_allclose(model.cluster_centers_, EXPECTED.cluster_centers_)
+    np.testing.assert_array_equal(np.asarray(model.labels_), EXPECTED.labels_)
+    return model
+
+
+def test_polars():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({name: ROWS[:, i] for i, name in enumerate(NAMES)})
+    for X in (frame, frame.lazy()):
+        model = fitted(X)
+        assert list(model.feature_names_in_) == NAMES
+        among_others = frame.select("c", polars.lit("text").alias("city"), "a", "b")
+        np.testing.assert_array_equal(model.predict(among_others), EXPECTED.labels_)
+        assert model.transform(X).shape == (120, 3)
+    assert model.set_output(transform="polars").transform(frame).columns == [
+        "kmeans0",
+        "kmeans1",
+        "kmeans2",
+    ]
+    with pytest.raises(ValueError, match="not numeric: 'city'"):
+        KMeans(3).fit(among_others)
+    holes = frame.with_columns(polars.when(polars.col("a") > 0).then(1).alias("b"))
+    with pytest.raises(ValueError, match="contains NaN"):
+        KMeans(3).fit(holes)
+    KMeans(3, missing="partial", random_state=0).fit(holes)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_xarray(lazy):
+    xarray = pytest.importorskip("xarray")
+    array = xarray.DataArray(ROWS, dims=("sample", "feature"), coords={"feature": NAMES})
+    array = array.chunk({"sample": 50}) if lazy else array
+    model = fitted(array)
+    assert isinstance(model.labels_, da.Array) == lazy
+    assert isinstance(model.predict(array), da.Array) == lazy
+    assert isinstance(model.transform(array), da.Array) == lazy
+    assert model.plan(array).n_rows == 120
+    raster = xarray.DataArray(np.zeros((3, 4, 5)), dims=("band", "y", "x"))
+    with pytest.raises(ValueError, match=r"\('band', 'y', 'x'\).*stack"):
+        KMeans(3).fit(raster)
+    with pytest.raises(TypeError, match="to_dataarray"):
+        KMeans(3).fit(xarray.Dataset({"a": array}))
+
+
+def test_anndata(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    data = anndata.AnnData(ROWS, var=pd.DataFrame(index=NAMES))
+    assert list(fitted(data).feature_names_in_) == NAMES
+    np.testing.assert_array_equal(fitted(data).predict(data[::-1]), EXPECTED.labels_[::-1])
+    assert isinstance(
+        fitted(anndata.AnnData(da.from_array(ROWS, chunks=(50, -1)))).labels_, da.Array
+    )
+    data.write_h5ad(tmp_path / "data.h5ad")
+    fitted(anndata.read_h5ad(tmp_path / "data.h5ad", backed="r"))
+    for sparse in (scipy.sparse.csr_matrix(ROWS), scipy.sparse.csr_array(ROWS)):
+        for estimator in (KMeans(3), WeightedBlurringMeanShift(0.5)):
+            with pytest.raises(ValueError, match=r"sparse rows.*X_pca"):
+                estimator.fit(anndata.AnnData(sparse))
+    with pytest.raises(ValueError, match="without X"):
+        PowerKMeans(3).fit(anndata.AnnData(obs=data.obs))
+
+
+def test_other_objects_are_left_alone():
+    for X in (ROWS, pd.DataFrame(ROWS), da.zeros((3, 3)), [[1.0]], None):
+        assert unwrapped(X) is X
