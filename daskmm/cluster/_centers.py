@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -22,6 +24,7 @@ from daskmm.auto.n_clusters import (
 )
 from daskmm.auto.standardize import ScaleChoice, choose_scale
 from daskmm.cluster._estimator import MMClusterer, warn_convergence, warn_user
+from daskmm.cluster._output import DistanceOutput, labels_of_table
 from daskmm.cluster._parameters import (
     METRIC,
     SAMPLING,
@@ -31,12 +34,12 @@ from daskmm.cluster._parameters import (
     wanted_rows,
 )
 from daskmm.cluster._sklearn import Interval, StrOptions
-from daskmm.data.blocks import Layout, float_dtype
-from daskmm.data.input import read_table, read_weighted
+from daskmm.data.blocks import Layout
+from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
-from daskmm.kmeans.assignment import cost, distances_of, labels_of, map_rows, training_labels
+from daskmm.kmeans.assignment import cost, labels_of, training_labels
 from daskmm.kmeans.empty_clusters import METHODS, RandomRows, left_in_place
 from daskmm.kmeans.fit import CentersFit, Method, fit_centers
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
@@ -49,10 +52,10 @@ from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
-from daskmm.planning import Plan
+from daskmm.planning import CenterSteps, Plan
 
 
-class NearestCenter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
+class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
     """Base of the estimators whose clusters have centres in the space of the rows."""
 
     cluster_centers_: NDArray[np.float64]
@@ -85,40 +88,30 @@ class NearestCenter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMCluster
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
 
-        Returns
-        -------
-        ndarray or dask Array of int32, of shape (n_samples,)
-            Lazy for dask and zarr input.
-        """
-        state = self._fitted_state()
-        return map_rows(labels_of, read_table(self, X, reset=False), *state)
-
-    def transform(self, X: Any) -> Any:
-        """Compute the distances to the centres in the model's scale: unsquared, or divergences.
-
-        Parameters
-        ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Columns of a DataFrame are found by name, in any order and among others.
 
         Returns
         -------
-        ndarray or dask Array of shape (n_samples, number of centres)
-            float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
-            for dask and zarr input.
+        ndarray, dask Array or Series of int32, of shape (n_samples,)
+            Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
+            array. Of a pandas DataFrame, a pandas Series if ``set_output(transform="pandas")`` asks
+            for pandas.
         """
-        state = self._fitted_state()
-        table = read_table(self, X, reset=False)
-        columns, dtype = len(self.cluster_centers_), float_dtype(table.dtype)
-        return map_rows(distances_of, table, *state, columns=columns, dtype=dtype)
+        return labels_of_table(self, X, labels_of, *self._fitted_state())
 
 
-# Starts if annealing happens in memory; one if each iteration reads streamed data.
-STARTS_IN_MEMORY = 8
+# Starts if annealing happens in memory; one if each iteration reads streamed data. With more
+# clusters starts differ less, and take longer: all together have at most so many centres.
+STARTS_IN_MEMORY, CENTERS_OF_STARTS = 8, 2048
 # Seed of the rows drawn for centres of emptied clusters.
 RELOCATION_SEED = 0
 NO_CLUSTERS = (
     "No clusters were found: no partition explains more of the rows than partitions of noise do, "
     "and n_clusters_ is 1. Look at the path, n_clusters_path_, and give a number if there are some."
+)
+FEW_TRIED = (
+    "n_clusters='auto' chose {chosen}, at the end of the numbers that were tried, up to {most} "
+    "({bound}): more clusters may be better."
 )
 # Attributes that a fit sets for some parameters only.
 _OPTIONAL = ("standardize_path_", "n_clusters_path_", "lam_path_", "precision_")
@@ -135,13 +128,17 @@ class CenterClusterer(NearestCenter):
         **SAMPLING,
         **METRIC,
         "n_clusters": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "max_clusters": [None, Interval(Integral, 2, None, closed="left")],
         "standardize": ["boolean", StrOptions({"auto"})],
         "init": [StrOptions({"k-means++", "k-means||", "random"}), "array-like"],
         "empty_cluster": [StrOptions(set(METHODS))],
     }
     # Whether each feature counts in distances as if it had all of its values.
     _weighs_shares: ClassVar[bool] = False
+    # Whether feature weights are learned.
+    _weighs_features: ClassVar[bool] = False
 
+    max_clusters: int | None
     init: str | ArrayLike
     sample_size: int | str | None
     persist: Persist
@@ -215,7 +212,8 @@ class CenterClusterer(NearestCenter):
             with one_blas_thread(), passes.persisted(self.persist):
                 fitted, fit = self._minimize(passes, init, context)
             self._store(fitted, fit)
-            self.labels_ = training_labels(table, passes, *self._fitted_state())
+            state = self._fitted_state()
+            self._set_labels(training_labels(table, passes, *state), X, labels_of, *state)
             self.n_passes_ = passes.n_passes
             self._warn(fit.outcome, self.n_clusters_, context)
         return self
@@ -233,13 +231,14 @@ class CenterClusterer(NearestCenter):
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
-        self._plan_of(layout)
+        context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
         on_sample = self._samples(layout)
         # Where the table itself is annealed, a compute on the scheduler would be a pass over it.
         lazy = layout.lazy and on_sample
 
         seeds = draw_seeds(context.journal, rng, 1 + self._n_starts(layout))
         survey = self._first_pass(passes, layout, family, seeds[0])
+        context.follow("choices")
         survey, scale = self._choose_scale(survey, layout, seeds[0])
         n_clusters, number = self._choose_n_clusters(survey, seeds[0], lazy)
         data = described_data(layout, survey)
@@ -248,13 +247,16 @@ class CenterClusterer(NearestCenter):
         update, penalty = self._update(survey, n_clusters, seeds[0], lazy)
 
         schedule = self._schedule(survey.critical_power)
+        if context.followed:
+            plan = self._plan_of(layout, True, n_clusters=n_clusters, schedule=schedule)
+            context.expect(plan.stages, self.tol)
         method = Method(
             n_clusters,
             init,
             schedule,
             update,
             on_sample,
-            self._restarts(schedule, update),
+            self._restarts(schedule) and not update.hedged,
             self.empty_cluster,
             self.distortion == "mahalanobis" and self.metric_params is None,
         )
@@ -283,6 +285,7 @@ class CenterClusterer(NearestCenter):
             family=family,
             partial=self.missing == "partial",
             weigh_shares=self._weighs_shares,
+            by_distance=self._samples(layout),
         )
 
     def _choose_scale(
@@ -303,9 +306,15 @@ class CenterClusterer(NearestCenter):
         if not isinstance(self.n_clusters, str):
             return int(self.n_clusters), {"n_clusters_": int(self.n_clusters)}
         weights = self._weights_for_number(survey, seed, lazy)
-        path = follow_n_clusters(survey.sample, seed, lazy, weights)
+        path = follow_n_clusters(survey.sample, seed, lazy, weights, self.max_clusters)
         if path.n_clusters == 1:
             warn_user(NO_CLUSTERS, UserWarning)
+        elif path.at_end:
+            most = int(path.numbers.max())
+            by_rows = "the sample has too few rows for more: raise sample_size"
+            bound = "max_clusters" if most == self.max_clusters else by_rows
+            text = FEW_TRIED.format(chosen=path.n_clusters, most=most, bound=bound)
+            warn_user(text, UserWarning)
         return path.n_clusters, {"n_clusters_": path.n_clusters, "n_clusters_path_": path}
 
     def _in_metric(self, survey: Survey) -> Survey:
@@ -315,20 +324,20 @@ class CenterClusterer(NearestCenter):
         given = given_precision(self.metric_params, len(survey.variance))
         return whitened(survey, total_precision(survey.sample) if given is None else given)
 
-    def _restarts(self, schedule: Schedule, update: Update) -> bool:
+    def _restarts(self, schedule: Schedule) -> bool:
         """Whether to anneal once more at the feature weights that were learned.
 
         Not from given centres, which say where clusters are to be; and for squared distances of
         whole rows only.
         """
         plain = self.distortion == "sqeuclidean" and self.missing == "error"
-        return schedule.polish and not update.hedged and isinstance(self.init, str) and plain
+        return schedule.polish and isinstance(self.init, str) and plain
 
     @property
     def _cluster_range(self) -> tuple[int, int]:
         """Least and greatest number of clusters that a fit may come to look for."""
         if isinstance(self.n_clusters, str):
-            return 1, MOST_CLUSTERS
+            return 1, self.max_clusters or MOST_CLUSTERS
         return int(self.n_clusters), int(self.n_clusters)
 
     def _samples(self, layout: Layout) -> bool:
@@ -339,7 +348,11 @@ class CenterClusterer(NearestCenter):
         if not isinstance(self.init, str):
             return 1
         if self.n_init == "auto":
-            return 1 if layout.lazy and not self._samples(layout) else STARTS_IN_MEMORY
+            if layout.lazy and not self._samples(layout):
+                return 1
+            if isinstance(self.n_clusters, str):
+                return STARTS_IN_MEMORY
+            return min(STARTS_IN_MEMORY, max(1, CENTERS_OF_STARTS // int(self.n_clusters)))
         return int(self.n_init)
 
     def _checked_init(self) -> str | NDArray[np.float64]:
@@ -421,21 +434,34 @@ class CenterClusterer(NearestCenter):
         ValueError
             If workers have too little memory, with the numbers and what to change.
         """
-        return self._plan_of(self._planned_layout(X, self._cluster_range[0]))
+        return self._plan_of(self._planned_layout(X, self._cluster_range[0]), timed=True)
 
-    def _plan_of(self, layout: Layout) -> Plan:
-        """Cost of a fit to a table of this layout; refused if workers cannot hold it."""
-        at_least, at_most = self._cluster_range
-        k_means_parallel = isinstance(self.init, str) and self.init == "k-means||"
-        return planning.plan(
-            layout,
-            at_most,
+    def _plan_of(self, layout: Layout, timed: bool = False, **known: Any) -> Plan:
+        """Cost of a fit to a table of this layout; refused if workers cannot hold it.
+
+        `known` are attributes of `CenterSteps` that the fit has found out.
+        """
+        wanted = wanted_rows(self.sample_size, self._cluster_range[0])
+        timed = timed and ("n_clusters" in known or not isinstance(self.n_clusters, str))
+        steps = replace(self._steps(layout), **known)
+        return planning.plan(layout, steps, wanted=wanted, timed=timed)
+
+    def _steps(self, layout: Layout) -> CenterSteps:
+        """What a fit does with the rows of a table of this layout."""
+        # The critical power of real rows lies between −1, of one direction, and that of noise.
+        schedule = self._schedule(-math.sqrt(layout.n_features))
+        weighted = self._weighs_features
+        return CenterSteps(
+            self._cluster_range[1],
             self._n_starts(layout),
-            # Critical power of rows without any direction.
-            self._schedule(1.0 - layout.n_features / 2.0),
-            planning.SEEDING_PASSES if k_means_parallel else 0,
-            sampled=self._samples(layout),
-            wanted=wanted_rows(self.sample_size, at_least),
+            schedule,
+            self._samples(layout),
+            self.init if isinstance(self.init, str) else "random",
+            DISTORTIONS[self.distortion],
+            weighted,
+            self.missing == "partial",
+            weighted and self.distortion == "sqeuclidean" and getattr(self, "lam", None) == "auto",
+            weighted and self._restarts(schedule),
         )
 
 

@@ -31,18 +31,25 @@ def _indented(text: str) -> str:
 TEXTS = {
     "n_clusters": """
 n_clusters : int or "auto", default=8
-    "auto" chooses a number from 2 to 40 on the sample of the first pass, or 1, with a warning, if
-    there are no clusters: see `daskmm.selection.choose_n_clusters`.
+    "auto" chooses a number on the sample of the first pass, or 1, with a warning, if there are no
+    clusters: see `daskmm.selection.choose_n_clusters`.
+""",
+    "max_clusters": """
+max_clusters : int, optional
+    Largest number that ``n_clusters="auto"`` tries. By default it tries up to 40, and twice as
+    many as long as the answer lies at the end, while the sample has 20 rows for each cluster.
 """,
     "init": """
 init : {"k-means++", "k-means||", "random"} or array of shape (n_clusters, n_features), \
 default="k-means++"
-    Greedy k-means++ on a sample drawn in the first pass; scalable k-means++, which makes six
+    Greedy k-means++ on a sample drawn in the first pass (from 256 clusters on within coarse cells
+    of its rows first, which takes a small share of the fit); scalable k-means++, which makes six
     passes of its own; random rows of that sample; or centres in the input's units.
 """,
     "n_init": """
 n_init : int or "auto", default="auto"
-    Number of starts. "auto" is 8, or 1 if every iteration reads streamed data. An `init` array is
+    Number of starts. "auto" is 8, fewer for more than 256 clusters (2,048 centres in all starts,
+    so 1 from 1,025 clusters on), or 1 if every iteration reads streamed data. An `init` array is
     one start.
 """,
     "sample_size": """
@@ -51,7 +58,9 @@ sample_size : int, "auto" or None, default="auto"
     take hard steps on a larger sample, and then, together, over all rows until the cost is
     stationary, which takes a handful of passes. "auto" is 10,000 to 20,000 rows (200 per cluster),
     or 50 per cluster if that is more, for tables of more than twice as many rows; smaller tables
-    are annealed as a whole. With None the annealing runs over all rows.
+    are annealed as a whole. With None the annealing runs over all rows. Rows are drawn uniformly,
+    or, where few rows carry most of the cost (heavy tails, far outliers), by their distance from
+    the mean as well, with weights, in one more pass.
 """,
     "persist": """
 persist : bool or "auto", default=False
@@ -131,7 +140,8 @@ callbacks : list of callable, optional
 """,
     "checkpoint": """
 checkpoint : str or Path, optional
-    A folder for the state of the fit. If a fit is killed or interrupted, the same call resumes it
+    A folder for the state of the fit; also an URL that fsspec knows, such as
+    ``s3://bucket/state``. If a fit is killed or interrupted, the same call resumes it
     and ends with the same bits. A fit of other data or parameters is refused, except that
     `max_iter` may be raised; a completed fit returns the same model again. `n_passes_` includes
     the first pass of every run.
@@ -154,8 +164,13 @@ standardize_path_ : ScaleChoice
     For ``standardize="auto"``: the gains of both scales.
 """,
     "labels_": """
-labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
+labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
+    Of a dask DataFrame a series aligned with it, for ``frame.assign(cluster=model.labels_)``.
     Dropped when a model of lazy data is pickled or saved.
+cluster_sizes_ : ndarray of shape (n_clusters,), float64
+    Sum of the sample weights of each cluster's rows: their number if there are no weights.
+summary_ : pandas DataFrame
+    Name, size, share and centre of each cluster, named by the features that tell it apart.
 """,
     "inertia_": """
 inertia_ : float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from numbers import Integral, Real
 from pathlib import Path
@@ -18,14 +18,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster import _models
+from daskmm.cluster._output import as_asked
 from daskmm.cluster._parameters import CHECKPOINT
 from daskmm.cluster._progress import reported
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._summary import FittedSummary
-from daskmm.data.blocks import Layout, layout_of
+from daskmm.data.blocks import Layout, is_frame, layout_of
 from daskmm.data.input import read_table
 from daskmm.data.validation import check_row_count
-from daskmm.mm.checkpoint import Checkpoint
+from daskmm.engine.frames import labels_in_frame, map_frame
+from daskmm.mm.checkpoint import locked_checkpoint
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome
 from daskmm.mm.fingerprints import described_parameters
@@ -63,7 +65,9 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
     checkpoint_every: int | float | str
 
     labels_: Any
+    _block_labels: Any
     inertia_: float
+    cluster_sizes_: NDArray[np.float64]
     objective_history_: NDArray[np.float64]
     history_: list[IterationRecord]
     n_iter_: int
@@ -83,17 +87,62 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
     def _context(self) -> Iterator[FitContext]:
         """Context of a fit: its journal, its callbacks, and one for `verbose`."""
         pace, journal = Pace.of(self.checkpoint_every), Journal()
-        if self.checkpoint is not None:
-            journal = Checkpoint(self.checkpoint, pace, described_parameters(self))
         callbacks = list(self.callbacks or ())
         for callback in callbacks:
             if not callable(callback):
                 raise TypeError(f"callbacks must be callable, got {callback!r}.")
         with ExitStack() as stack:
+            if self.checkpoint is not None:
+                about = described_parameters(self)
+                journal = stack.enter_context(locked_checkpoint(self.checkpoint, pace, about))
             if self.verbose:
                 report = stack.enter_context(reported(type(self).__name__, self.max_iter))
                 callbacks = [report, *callbacks]
             yield stack.enter_context(FitContext(journal, callbacks))
+
+    def _set_labels(
+        self,
+        labels: Any,
+        X: Any,
+        function: Callable[..., NDArray] | None = None,
+        *shared: Any,
+    ) -> None:
+        """Set the labels of the training rows, aligned with a dask DataFrame.
+
+        Parameters
+        ----------
+        labels : ndarray or dask Array of shape (n_samples,)
+            In the blocks in which the rows were read.
+        X : as in `fit`
+        function, *shared
+            The block function, and its arguments, by which they can be computed; else they are
+            taken as they are.
+        """
+        self.__dict__.pop("_block_labels", None)  # of an earlier fit
+        self.labels_ = labels
+        if is_frame(X):
+            self._block_labels = labels
+            self.labels_ = (
+                labels_in_frame(np.asarray(labels), X)
+                if function is None
+                else map_frame(function, X, *shared)
+            )
+
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and return the labels of the rows in the form that `predict` has.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        y : ignored
+        **fit_params
+            Such as `sample_weight`.
+
+        Returns
+        -------
+        ndarray, dask Array or Series of int32, of shape (n_samples,)
+        """
+        return as_asked(self, super().fit_predict(X, y, **fit_params), X)
 
     def _store_history(
         self, outcome: Outcome[Any], before: Sequence[Sequence[IterationRecord]] = ()
@@ -107,6 +156,7 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
             History of each start on a sample or on low-rank features.
         """
         self.inertia_ = outcome.inertia
+        self.cluster_sizes_ = np.asarray(outcome.scored.cluster_weights, dtype=np.float64)
         history = outcome.run.history
         self.history_ = [*before[outcome.best], *history] if before else history
         self.objective_history_ = np.array([record.objective for record in history])
@@ -147,8 +197,10 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         Parameters
         ----------
         path : str or Path
+            Also an URL that fsspec knows, such as ``s3://bucket/model``.
         overwrite : bool
-            Whether a model that is there already may be replaced.
+            Whether a model that is there already may be replaced. On disk a crash leaves the
+            former model or the new one; on an object store possibly neither.
 
         Raises
         ------
@@ -161,6 +213,7 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """Without lazy labels, whose graph would carry the data."""
         state = dict(super().__getstate__())
+        state.pop("_block_labels", None)
         if dask.is_dask_collection(state.get("labels_")):
             del state["labels_"]
         return state

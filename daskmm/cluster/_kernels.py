@@ -6,6 +6,7 @@ import copy
 import logging
 import tempfile
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -17,10 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.cluster._estimator import MMClusterer
-from daskmm.cluster._parameters import ANNEALING, annealing_schedule
+from daskmm.cluster._output import labels_of_table
+from daskmm.cluster._parameters import ANNEALING, HARMONIC, annealing_schedule
 from daskmm.cluster._sklearn import StrOptions
-from daskmm.data.blocks import Layout, as_dask_array, is_lazy
-from daskmm.data.input import read_table, read_weighted
+from daskmm.data.blocks import Layout, Position, as_dask_array, is_lazy
+from daskmm.data.input import by_name, read_table, read_weighted
 from daskmm.data.validation import check_positive_weights, check_row_count
 from daskmm.engine.distributed import computed
 from daskmm.engine.first_pass import Survey, described_data, first_pass
@@ -37,11 +39,12 @@ from daskmm.gram.precomputed import described_gram, precomputed
 from daskmm.gram.problem import KernelState, distances_to_means
 from daskmm.gram.sources import choose_source, open_sources, stored_coordinates
 from daskmm.kmeans.assignment import map_rows
+from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome, Schedule
 from daskmm.mm.journal import Journal, draw_seeds
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
-from daskmm.planning import Plan
+from daskmm.planning import CenterSteps, Plan
 
 logger = logging.getLogger("daskmm")
 FloatArray = NDArray[np.float64]
@@ -153,9 +156,10 @@ class KernelClusterer(MMClusterer):
                 opened = self._open_matrix(X, sample_weight, journal)
             else:
                 first, seed, *seeds = draw_seeds(journal, rng, 2 + self._n_starts())
-                opened = self._open_rows(X, sample_weight, first, scratch, journal)
+                opened = self._open_rows(X, sample_weight, first, scratch, context)
             grams, weights, n_passes, fitted = opened
             schedule = self._schedule(sampled_critical_power(grams, weights, seed))
+            context.follow("starts")
             n_landmarks = LANDMARKS_PER_CLUSTER * self.n_clusters
             factors = nystrom_factors(grams, weights, n_landmarks, seed)
             starts = self._starts(np.concatenate(factors, axis=1), weights, seeds)
@@ -164,6 +168,7 @@ class KernelClusterer(MMClusterer):
             )
             self._store_history(outcome, before)
             self._store(outcome, fitted)
+            self._set_labels(outcome.scored.state.labels, X)
             self.n_passes_ = n_passes + sweeps_of(grams)
             self._warn(outcome, self.n_clusters, context)
         return self
@@ -180,16 +185,16 @@ class KernelClusterer(MMClusterer):
         return _Opened([gram], weights, 1, {"gram_": "precomputed"})
 
     def _open_rows(
-        self, X: Any, sample_weight: Any, seed: int, scratch: Path, journal: Journal
+        self, X: Any, sample_weight: Any, seed: int, scratch: Path, context: FitContext
     ) -> _Opened:
         """Make the first pass, load the rows, and open the Gram matrix of each kernel."""
         table, sample_weight = read_weighted(self, X, sample_weight, reset=True)
-        passes = weighted_passes(table, sample_weight)
+        passes, journal = weighted_passes(table, sample_weight), context.journal
         survey = first_pass(passes, self.n_clusters, bool(self.standardize), seed)
         layout = passes.blocks.layout
         grams: list[GramSource] = []
         n_sweeps = journal.resume(described_data(layout, survey), lambda: sweeps_of(grams))
-        self._plan_of(layout)
+        context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
         assert isinstance(survey.coordinates, Coordinates)
         coordinates = survey.coordinates
         if self._n_kernels() == 1:
@@ -237,9 +242,7 @@ class KernelClusterer(MMClusterer):
         """Set the fitted attributes other than the history."""
         self.__dict__.update(fitted)
         scored = outcome.scored.state
-        assert scored.labels is not None
         assert scored.norms is not None
-        self.labels_ = scored.labels
         self.memberships_ = outcome.run.state.memberships
         self.kernel_norms_ = scored.norms
         self.kernel_weights_ = scored.kernel_weights
@@ -260,27 +263,32 @@ class KernelClusterer(MMClusterer):
         ValueError
             If there is too little memory, with the numbers and what to change.
         """
-        return self._plan_of(self._planned_layout(X, self.n_clusters))
+        return self._plan_of(self._planned_layout(X, self.n_clusters), timed=True)
 
-    def _plan_of(self, layout: Layout) -> Plan:
+    def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if this process cannot hold it."""
         scratch = Path(tempfile.gettempdir())
         choice = choose_source(self.gram, layout.n_rows or 0, self._n_kernels(), scratch)
         kept = choice.replace(":", " ").split()[0]
         return planning.gram_plan(
             layout,
-            self.n_clusters,
-            self._n_starts(),
+            CenterSteps(
+                self.n_clusters,
+                self._n_starts(),
+                # The critical power in a kernel's feature space is near -1 to -20.
+                self._schedule(HARMONIC * 4),
+                sampled=False,
+                n_landmarks=min(LANDMARKS_PER_CLUSTER * self.n_clusters, layout.n_rows or 0),
+            ),
             self._n_kernels(),
-            self.max_iter,
             kept,
             precomputed=self._precomputed(),
+            timed=timed,
         )
 
-    def _distances(self, X: Any) -> Any:
-        """Return squared feature-space distances of new rows to the means, block by block."""
+    def _distance_function(self) -> tuple[Callable[..., NDArray], tuple[Any, ...]]:
+        """Return the block function of squared distances to the means, and its arguments."""
         check_is_fitted(self, "memberships_")
-        table = read_table(self, X, reset=False)
         if self._precomputed():
             means: tuple[Any, ...] = (None, [], None)
         elif not hasattr(self, "X_fit_"):
@@ -291,8 +299,7 @@ class KernelClusterer(MMClusterer):
         else:
             means = (Coordinates(self.mean_, self.scale_), self.kernels_, self.X_fit_)
         shared = (*means, self.kernel_weights_, self.memberships_, self.kernel_norms_)
-        columns = self.n_clusters
-        return map_rows(distances_to_means, table, *shared, columns=columns, dtype=np.float64)
+        return distances_to_means, shared
 
     def predict(self, X: Any) -> Any:
         """Return the index of the nearest mean in feature space.
@@ -301,19 +308,22 @@ class KernelClusterer(MMClusterer):
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             New rows; or, with ``kernel="precomputed"``, their kernel values against the training
-            rows, of shape (n_samples, n_training_samples).
+            rows, of shape (n_samples, n_training_samples). Columns of a DataFrame are found by
+            name, in any order and among others.
 
         Returns
         -------
-        ndarray or dask Array of int32, of shape (n_samples,)
-            Lazy for dask and zarr input.
+        ndarray, dask Array or Series of int32, of shape (n_samples,)
+            Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
+            array.
 
         Raises
         ------
         ValueError
             If the model was loaded without its training rows.
         """
-        return self._distances(X).argmin(axis=1).astype(np.int32)
+        function, shared = self._distance_function()
+        return labels_of_table(self, X, _nearest, function, *shared)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the sum of the distances to the nearest means, the negative of `inertia_`.
@@ -328,7 +338,11 @@ class KernelClusterer(MMClusterer):
         -------
         float
         """
-        smallest = np.asarray(self._distances(X)).min(axis=1)
+        function, shared = self._distance_function()
+        table = read_table(self, by_name(self, X), reset=False)
+        columns = self.n_clusters
+        distances = map_rows(function, table, *shared, columns=columns, dtype=np.float64)
+        smallest = np.asarray(distances).min(axis=1)
         if self._precomputed():
             smallest = smallest + _diagonal_of(X)
         return -float(weights_in_memory(sample_weight, len(smallest)) @ np.maximum(smallest, 0.0))
@@ -345,6 +359,13 @@ class KernelClusterer(MMClusterer):
         state = super().__getstate__()
         state.pop("X_fit_", None)
         return state
+
+
+def _nearest(
+    rows: NDArray, position: Position, function: Callable[..., NDArray], *shared: Any
+) -> NDArray[np.int32]:
+    """Return the index of the smallest distance per row of one block."""
+    return function(rows, position, *shared).argmin(axis=1).astype(np.int32)
 
 
 def _diagonal_of(matrix: Any) -> FloatArray:

@@ -17,11 +17,14 @@ from daskmm.storage.arrays import CHECKSUMMED
 from daskmm.storage.atomic import restore_former, written_whole
 from daskmm.storage.digests import digest
 from daskmm.storage.records import decode, encode, registered
+from daskmm.storage.remote import downloaded, is_remote, local_path, uploaded
 
 E = TypeVar("E", bound=type[BaseEstimator])
 
 FORMAT = "daskmm-model"
 VERSION = 1
+# Bytes of an array per stored byte, at most; zstd makes one byte of some ten thousand zeros.
+_MOST_EXPANSION = 1_000_000
 # Classes that `load` may make, by name.
 _ESTIMATORS: dict[str, type[BaseEstimator]] = {}
 
@@ -40,7 +43,11 @@ def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
     A crash at any moment leaves the former model or the new one, never half of one. Callbacks, a
     random state that is not an integer, and lazy labels are not saved.
     """
-    path = Path(path)
+    if is_remote(path):
+        with uploaded(str(path), "zarr.json", replace=overwrite) as folder:
+            save(estimator, folder, False)
+        return
+    path = local_path(path)
     restore_former(path)
     if path.exists() and not (overwrite and _is_model(path)):
         raise FileExistsError(
@@ -59,6 +66,7 @@ def load(path: str | Path) -> Any:
     Parameters
     ----------
     path : str or Path
+        Also an URL that fsspec knows, such as ``s3://bucket/model``.
 
     Returns
     -------
@@ -72,24 +80,37 @@ def load(path: str | Path) -> Any:
     ValueError
         If it is not a model, or one of a newer version of the format, or damaged.
     """
-    path = Path(path)
+    if is_remote(path):
+        with downloaded(str(path)) as folder:
+            return _loaded(folder, str(path))
+    path = local_path(path)
     restore_former(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
+    return _loaded(path, str(path))
+
+
+def _loaded(path: Path, name: str) -> Any:
+    """Read a model; messages say `name`."""
     if not _is_model(path):
-        raise ValueError(f"{path} is not a model written by daskmm.")
+        raise ValueError(f"{name} is not a model written by daskmm.")
     group = zarr.open_group(path, mode="r")
     attributes: dict[str, Any] = group.attrs.asdict()
-    version, name = attributes.get("version"), attributes.get("class")
+    version, kind = attributes.get("version"), attributes.get("class")
     if version != VERSION:
         raise ValueError(
-            f"{path} has version {version} of the model format; this library reads {VERSION}."
+            f"{name} has version {version} of the model format; this library reads {VERSION}."
         )
-    if name not in _ESTIMATORS:
-        raise ValueError(f"{path} holds a model of unknown class {name!r}.")
+    if kind not in _ESTIMATORS:
+        raise ValueError(f"{name} holds a model of unknown class {kind!r}.")
 
     def get(node: dict[str, Any]) -> NDArray:
         array: Any = group[node["array"]]
+        # Sizes are looked at first: a forged one would take hours, or all of the memory.
+        if array.chunks != tuple(max(1, length) for length in array.shape):
+            raise ValueError(f"{node['array']} is not in one chunk")
+        if array.nbytes > _MOST_EXPANSION * (array.nbytes_stored() + 1):
+            raise ValueError(f"{node['array']} is larger than what is stored of it can be")
         if array.nchunks_initialized < array.nchunks:  # a missing chunk would read as zeros
             raise ValueError(f"a chunk of {node['array']} is missing")
         values = np.asarray(array[...])
@@ -104,12 +125,12 @@ def load(path: str | Path) -> Any:
             part: {key: decode(node, get) for key, node in attributes[part].items()}
             for part in ("parameters", "fitted")
         }
-        estimator = _ESTIMATORS[name](**parts["parameters"])
+        estimator = _ESTIMATORS[kind](**parts["parameters"])
         vars(estimator).update(parts["fitted"])
         if attributes["output"]:
             estimator.set_output(**attributes["output"])
     except Exception as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+        raise ValueError(f"{name} is damaged: {error}") from error
     return estimator
 
 

@@ -7,15 +7,17 @@ import logging
 import math
 import shutil
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self, TextIO
 
+from daskmm.cluster._time_left import TimeLeft
 from daskmm.mean_shift.blurring import BlurringRecord
 from daskmm.mm.driver import IterationRecord
-from daskmm.planning import readable_bytes
+from daskmm.storage.readable import readable_bytes, readable_seconds
 
 Record = IterationRecord | BlurringRecord
 
@@ -26,6 +28,10 @@ logger = logging.getLogger("daskmm")
 _LINE_INTERVAL = 5.0
 _REFRESH_INTERVAL = 0.1
 _INTERVAL = 0.2
+# Stages whose iterations are reported, as records tell more of them.
+_ITERATED = ("passes", "blurring")
+# Seconds between refreshes of a line while nothing is told.
+_TICK = 0.5
 # Size of the sparkline in pixels, and its largest number of points.
 _WIDTH, _HEIGHT, _MOST_POINTS = 160, 22, 160
 
@@ -54,8 +60,8 @@ class ProgressReport(ABC):
         self.max_iter = max_iter
         self.bytes_per_pass = bytes_per_pass
         self.interval = interval
+        self.left, self._lock = TimeLeft(max_iter), threading.Lock()
         self._shown_at = -math.inf
-        self._first: Record | None = None
         self._last: Record | None = None
 
     def __enter__(self) -> Self:
@@ -68,35 +74,48 @@ class ProgressReport(ABC):
 
     def __call__(self, record: Record) -> None:
         """Report an iteration, unless the last report was less than `interval` seconds ago."""
-        if self._first is None:
-            self._first = record
         self._last = record
+        self._refresh()
+
+    def expect(self, stages: Mapping[str, float] | None, tol: float) -> None:
+        """Take the planned seconds of all stages, and the tolerance of the fit."""
+        with self._lock:
+            self.left.expect(stages, tol)
+
+    def follow(self, name: str, found: Any) -> None:
+        """Report a stage that no iterations over the data tell of, unless one was reported now."""
+        with self._lock:
+            self.left.follow(name, found, time.monotonic())
+        if self._last is None and self.left.stage not in _ITERATED:
+            self._refresh()
+
+    def _refresh(self) -> None:
         if time.monotonic() - self._shown_at >= self.interval:
-            self._report(self.describe(record))
+            self._report(self._described())
+
+    def _described(self) -> str:
+        if self._last is not None:
+            return self.describe(self._last)
+        done = f"{self.left.stage} {self.left.share:.0%}"
+        return " · ".join([f"{self.name}: {done}", *self._time_left()])
 
     def describe(self, record: Record) -> str:
-        """Describe a record in a line: iteration, state, passes, speed and time left.
-
-        The time left is an upper bound: all iterations up to `max_iter`, at the pace so far.
-        """
+        """Describe a record in a line: iteration, time left, state, passes and speed."""
         parts = [
             f"{self.name}: iteration {record.iteration}/{self.max_iter}",
+            *self._time_left(),
             *progress_of(record),
             f"{record.n_passes} passes",
         ]
         if self.bytes_per_pass is not None and record.seconds > 0:
             speed = record.n_passes * self.bytes_per_pass / record.seconds
             parts.append(f"{readable_bytes(speed)}/s")
-        left = (self.max_iter - record.iteration) * self._pace(record)
-        parts.append(f"at most {readable_seconds(left)} left")
         return " · ".join(parts)
 
-    def _pace(self, record: Record) -> float:
-        """Return seconds per iteration, without the first, which includes the first pass."""
-        first = self._first
-        if first is None or record.iteration <= first.iteration:
-            return record.seconds / max(record.n_passes, 1)
-        return (record.seconds - first.seconds) / (record.iteration - first.iteration)
+    def _time_left(self) -> list[str]:
+        with self._lock:
+            left = self.left.seconds(time.monotonic())
+        return [] if left is None else [f"about {readable_seconds(left)} left"]
 
     def _report(self, text: str) -> None:
         self._shown_at = time.monotonic()
@@ -126,8 +145,27 @@ class ProgressLine(ProgressReport):
         self.in_place = self.stream.isatty()
         default = _REFRESH_INTERVAL if self.in_place else _LINE_INTERVAL
         super().__init__(name, max_iter, bytes_per_pass, default if interval is None else interval)
+        # What is logged meanwhile gets lines of its own.
+        self._logged = _Logged(self)
+        self._ended = threading.Event()
+        # Also refreshes the line while a stage has nothing to tell.
+        self._clock = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> Self:
+        logger.addHandler(self._logged)
+        super().__enter__()
+        self._clock.start()
+        return self
+
+    def _tick(self) -> None:
+        while not self._ended.wait(max(self.interval, _TICK)):
+            if self.left.stage:
+                self._refresh()
 
     def __exit__(self, *raised: Any) -> None:
+        self._ended.set()
+        self._clock.join()
+        logger.removeHandler(self._logged)
         super().__exit__(*raised)
         if self.in_place:
             self.stream.write("\n")
@@ -143,6 +181,20 @@ class ProgressLine(ProgressReport):
         self.stream.flush()
 
 
+class _Logged(logging.Handler):
+    """Writes what is logged to the stream of a progress line."""
+
+    def __init__(self, line: ProgressLine) -> None:
+        super().__init__(logging.WARNING)
+        self.line = line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, in place of that of the progress."""
+        clear = "\r\x1b[K" * self.line.in_place
+        self.line.stream.write(f"{clear}{self.line.name}: {record.getMessage()}\n")
+        self.line.stream.flush()
+
+
 def progress_of(record: Record) -> list[str]:
     """Describe the state of a fit in the terms of its algorithm."""
     if isinstance(record, BlurringRecord):
@@ -150,21 +202,14 @@ def progress_of(record: Record) -> list[str]:
     return [f"s {_power(record.s)}", f"objective {record.objective:.6g}"]
 
 
+def line_of(beginning: str, record: Record) -> str:
+    """Describe a record in a line: state, passes and time so far."""
+    passes, seconds = f"{record.n_passes} passes", readable_seconds(record.seconds)
+    return " · ".join([beginning, *progress_of(record), passes, seconds])
+
+
 def _power(s: float) -> str:
     return "−∞" if s == -math.inf else f"{s:.4g}"
-
-
-def readable_seconds(seconds: float) -> str:
-    """Format a duration, e.g. "4 min 10 s"."""
-    if seconds < 1:
-        return f"{max(seconds, 0):.1g} s"
-    total = round(seconds)
-    hours, minutes, rest = total // 3600, total % 3600 // 60, total % 60
-    if hours:
-        return f"{hours} h {minutes} min"
-    if minutes:
-        return f"{minutes} min {rest} s"
-    return f"{rest} s"
 
 
 def in_notebook() -> bool:
@@ -195,13 +240,7 @@ class NotebookProgress(ProgressReport):
         if raised[0] is not None:
             self._report(f"{self.name}: stopped by {raised[0].__name__}")
         elif last is not None:
-            parts = [
-                f"{self.name}: {last.iteration} iterations",
-                *progress_of(last),
-                f"{last.n_passes} passes",
-                readable_seconds(last.seconds),
-            ]
-            self._report(" · ".join(parts))
+            self._report(line_of(f"{self.name}: {last.iteration} iterations", last))
 
     def _show(self, text: str) -> None:
         from IPython.display import display
@@ -250,7 +289,7 @@ def reported(name: str, max_iter: int) -> Iterator[Callable[[Any], None]]:
         logger.addHandler(handler)
     logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
     try:
-        yield lambda record: logger.info("%s", record)
+        yield lambda record: logger.info(line_of(f"{name}: iteration {record.iteration}", record))
     finally:
         logger.setLevel(level)
         if added:

@@ -1,4 +1,4 @@
-"""HTML representation of an estimator in a notebook: scikit-learn's diagram and the results."""
+"""What a fit found, for people: a table of the clusters, and HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from daskmm.cluster._progress import readable_seconds
-from daskmm.data.names import feature_names, listed, n_clusters_of
+from daskmm.cluster._naming import summary_frame
+from daskmm.data.names import ALIKE, feature_names, features_found, listed, n_clusters_of
+from daskmm.storage.readable import readable_seconds
 
 # Number of features listed.
 _HEAVIEST = 5
@@ -16,10 +17,20 @@ _STYLE = "text-align: left; padding: .1em .8em .1em 0; border: 0; background: tr
 
 
 class FittedSummary:
-    """Mixin that adds the results of a fit to scikit-learn's HTML representation.
+    """Mixin with a table of the clusters, and results in scikit-learn's HTML representation.
 
-    There is none with ``sklearn.set_config(display="text")``.
+    There is no HTML with ``sklearn.set_config(display="text")``.
     """
+
+    @property
+    def summary_(self) -> Any:
+        """The clusters as a pandas DataFrame: name, size, share, and centre in the input's units.
+
+        Names are made of the features in which a centre is farthest from the mean of the data, in
+        the model's distance. Sizes are sums of sample weights: numbers of rows if there are none.
+        Kernel models have no centres, and no table.
+        """
+        return summary_frame(self)
 
     def _repr_html_inner(self) -> str:
         diagram: str = super()._repr_html_inner()  # type: ignore[misc]
@@ -62,7 +73,8 @@ def _facts(model: Any) -> dict[str, str]:
     weights = getattr(model, "feature_weights_", None)
     if weights is not None:
         names, order = feature_names(model), np.argsort(-weights, kind="stable")[:_HEAVIEST]
-        facts["heaviest features"] = ", ".join(f"{names[i]} ({weights[i]:.3f})" for i in order)
+        heaviest = ", ".join(f"{names[i]} ({weights[i]:.3f})" for i in order)
+        facts["heaviest features"] = heaviest if len(features_found(weights)) else ALIKE
     facts["fit"] = (
         f"{model.n_iter_:,} iterations, {model.n_passes_:,} passes, "
         f"{readable_seconds(model.history_[-1].seconds)}"

@@ -43,7 +43,7 @@ class EntropyPowerKMeans(CenterClusterer):
 
     Parameters
     ----------
-    [n_clusters]
+    [n_clusters, max_clusters]
     lam : float, "auto", or a multiple of the variance such as "0.5*variance"
         λ > 0. Small values concentrate the weight on few features, large ones keep it even;
         ``inf`` keeps it equal. A multiple is relative to the mean variance of the features, in the
@@ -109,7 +109,7 @@ class EntropyPowerKMeans(CenterClusterer):
         "lam": [str, Interval(Real, 0, np.inf, closed="right")],
     }
 
-    _weighs_shares = True
+    _weighs_shares = _weighs_features = True
 
     feature_weights_: NDArray[np.float64]
     lam_: float
@@ -119,6 +119,7 @@ class EntropyPowerKMeans(CenterClusterer):
         self,
         n_clusters: int | str = 8,
         *,
+        max_clusters: int | None = None,
         lam: float | str = "auto",
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
@@ -141,6 +142,7 @@ class EntropyPowerKMeans(CenterClusterer):
         checkpoint_every: int | float | str = 1,
     ) -> None:
         self.n_clusters = n_clusters
+        self.max_clusters = max_clusters
         self.lam = lam
         self.init = init
         self.n_init = n_init

@@ -19,12 +19,12 @@ from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import HARMONIC, SAMPLING, anneals_on_sample, wanted_rows
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout
-from daskmm.data.input import read_table, read_weighted
+from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
 from daskmm.gram.nystrom import NystromCoordinates, nystrom_coordinates
-from daskmm.kmeans.assignment import map_rows, squared_distances_of, training_labels
+from daskmm.kmeans.assignment import labels_of, squared_distances_of, training_labels
 from daskmm.kmeans.sample_annealing import SampleAnnealing
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate
@@ -34,7 +34,7 @@ from daskmm.mm.journal import draw_seeds
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.kernels import KERNELS, Kernel
 from daskmm.numerics.rows import Coordinates
-from daskmm.planning import Plan
+from daskmm.planning import CenterSteps, Plan
 
 
 @registered_model
@@ -89,6 +89,9 @@ callable
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,), int32
+        Of a dask DataFrame a lazy dask Series aligned with it, dropped when the model is saved.
+    cluster_sizes_ : ndarray of shape (n_clusters,), float64
+        Sum of the sample weights of each cluster's rows.
     memberships_ : ndarray of shape (n_samples, n_clusters)
         W: the mean of cluster j is Σ_i W_ij φ(x_i).
     inertia_ : float
@@ -227,7 +230,9 @@ callable
                 outcome, before, coordinates = self._minimize_on_landmarks(passes, context)
             self._store_history(outcome, before)
             self._store_landmarks(outcome, coordinates)
-            self.labels_ = training_labels(table, passes, *self._landmark_state())
+            state = self._landmark_state()
+            labels = training_labels(table, passes, *state)
+            self._set_labels(labels, X, labels_of, *state)
             self.n_passes_ = passes.n_passes
             self._warn(outcome, self.n_clusters, context)
         return self
@@ -239,7 +244,7 @@ callable
         rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
-        self._plan_of(layout)
+        context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
         seed, *seeds = draw_seeds(context.journal, rng, 1 + self._n_starts())
         on_sample = self._on_sample(layout)
         survey = first_pass(
@@ -251,6 +256,7 @@ callable
             with_larger=on_sample,
         )
         passes.add(context.journal.resume(described_data(layout, survey), lambda: passes.n_passes))
+        context.follow("starts")
         coordinates = self._landmark_coordinates(survey, seed)
         weights = survey.sample.weights
         features = coordinates.features(survey.sample.rows)
@@ -298,21 +304,23 @@ callable
         self.landmark_mean_ = coordinates.mean
         self.landmark_centers_ = outcome.run.state.centers
 
-    def _plan_of(self, layout: Layout) -> Plan:
+    def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of sweeps over the matrix or, with `n_landmarks`, passes over rows."""
         if self.n_landmarks is None:
-            return super()._plan_of(layout)
+            return super()._plan_of(layout, timed)
         # The critical power in a kernel's feature space is near -1.
-        schedule = self._schedule(HARMONIC)
-        return planning.plan(
-            layout,
+        n_landmarks = self.n_landmarks
+        if isinstance(n_landmarks, str):
+            n_landmarks = LANDMARKS_PER_CLUSTER * self.n_clusters
+        steps = CenterSteps(
             self.n_clusters,
             self._n_starts(),
-            schedule,
-            seeding_passes=0,
-            sampled=self._on_sample(layout),
-            wanted=wanted_rows(self.sample_size, self.n_clusters),
+            self._schedule(HARMONIC),
+            self._on_sample(layout),
+            n_landmarks=n_landmarks,
         )
+        wanted = wanted_rows(self.sample_size, self.n_clusters)
+        return planning.plan(layout, steps, wanted=wanted, timed=timed)
 
     def _landmark_state(self) -> tuple[NystromCoordinates, CenterState]:
         """Return coordinates and state for assignment on Nyström features."""
@@ -323,13 +331,10 @@ callable
         )
         return coordinates, CenterState(self.landmark_centers_, -np.inf)
 
-    def _distances(self, X: Any) -> Any:
+    def _distance_function(self) -> tuple[Callable[..., NDArray], tuple[Any, ...]]:
         if self.n_landmarks is None:
-            return super()._distances(X)
-        state = self._landmark_state()
-        table = read_table(self, X, reset=False)
-        columns = self.n_clusters
-        return map_rows(squared_distances_of, table, *state, columns=columns, dtype=np.float64)
+            return super()._distance_function()
+        return squared_distances_of, self._landmark_state()
 
     def _precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "precomputed"

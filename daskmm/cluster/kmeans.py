@@ -23,7 +23,7 @@ class KMeans(CenterClusterer):
 
     Parameters
     ----------
-    [n_clusters, init, n_init, sample_size, persist]
+    [n_clusters, max_clusters, init, n_init, sample_size, persist]
     max_iter : int, default=300
         Maximum number of iterations over the data.
     tol : float, default=1e-4
@@ -61,6 +61,7 @@ class KMeans(CenterClusterer):
         self,
         n_clusters: int | str = 8,
         *,
+        max_clusters: int | None = None,
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
         sample_size: int | str | None = "auto",
@@ -79,6 +80,7 @@ class KMeans(CenterClusterer):
         checkpoint_every: int | float | str = 1,
     ) -> None:
         self.n_clusters = n_clusters
+        self.max_clusters = max_clusters
         self.init = init
         self.n_init = n_init
         self.sample_size = sample_size

@@ -106,9 +106,14 @@ class WeightedBlurringMeanShift(NearestCenter):
 
     Attributes
     ----------
-    labels_ : ndarray or lazy dask Array of shape (n_samples,), int32
+    labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
+        Of a dask DataFrame a series aligned with it, for ``frame.assign(cluster=model.labels_)``.
         Cluster 0 has the largest weight. Rows of sample weight 0 do not affect the fit; their
         labels are those of `predict`. Dropped when a model of lazy data is pickled or saved.
+    cluster_sizes_ : ndarray of shape (n_clusters_,), float64
+        Sum of the sample weights of each cluster's rows.
+    summary_ : pandas DataFrame
+        Name, size, share and mode of each cluster, named by the features that tell it apart.
     n_clusters_ : int
     cluster_centers_ : ndarray of shape (n_clusters_, n_features), float64
         The modes to which the rows converged, in the input's units.
@@ -226,7 +231,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             passes = weighted_passes(table, weights)
             passes.count_rows()
             layout = passes.blocks.layout
-            self._plan_of(layout)
+            context.expect(self._plan_of(layout, timed=context.followed).stages, 0.0)
             [seed] = draw_seeds(context.journal, check_random_state(self.random_state), 1)
             survey = first_pass(passes, 1, bool(self.standardize), seed)
             data = self._described_data(layout, survey)
@@ -247,7 +252,8 @@ class WeightedBlurringMeanShift(NearestCenter):
             blurred = blur(rows, settings, passes.n_passes, context)
             self._store(blurred, survey, settings, path)
             labels = self._labels(blurred, kept, passes)
-            self.labels_ = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
+            in_blocks = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
+            self._set_labels(in_blocks, X)
             self.n_passes_ = blurred.history[-1].n_passes + (not kept.all())
             self._warn_of(blurred, rows.start.n, context)
         return self
@@ -280,6 +286,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
         self.bandwidth_, self.lam_ = settings.bandwidth, settings.lam
         self.cluster_centers_ = survey.coordinates.to_input(blurred.modes)
+        self.cluster_sizes_ = blurred.cluster_weights
         self.feature_weights_ = blurred.feature_weights
         self.n_clusters_ = self._n_features_out = len(blurred.modes)
         self.history_ = blurred.history
@@ -340,12 +347,13 @@ class WeightedBlurringMeanShift(NearestCenter):
         layout = layout_of(read_table(type(self)(**self.get_params()), X, reset=True))
         if layout.n_rows is not None:
             check_row_count(layout.n_rows, 1)
-        return self._plan_of(layout)
+        return self._plan_of(layout, timed=True)
 
-    def _plan_of(self, layout: Layout) -> Plan:
+    def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if memory cannot hold it."""
         iterations = max_iterations(self.convention, self.max_iter)
-        return planning.blurring_plan(layout, iterations)
+        chooses = self.bandwidth == "auto"
+        return planning.blurring_plan(layout, iterations, chooses=chooses, timed=timed)
 
 
 def _labels_without_weight(

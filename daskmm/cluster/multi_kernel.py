@@ -61,7 +61,7 @@ class MultiKernelPowerKMeans(KernelClusterer):
         α; they sum to 1.
     kernels_ : list of daskmm.numerics.kernels.Kernel
     [objective_history_]
-    labels_, memberships_, inertia_, history_, n_iter_, n_passes_, s_, gram_
+    labels_, cluster_sizes_, memberships_, inertia_, history_, n_iter_, n_passes_, s_, gram_
         As in `KernelPowerKMeans`.
     [n_features_in_]
 

@@ -31,7 +31,7 @@ class PowerKMeans(CenterClusterer):
 
     Parameters
     ----------
-    [n_clusters, init, n_init, sample_size, persist]
+    [n_clusters, max_clusters, init, n_init, sample_size, persist]
     s0 : float or "auto", default="auto"
         First power, negative. "auto" is just past the power above which all centres converge to
         the mean: min(−1, 2·s_crit), with s_crit = 1 − 1/(2 λ_max(E[uuᵀ])) and u the directions of
@@ -69,6 +69,7 @@ class PowerKMeans(CenterClusterer):
         self,
         n_clusters: int | str = 8,
         *,
+        max_clusters: int | None = None,
         init: str | ArrayLike = "k-means++",
         n_init: int | str = "auto",
         sample_size: int | str | None = "auto",
@@ -91,6 +92,7 @@ class PowerKMeans(CenterClusterer):
         checkpoint_every: int | float | str = 1,
     ) -> None:
         self.n_clusters = n_clusters
+        self.max_clusters = max_clusters
         self.init = init
         self.n_init = n_init
         self.sample_size = sample_size

@@ -1,6 +1,7 @@
 """What notebooks show: estimators, and progress in place."""
 
 import logging
+import re
 import sys
 from types import SimpleNamespace
 
@@ -113,10 +114,12 @@ def test_progress_of_every_estimator(notebook, model, caplog):
     seen = []
     model = type(model)(**model.get_params() | {"verbose": 1, "callbacks": [seen.append]}).fit(X)
     texts = [content["text/plain"] for content in notebook.shown]
-    assert len(texts) == 2 + len(seen)
+    iterations = [text for text in texts if ": iteration " in text]
+    assert len(iterations) == len(seen)
     name = type(model).__name__
     assert texts[0] == f"{name}: first look at the data"
-    assert texts[1].startswith(f"{name}: iteration {seen[0].iteration}/300")
+    assert iterations[0].startswith(f"{name}: iteration {seen[0].iteration}/300")
+    assert f"{name}: first pass 0%" in texts[1]
     assert f"{seen[-1].iteration} iterations" in texts[-1]
     assert "left" not in texts[-1]
     assert caplog.records == []
@@ -139,7 +142,12 @@ def test_outside_of_notebooks_iterations_are_logged(caplog, monkeypatch):
     assert not notebook_progress.in_notebook()
     with caplog.at_level(logging.INFO, "daskmm"):
         model = quick(PowerKMeans, verbose=1).fit(X)
-    assert len([r for r in caplog.records if "IterationRecord" in r.message]) == model.n_iter_
+    lines = [record.message for record in caplog.records if "iteration" in record.message]
+    assert len(lines) == model.n_iter_
+    assert re.fullmatch(
+        r"PowerKMeans: iteration 1 · s -[\d.]+ · objective [\d.]+ · \d+ passes · [\d.]+ s", lines[0]
+    )
+    assert max(map(len, lines)) < 90
 
 
 def test_sparkline_is_bounded():

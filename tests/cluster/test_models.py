@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 
 import dask
@@ -26,8 +27,18 @@ from _support import (
 from sklearn.base import clone
 
 import daskmm
-from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load
-from daskmm.planning import Plan
+from daskmm import (
+    EntropyPowerKMeans,
+    KernelPowerKMeans,
+    KMeans,
+    PowerKMeans,
+    WeightedBlurringMeanShift,
+    load,
+    planning,
+)
+from daskmm.data.blocks import layout_of
+from daskmm.engine.resources import Worker
+from daskmm.planning import Plan, seconds
 
 X, _ = blobs()
 FRAME = pd.DataFrame(X, columns=["alpha", "beta", "gamma", "delta", "épsilon"])
@@ -519,6 +530,20 @@ def planned(estimator, data):
         return estimator.plan(data)
 
 
+def test_a_plan_says_what_small_blocks_cost():
+    small = KMeans(3).plan(da.ones((50_000, 10), chunks=(10, -1)))
+    assert small.read_once
+    assert "this process keeps it" in str(small)
+    assert small.tasks_per_pass < 1000
+    large = KMeans(3).plan(da.ones((200_000, 50), chunks=(50, -1)))
+    assert not large.read_once
+    assert large.visits_per_pass < large.n_blocks == 4000
+    assert "opening them takes about 0.4 s of each pass. Rechunk" in str(large)
+    other = KMeans(3).plan(da.ones((10**6, 50), chunks=(10**5, -1)))
+    assert other.visits_per_pass == other.n_blocks
+    assert "opening" not in str(other)
+
+
 @each_estimator
 @pytest.mark.parametrize("data", [X, lazy(), FRAME], ids=["numpy", "dask", "frame"])
 def test_a_plan_knows_the_size_of_the_data(cls, data):
@@ -559,6 +584,78 @@ def test_a_plan_says_what_it_cannot_know(cls, kind):
     assert "unknown" in str(plan)
     # One more pass counts the rows.
     assert plan.passes == planned(quick(cls), lazy()).passes + 1
+
+
+@pytest.fixture
+def unit_speed(monkeypatch):
+    """A machine with one thread on which each step of a row, pair and draw takes a microsecond."""
+    for name in ("step", "seeding", "product", "pair"):
+        monkeypatch.setattr(seconds, f"{name}_seconds", lambda *shape: 1e-6)
+    worker = Worker(1, None)
+    monkeypatch.setattr(planning, "smallest_worker", lambda lazy: worker)
+    monkeypatch.setattr(planning, "this_process", lambda: worker)
+
+
+@pytest.mark.usefixtures("unit_speed")
+def test_a_plan_counts_the_seconds_of_every_stage():
+    plan = planned(PowerKMeans(20, n_init=2), np.zeros((200_000, 50)))
+    assert list(plan.stages) == [
+        *("first pass", "starting centres", "annealing", "recombination"),
+        *("larger sample", "passes", "labels"),
+    ]
+    assert plan.seconds == sum(plan.stages.values())
+    # Two starts, of hard steps and of an annealing from −14 to −250, on 10,000 rows.
+    assert plan.stages["annealing"] == pytest.approx(0.01 * 2 * (59 + 3 + 30))
+    assert plan.stages["passes"] == pytest.approx(0.2 * 5 * 2, rel=0.05)
+    assert plan.stages["labels"] == pytest.approx(0.2, rel=0.05)
+    assert "time on this machine: about" in str(plan)
+    assert "annealing 1.8 s" in str(plan)
+    more = planned(PowerKMeans(20, n_init=4), np.zeros((200_000, 50)))
+    assert more.stages["annealing"] == pytest.approx(2 * plan.stages["annealing"])
+    assert "choices" in planned(EntropyPowerKMeans(4, lam="auto"), X).stages
+    assert "restarts" in planned(EntropyPowerKMeans(4), np.zeros((200_000, 5))).stages
+    assert planned(PowerKMeans("auto"), X).seconds is None
+
+
+@pytest.mark.usefixtures("unit_speed")
+def test_sweeps_over_pairs_grow_with_the_square_of_the_rows():
+    for model, stage in (
+        (KernelPowerKMeans(4, gram="memory"), "Gram matrices"),
+        (WeightedBlurringMeanShift(), "blurring"),
+    ):
+        few, many = (planned(model, np.zeros((rows, 5))).stages for rows in (1000, 3000))
+        assert many[stage] == pytest.approx(9 * few[stage])
+    assert "bandwidth" not in planned(WeightedBlurringMeanShift(0.1), X).stages
+
+
+@each_estimator
+def test_the_speed_of_this_machine_is_measured(cls):
+    plan = planned(quick(cls), lazy())
+    assert min(plan.stages.values()) >= 0
+    assert 1e-5 < plan.seconds < 60
+
+
+def test_centres_that_do_not_fit_are_refused_with_what_would(monkeypatch):
+    table = da.zeros((10_000_000, 768), chunks=(10_000, 768), dtype=np.float32)
+    model = PowerKMeans(10_000, n_init=8)
+    monkeypatch.setattr(planning, "smallest_worker", lambda lazy: Worker(8, 23 * 10**9))
+    with raise_if_computes():
+        for function in (model.plan, model.fit):
+            with pytest.raises(ValueError, match=r"10,000 centres .*n_init=1 or at most") as no:
+                function(table)
+        fewer = int(re.search(r"at most ([\d,]+) clusters", str(no.value))[1].replace(",", ""))
+        assert 1000 < fewer < 10_000
+        assert PowerKMeans(fewer, n_init=8)._plan_of(layout_of(table)).n_starts == 8
+        with pytest.raises(ValueError, match="does not fit"):
+            PowerKMeans(fewer + 1, n_init=8).plan(table)
+        monkeypatch.setattr(planning, "smallest_worker", lambda lazy: Worker(2, 23 * 10**9))
+        assert model._plan_of(layout_of(table)).peak_bytes_per_worker < 23 * 10**9
+
+
+def test_a_plan_says_that_memory_may_not_suffice(monkeypatch):
+    for memory, scarce in ((5 * 10**8, True), (10**10, False), (None, False)):
+        monkeypatch.setattr(planning, "smallest_worker", lambda lazy, m=memory: Worker(2, m))
+        assert ("which may not suffice" in str(planned(KMeans(3), X))) == scarce
 
 
 SETTINGS = [{}, {"init": "k-means||"}, {"init": X[:4]}, {"max_iter": 1}, {"max_iter": 5, "tol": 0}]
@@ -667,3 +764,14 @@ def test_planning_changes_nothing_in_the_estimator(cls):
 def test_a_plan_of_what_cannot_be_fitted_is_refused(estimator, data, words):
     with raise_if_computes(), pytest.raises(ValueError, match=words):
         estimator.plan(data)
+
+
+@pytest.mark.parametrize("chunks", [[1, 1], [1_000_000, 1_000_000]])
+def test_sizes_that_were_forged_are_refused_at_once(damaged, chunks):
+    path = damaged / "cluster_centers_" / "zarr.json"
+    described = json.loads(path.read_text())
+    described["shape"] = [1_000_000, 1_000_000]
+    described["chunk_grid"]["configuration"]["chunk_shape"] = chunks
+    path.write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=r"model is damaged: .*(in one chunk|larger than)"):
+        load(damaged)

@@ -1,37 +1,40 @@
-"""Predict what a fit will cost: passes, bytes, memory per worker, tasks."""
+"""Predict what a fit will cost: seconds, passes, bytes, memory per worker, tasks."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
+import bisect
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from daskmm.data.blocks import Layout
+from daskmm.data.blocks import Layout, visited_together
 from daskmm.engine.first_pass import SampleSizes, sample_sizes
 from daskmm.engine.graph import SPLIT_EVERY
 from daskmm.engine.grouping import GROUPS_PER_THREAD
+from daskmm.engine.passes import cheaper_at_hand
 from daskmm.engine.resources import Worker, smallest_worker, this_process
 from daskmm.gram.build import TILE_ROWS
+from daskmm.kmeans.sample_annealing import POLISHED
 from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import FARTHEST
-from daskmm.mm.driver import Schedule
 from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES
+from daskmm.planning.seconds import (
+    EXACT_SWEEPS,
+    HARD_STEPS,
+    READS,
+    CenterSteps,
+    annealing_steps,
+    blurring_seconds,
+    center_seconds,
+    gram_seconds,
+)
+from daskmm.storage.readable import readable_bytes, readable_seconds
 
 # Interpreter with dask, scikit-learn, zarr and numba imported, bytes (measured: 300 to 320 MB).
 INTERPRETER_BYTES = 310 << 20
 # Memory of the process that compiles the loops, in the first fit on a machine: those for centers
 # (measured: 220 MB) and those for mean shift (40 MB).
 _COMPILER_BYTES, _SMALL_COMPILER_BYTES = 230 << 20, 80 << 20
-# Passes of k-means||: its rounds and the weighing of the candidates.
-SEEDING_PASSES = ROUNDS + 1
-# Annealing ends at about this power; Lloyd steps alone take about this many iterations.
-_TYPICAL_LAST_POWER = -100.0
-_TYPICAL_HARD_STEPS = 12
-# Passes over the table after annealing on a sample.
-_TYPICAL_READS = 5
-# Exact sweeps after annealing on Nyström features.
-_TYPICAL_EXACT_SWEEPS = 4
 # Iterations of mean shift: to learn the weights, and until rows have merged.
 _TYPICAL_BLURRING = 30
 # Arrays of the size of all positions that one iteration holds, besides two sums per thread: rows,
@@ -44,10 +47,14 @@ _PAIR_SECONDS, _PAIR_FEATURE_SECONDS = 1e-9, 9e-11
 # Blocks in memory per thread: chunks being decoded, the block they make, and one read ahead
 # (measured with blocks of 80 MB, which the allocator returns at once).
 _BLOCK_COPIES = 3
+# Records per thread that wait to be merged with their neighbours (simulated, up to 4000 blocks).
+_WAITING = 24
 # Freed blocks that the allocator keeps, within bounds in bytes per thread (measured over long fits
 # with blocks of .4 to 20 MB).
 _KEPT_COPIES = 6
 _KEPT_BYTES = (56 << 20, 112 << 20)
+# Seconds that a pass takes for each block besides visiting it (measured: threads and two workers).
+_OPENING_SECONDS = 1e-4
 # Fewest blocks in memory per thread.
 _LEAST_COPIES = 2
 
@@ -81,6 +88,14 @@ class Plan:
         not kept.
     worker_memory_bytes : int or None
         Memory limit of a worker process; None if unlimited or unknown.
+    visits_per_pass : int or None
+        Calls of each pass: fewer than blocks where small ones are visited together. None for
+        passes over other things than rows.
+    read_once : bool
+        Whether the table is so small, and loading it so slow, that this process keeps it.
+    stages : dict of str to float, or None
+        Typical seconds of each stage, in order, by the measured speed of this machine. None if
+        the number of rows or of clusters is unknown.
     """
 
     n_rows: int | None
@@ -95,6 +110,14 @@ class Plan:
     tasks_per_pass: int
     gram_bytes: int | None = None
     worker_memory_bytes: int | None = None
+    visits_per_pass: int | None = None
+    read_once: bool = False
+    stages: dict[str, float] | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Typical seconds of the whole fit, if known."""
+        return None if self.stages is None else sum(self.stages.values())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the attributes as plain numbers, ready for JSON."""
@@ -113,37 +136,52 @@ class Plan:
                 f"read per pass: {readable_bytes(self.bytes_per_pass)}"
                 f" (largest block {readable_bytes(self.largest_block_bytes)})",
                 f"peak memory per worker: {readable_bytes(self.peak_bytes_per_worker)}"
-                f" (of {readable_bytes(self.worker_memory_bytes)})",
+                f" (of {readable_bytes(self.worker_memory_bytes)}{self._about_memory()})",
                 f"tasks per pass: {self.tasks_per_pass:,}",
                 *gram,
+                *self._about_time(),
+                *self._about_small_blocks(),
             ]
         )
 
+    def _about_memory(self) -> str:
+        peak, memory = self.peak_bytes_per_worker, self.worker_memory_bytes
+        scarce = peak is not None and memory is not None and peak > memory
+        return ", which may not suffice" if scarce else ""
+
+    def _about_time(self) -> list[str]:
+        if self.stages is None:
+            return []
+        parts = [f"{name} {readable_seconds(taken)}" for name, taken in self.stages.items()]
+        total = readable_seconds(sum(self.stages.values()))
+        return [f"time on this machine: about {total} ({', '.join(parts)})"]
+
+    def _about_small_blocks(self) -> list[str]:
+        if self.read_once:
+            return ["read once: the table is small, and this process keeps it"]
+        if self.visits_per_pass in (None, self.n_blocks):
+            return []
+        seconds = _OPENING_SECONDS * self.n_blocks
+        return [
+            f"small blocks: opening them takes about {readable_seconds(seconds)} of each pass. "
+            "Rechunk X to about 16 MB per block"
+        ]
+
 
 def plan(
-    layout: Layout,
-    n_clusters: int,
-    n_starts: int,
-    schedule: Schedule,
-    seeding_passes: int,
-    *,
-    sampled: bool,
-    wanted: int | None = None,
+    layout: Layout, steps: CenterSteps, *, wanted: int | None = None, timed: bool = False
 ) -> Plan:
     """Predict the cost of a fit of centers.
 
     Parameters
     ----------
     layout : Layout
-    n_clusters, n_starts : int
-    schedule : Schedule
-        The expected one.
-    seeding_passes : int
-        Passes made by seeding.
-    sampled : bool
-        Whether starts are annealed on a sample, and the table is read only to polish.
+    steps : CenterSteps
+        With the expected schedule.
     wanted : int, optional
         Rows of the sample, if given by the user.
+    timed : bool
+        Whether to predict seconds, for which the speed of this machine is measured once.
 
     Returns
     -------
@@ -152,58 +190,66 @@ def plan(
     Raises
     ------
     ValueError
-        If workers have too little memory for the blocks; says the numbers and what to change.
+        If workers have too little memory for blocks or centres; says the numbers and what to
+        change.
     """
-    n_rows = layout.n_rows
+    n_rows, schedule = layout.n_rows, steps.schedule
     worker = smallest_worker(layout.lazy)
     counting = 1 if n_rows is None else 0
     labelling = 0 if layout.lazy else 1
-    around = counting + 1 + seeding_passes + labelling
-    typical = _TYPICAL_READS if sampled else _typical_iterations(schedule)
+    around = counting + 1 + (ROUNDS + 1) * (steps.init == "k-means||") + labelling
     sizes = None
     if n_rows is not None:
-        sizes = sample_sizes(n_rows, layout.n_features, n_clusters, wanted, sampled)
+        sizes = _sizes(layout, steps, wanted)
+        _refuse_centers(layout, steps, wanted, worker)
     largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
     if layout.lazy and largest is not None:
         _refuse_blocks(layout, largest, worker)
+    visits = len(visited_together(layout))
     return Plan(
         n_rows=n_rows,
         n_features=layout.n_features,
         n_blocks=layout.n_blocks,
-        n_starts=n_starts,
+        n_starts=steps.n_starts,
         bytes_per_pass=None if n_rows is None else n_rows * layout.bytes_per_row,
         largest_block_bytes=largest,
-        passes=around + min(typical, schedule.max_iter),
+        passes=around + _typical_passes(steps),
         # One more scores a fit that has not converged.
         max_passes=around + schedule.max_iter + 1,
-        peak_bytes_per_worker=_peak_bytes(
-            layout, largest, n_clusters, n_starts, sizes, worker.threads
-        ),
-        tasks_per_pass=_tasks(layout.n_blocks, layout.lazy, worker.threads),
+        peak_bytes_per_worker=_peak_bytes(layout, largest, steps, sizes, worker.threads),
+        tasks_per_pass=_tasks(visits, layout.lazy, worker.threads),
         worker_memory_bytes=worker.memory,
+        visits_per_pass=visits,
+        read_once=cheaper_at_hand(layout, (n_rows or 0) * layout.bytes_per_row),
+        stages=None
+        if sizes is None or not timed
+        else center_seconds(layout, sizes, steps, worker.threads),
     )
 
 
 def gram_plan(
     layout: Layout,
-    n_clusters: int,
-    n_starts: int,
+    steps: CenterSteps,
     n_kernels: int,
-    max_iter: int,
     kept: str,
     *,
     precomputed: bool = False,
+    timed: bool = False,
 ) -> Plan:
     """Predict the cost of a fit that sweeps over Gram matrices.
 
     Parameters
     ----------
     layout : Layout
-    n_clusters, n_starts, n_kernels, max_iter : int
+    steps : CenterSteps
+        Its landmarks are those on whose features starts are annealed.
+    n_kernels : int
     kept : {"memory", "recomputed", "stored"}
         How the matrices are kept.
     precomputed : bool
         Whether the table is a kernel matrix; a lazy one is not copied.
+    timed : bool
+        Whether to predict seconds, for which the speed of this machine is measured once.
 
     Returns
     -------
@@ -215,8 +261,8 @@ def gram_plan(
     ValueError
         If rows and memberships do not fit into this process; says the numbers and what to change.
     """
-    n = layout.n_rows or 0
-    here = this_process()
+    n, n_clusters, n_starts = layout.n_rows or 0, steps.n_clusters, steps.n_starts
+    max_iter, here = steps.schedule.max_iter, this_process()
     side = -(-n // TILE_ROWS)
     tile = 4 * min(n, TILE_ROWS) ** 2
     gram = {"memory": 8 * n**2, "recomputed": 0, "stored": 4 * n * (n + TILE_ROWS) // 2}[kept]
@@ -241,7 +287,7 @@ def gram_plan(
         n_starts=n_starts,
         bytes_per_pass=n_kernels * gram,
         largest_block_bytes=tile,
-        passes=min(_TYPICAL_EXACT_SWEEPS, max_iter) + 2,
+        passes=min(EXACT_SWEEPS, max_iter) + 2,
         max_passes=max_iter + 2 + (layout.n_rows is None),
         peak_bytes_per_worker=INTERPRETER_BYTES
         + states
@@ -251,16 +297,23 @@ def gram_plan(
         tasks_per_pass=_tasks(side, False, here.threads),
         gram_bytes=n_kernels * gram if kept != "recomputed" else None,
         worker_memory_bytes=here.memory,
+        stages=gram_seconds(layout, steps, n_kernels, kept, here.threads) if timed and n else None,
     )
 
 
-def blurring_plan(layout: Layout, max_iter: int) -> Plan:
+def blurring_plan(
+    layout: Layout, max_iter: int, *, chooses: bool = False, timed: bool = False
+) -> Plan:
     """Predict the cost of a fit that sweeps over all pairs of rows, which it keeps in memory.
 
     Parameters
     ----------
     layout : Layout
     max_iter : int
+    chooses : bool
+        Whether the bandwidth is chosen on a sample.
+    timed : bool
+        Whether to predict seconds, for which the speed of this machine is measured once.
 
     Returns
     -------
@@ -301,6 +354,9 @@ def blurring_plan(layout: Layout, max_iter: int) -> Plan:
         peak_bytes_per_worker=peak,
         tasks_per_pass=_tasks(layout.n_blocks, layout.lazy, worker.threads),
         worker_memory_bytes=worker.memory,
+        stages=blurring_seconds(layout, max_iter, worker.threads, chooses=chooses)
+        if timed and n
+        else None,
     )
 
 
@@ -336,6 +392,30 @@ def _refuse_blocks(layout: Layout, largest: int, worker: Worker) -> None:
     )
 
 
+def _refuse_centers(layout: Layout, steps: CenterSteps, wanted: int | None, worker: Worker) -> None:
+    """Refuse centres whose sums and samples do not fit, and say which ones would."""
+
+    def needed(n_clusters: int, n_starts: int = steps.n_starts) -> int:
+        fewer = replace(steps, n_clusters=n_clusters, n_starts=n_starts)
+        return _centers_bytes(layout, fewer, _sizes(layout, fewer, wanted), worker.threads)
+
+    mends = []
+    if worker.memory is not None:
+        room = worker.memory - INTERPRETER_BYTES
+        if steps.n_starts > 1 and needed(steps.n_clusters, 1) <= room:
+            mends.append("n_init=1")
+        fewer = bisect.bisect_right(range(steps.n_clusters), room, key=needed) - 1
+        if fewer > 0:
+            mends.append(f"at most {fewer:,} clusters")
+    _refuse(
+        needed(steps.n_clusters),
+        worker,
+        f"sums of {steps.n_clusters:,} centres in {layout.n_features:,} dimensions from "
+        f"{steps.n_starts} start(s), and samples of the rows",
+        f"Take {' or '.join([*mends, 'workers with fewer threads or more memory'])}",
+    )
+
+
 def _refuse(least: int, worker: Worker, what: str, mend: str) -> None:
     """Raise if a worker has less memory than the least that is needed."""
     if worker.memory is not None and INTERPRETER_BYTES + least > worker.memory:
@@ -353,20 +433,16 @@ def _loaded_bytes(largest: int) -> int:
     return _BLOCK_COPIES * largest + min(max(_KEPT_COPIES * largest, low), high)
 
 
-def _typical_iterations(schedule: Schedule) -> int:
-    if schedule.s0 == -math.inf or schedule.eta == 1.0:
-        return _TYPICAL_HARD_STEPS
-    steps = math.log(min(_TYPICAL_LAST_POWER, schedule.s0) / schedule.s0) / math.log(schedule.eta)
-    if schedule.tol == 0.0:
-        return schedule.max_iter
-    return math.ceil(steps) * schedule.anneal_every + _TYPICAL_HARD_STEPS * schedule.polish
+def _typical_passes(steps: CenterSteps) -> int:
+    annealing = annealing_steps(steps.schedule)
+    passes = READS if steps.sampled else annealing or HARD_STEPS
+    return min(passes, steps.schedule.max_iter)
 
 
 def _peak_bytes(
     layout: Layout,
     largest: int | None,
-    n_clusters: int,
-    n_starts: int,
+    steps: CenterSteps,
     sizes: SampleSizes | None,
     threads: int,
 ) -> int | None:
@@ -374,19 +450,35 @@ def _peak_bytes(
     if largest is None or layout.n_rows is None or sizes is None:
         return None
     threads = min(threads, layout.n_blocks)
+    whole = layout.n_rows * layout.bytes_per_row
     if layout.lazy:
-        loaded = threads * _loaded_bytes(largest)
+        loaded = threads * _loaded_bytes(largest) + whole * cheaper_at_hand(layout, whole)
     else:
-        loaded = layout.n_rows * layout.bytes_per_row + threads * _KEPT_BYTES[0]
-    record = 8 * n_starts * layout.n_features * (n_clusters + FARTHEST + 1)
-    waiting = min(layout.n_blocks, SPLIT_EVERY * SPLIT_EVERY) * record
+        loaded = whole + threads * _KEPT_BYTES[0]
+    process = INTERPRETER_BYTES + _COMPILER_BYTES
+    return process + loaded + threads * TILE_BYTES + _centers_bytes(layout, steps, sizes, threads)
+
+
+def _sizes(layout: Layout, steps: CenterSteps, wanted: int | None) -> SampleSizes:
+    return sample_sizes(
+        layout.n_rows or 0, layout.n_features, steps.n_clusters, wanted, steps.sampled
+    )
+
+
+def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threads: int) -> int:
+    """Return the memory of samples, or of the sums that wait to be merged in a pass."""
+    record = 8 * layout.n_features * (steps.n_clusters + FARTHEST + 1)
+    states = min(steps.n_starts, POLISHED) if steps.sampled else steps.n_starts
+    width = _WAITING * threads if layout.lazy else 2 * threads
+    waiting = min(layout.n_blocks + threads, width) * states * record
     # Copies of the sample: as read, as float64, and one while seeding; in each thread that in the
     # coordinates of a restart, and two while it is seeded and scored. Copies of the larger sample:
     # as read, and one while it is concatenated.
     copies = 3 + 3 * threads
     sampled = layout.n_features * (8 * copies * sizes.sample + 2 * 8 * sizes.larger)
-    process = INTERPRETER_BYTES + _COMPILER_BYTES
-    return process + loaded + threads * TILE_BYTES + max(waiting, sampled)
+    # All starts, and hard ones beside them, take a step on the larger sample.
+    sampled += steps.sampled * 2 * steps.n_starts * (threads + 2) * record
+    return max(waiting, sampled)
 
 
 def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:
@@ -398,14 +490,3 @@ def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:
         width = -(-width // SPLIT_EVERY)
         tasks += width
     return tasks
-
-
-def readable_bytes(count: float | None) -> str:
-    """Format a number of bytes, e.g. "1.5 GB" (powers of ten)."""
-    if count is None:
-        return "unknown"
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

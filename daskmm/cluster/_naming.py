@@ -1,0 +1,103 @@
+"""Clusters described for people: their centres, their sizes, and names by what tells them apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.names import feature_names
+
+# Features in a name, and at most, if clusters would have the same name. A second one is named if
+# its part in the distance from the mean is at least this share of that of the first.
+_USUAL, _MOST = 2, 5
+_LEAST_SHARE = 0.25
+COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
+
+
+def cluster_names(model: Any) -> list[str]:
+    """Return a name for each cluster of a model with centres, such as "high age, low income".
+
+    Features are those in which the centre is farthest from the mean of the data, in the model's
+    own distance: on features that are not standardised those of the largest values, which make the
+    clusters then.
+    """
+    centers, scale = np.asarray(model.cluster_centers_), np.asarray(model.scale_)
+    sizes = np.asarray(getattr(model, "cluster_sizes_", np.ones(len(centers))), dtype=np.float64)
+    mean = sizes @ centers / sizes.sum() if sizes.sum() > 0 else centers.mean(axis=0)
+    away = (centers - mean) / scale
+    weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
+    parts = np.nan_to_num(np.square(away)) * weights
+    named = hasattr(model, "feature_names_in_")
+    features = [name if named else f"feature {name}" for name in feature_names(model)]
+    return _distinct(np.sign(np.nan_to_num(away)), parts, features)
+
+
+def _distinct(
+    signs: NDArray[np.float64], parts: NDArray[np.float64], features: list[str]
+) -> list[str]:
+    """Name clusters by the features with the largest parts; by more where names are the same."""
+    order = np.argsort(-parts, axis=1, kind="stable")
+    negligible = 1e-12 * parts.max(initial=0.0)
+
+    def named(cluster: int, most: int) -> str:
+        chosen = order[cluster, :most]
+        least = _LEAST_SHARE * parts[cluster, chosen[0]] if most == _USUAL else 0.0
+        words = [
+            f"{'high' if signs[cluster, feature] > 0 else 'low'} {features[feature]}"
+            for feature in chosen
+            if parts[cluster, feature] > max(least, negligible)
+        ]
+        return ", ".join(words) or "average"
+
+    names = [named(cluster, _USUAL) for cluster in range(len(parts))]
+    for most in range(_USUAL + 1, _MOST + 1):
+        names = [
+            named(cluster, most) if names.count(name) > 1 else name
+            for cluster, name in enumerate(names)
+        ]
+    seen = [names[:cluster].count(name) for cluster, name in enumerate(names)]
+    return [f"{name} ({n + 1})" if n else name for name, n in zip(names, seen, strict=True)]
+
+
+def center_table(model: Any) -> tuple[list[str], list[list[Any]]]:
+    """Return the columns and rows of the table of centres: number, name, size, share, features."""
+    centers = np.asarray(model.cluster_centers_)
+    sizes = np.asarray(getattr(model, "cluster_sizes_", np.full(len(centers), np.nan)))
+    total = sizes.sum()
+    if np.all(sizes == np.rint(sizes)):
+        sizes = sizes.astype(np.int64)
+    shares = sizes / total if total > 0 else np.full(len(sizes), np.nan)
+    rows = [
+        [cluster, name, size, share, *center]
+        for cluster, (name, size, share, center) in enumerate(
+            zip(
+                cluster_names(model), sizes.tolist(), shares.tolist(), centers.tolist(), strict=True
+            )
+        )
+    ]
+    return ["cluster", *COLUMNS, *feature_names(model)], rows
+
+
+def summary_frame(model: Any) -> Any:
+    """Return the table of centres as a pandas DataFrame, by cluster.
+
+    Raises
+    ------
+    AttributeError
+        If the model is not fitted, or has no centres in the input's units.
+    ImportError
+        If pandas is not installed.
+    """
+    if not hasattr(model, "cluster_centers_"):
+        raise AttributeError(
+            f"summary_ is of fitted models with centres in the input's units; this "
+            f"{type(model).__name__} has none."
+        )
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("summary_ needs pandas: pip install 'daskmm[dataframe]'.") from error
+    columns, rows = center_table(model)
+    return pd.DataFrame(rows, columns=columns).set_index("cluster")

@@ -1,0 +1,188 @@
+"""How long a fit will still take, from its plan and its progress."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from daskmm.kmeans.sample_annealing import LARGER_SAMPLE_TOL
+from daskmm.mean_shift.blurring import CALM_ITERATIONS, Progress
+from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
+from daskmm.mm.driver import IterationRecord, Run
+from daskmm.planning.seconds import FULL_SWEEPS, LAST_POWER, LAST_STEPS
+
+# Stages of a plan by their names in the journal of a fit.
+_STAGES = {
+    "seeds": "first pass",
+    "gram": "Gram matrices",
+    "starts": "starting centres",
+    "low rank": "annealing",
+    "sample": "annealing",
+    "restarted": "restarts",
+    "generation": "recombination",
+    "reserve": "larger sample",
+    "table": "passes",
+    "span": "passes",
+    "restarted table": "passes",
+    "blur": "blurring",
+}
+# Stages whose work begins once their result, a choice, is known.
+_CHOICES = ("seeds", "gram")
+# Hard steps that are left before any change is known, in general and after a larger sample; and the
+# exponent with which changes fall until more of them are known (measured: 1.3 to 2).
+_FIRST_STEPS, _FIRST_READS, _FALL = 10, 3, 1.4
+# Share of its iterations that an annealing goes on for where it is late.
+_LATE = 0.15
+# Share of a stage from which on its own pace alone predicts it.
+_TELLING = 0.2
+# Share of the planned seconds by which plans are trusted before stages have been measured.
+_TRUST = 0.02
+
+
+class TimeLeft:
+    """Seconds that a fit will still take.
+
+    A stage is predicted by its own pace, the more so the further it is; until then, and for later
+    stages, by the planned seconds times the ratio of measured to planned ones so far.
+
+    Parameters
+    ----------
+    max_iter : int
+
+    Attributes
+    ----------
+    stage : str
+        In which the fit is, as a plan names it; empty before the first.
+    share : float
+        How much of it is done, from 0 to 1.
+    """
+
+    def __init__(self, max_iter: int) -> None:
+        self.max_iter, self.tol = max_iter, 0.0
+        self.stage, self.share = "", 0.0
+        self._planned: dict[str, float] = {}
+        # Planned and measured seconds of the stages that have ended.
+        self._ended: dict[str, tuple[float, float]] = {}
+        self._times: Counter[str] = Counter()
+        # When the stage was entered and last reported, and how much of it was done then.
+        self._entered, self._reported, self._resumed = 0.0, 0.0, 0.0
+
+    def expect(self, stages: Mapping[str, float] | None, tol: float) -> None:
+        """Take the planned seconds of all stages, and the tolerance of the fit."""
+        self._planned, self.tol = dict(stages or {}), tol
+
+    def follow(self, name: str, found: Any, now: float) -> None:
+        """Take the stage that the fit is in, by its name in the journal, and what it has found.
+
+        Parameters
+        ----------
+        name : str
+        found : runs, other results, share of them, or None
+            None in a stage that has just begun.
+        now : float
+            Seconds on any clock.
+        """
+        stage = _STAGES.get(name, name)
+        found = None if name in _CHOICES else found
+        if self._planned and stage not in self._planned:
+            return  # part of the stage before
+        share = 0.0 if found is None else self._share_of(found)
+        if found is None:
+            self._times[stage] += 1
+        if stage == "recombination":
+            times = self._times[stage]
+            share = (times - 1 + share) / max(times, 1.5)
+        if stage != self.stage:
+            self._leave(now)
+            self.stage, self._entered, self._resumed = stage, now, share
+        self.share, self._reported = share, now
+
+    def _leave(self, now: float) -> None:
+        if not self.stage:
+            return
+        planned = self._planned.get(self.stage, 0.0) * (1.0 - self._resumed)
+        self._ended[self.stage] = planned, now - self._entered
+
+    def seconds(self, now: float) -> float | None:
+        """Return the seconds left at a time; None without a plan."""
+        if self.stage not in self._planned:
+            return None
+        spent, new = self._reported - self._entered, self.share - self._resumed
+        own = self._planned[self.stage]
+        planned, measured = map(sum, zip(*self._ended.values(), (own * new, spent), strict=True))
+        trust = _TRUST * sum(self._planned.values()) or 1e-9
+        ratio = (measured + trust) / (planned + trust)
+        left = own * (1.0 - self.share) * ratio
+        if new > 0.0:
+            told = min(1.0, new / _TELLING)
+            left += told * (spent * (1.0 - self.share) / new - left)
+        names = list(self._planned)
+        later = sum(self._planned[name] for name in names[names.index(self.stage) + 1 :])
+        return max(left - (now - self._reported), 0.0) + later * ratio
+
+    def _share_of(self, found: Any) -> float:
+        """Return how much of its stage has been done, given its latest result."""
+        if isinstance(found, Progress):
+            done, left = _sweeps(found)
+        elif isinstance(found, list) and all(isinstance(run, Run) for run in found):
+            done = sum(len(run.history) for run in found)
+            left = sum(self._steps_left(run) for run in found)
+        else:
+            return found if isinstance(found, float) else 1.0
+        return done / (done + left) if done else 0.0
+
+    def _steps_left(self, run: Run[Any]) -> float:
+        """Return how many steps a run will probably still take."""
+        history = run.history
+        if run.stage == "done":
+            return 0.0
+        if not history:
+            return _FIRST_STEPS
+        first, last = history[0], history[-1]
+        if run.stage == "hard":
+            left = self._until_calm(run, [each for each in history if each.s == -math.inf])
+        elif len(history) > 1 and last.s < first.s:
+            growth = math.log(last.s / first.s) / (len(history) - 1)
+            powers = math.log(min(LAST_POWER / last.s, 1e9)) / growth
+            left = max(powers, _LATE * len(history)) + LAST_STEPS
+        else:
+            left = self._until_calm(run, history)
+        return min(left, self.max_iter - len(history))
+
+    def _until_calm(self, run: Run[Any], history: Sequence[IterationRecord]) -> float:
+        """Extrapolate the changes of the objective, which fall as a power of the iterations."""
+        costs = [each.objective for each in history]
+        changes = [abs(a - b) for a, b in zip(costs[1:], costs[:-1], strict=True)]
+        known = len(changes)
+        if not known:
+            settled = {"larger sample", "Gram matrices"} & self._planned.keys()
+            return _FIRST_READS if settled and self.stage == "passes" else _FIRST_STEPS
+        # One calm step ends the passes after a sample.
+        sampled = "annealing" in self._planned and "Gram matrices" not in self._planned
+        calm = 1 if sampled and self.stage == "passes" else CALM_STEPS
+        if run.calm:
+            return max(calm - run.calm, 1)
+        tol = self.tol * (LARGER_SAMPLE_TOL if self.stage == "larger sample" else 1.0)
+        excess = changes[-1] / max(tol * abs(costs[-1]), 1e-300)
+        fall = _FALL
+        if known > 3 and 0.0 < changes[-1] < changes[known // 2 - 1]:
+            halved = math.log(changes[known // 2 - 1] / changes[-1])
+            fall = min(max(halved / math.log(known / (known // 2)), 1.3), 5.0)
+        return max(known * (max(excess, 1.0) ** (1.0 / fall) - 1.0), 1.0) + calm - 1
+
+
+def _sweeps(progress: Progress) -> tuple[float, float]:
+    """Return how many sweeps over all pairs were taken, and how many are probably left.
+
+    Rows merge all at once, after about as many sweeps in the two stages; later ones are cheap.
+    """
+    history = progress.history
+    first, last = history[0].n_representatives, history[-1]
+    costs = [(record.n_representatives / first) ** 2 for record in history]
+    own = sum(
+        cost for cost, record in zip(costs, history, strict=True) if record.stage == last.stage
+    )
+    left = max(FULL_SWEEPS / 2 - own, 1.0) if costs[-1] > 0.5 else CALM_ITERATIONS * costs[-1]
+    return sum(costs), left + (FULL_SWEEPS / 2 if last.stage == "learn" else 0.0)

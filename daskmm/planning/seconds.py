@@ -1,0 +1,305 @@
+"""Seconds of each stage of a fit, from the speed of this machine.
+
+The steps of each stage are counted; what a step costs is measured by running the block function on
+simulated rows, on all threads at once, which takes some tens of milliseconds per shape and process.
+How many iterations a stage takes is not known beforehand: the numbers here are typical ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import kmeans_plusplus
+
+from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
+from daskmm.engine.first_pass import SampleSizes
+from daskmm.engine.passes import cheaper_at_hand, one_blas_thread
+from daskmm.kmeans.cells import PARTITIONS
+from daskmm.kmeans.seeding import MANY_CLUSTERS, ROUNDS
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import block_sums
+from daskmm.mm.driver import Schedule
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.bregman import SquaredEuclidean
+from daskmm.numerics.mean_shift import TILE, Points, add_block_pair
+from daskmm.numerics.rows import Coordinates
+
+FloatArray = NDArray[np.float64]
+
+# Power at which memberships have become hard, and hard steps that follow, until they converge.
+LAST_POWER = -250.0
+LAST_STEPS = 3
+# Hard steps until convergence: from seeds, from recombined centres, and on the larger sample.
+HARD_STEPS, _RECOMBINED_STEPS, _LARGER_STEPS = 30, 14, 60
+# Generations of recombined starts; starts that go on to the larger sample and to the table.
+_GENERATIONS, _SURVIVORS = 1.5, 3
+# Passes over the table after annealing on a sample, with a larger one and without.
+READS, _MORE_READS = 5, 10
+# Iterations of a trial (`daskmm.kmeans.trials`), and trials of all penalties (`auto.lam`).
+_TRIAL_STEPS, _LAM_TRIALS = 40, 42
+# Exact sweeps after annealing on Nyström features.
+EXACT_SWEEPS = 4
+# Sweeps of mean shift over all pairs, before rows have merged; bandwidths that are tried on 1,000
+# rows, and sweeps of each.
+FULL_SWEEPS, _BANDWIDTHS, _BANDWIDTH_SWEEPS = 8, 26, 60
+# Seconds of a thread per byte that is loaded and decoded, per value of the first pass, per distance
+# in k-means||, and per value of a matrix that is read from memory.
+_LOAD_SECONDS, _VALUE_SECONDS, _SEEDING_SECONDS, _MATRIX_SECONDS = 1e-9, 1.5e-9, 4e-9, 1e-9
+# Besides products: per value of a Gaussian and of other kernels, and per membership.
+_KERNEL_SECONDS, _KERNELS_SECONDS, _MEMBERSHIP_SECONDS = 1e-8, 1.8e-8, 5e-8
+# Rows of a measured block in double and single precision, which is used for many rows only, and
+# multiplications in it.
+_ROWS, _MANY_ROWS, _PRODUCTS = 1024, 4096, 1 << 29
+# Shortest time of a measurement: others may have the cores meanwhile.
+_MEASURED_SECONDS = 0.03
+
+
+@dataclass(frozen=True)
+class CenterSteps:
+    """What a fit of centres does with each row.
+
+    Attributes
+    ----------
+    n_clusters, n_starts : int
+    schedule : Schedule
+    sampled : bool
+        Whether starts are annealed on a sample.
+    init : str
+        How starts are seeded.
+    family : type of Distortion
+    weighted : bool
+        Whether feature weights are learned.
+    partial : bool
+        Whether values may be missing.
+    tries_lam : bool
+        Whether penalties are tried.
+    restarts : bool
+        Whether to restart at the learned weights.
+    n_landmarks : int
+        Nyström features that are computed of each row; 0 if the rows themselves are clustered.
+    """
+
+    n_clusters: int
+    n_starts: int
+    schedule: Schedule
+    sampled: bool
+    init: str = "k-means++"
+    family: type[Distortion] = SquaredEuclidean
+    weighted: bool = False
+    partial: bool = False
+    tries_lam: bool = False
+    restarts: bool = False
+    n_landmarks: int = 0
+
+
+def annealing_steps(schedule: Schedule) -> int:
+    """Return how many iterations an annealing typically takes; 0 for Lloyd's algorithm."""
+    if schedule.s0 == -math.inf:
+        return 0
+    if schedule.eta == 1.0:
+        return min(HARD_STEPS, schedule.max_iter)
+    if schedule.tol == 0.0:
+        return schedule.max_iter
+    powers = math.log(max(LAST_POWER / schedule.s0, schedule.eta)) / math.log(schedule.eta)
+    return min(math.ceil(powers) * schedule.anneal_every, schedule.max_iter)
+
+
+def center_seconds(
+    layout: Layout, sizes: SampleSizes, steps: CenterSteps, threads: int
+) -> dict[str, float]:
+    """Return the seconds of each stage of a fit of centres, in their order."""
+    n, p, k, starts = layout.n_rows or 0, layout.n_features, steps.n_clusters, steps.n_starts
+    width = steps.n_landmarks or p
+    own = (k, width, steps.family, steps.weighted, steps.partial, threads)
+    dtype = str(float_dtype(layout.dtype))
+    many = min(n, sizes.sample) >= _MANY_ROWS
+    soft, hard = (step_seconds(s, many, dtype, *own) for s in (-8.0, -math.inf))
+    product = product_seconds()
+    to_features = steps.n_landmarks * (p + width) * product
+    visits = min(threads, len(visited_together(layout)))
+    loading = _loading(layout, threads)
+
+    def pass_over(states: float, step: float = hard) -> float:
+        return loading + n * (states * step + to_features) / visits
+
+    sample, annealing = sizes.sample, annealing_steps(steps.schedule)
+    polishing = LAST_STEPS if annealing else min(HARD_STEPS, steps.schedule.max_iter)
+    hedged = starts * (annealing > 0 and not steps.weighted and steps.sampled)
+    at_once = min(threads, starts + hedged)
+    trial = sample * _TRIAL_STEPS * step_seconds(-8.0, False, "float64", *own)
+    stages = {
+        "first pass": loading
+        + n * p * _VALUE_SECONDS / visits
+        + sample * (min(sample, p) * p + width * (width + p) * (width != p)) * product
+    }
+    if steps.tries_lam:
+        rows = min(1.0, max(2000, 100 * k) / sample)
+        stages["choices"] = _LAM_TRIALS * rows * trial / min(threads, 6)
+    stages["starting centres"] = (
+        pass_over(0) * ROUNDS
+        + ROUNDS**2 * n * starts * k * (width * product + _SEEDING_SECONDS) / visits
+        if steps.init == "k-means||"
+        else starts * _draws(sample, k) * seeding_seconds(k, width) * (steps.init == "k-means++")
+    )
+    restart = trial * starts / min(threads, starts) if steps.restarts else 0.0
+    if not steps.sampled:
+        stages["passes"] = annealing * pass_over(starts, soft) + polishing * pass_over(starts)
+        stages["passes"] += restart
+    else:
+        work = starts * (annealing * soft + polishing * hard) + hedged * HARD_STEPS * hard
+        stages["annealing"] = sample * work / at_once
+        if steps.restarts:
+            stages["restarts"] = restart
+        if starts > 1:
+            recombined = _GENERATIONS * starts * _RECOMBINED_STEPS
+            pool = (starts + hedged) * k
+            drawing = _GENERATIONS * starts * k * pool * seeding_seconds(k, p)
+            stages["recombination"] = recombined * sample * hard / at_once + drawing
+        if sizes.larger:
+            states = starts + hedged + _SURVIVORS * _LARGER_STEPS
+            stages["larger sample"] = sizes.larger * states * (hard + to_features) / threads
+        reads = min(READS if sizes.larger else _MORE_READS, steps.schedule.max_iter)
+        survivors = min(_SURVIVORS, starts)
+        first = survivors if sizes.larger else starts + hedged
+        stages["passes"] = pass_over(first) + (reads - 1) * pass_over(survivors)
+    if not layout.lazy:
+        stages["labels"] = pass_over(1)
+    return stages
+
+
+def gram_seconds(
+    layout: Layout, steps: CenterSteps, n_kernels: int, kept: str, threads: int
+) -> dict[str, float]:
+    """Return the seconds of each stage of a kernel fit, in their order."""
+    n, p, k, starts = layout.n_rows or 0, layout.n_features, steps.n_clusters, steps.n_starts
+    product = product_seconds()
+    value = p * product + (_KERNEL_SECONDS if n_kernels == 1 else _KERNELS_SECONDS)
+    if kept == "memory":
+        threads = 1
+    rank, values = steps.n_landmarks, n_kernels * n * n * value / threads
+    states = starts * n * k * _MEMBERSHIP_SECONDS * (3 + n_kernels) / 4
+    sweep = states + n_kernels * n * n * max(k * starts * product, _MATRIX_SECONDS) / threads
+    sweep += values if kept == "recomputed" else 0.0
+    annealing = annealing_steps(steps.schedule)
+    stages = {"first pass": _loading(layout, threads) + n * p * _VALUE_SECONDS}
+    stages["Gram matrices"] = 0.0 if kept == "recomputed" else values
+    stages["starting centres"] = n_kernels * n * rank * (value + rank * product) + (
+        starts * n * k * seeding_seconds(k, rank * n_kernels)
+    )
+    if starts > 1 and steps.schedule.polish:
+        step = states + 2 * n_kernels * n * rank * k * starts * product
+        stages["annealing"] = (annealing + LAST_STEPS) * step
+        annealing = 0
+    stages["passes"] = (annealing + min(EXACT_SWEEPS, steps.schedule.max_iter)) * sweep
+    return stages
+
+
+def blurring_seconds(
+    layout: Layout, max_iter: int, threads: int, *, chooses: bool
+) -> dict[str, float]:
+    """Return the seconds of each stage of a mean shift, in their order."""
+    n, p = layout.n_rows or 0, layout.n_features
+    at_once = min(threads, max(1, n // (2 * TILE)))
+    stages = {"first pass": _loading(layout, 1) + n * p * _VALUE_SECONDS}
+    if chooses:
+        pairs = _BANDWIDTH_SWEEPS * min(n, 1000) ** 2
+        stages["bandwidth"] = _BANDWIDTHS * pairs * pair_seconds(p) / threads
+    stages["blurring"] = min(FULL_SWEEPS, max_iter) * n**2 * pair_seconds(p) / at_once
+    return stages
+
+
+def _draws(n_rows: int, n_clusters: int) -> float:
+    """Return the distances, of rows from one another, of k-means++ (within cells for many)."""
+    if n_clusters < MANY_CLUSTERS or n_rows <= PARTITIONS * n_clusters:
+        return float(n_rows * n_clusters)
+    cells = 3 * math.isqrt(n_clusters)
+    return PARTITIONS * (n_clusters**2 + n_rows * (9 * n_clusters / cells + cells))
+
+
+def _loading(layout: Layout, threads: int) -> float:
+    """Return the seconds in which all blocks are loaded, where each pass does so."""
+    n_bytes = (layout.n_rows or 0) * layout.bytes_per_row
+    if not layout.lazy or cheaper_at_hand(layout, n_bytes):
+        return 0.0
+    return n_bytes * _LOAD_SECONDS / min(threads, layout.n_blocks)
+
+
+def _fastest(call: Callable[[], object], threads: int = 1) -> float:
+    """Return the processor seconds of a thread in a call that all threads make: the best round."""
+
+    def timed() -> float:
+        began = time.thread_time()
+        call()
+        return time.thread_time() - began
+
+    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+        call()  # compiles
+        rounds: list[float] = []
+        while len(rounds) < 2 or sum(rounds) < _MEASURED_SECONDS:
+            calls = [pool.submit(timed) for _ in range(threads)]
+            rounds.append(sum(done.result() for done in calls) / threads + 1e-6)
+    return min(rounds)
+
+
+@functools.cache
+def step_seconds(
+    s: float,
+    many: bool,
+    dtype: str,
+    n_clusters: int,
+    n_features: int,
+    family: type[Distortion],
+    weighted: bool,
+    partial: bool,
+    threads: int,
+) -> float:
+    """Measure the seconds that a thread takes for a step of one start, per row."""
+    n_rows = _MANY_ROWS if many and dtype == "float32" else _ROWS
+    p = min(n_features, 4096)
+    k = min(n_clusters, max(16, _PRODUCTS // (n_rows * p)))
+    # In the domain of every distortion.
+    rows = np.random.default_rng(0).uniform(0.2, 0.8, (n_rows, p)).astype(dtype)
+    origin = 0.5 * family.shifts
+    coordinates = Coordinates(np.full(p, origin), np.ones(p))
+    centers = np.resize(rows, (k, p)).astype(np.float64) - origin
+    distortion = family.around(centers.mean(axis=0), np.full(p, 0.03))
+    weights = np.full(p, 1.0 / p) if weighted else None
+    states = (CenterState(centers, s, weights, distortion, partial),)
+    position = Position(0, 0, False, (None, p))
+    seconds = _fastest(lambda: block_sums(rows, None, position, coordinates, states), threads)
+    return seconds / n_rows * (n_clusters / k) * (n_features / p)
+
+
+@functools.cache
+def seeding_seconds(n_clusters: int, n_features: int) -> float:
+    """Measure the seconds of k-means++ per row and centre; those who draw more centres try more."""
+    p, trials = min(n_features, 1024), 2 + int(math.log(n_clusters))
+    rows: FloatArray = np.random.default_rng(0).random((_MANY_ROWS, p))
+    seconds = _fastest(lambda: kmeans_plusplus(rows, 16, random_state=0, n_local_trials=trials))
+    return seconds / _MANY_ROWS / 16 * n_features / p
+
+
+@functools.cache
+def product_seconds() -> float:
+    """Measure the seconds that a thread takes for a multiplication in a product of matrices."""
+    a = np.random.default_rng(0).random((400, 400))
+    return _fastest(lambda: a @ a) / 400**3
+
+
+@functools.cache
+def pair_seconds(n_features: int) -> float:
+    """Measure the seconds that a thread takes for a pair of rows in a sweep of mean shift."""
+    p = min(n_features, 1024)
+    rows = np.random.default_rng(0).standard_normal((2000, p))
+    points = Points.of(rows, np.ones(2000), np.full(p, 1.0 / p), 0.1)
+    total = np.zeros(points.masses.shape)
+    half, other = points[slice(0, 1000)], points[slice(1000, 2000)]
+    pair = _fastest(lambda: add_block_pair(half, other, total[:1000], total[1000:]))
+    return pair / (2 * 1000**2) * n_features / p
