@@ -27,10 +27,10 @@ from dask.utils import parse_timedelta
 from daskmm.engine.dask_private import GraphNode, pickled
 from daskmm.engine.graph import GroupTasks, TaskGraph, inline_or_task
 from daskmm.engine.grouping import (
-    GROUPS_PER_CLUSTER_THREAD,
     Grouping,
     grouped_anywhere,
     grouped_by_holder,
+    groups_for,
     without_data,
 )
 from daskmm.engine.worker_task import Arguments, merge, run_pickled
@@ -202,10 +202,13 @@ def _tasks_on(client: Any, graph: TaskGraph) -> GroupTasks:
 
 
 def _grouping_on(client: Any, graph: TaskGraph) -> Grouping:
-    threads: Mapping[str, int] = client.sync(_first_workers, client)
+    """Group the calls of a graph for the workers that the cluster has now.
+
+    Nothing waits for workers here: a cluster that adapts starts them for tasks that have none.
+    """
+    threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
-        least = sum(threads.values()) * GROUPS_PER_CLUSTER_THREAD
-        return grouped_anywhere(len(graph.arguments), least)
+        return grouped_anywhere(len(graph.arguments), groups_for(threads))
     try:
         holders = client.who_has(list(graph.futures.values()))
     except (CancelledError, OSError) as error:
@@ -393,25 +396,25 @@ async def _watched(client: Any, work: Callable[[], Awaitable[Any]]) -> Any:
         task.cancel()
 
 
-async def _first_workers(client: Any) -> Mapping[str, int]:
-    """Return the threads of each worker, once there is one."""
+async def _answered(client: Any) -> Mapping[str, int]:
+    """Return the threads of each worker, once the scheduler answers."""
     patience = _patience()
     began = time.monotonic()
-    while not (found := await _workers(client, patience)):
+    while (found := await _workers(client, patience)) is None:
         if time.monotonic() - began > patience:
             raise _lost(client, patience)
         await asyncio.sleep(min(_LOOK_SECONDS, patience / 4))
     return found
 
 
-async def _workers(client: Any, patience: float) -> Mapping[str, int]:
-    """Return the threads of each worker; none if the scheduler does not answer."""
+async def _workers(client: Any, patience: float) -> Mapping[str, int] | None:
+    """Return the threads of each worker, or None if the scheduler does not answer."""
     if client.status in ("closing", "closed"):
         raise _explained(client, RuntimeError())
     try:
         found: Mapping[str, int] = await asyncio.wait_for(client.nthreads(), patience)
     except (OSError, TimeoutError):
-        return {}
+        return None
     return found
 
 

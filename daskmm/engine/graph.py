@@ -6,10 +6,13 @@ import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from dask.base import is_dask_collection
+from dask import config, multiprocessing
+from dask.base import is_dask_collection, named_schedulers
 from dask.delayed import Delayed
+from dask.system import CPU_COUNT
 from dask.typing import Key
 from dask.utils import ensure_dict
 
@@ -85,6 +88,7 @@ class TaskGraph:
             for own in arguments
         ]
         self.home: Any = None
+        self._pool: Any = None
         self._latest: tuple[tuple[Grouping, bool], GroupTasks] | None = None
 
     def tasks(self, grouping: Grouping, pickle: bool) -> GroupTasks:
@@ -98,6 +102,23 @@ class TaskGraph:
     def tasks_at(self, client: Any) -> GroupTasks | None:
         """Return the latest tasks if the workers of this cluster hold all their data."""
         return self._latest[1] if self.home is client and self._latest is not None else None
+
+    def processes(self, schedule: Any) -> dict[str, Any]:
+        """Return the options of dask's process scheduler: processes that live as long as this.
+
+        It would start others for each pass, which takes seconds. There are none for other
+        schedulers, nor where dask's configuration says how to start processes.
+        """
+        configured = config.get("pool", None) or config.get("multiprocessing.initializer", None)
+        if schedule is not named_schedulers["processes"] or configured is not None:
+            return {}
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                config.get("num_workers", None) or CPU_COUNT,
+                mp_context=multiprocessing.get_context(),
+                initializer=multiprocessing.initialize_worker_process,
+            )
+        return {"pool": self._pool}
 
     def delayed_keys(self) -> list[Key]:
         """Return the keys of all nodes among the arguments."""

@@ -12,6 +12,9 @@ from dask.typing import Key
 # balance the load. A task costs 0.1 ms on threads and 2 ms on a cluster.
 GROUPS_PER_THREAD = 8
 GROUPS_PER_CLUSTER_THREAD = 4
+# Threads that a cluster without workers is expected to get. The next pass is grouped for those that
+# it has got.
+_EXPECTED_THREADS = 8
 
 # Numbers of the calls in each group, ascending.
 Groups = tuple[tuple[int, ...], ...]
@@ -50,6 +53,11 @@ def without_data(groups: Groups) -> Grouping:
 def grouped_anywhere(n_calls: int, least: int) -> Grouping:
     """Group consecutive calls, for whichever worker is free."""
     return without_data(consecutive_groups(n_calls, least))
+
+
+def groups_for(threads: Mapping[str, int]) -> int:
+    """Return the least number of groups for workers with so many threads each, or for none yet."""
+    return (sum(threads.values()) or _EXPECTED_THREADS) * GROUPS_PER_CLUSTER_THREAD
 
 
 def grouped_by_holder(
@@ -112,9 +120,7 @@ def groups_by_holder(holders: Sequence[Sequence[str]], threads: Mapping[str, int
             lost.append(call)
     groups = [
         tuple(lost[i] for i in group)
-        for group in consecutive_groups(
-            len(lost), sum(threads.values()) * GROUPS_PER_CLUSTER_THREAD
-        )
+        for group in consecutive_groups(len(lost), groups_for(threads))
     ]
     for worker, calls in held.items():
         size = -(-len(calls) // threads[worker])

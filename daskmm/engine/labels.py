@@ -11,10 +11,12 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.data.blocks import is_series
 from daskmm.engine.distributed import computed
 from daskmm.engine.passes import one_blas_thread
 from daskmm.storage.arrays import create_array
 from daskmm.storage.atomic import written_whole
+from daskmm.storage.remote import is_remote, local_path, uploaded
 
 # Labels per stored chunk, 16 MB.
 LABEL_CHUNK_ROWS = 4_000_000
@@ -70,9 +72,10 @@ class LabelWriter:
 
 
 @contextmanager
-def label_writer(path: Path) -> Iterator[LabelWriter]:
+def label_writer(path: str | Path) -> Iterator[LabelWriter]:
     """Yield a writer whose array appears at `path`, which must be new, unless there is an error."""
-    with written_whole(path) as fresh:
+    whole = uploaded(str(path), "zarr.json") if is_remote(path) else written_whole(local_path(path))
+    with whole as fresh:
         writer = LabelWriter(fresh)
         yield writer
         writer.finish()
@@ -83,11 +86,12 @@ def write_labels(labels: Any, path: str | Path) -> NDArray[np.int64]:
 
     Parameters
     ----------
-    labels : ndarray or dask Array of shape (n_rows,)
+    labels : ndarray, dask Array or dask Series of shape (n_rows,)
         Not negative. Lazy ones are computed a few blocks at a time by the active scheduler;
         chunk sizes may be unknown.
     path : str or Path
-        It holds all labels or, after an error, nothing.
+        Also an URL that fsspec knows: labels are gathered in a temporary folder then. It holds
+        all labels or, after an error, nothing.
 
     Returns
     -------
@@ -99,7 +103,9 @@ def write_labels(labels: Any, path: str | Path) -> NDArray[np.int64]:
     FileExistsError
         If the path exists; nothing is computed then.
     """
-    with label_writer(Path(path)) as writer:
+    with label_writer(path) as writer:
+        if is_series(labels):
+            labels = labels.to_dask_array()
         if isinstance(labels, da.Array):
             blocks = labels.to_delayed().ravel()
             for start in range(0, len(blocks), BLOCKS_TOGETHER):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import threading
 import uuid
@@ -21,7 +22,15 @@ from dask.typing import Key
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from daskmm.data.blocks import Position, RowBlocks, positions, row_blocks
+from daskmm.data.blocks import (
+    Layout,
+    Position,
+    RowBlocks,
+    joined,
+    positions,
+    row_blocks,
+    visited_together,
+)
 from daskmm.data.validation import (
     checked_rows,
     checked_weights,
@@ -41,12 +50,21 @@ from daskmm.engine.distributed import (
 from daskmm.engine.graph import NAME, TaskGraph
 from daskmm.engine.grouping import GROUPS_PER_THREAD, grouped_anywhere
 from daskmm.engine.resources import memory_bytes, threads_here
-from daskmm.engine.worker_task import Arguments, GroupQueue, merge, run_group, run_queue
+from daskmm.engine.worker_task import (
+    Arguments,
+    GroupQueue,
+    PartialSums,
+    merge,
+    run_group,
+    run_queue,
+)
 
 Persist = bool | Literal["auto"]
 
 # With persist="auto", data are persisted if this many times their size fits into memory.
 _ROOM = 3
+# Largest table that is loaded once unasked, where passes that load it again would cost more.
+AT_HAND_BYTES = 64 << 20
 
 
 class Passes:
@@ -56,6 +74,7 @@ class Passes:
         self.blocks = blocks
         self._n_passes = 0
         self._graph_of: tuple[RowBlocks, TaskGraph] | None = None
+        self._at_hand_of: tuple[RowBlocks, list[Arguments]] | None = None
         # The lazy blocks, while they are persisted.
         self._streamed: RowBlocks | None = None
 
@@ -72,7 +91,9 @@ class Passes:
         """Sum ``function(rows, weights, position, *shared)`` over all blocks.
 
         Blocks in memory are visited by threads of this process. Lazy ones go to the active dask
-        scheduler in one compute, as a few tasks that load their blocks one by one.
+        scheduler in one compute, as a few tasks that load their blocks one by one; small blocks are
+        visited together. Small tables are loaded once where other passes would cost more than
+        holding them here.
 
         Parameters
         ----------
@@ -87,21 +108,38 @@ class Passes:
             Merged in block order: the same blocks give the same bits.
         """
         self._n_passes += 1
-        visit = functools.partial(_visit_block, function)
         if not self.blocks.layout.lazy:
+            visit = functools.partial(_visit_blocks, function)
             return _reduce_here(visit, self._arguments(), shared)
+        if cheaper_at_hand(self.blocks.layout, _data_bytes(self.blocks)):
+            return _reduce_at_hand(function, self._at_hand(), shared)
+        return self._reduce_lazy(function, shared)
+
+    def _reduce_lazy(
+        self, function: Callable[..., Any], shared: Arguments, schedule: Any = None
+    ) -> Any:
+        """Sum over blocks that the active scheduler, or another one, loads or holds."""
+        visit = functools.partial(_visit_blocks, function)
         name = function.__name__
         with one_blas_thread():
             for _ in range(ATTEMPTS - 1):
                 try:
-                    return reduce_graph(self._graph(), visit, shared, name)
+                    return reduce_graph(self._graph(), visit, shared, name, schedule)
                 except LostFuturesError:
                     if self._streamed is None:
                         raise  # the caller persisted the data; they cannot be rebuilt here
                     # The cluster was restarted and has forgotten what it held.
                     streamed = replace(self._streamed, layout=self.blocks.layout)
                     self.blocks = _in_memory(streamed)
-            return reduce_graph(self._graph(), visit, shared, name)
+            return reduce_graph(self._graph(), visit, shared, name, schedule)
+
+    def _at_hand(self) -> list[Arguments]:
+        """Return checked rows, weights and position of each call, loaded by the first pass."""
+        if self._at_hand_of is None or self._at_hand_of[0] is not self.blocks:
+            # Other processes take longer to start than a small table takes to be read.
+            here = named_schedulers["sync"] if _by_processes() else None
+            self._at_hand_of = self.blocks, self._reduce_lazy(_taken, (), here)
+        return self._at_hand_of[1]
 
     def count_rows(self) -> None:
         """Count the rows of each block, where they are unknown, by a pass of its own."""
@@ -142,7 +180,9 @@ class Passes:
         if persist == "auto" and self.blocks.layout.lazy:
             self.count_rows()
         streamed = self.blocks
-        if streamed.layout.lazy and (_fits(streamed) if persist == "auto" else persist):
+        layout = streamed.layout
+        wanted = layout.lazy and not cheaper_at_hand(layout, _data_bytes(streamed))
+        if wanted and (_fits(streamed) if persist == "auto" else persist):
             with one_blas_thread():
                 self.blocks = _in_memory(streamed)
             self._streamed = streamed
@@ -151,17 +191,24 @@ class Passes:
         finally:
             layout = self.blocks.layout
             self.blocks, self._graph_of = replace(streamed, layout=layout), None
-            self._streamed = None
+            self._streamed = self._at_hand_of = None
 
     def _graph(self) -> TaskGraph:
         if self._graph_of is None or self._graph_of[0] is not self.blocks:
             self._graph_of = self.blocks, TaskGraph(self._arguments(), self.blocks.table)
         return self._graph_of[1]
 
-    def _arguments(self) -> list[tuple[Any, Any, Position]]:
+    def _arguments(self) -> list[Arguments]:
+        """Return what each call visits: its position, then the rows and weights of its blocks."""
         blocks = self.blocks
-        places = positions(blocks.layout)
-        return [(*own, place) for own, place in zip(blocks.pairs, places, strict=True)]
+        pairs, places = blocks.pairs, positions(blocks.layout)
+        return [
+            (
+                joined(places[span.start : span.stop]),
+                *itertools.chain.from_iterable(pairs[span.start : span.stop]),
+            )
+            for span in visited_together(blocks.layout)
+        ]
 
 
 def weighted_passes(table: NDArray | da.Array, sample_weight: Any) -> Passes:
@@ -181,14 +228,23 @@ def weights_in_memory(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
     return checked_weights(computed(weights)[0], n_rows, Position(0, 0))
 
 
-def _visit_block(
-    function: Callable[..., Any], rows: Any, weights: Any, position: Position, *shared: Any
-) -> Any:
-    """Call a block function on rows and weights that have been checked."""
-    rows = checked_rows(rows, position)
-    if weights is not None:
-        weights = checked_weights(weights, len(rows), position)
-    return function(rows, weights, position, *shared)
+def _visit_blocks(function: Callable[..., Any], position: Position, *arguments: Any) -> Any:
+    """Call a block function on rows and weights that have been checked, and joined if several."""
+    pieces = position.pieces or (position,)
+    own, shared = arguments[: 2 * len(pieces)], arguments[2 * len(pieces) :]
+    rows = [checked_rows(part, place) for part, place in zip(own[::2], pieces, strict=True)]
+    weights = [
+        checked_weights(part, len(block), place)
+        for part, block, place in zip(own[1::2], rows, pieces, strict=True)
+        if part is not None
+    ]
+    if len(pieces) > 1:
+        rows, weights = [np.concatenate(rows)], [np.concatenate(weights)] if weights else []
+    return function(rows[0], weights[0] if weights else None, position, *shared)
+
+
+def _taken(rows: Any, weights: Any, position: Position) -> list[Arguments]:
+    return [(rows, weights, position)]
 
 
 def _block_length(rows: Any, weights: Any, position: Position) -> list[int]:
@@ -223,14 +279,22 @@ def tree_reduce(
 
 
 def reduce_graph(
-    graph: TaskGraph, function: Callable[..., Any], shared: Arguments, name: str
+    graph: TaskGraph,
+    function: Callable[..., Any],
+    shared: Arguments,
+    name: str,
+    schedule: Any = None,
 ) -> Any:
     """Sum ``function(*own, *shared)`` over the calls of a graph, on the active scheduler.
 
     Records are merged by halves in the order of the calls, so that the bits do not depend on how
     calls are grouped. On a cluster, `ClusterLostError` and `DeadlyBlockError` may be raised.
+    `schedule` is a scheduler function to take instead of the active one.
     """
-    schedule = get_scheduler(cls=Delayed)
+    schedule = schedule or get_scheduler(cls=Delayed)
+    if schedule is named_schedulers["processes"] and not graph.nodes:
+        # All data are here.
+        return _reduce_at_hand(function, graph.arguments, shared)
     client = client_of(schedule)
     name = _unique(name)
     if client is not None:
@@ -241,7 +305,7 @@ def reduce_graph(
     )
     if schedule not in (named_schedulers["threads"], named_schedulers["sync"]) or not tasks.alone:
         nodes, records = tasks.graph(name, run_group, (function, shared))
-        return merge(schedule(nodes, records)).total
+        return merge(schedule(nodes, records, **graph.processes(schedule))).total
     queue = GroupQueue([group for group, _ in tasks.groups])
     keys: list[Key] = [(name, number) for number in range(min(n_threads, len(queue)))]
     try:
@@ -281,9 +345,29 @@ def _in_memory(blocks: RowBlocks) -> RowBlocks:
 
 
 def _fits(blocks: RowBlocks) -> bool:
+    return _data_bytes(blocks) * _ROOM < memory_bytes()
+
+
+def _data_bytes(blocks: RowBlocks) -> int:
+    """Return the size of rows and weights; 0 if unknown."""
     layout = blocks.layout
-    row_bytes = layout.bytes_per_row + (0 if blocks.weights is None else 8)
-    return (layout.n_rows or 0) * row_bytes * _ROOM < memory_bytes()
+    return (layout.n_rows or 0) * (layout.bytes_per_row + (0 if blocks.weights is None else 8))
+
+
+def cheaper_at_hand(layout: Layout, n_bytes: int) -> bool:
+    """Tell whether to load a lazy table once, since it is small and each loading costs much.
+
+    Opening a block costs a tenth of a millisecond, and sending data to other processes more than
+    visiting them.
+    """
+    if not layout.lazy or layout.n_rows is None or n_bytes > AT_HAND_BYTES:
+        return False
+    return _by_processes() or len(visited_together(layout)) < layout.n_blocks
+
+
+def _by_processes() -> bool:
+    """Tell whether dask's local process scheduler is active."""
+    return bool(get_scheduler(cls=Delayed) is named_schedulers["processes"])
 
 
 def _unique(name: str) -> str:
@@ -298,6 +382,16 @@ def _reduce_here(
     with one_blas_thread():
         # Merged as they come, so that few records are alive at once.
         return merge(run_on_threads(calls))
+
+
+def _reduce_at_hand(
+    function: Callable[..., Any], arguments: Sequence[Arguments], shared: Arguments
+) -> Any:
+    """Sum over data of this process, merged as if a scheduler had run it: the same bits."""
+    calls = [functools.partial(function, *own, *shared) for own in arguments]
+    with one_blas_thread():
+        found = enumerate(run_on_threads(calls))
+        return merge(PartialSums({number: (record, 0)}) for number, record in found).total
 
 
 def run_on_threads(calls: Sequence[Callable[[], Any]]) -> Iterator[Any]:

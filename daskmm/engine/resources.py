@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dask import config
-from dask.base import get_scheduler, named_schedulers
+from dask.base import get_scheduler
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 
@@ -63,13 +63,11 @@ def smallest_worker(lazy: bool) -> Worker:
 def memory_bytes() -> int:
     """Return the memory for persisted data: what is free here, or the limits of all workers.
 
-    0 is counted for a worker without a limit, as its memory is unknown, and for dask's local
-    process scheduler, whose processes hold nothing: blocks would be sent to them in every pass.
+    0 is counted for a worker without a limit, as its memory is unknown.
     """
-    schedule = get_scheduler(cls=Delayed)
-    client = client_of(schedule)
+    client = client_of(get_scheduler(cls=Delayed))
     if client is None:
-        return 0 if schedule is named_schedulers["processes"] else available_bytes()
+        return available_bytes()
     workers = client.scheduler_info(n_workers=-1)["workers"]
     return sum(worker["memory_limit"] or 0 for worker in workers.values())
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.base import tokenize
+from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from daskmm.compiled import dispatch
@@ -156,7 +158,10 @@ def _map_lazy(
     columns: int | None,
     dtype: np.dtype,
 ) -> da.Array:
-    places = positions(layout_of(X))
+    # One node of the graph; dask would look through a list of them, and put it into every task.
+    places = delayed(
+        positions(layout_of(X)), name=f"places-{tokenize(X.chunks, X.dtype)}", traverse=False
+    )
     shape: dict[str, Any] = (
         {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
         if columns is None

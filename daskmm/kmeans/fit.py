@@ -11,23 +11,27 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import float_dtype
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Passes
-from daskmm.kmeans.empty_clusters import split_coincident
+from daskmm.kmeans.empty_clusters import RandomRows, split_coincident
 from daskmm.kmeans.mahalanobis import learn_metric
 from daskmm.kmeans.medians import with_exact_medians
 from daskmm.kmeans.restarts import Restarts, refined
 from daskmm.kmeans.sample_annealing import SampleAnnealing
 from daskmm.kmeans.seeding import given_centers, starting_centers
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import CentersProblem, Update
+from daskmm.kmeans.updates import CentersProblem, PowerUpdate, Update, sample_problem
 from daskmm.mm.context import FitContext
-from daskmm.mm.driver import IterationRecord, Outcome, Schedule, minimize
+from daskmm.mm.driver import IterationRecord, Outcome, Run, Schedule, minimize
 from daskmm.mm.journal import draw_seeds
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import WhitenedCoordinates
+from daskmm.numerics.span import is_wide, span_of
 
 FloatArray = NDArray[np.float64]
 
 # Fits, at most, until one has no empty cluster (empty_cluster="restart").
 _RESTARTS = 10
+# Name of a stage in the journal.
+_SPAN = "span"
 
 
 @dataclass(frozen=True)
@@ -114,17 +118,24 @@ def fit_centers(
     annealing = _on_sample(problem, survey, method, seeds[0]) if method.on_sample else None
 
     def seeded(drawn: list[int]) -> list[FloatArray]:
-        if isinstance(method.init, str):
-            return starting_centers(
-                method.init, passes, survey, method.n_clusters, np.asarray(drawn)
-            )
-        return [given_centers(method.init, survey)]
+        if not isinstance(method.init, str):
+            return [given_centers(method.init, survey)]
+        centers: list[FloatArray] = []
+        # Starts share the passes of k-means||, and the space that wide rows span.
+        shares = method.init == "k-means||" or is_wide(*survey.sample.rows.shape)
+        at_once = len(drawn) if shares else 1
+        for first in range(0, len(drawn), at_once):
+            seeds = np.asarray(drawn[first : first + at_once])
+            centers += starting_centers(method.init, passes, survey, method.n_clusters, seeds)
+            context.follow("starts", len(centers) / len(drawn))
+        return centers
 
     def advanced(drawn: list[int]) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
         starts = context.journal.once("starts", lambda: seeded(drawn))
         if annealing is not None:
             return annealing.minimize(problem, starts, context)
-        return minimize(problem, starts, schedule, context), []
+        runs = _in_span(problem, starts, schedule, context)
+        return minimize(problem, runs or starts, schedule, context), []
 
     outcome, before = advanced(seeds[1:])
     if annealing is None and method.restarts and context.stopped is None:
@@ -138,6 +149,50 @@ def fit_centers(
     if context.stopped is not None:
         return CentersFit(survey, outcome, before, 0)
     return _finished(problem, survey, outcome, before, method, context)
+
+
+def _in_span(
+    problem: CentersProblem, starts: list[FloatArray], schedule: Schedule, context: FitContext
+) -> list[Run[CenterState]] | None:
+    """Run all starts in the space that the rows and the starts span; return their runs.
+
+    Its steps are those over the table up to rounding. Return None if the table is not wide or not
+    in memory, or if more than squared distances of rows from their means counts.
+    """
+    blocks, update = problem.passes.blocks, problem.update
+    n_rows, p = blocks.layout.n_rows, blocks.layout.n_features
+    plain = isinstance(update, PowerUpdate) and not update.partial
+    plain = plain and update.distortion.code == SQUARED_EUCLIDEAN.code
+    if not plain or isinstance(update.relocation, RandomRows) or blocks.layout.lazy:
+        return None
+    assert n_rows is not None
+    if not is_wide(n_rows + sum(map(len, starts)), p):
+        return None
+    if (known := context.journal.recall(_SPAN)) is not None:
+        return list(known)
+    rows = np.concatenate([*map(problem.coordinates.to_model, blocks.parts), *starts])
+    span = span_of(rows)
+    if span is None:
+        return None
+    z, *seeds = np.split(span.coordinates, n_rows + len(starts[0]) * np.arange(len(starts)))
+    weights = np.ones(n_rows) if blocks.weights is None else np.concatenate(blocks.weights)
+    inner = sample_problem(z, weights, PowerUpdate(relocation=update.relocation), problem.spread)
+    inner.exact = True
+    inner.passes.add(problem.n_passes)
+    apart = context.apart()
+    found = minimize(inner, seeds, schedule, apart).runs
+    context.stopped = apart.stopped
+    problem.passes.add(inner.n_passes - problem.n_passes)
+    centers = span.to_features(np.concatenate([run.state.centers for run in found]), rows)
+    runs = []
+    for run, own in zip(found, np.split(centers, len(found)), strict=True):
+        state = replace(run.state, centers=own)
+        assert run.scored is not None
+        runs.append(replace(run, state=state, scored=replace(run.scored, state=state)))
+    # Coordinates in the span are not kept: rounding may choose another basis on another machine.
+    if context.stopped is None:
+        context.journal.keep(_SPAN, runs, max(len(run.history) for run in runs))
+    return runs
 
 
 def _on_sample(

@@ -39,7 +39,8 @@ class Restarts:
         Restarts per state.
     seed : int
     lazy : bool
-        Whether to run on the active dask scheduler, or on threads here; one task per restart.
+        Whether to run on the active dask scheduler, or on threads here; one task per restart, or
+        per state if the sample is wide.
     """
 
     sample: Sample
@@ -65,15 +66,16 @@ class Restarts:
         """
         trials = Trials.of(self.sample, len(self.sample.rows), self.seed)
         seeds = spawned(self.seed, self.n_starts)
-        tasks = [(state, own) for state in states for own in seeds]
+        groups = [seeds] if trials.wide else [[seed] for seed in seeds]
+        tasks = [(state, own) for state in states for own in groups]
         try:
             found: list[_Found] = tree_reduce(_restart, tasks, (trials,), self.lazy, "restart")
         except KeyboardInterrupt as interrupt:
             context.stop(interrupt)
             return [None for _ in states]
         better: list[CenterState | None] = []
-        for first in range(0, len(found), self.n_starts):
-            own = found[first : first + self.n_starts]
+        for first in range(0, len(found), len(groups)):
+            own = found[first : first + len(groups)]
             # The same clusters in another order cost the same up to rounding.
             best = own[first_best([one.cost for one in own], own[0].before)]
             better.append(best.state if best.cost < (1.0 - _LOWER) * best.before else None)
@@ -126,13 +128,16 @@ def refined(
     return continued(outcome, again)
 
 
-def _restart(state: CenterState, seed: int, trials: Trials) -> list[_Found]:
-    """Restart once (the task function)."""
+def _restart(state: CenterState, seeds: Sequence[int], trials: Trials) -> list[_Found]:
+    """Restart once per seed, and return the best (the task function)."""
     weights = state.feature_weights
     assert weights is not None
     k = len(state.centers)
-    (labels,) = trials.with_weights(weights, k, [seed])
-    before, found = (trials.partition(own) for own in (nearest(trials.rows, state), labels))
+    labelings = trials.with_weights(weights, k, seeds)
+    before = trials.cost(trials.partition(nearest(trials.rows, state)), weights)
+    costs = [trials.cost(trials.partition(labels), weights) for labels in labelings]
+    best = first_best(costs, before)
+    labels = labelings[best]
     sizes = np.bincount(labels, trials.weights, minlength=k)
     sums = np.zeros_like(state.centers)
     np.add.at(sums, labels, trials.weights[:, None] * trials.rows)
@@ -140,7 +145,7 @@ def _restart(state: CenterState, seed: int, trials: Trials) -> list[_Found]:
     centers = state.centers.copy()
     centers[occupied] = sums[occupied] / sizes[occupied, None]
     after = replace(state, centers=centers, s=-np.inf)
-    return [_Found(after, trials.cost(found, weights), trials.cost(before, weights))]
+    return [_Found(after, costs[best], before)]
 
 
 def _cost(outcome: Outcome[CenterState], problem: CentersProblem) -> float:

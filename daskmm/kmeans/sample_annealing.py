@@ -22,8 +22,7 @@ from daskmm.engine.passes import tree_reduce, weighted_passes
 from daskmm.kmeans.restarts import Restarts
 from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.trials import sample_problem
-from daskmm.kmeans.updates import CentersProblem, Update
+from daskmm.kmeans.updates import CentersProblem, Update, sample_problem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import (
     EQUALLY_GOOD,
@@ -113,7 +112,7 @@ _SAME_OPTIMUM = 1e-6
 # Share of `tol` that ends the steps on the larger sample. They need no pass over the data, and
 # each saves one later: overlapping clusters, whose steps stay small for long, need a third fewer
 # passes, and end at a lower cost.
-_LARGER_SAMPLE_TOL = 0.1
+LARGER_SAMPLE_TOL = 0.1
 # Iterations in a row with a relative change below `tol` that end the steps over the full data. One
 # is enough: the annealing, which can stand still for a while, is over.
 _CALM_READS = 1
@@ -281,7 +280,7 @@ class SampleAnnealing:
             passes, self.coordinates, total, self.update, self.spread, exact=False
         )
         states = [start.state for start in annealed]
-        schedule = replace(self._hard_schedule, tol=_LARGER_SAMPLE_TOL * self.schedule.tol)
+        schedule = replace(self._hard_schedule, tol=LARGER_SAMPLE_TOL * self.schedule.tol)
         runs = iterate(
             problem, states, schedule, context, race=worth_polishing, stage=_LARGER_SAMPLE
         )

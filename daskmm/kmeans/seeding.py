@@ -5,6 +5,7 @@ All are in the model's coordinates.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,18 +14,22 @@ from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
 from daskmm.data.blocks import Position
-from daskmm.engine.first_pass import Survey
+from daskmm.engine.first_pass import Survey, row_uniforms
 from daskmm.engine.passes import Passes
+from daskmm.kmeans.cells import PARTITIONS, candidates_by_cells
 from daskmm.kmeans.sums import PerStart
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Rows, tile_rows, tiles
+from daskmm.numerics.span import in_span
 
 FloatArray = NDArray[np.float64]
 
 # k-means||: rounds over the data, and rows drawn per round and cluster.
 ROUNDS = 5
 OVERSAMPLING = 2
+# Numbers of clusters for which k-means++ runs within cells (tests/benchmarks/many_clusters.py).
+MANY_CLUSTERS = 256
 # Squares up to this size can be summed over rows without overflow.
 _LARGEST_SQUARE = 1e290
 
@@ -50,9 +55,10 @@ def starting_centers(
     """
     if method == "k-means||":
         return _scalable(passes, survey, n_clusters, seeds)
-    start = _plus_plus if method == "k-means++" else _random_rows
     rows, weights = survey.sample.rows, survey.sample.weights
-    return [start(rows, weights, n_clusters, seed, survey.distortion) for seed in seeds]
+    if method == "random":
+        return [_random_rows(rows, weights, n_clusters, seed, survey.distortion) for seed in seeds]
+    return _plus_plus(rows, weights, n_clusters, seeds, survey.distortion)
 
 
 def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
@@ -88,15 +94,42 @@ def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
 
 
 def _plus_plus(
-    rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int, distortion: Distortion
-) -> FloatArray:
-    """Run greedy k-means++ (Arthur & Vassilvitskii 2007), scikit-learn's where it applies."""
+    rows: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    seeds: Sequence[int] | NDArray[np.int64],
+    distortion: Distortion,
+) -> list[FloatArray]:
+    """Run greedy k-means++ (Arthur & Vassilvitskii 2007), scikit-learn's where it applies.
+
+    For `MANY_CLUSTERS`, it chooses among centres that were found within cells of the rows.
+    """
     if distortion.code != SQUARED_EUCLIDEAN.code or np.isnan(rows).any():
-        return greedy_rows(rows, weights, n_clusters, seed, distortion)
-    centers, _ = kmeans_plusplus(
-        rows, n_clusters, sample_weight=weights, random_state=np.random.RandomState(seed)
-    )
-    return np.asarray(centers, dtype=np.float64)
+        return [greedy_rows(rows, weights, n_clusters, seed, distortion) for seed in seeds]
+    if n_clusters < MANY_CLUSTERS or len(rows) <= PARTITIONS * n_clusters:
+        return plus_plus(rows, weights, n_clusters, seeds)
+    starts = []
+    for seed in seeds:
+        pool = _at_least(*candidates_by_cells(rows, weights, n_clusters, int(seed)), n_clusters)
+        starts += plus_plus(*pool, n_clusters, [seed])
+    return starts
+
+
+def plus_plus(
+    rows: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    seeds: Sequence[int] | NDArray[np.int64],
+) -> list[FloatArray]:
+    """Run scikit-learn's greedy k-means++, once per seed."""
+    seen = in_span(rows)
+    draws = [
+        kmeans_plusplus(
+            seen, n_clusters, sample_weight=weights, random_state=np.random.RandomState(seed)
+        )
+        for seed in seeds
+    ]
+    return [rows[chosen] for _, chosen in draws]
 
 
 def greedy_rows(
@@ -176,10 +209,11 @@ def _scalable(
             for old, new in zip(candidates, drawn.records, strict=True)
         ]
     served = passes.reduce(_count_served, *metric, tuple(candidates))
-    return [
-        _plus_plus(*_at_least(centers, counts, n_clusters), n_clusters, seed, survey.distortion)
-        for centers, counts, seed in zip(candidates, served.records, seeds, strict=True)
-    ]
+    starts = []
+    for centers, counts, seed in zip(candidates, served.records, seeds, strict=True):
+        pool = _at_least(centers, counts, n_clusters)
+        starts += _plus_plus(*pool, n_clusters, [seed], survey.distortion)
+    return starts
 
 
 def _at_least(
@@ -226,7 +260,7 @@ def _draw(
             if weights is not None:
                 rate *= weights[tile]
             served = np.flatnonzero(rate > 0)
-            uniform = _uniform(key, position.start + tile.start + served)
+            uniform = row_uniforms(key, position.start + tile.start + served)
             found = _Draw(-np.log(uniform) / rate[served], z[served], size)
             draws[index] = draws[index] + found
     return PerStart(tuple(draws))
@@ -250,14 +284,3 @@ def _count_served(
             nearest = distortion.distances(held, centers, None).argmin(axis=1)
             count += np.bincount(nearest, v, minlength=len(centers))
     return PerStart(tuple(counts))
-
-
-def _uniform(key: tuple[int, int], rows: NDArray[np.int64]) -> FloatArray:
-    """Hash global row numbers to uniform numbers in (0, 1), whatever the chunks (splitmix64)."""
-    seed = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
-    with np.errstate(over="ignore"):
-        x = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(31)
-    return ((x >> np.uint64(11)).astype(np.float64) + 0.5) / (1 << 53)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import kmeans_plusplus
 
-from daskmm.data.blocks import Layout, RowBlocks
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import Passes
+from daskmm.kmeans.seeding import plus_plus
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import CentersProblem, EntropyUpdate, PowerUpdate, Update
+from daskmm.kmeans.updates import CentersProblem, EntropyUpdate, PowerUpdate, sample_problem
 from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.distortions.base import observed_mean
 from daskmm.numerics.information import Partition, gain_over, partition, weighted_variance
-from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.span import in_span, is_wide
 
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -85,6 +84,16 @@ class Trials:
         """V, the mean variance of the features that vary (1 if none does)."""
         return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
 
+    @functools.cached_property
+    def critical_power(self) -> float:
+        """s_crit of equally weighted features."""
+        return _critical_power(self.rows, self.weights)
+
+    @property
+    def wide(self) -> bool:
+        """Whether setting up clusterings with given weights costs more than each start."""
+        return is_wide(*self.rows.shape)
+
     @property
     def equal_weights(self) -> FloatArray:
         """1/p for each of the p features that vary."""
@@ -93,12 +102,13 @@ class Trials:
 
     def starts(self, n_clusters: int, seeds: Sequence[int]) -> list[FloatArray]:
         """Seed centres by greedy k-means++, for each seed."""
-        return _plus_plus(self.rows, self.weights, n_clusters, seeds)
+        return plus_plus(self.rows, self.weights, n_clusters, seeds)
 
     def learn(self, starts: Sequence[FloatArray], lam: float) -> list[CenterState]:
         """Fit EWP with a penalty λ from each start, for centres and feature weights."""
         update = EntropyUpdate(lam, self.varying)
-        return _anneal(self.rows, self.weights, starts, update, _LEARNING)
+        problem = sample_problem(self.rows, self.weights, update, float(self.variance.sum()))
+        return _anneal(problem, starts, _LEARNING, self.critical_power)
 
     def with_weights(
         self, feature_weights: FloatArray, n_clusters: int, seeds: Sequence[int]
@@ -149,8 +159,10 @@ def power_labels(
     rows: FloatArray, weights: FloatArray, n_clusters: int, seeds: Sequence[int]
 ) -> list[Labels]:
     """Label rows by power k-means, from one greedy k-means++ start per seed."""
-    starts = _plus_plus(rows, weights, n_clusters, seeds)
-    states = _anneal(rows, weights, starts, PowerUpdate(), _KNOWING)
+    rows = in_span(rows)
+    starts = plus_plus(rows, weights, n_clusters, seeds)
+    problem = sample_problem(rows, weights, PowerUpdate())
+    states = _anneal(problem, starts, _KNOWING, _critical_power(rows, weights))
     return [nearest(rows, state) for state in states]
 
 
@@ -159,53 +171,18 @@ def nearest(rows: FloatArray, state: CenterState) -> Labels:
     return squared_distances(rows, state.centers, state.feature_weights).argmin(axis=1)
 
 
-def _plus_plus(
-    rows: FloatArray, weights: FloatArray, n_clusters: int, seeds: Sequence[int]
-) -> list[FloatArray]:
-    return [
-        np.asarray(kmeans_plusplus(rows, n_clusters, sample_weight=weights, random_state=seed)[0])
-        for seed in seeds
-    ]
+def _critical_power(rows: FloatArray, weights: FloatArray) -> float:
+    return critical_power(rows - weights @ rows / weights.sum(), weights)
 
 
 def _anneal(
-    rows: FloatArray,
-    weights: FloatArray,
-    starts: Sequence[FloatArray],
-    update: Update,
-    multiple: float,
+    problem: CentersProblem, starts: Sequence[FloatArray], multiple: float, critical: float
 ) -> list[CenterState]:
     """Anneal all starts together, and return where each ends."""
-    critical = critical_power(rows - weights @ rows / weights.sum(), weights)
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )
-    problem = sample_problem(rows, weights, update)
     return [run.state for run in iterate(problem, starts, schedule)]
-
-
-def sample_problem(
-    rows: NDArray, weights: FloatArray, update: Update, spread: float | None = None
-) -> CentersProblem:
-    """Return the problem of clustering rows in memory: a table of one block, for one thread.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float32 or float64
-        In the model's coordinates.
-    weights : ndarray of shape (n_rows,)
-    update : Update
-    spread : float, optional
-        Mean distance of the rows from their mean; the sum of their variances by default.
-    """
-    if spread is None:
-        spread = float(weighted_variance(rows, weights).sum())
-    p = rows.shape[1]
-    layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False)
-    # Weights of 1 are common, and cost nothing if they are left out.
-    passes = Passes(RowBlocks(rows, layout, (rows,), None if (weights == 1).all() else (weights,)))
-    total, identity = float(weights.sum()), Coordinates.identity(p)
-    return CentersProblem(passes, identity, total, update, spread, exact=False)
 
 
 def thinned(

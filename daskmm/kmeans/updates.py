@@ -24,7 +24,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Position
+from daskmm.data.blocks import Layout, Position, RowBlocks
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
 from daskmm.mm.driver import Step
@@ -33,7 +33,8 @@ from daskmm.numerics.distances import CANCELLATION
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
-from daskmm.numerics.rows import Rows
+from daskmm.numerics.information import weighted_variance
+from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
@@ -202,21 +203,30 @@ def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.boo
     """
     distortion, centers, w = state.distortion, state.centers, state.feature_weights
     limit = COINCIDENT ** (distortion.degree / 2) * mean_distance
-    if distortion.code == SQUARED_EUCLIDEAN.code and _clearly_apart(centers, w, limit):
-        return np.zeros(len(centers), dtype=np.bool_)
-    apart = distortion.distances(distortion.tile(centers, False), centers, w)
-    same: NDArray[np.bool_] = np.tril(apart <= limit, -1).any(axis=1)
+    plain = distortion.code == SQUARED_EUCLIDEAN.code
+    same = np.zeros(len(centers), dtype=np.bool_)
+    # All distances at once would take gigabytes for ten thousand centres.
+    for own in tiles(len(centers), tile_rows(centers.shape[1], len(centers))):
+        earlier = centers[: own.stop]
+        if plain and _clearly_apart(centers[own], earlier, w, limit):
+            continue
+        apart = distortion.distances(distortion.tile(centers[own], False), earlier, w)
+        same[own] = np.tril(apart <= limit, own.start - 1).any(axis=1)
     return same
 
 
-def _clearly_apart(centers: FloatArray, feature_weights: FloatArray | None, limit: float) -> bool:
-    """Return True if all centres are surely farther apart than a limit (one cheap product)."""
+def _clearly_apart(
+    own: FloatArray, centers: FloatArray, feature_weights: FloatArray | None, limit: float
+) -> bool:
+    """Return True if centres, `own` among them, are surely farther apart than a limit.
+
+    It takes one cheap product.
+    """
     weighted = centers if feature_weights is None else centers * feature_weights
-    products = weighted @ centers.T
-    squares = products.diagonal()
-    sizes = squares[:, None] + squares
-    near = sizes - 2.0 * products <= limit + CANCELLATION * sizes
-    return np.count_nonzero(near) == len(centers)
+    squares = np.einsum("ij,ij->i", weighted, centers)
+    sizes = squares[len(centers) - len(own) :, None] + squares
+    near = sizes - 2.0 * (own @ weighted.T) <= limit + CANCELLATION * sizes
+    return np.count_nonzero(near) == len(own)
 
 
 class CentersProblem:
@@ -320,3 +330,27 @@ def block_sums(
 ) -> PerStart[CenterSums]:
     """Compute `center_sums` of one block (the block function of an iteration)."""
     return center_sums(rows, weights, coordinates, states)
+
+
+def sample_problem(
+    rows: NDArray, weights: FloatArray, update: Update, spread: float | None = None
+) -> CentersProblem:
+    """Return the problem of clustering rows in memory: a table of one block, for one thread.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float32 or float64
+        In the model's coordinates.
+    weights : ndarray of shape (n_rows,)
+    update : Update
+    spread : float, optional
+        Mean distance of the rows from their mean; the sum of their variances by default.
+    """
+    if spread is None:
+        spread = float(weighted_variance(rows, weights).sum())
+    p = rows.shape[1]
+    layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False)
+    # Weights of 1 are common, and cost nothing if they are left out.
+    passes = Passes(RowBlocks(rows, layout, (rows,), None if (weights == 1).all() else (weights,)))
+    total, identity = float(weights.sum()), Coordinates.identity(p)
+    return CentersProblem(passes, identity, total, update, spread, exact=False)

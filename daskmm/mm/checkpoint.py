@@ -18,14 +18,16 @@ from typing import Any
 
 from daskmm.mm.fingerprints import differences
 from daskmm.mm.journal import Journal, Pace
+from daskmm.storage.locks import locked, remedy
 from daskmm.storage.records import DamagedStateError, read_state, write_state
+from daskmm.storage.remote import Mirror, check_writable, is_remote, local_path
 
 logger = logging.getLogger("daskmm")
 
 # States kept: if the newest is damaged, the one before is used.
 _KEPT = 2
 _NAME = re.compile(r"state-(\d{8})")
-_WORK = "work"
+_WORK, _LOCK = "work", ".lock"
 
 
 class CheckpointError(ValueError):
@@ -37,24 +39,34 @@ class Checkpoint(Journal):
 
     Parameters
     ----------
-    path : str or Path
-        A local folder, created when the first state is written.
+    folder : Path
+        A local folder that is locked for this fit; see `locked_checkpoint`.
     pace : Pace
         How often to write iterations; other results are written at once.
     parameters : mapping
         Description of the estimator by `described_parameters`.
+    mirror : Mirror, optional
+        Of which the folder is; messages name its URL.
 
     Raises
     ------
     CheckpointError
-        If the path is no local folder, or holds other files, the state of another fit, or only
-        damaged states.
+        If the folder holds other files, the state of another fit, or only damaged states.
     """
 
-    def __init__(self, path: str | Path, pace: Pace, parameters: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        pace: Pace,
+        parameters: Mapping[str, Any],
+        mirror: Mirror | None = None,
+    ) -> None:
         super().__init__()
-        self.path = _local(path)
-        self._folder = self.path / _WORK
+        self._mirror = mirror
+        # Where the states are, and how messages name it.
+        self._files = folder
+        self.path = str(folder if mirror is None else mirror.url)
+        self._folder = folder / _WORK
         self.pace = pace
         self.parameters = dict(parameters)
         self.data: dict[str, Any] = {}
@@ -62,8 +74,6 @@ class Checkpoint(Journal):
         self._former: dict[str, Any] = {}
         # Numbers of the readable states on disk.
         self._states: list[int] = []
-        # Folders that did not exist before this fit, the innermost first.
-        self._new_folders: list[Path] = []
         self._wants_folder = False
         # Whether there are results not yet written, how many iterations, since when.
         self._unwritten, self._n_unwritten, self._written_at = False, 0, time.monotonic()
@@ -73,13 +83,9 @@ class Checkpoint(Journal):
 
     def _numbers(self) -> list[int]:
         """Return the numbers of the states on disk, the newest first."""
-        if not self.path.exists():
-            return []
-        if not self.path.is_dir():
-            raise CheckpointError(f"checkpoint={str(self.path)!r} is a file; give a folder.")
-        names = [entry.name for entry in self.path.iterdir()]
+        names = [entry.name for entry in self._files.iterdir()]
         states = [int(found[1]) for name in names if (found := _NAME.fullmatch(name))]
-        foreign = [name for name in names if not (_NAME.search(name) or name == _WORK)]
+        foreign = [name for name in names if not (_NAME.search(name) or name in (_WORK, _LOCK))]
         if foreign and not states:
             raise CheckpointError(
                 f"checkpoint={str(self.path)!r} is a folder of other things ({foreign[0]}); give "
@@ -118,7 +124,7 @@ class Checkpoint(Journal):
             )
 
     def _state_path(self, number: int) -> Path:
-        return self.path / f"state-{number:08d}"
+        return self._files / f"state-{number:08d}"
 
     def resume(self, data: Mapping[str, Any], n_passes: Callable[[], int]) -> int:
         """Return the number of passes that earlier runs of this fit made (see `Journal.resume`).
@@ -131,8 +137,6 @@ class Checkpoint(Journal):
         if self._former:
             self._refuse(differences(self._former["data"], data))
         self.data, self._n_passes = dict(data), n_passes
-        folders = [self._folder, *self._folder.parents]
-        self._new_folders = [folder for folder in folders if not folder.exists()]
         if self._wants_folder:
             self._folder.mkdir(parents=True, exist_ok=True)
         return int(self._former.get("n_passes", 0))
@@ -155,32 +159,41 @@ class Checkpoint(Journal):
             self._write()
 
     def _write(self) -> None:
-        """Write a state, then remove all but the last ones."""
-        number = max(self._numbers(), default=0) + 1
+        """Write a state, and remove all but the last ones."""
+        kept = "Its former state is intact" if self._states else "It has no state yet"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self._files.mkdir(parents=True, exist_ok=True)
+            number = max(self._numbers(), default=0) + 1
             write_state(self._state_path(number), self._contents())
+            self._states = [*self._states, number][-_KEPT:]
+            self._remove_others()
         except OSError as error:
             raise OSError(
                 error.errno,
                 f"the checkpoint {self.path} could not be written ({error.strerror or error}). "
-                "Its former state is intact: free space, and repeat the fit to resume from it.",
+                f"{kept}: {remedy(error)}, and repeat the fit.",
             ) from error
-        self._states = [*self._states, number][-_KEPT:]
         self._unwritten, self._n_unwritten, self._written_at = False, 0, time.monotonic()
-        for entry in self.path.iterdir():
+
+    def _remove_others(self) -> None:
+        """Remove all states but the last ones, and unfinished files."""
+        for entry in self._files.iterdir():
             found = _NAME.search(entry.name)
             if found and not (entry.name == found[0] and int(found[1]) in self._states):
                 entry.unlink(missing_ok=True)
+        if self._mirror is not None:
+            self._mirror.update()
 
     def _withdraw(self) -> None:
         """Remove what a fit that could not start has written."""
         for number in self._states:
             self._state_path(number).unlink(missing_ok=True)
         self._states = []
-        for folder in self._new_folders:
-            with contextlib.suppress(OSError):  # not empty: others have put something there
-                folder.rmdir()
+        if self._mirror is not None:
+            with contextlib.suppress(OSError):  # must not replace the error at hand
+                self._mirror.update()
+        with contextlib.suppress(OSError):  # not there, or not empty
+            self._folder.rmdir()
 
     def _contents(self) -> dict[str, Any]:
         return {
@@ -219,7 +232,34 @@ class Checkpoint(Journal):
             reason.add_note(f"Repeat the fit with checkpoint={str(self.path)!r} to resume it.")
 
 
-def _local(path: str | Path) -> Path:
-    if "://" in str(path):
-        raise CheckpointError(f"checkpoint={str(path)!r} must be a folder of this machine.")
-    return Path(path).expanduser().absolute()
+@contextmanager
+def locked_checkpoint(
+    path: str | Path, pace: Pace, parameters: Mapping[str, Any]
+) -> Iterator[Checkpoint]:
+    """Provide the checkpoint at a path, while no other process on a local disk can have it.
+
+    Of one on an object store there is a local mirror while the fit lasts; files that a stage works
+    on are kept in the mirror only.
+
+    Raises
+    ------
+    CheckpointError
+        If the checkpoint cannot be resumed.
+    LockedError
+        If another fit has it.
+    OSError
+        If it cannot be written; the message has the reason.
+    """
+    if not is_remote(path):
+        folder = local_path(path).expanduser().absolute()
+        if folder.is_file():
+            raise CheckpointError(f"checkpoint={str(folder)!r} is a file; give a folder.")
+        with locked(folder, folder / _LOCK):
+            yield Checkpoint(folder, pace, parameters)
+        return
+    try:
+        check_writable(str(path))
+        mirror = Mirror(str(path))
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint={str(path)!r}: {error}") from error
+    yield Checkpoint(mirror.folder, pace, parameters, mirror)

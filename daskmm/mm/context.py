@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +25,8 @@ class FitContext:
     journal : Journal, optional
         Kept in memory by default.
     callbacks : sequence of callable
-        Called with the record of each iteration over the full data.
+        Called with the record of each iteration over the full data. Those with methods `expect`
+        and `follow`, such as progress bars, are told of all stages.
     began : float, optional
         ``time.perf_counter()`` at the start of the fit; now by default. Time that earlier runs of
         a resumed fit took is subtracted.
@@ -53,7 +54,33 @@ class FitContext:
         self.began = (time.perf_counter() if began is None else began) - self.journal.seconds
         self.stopped: BaseException | None = None
         self._callbacks = tuple(callbacks)
+        self._followers: list[Any] = [each for each in callbacks if hasattr(each, "follow")]
+        self.journal.follow = self.follow
         self._holds_interrupts = holds_interrupts
+
+    def apart(self) -> FitContext:
+        """Return a context for a stage that a resumed fit repeats: with a journal of its own.
+
+        Whoever makes it passes on what `stopped` it.
+        """
+        return FitContext(
+            None, self._callbacks, began=self.began, holds_interrupts=self._holds_interrupts
+        )
+
+    @property
+    def followed(self) -> bool:
+        """Whether a callback reports the stages of the fit, and wants to know their seconds."""
+        return bool(self._followers)
+
+    def expect(self, stages: Mapping[str, float] | None, tol: float) -> None:
+        """Tell callbacks the planned seconds of all stages, and the tolerance of the fit."""
+        for follower in self._followers:
+            follower.expect(stages, tol)
+
+    def follow(self, stage: str, found: Any = None) -> None:
+        """Tell callbacks that have a method `follow` the stage, and what it has found."""
+        for follower in self._followers:
+            follower.follow(stage, found)
 
     def stop(self, reason: BaseException) -> None:
         """Ask the fit to end with the result of the last completed iteration.

@@ -70,11 +70,13 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """
     found = []
     for name in dict.fromkeys([*there, *here]):
-        if name not in there or name not in here:
-            found.append(f"{name} is not known {'here' if name in there else 'there'}")
+        # Parameters that are newer than a checkpoint are None unless they are given.
+        a, b = there.get(name), here.get(name)
+        if (a is None or b is None) and not (name in there and name in here):
+            if a is not b:
+                found.append(f"{name} is not known {'here' if name in there else 'there'}")
             continue
-        a, b = there[name], here[name]
-        if name in _RAISABLE and a <= b:
+        if name in _RAISABLE and a <= b:  # type: ignore[operator]
             continue
         if isinstance(b, np.ndarray):
             found += _different_moment(name, np.asarray(a), b, np.asarray(here["variance"]))

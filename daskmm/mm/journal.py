@@ -91,6 +91,8 @@ class Journal:
         self.n_iter = 0
         self.seconds = 0.0
         self._entered: Counter[str] = Counter()
+        # Told of each stage that is entered or entered again, and of each result.
+        self.follow: Callable[[str, Any], None] = lambda stage, found: None
 
     def resume(self, data: Mapping[str, Any], n_passes: Callable[[], int]) -> int:
         """Return the number of passes that earlier runs of this fit made.
@@ -113,7 +115,9 @@ class Journal:
         stages in the same order.
         """
         self._entered[stage] += 1
-        return self.stages.get(self._name(stage))
+        found = self.stages.get(self._name(stage))
+        self.follow(stage, found)
+        return found
 
     def _name(self, stage: str) -> str:
         times = self._entered[stage]
@@ -135,6 +139,7 @@ class Journal:
             del self.stages[name]
         self.stages[own] = value
         self.n_iter += iterations
+        self.follow(stage, value)
 
     def once(self, stage: str, make: Callable[[], Any]) -> Any:
         """Return ``make()``, computed in the first run of a fit only."""

@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from daskmm.data.blocks import row_blocks
+from daskmm import KMeans
+from daskmm.data.blocks import row_blocks, visited_together
 from daskmm.engine import distributed as on_cluster
 from daskmm.engine import passes as passes_module
 from daskmm.engine import resources
@@ -37,7 +38,15 @@ def total(rows, weights, position, *shared):
 
 
 def visited(rows, weights, position, *shared):
-    return [position.block]
+    return [piece.block for piece in position.pieces or (position,)]
+
+
+def shapes(rows, weights, position, *shared):
+    return [rows.shape]
+
+
+def process(rows, weights, position, *shared):
+    return Together({os.getpid()})
 
 
 def rows_of(n, p=3):
@@ -389,7 +398,9 @@ def test_errors_come_out_as_they_are(at, block, seconds):
     assert not left
 
 
-def test_after_an_error_reading_ends():
+def test_after_an_error_reading_ends(monkeypatch):
+    # Or all is read before any is visited.
+    monkeypatch.setattr(passes_module, "AT_HAND_BYTES", 0)
     source = Watched(0.002)
     passes = Passes(row_blocks(source.as_dask(2000)))
     with pytest.raises(OddError):
@@ -502,9 +513,87 @@ def test_memory_for_data_is_what_is_left():
     command = [sys.executable, "-W", "ignore", "-c", script]
     limited = subprocess.run(command, check=True, capture_output=True, text=True)
     assert 0 < int(limited.stdout) <= 1 << 30
-    with dask.config.set(scheduler="processes"):
-        assert resources.memory_bytes() == 0
     assert 0 < resources.memory_bytes() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+# Small blocks
+
+
+def test_small_blocks_are_visited_together(monkeypatch):
+    rows, weights = rows_of(400), np.arange(400.0)
+    data = da.from_array(rows, chunks=(2, -1))
+    uneven = da.from_array(rows, chunks=((0, 0, 2) * 60 + (280,), -1))
+    unknown = data[data[:, 0] > -9]
+    for table in (data, uneven, unknown):
+        results = []
+        # At hand, read once; streamed; by one thread: the same bits.
+        for limit, scheduler in ((1 << 20, "threads"), (0, "threads"), (0, "sync")):
+            monkeypatch.setattr(passes_module, "AT_HAND_BYTES", limit)
+            with dask.config.set(scheduler=scheduler):
+                passes = Passes(row_blocks(table))
+                passes.weigh(da.from_array(weights, chunks=77))
+                passes.count_rows()
+                results.append(passes.reduce(total))
+                calls = passes.reduce(shapes)
+                assert passes.reduce(visited) == list(range(table.numblocks[0]))
+        assert 64 <= len(calls) < 110
+        assert sum(n for n, _ in calls) == 400
+        np.testing.assert_allclose(results[0], weights @ rows, rtol=1e-9)
+        for other in results[1:]:
+            np.testing.assert_array_equal(other, results[0])
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_small_blocks_are_read_once_and_their_rows_are_named(limit, monkeypatch):
+    monkeypatch.setattr(passes_module, "AT_HAND_BYTES", limit)
+    rows = rows_of(600)
+    source = CountingSource(rows)
+    passes = Passes(row_blocks(source.as_dask((3, -1))))
+    for _ in range(3):
+        passes.reduce(total)
+    assert set(source.reads.values()) == {1 if limit else 3}
+    rows[400, 1] = np.inf
+    with pytest.raises(ValueError, match=r"block 133, row 1 of the block \(row 400 of the data\)"):
+        KMeans(2).fit(da.from_array(rows, chunks=(3, -1)))
+    weights = np.ones(600)
+    weights[401] = -1
+    with pytest.raises(ValueError, match=r"block 133, row 2 of the block"):
+        Passes(weighted(rows_of(600), weights)).reduce(total)
+
+
+def weighted(rows, weights):
+    passes = Passes(row_blocks(da.from_array(rows, chunks=(3, -1))))
+    passes.weigh(weights)
+    return passes.blocks
+
+
+def test_blocks_of_some_size_are_visited_one_by_one():
+    # Few small ones too: there are threads to keep busy.
+    for chunk, n_blocks in ((1, 127), (20_000, 200)):
+        table = da.zeros((chunk * n_blocks, 4), chunks=(chunk, -1))
+        assert len(visited_together(row_blocks(table).layout)) == n_blocks
+    assert len(visited_together(row_blocks(rows_of(100_000)).layout)) < 64
+
+
+# Processes of dask's local scheduler
+
+
+def test_small_tables_are_visited_here_where_other_processes_would_have_to_start():
+    with dask.config.set(scheduler="processes"):
+        passes = Passes(row_blocks(da.from_array(rows_of(50), chunks=(10, -1))))
+        assert passes.reduce(process) == {os.getpid()}
+
+
+@pytest.mark.long
+def test_processes_are_kept_from_pass_to_pass(monkeypatch):
+    monkeypatch.setattr(passes_module, "AT_HAND_BYTES", 0)
+    with dask.config.set(scheduler="processes", num_workers=2):
+        passes = Passes(row_blocks(da.ones((60, 3), chunks=(10, -1))))
+        found = [passes.reduce(process) for _ in range(4)]
+    assert os.getpid() not in set().union(*found)
+    assert len(set().union(*found)) <= 2
+    with dask.config.set(scheduler="processes"), passes.persisted("auto"):
+        assert passes.reduce(process) == {os.getpid()}
 
 
 # On a cluster
@@ -740,7 +829,8 @@ def test_the_limit_of_one_blas_thread_lasts_as_long_as_anybody_needs_it():
         (300_000, 20, 37),
         (1_000_000, 20, 64),
         (70_000, 784, 16),
-        (100, 10_000, 15),
+        (100, 10_000, 1),
+        (1000, 10_000, 8),
     ],
 )
 def test_blocks_of_tables_in_memory(n_rows, p, blocks):

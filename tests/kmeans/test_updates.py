@@ -18,6 +18,7 @@ from daskmm.kmeans.updates import (
     coincident_centers,
     moved_centers,
     relocated,
+    repeated_centers,
 )
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates
@@ -148,6 +149,20 @@ def test_coincident_centres_are_counted_once_less_than_they_are():
     assert coincident_centers(CenterState(centers[:1], -1.0), 1.0) == 0
     # Where every row lies on its centre, only centres at the same place coincide.
     assert coincident_centers(CenterState(centers, -1.0), 0.0) == 1
+
+
+def test_coincident_centers_of_many_tiles(monkeypatch):
+    monkeypatch.setattr("daskmm.kmeans.updates.tile_rows", lambda *_: 7)
+    centers = np.random.default_rng(0).normal(size=(50, 3))
+    for rows, same_as in (([20], [3]), ([6, 7], [5, 6]), ([49, 48, 30], [0, 0, 29])):
+        repeated = centers.copy()
+        repeated[rows] = repeated[same_as]
+        apart = np.abs(repeated[:, None] - repeated).sum(axis=2)
+        expected = np.tril(apart == 0, -1).any(axis=1)
+        for weights in (None, np.array([0.5, 0.3, 0.2])):
+            state = CenterState(repeated, -1.0, weights)
+            np.testing.assert_array_equal(repeated_centers(state, 1.0), expected)
+    assert not repeated_centers(CenterState(centers, -1.0), 1.0).any()
 
 
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1e3])

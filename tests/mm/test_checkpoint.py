@@ -64,6 +64,8 @@ FORMS = {
     "dask": (da.from_array(X, chunks=(70, 5)), da.from_array(WEIGHTS, chunks=110)),
 }
 
+RUN_FOLDER = {"model", "labels.zarr", "centers.csv", "summary.json"}
+
 
 @pytest.fixture
 def npy(tmp_path):
@@ -207,7 +209,7 @@ def test_killed_while_a_state_is_written(tmp_path, monkeypatch, name, writes, wh
         with pytest.raises(KilledError):
             fitted(name, checkpoint=path)
     assert mortal.dead
-    assert len([item for item in path.iterdir() if item.name.startswith("state-")]) <= 3
+    assert len(list(path.glob("state-*"))) <= 3
     assert_same_bits(fitted(name, checkpoint=path), reference)
     assert not list(path.glob(".*"))
 
@@ -305,8 +307,8 @@ def test_paths_that_are_something_else(tmp_path):
         fitted("power", checkpoint=tmp_path / "file")
     with pytest.raises(CheckpointError, match=r"a folder of other things \(file\)"):
         fitted("power", checkpoint=tmp_path)
-    with pytest.raises(CheckpointError, match="must be a folder of this machine"):
-        fitted("power", checkpoint="s3://bucket/checkpoint")
+    with pytest.raises(CheckpointError, match=r"nosuch://x.* cannot be opened"):
+        fitted("power", checkpoint="nosuch://x")
     assert [item.name for item in tmp_path.iterdir()] == ["file"]
 
 
@@ -820,7 +822,7 @@ def test_the_command_goes_on(tmp_path, monkeypatch, capsys, npy, options):
     assert code == 0
     assert n >= 2
     assert outcome(run) == outcome(tmp_path / "a")
-    assert {item.name for item in run.iterdir()} == {"model", "labels.zarr", "summary.json"}
+    assert {item.name for item in run.iterdir()} == RUN_FOLDER
     assert "checkpoint" not in json.loads((run / "summary.json").read_text())["parameters"]
     assert daskmm.load(run / "model").checkpoint is None
     assert "run the same command to resume" in capsys.readouterr().err
@@ -890,7 +892,7 @@ def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy,
     assert not (run / "summary.json").exists()
     assert main(command(npy, run)) == 0
     assert outcome(run) == outcome(tmp_path / "a")
-    assert {item.name for item in run.iterdir()} == {"model", "labels.zarr", "summary.json"}
+    assert {item.name for item in run.iterdir()} == RUN_FOLDER
     capsys.readouterr()
 
 

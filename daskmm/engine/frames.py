@@ -1,0 +1,138 @@
+"""Block functions over dask DataFrames; the results keep their partitions and index."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Position, common_dtype
+from daskmm.data.validation import checked_rows
+
+# Name of a series of labels.
+NAME = "cluster"
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """A block function that takes a pandas frame, and returns a series or a frame of its index."""
+
+    function: Callable[..., NDArray]
+    shared: tuple[Any, ...]
+    columns: Sequence[str] | None
+    # Instead of a digest: the arguments may be large, or hold callables that dask cannot tokenize.
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __dask_tokenize__(self) -> str:
+        return self.token
+
+    def __repr__(self) -> str:
+        return NAME  # a part of dask's keys
+
+    def __call__(self, part: Any, partition_info: dict[str, Any] | None = None) -> Any:
+        number = 0 if partition_info is None else int(partition_info["number"])
+        # dask joins partitions of files that are read in few columns: nothing else is known.
+        place = Position(number, 0, False, (None, part.shape[1]))
+        values = self.function(checked_rows(part.to_numpy(), place), place, *self.shared)
+        return self.framed(values, part.index)
+
+    def framed(self, values: NDArray, index: Any) -> Any:
+        import pandas as pd
+
+        if self.columns is None:
+            return pd.Series(values, index=index, name=NAME)
+        return pd.DataFrame(values, index=index, columns=list(self.columns))
+
+
+def map_frame(
+    function: Callable[..., NDArray],
+    frame: Any,
+    *shared: Any,
+    columns: Sequence[str] | None = None,
+    dtype: Any = np.int32,
+) -> Any:
+    """Return ``function(rows, position, *shared)`` of all partitions, aligned with the frame.
+
+    The result can be assigned to the frame, or to one of which it is made by choosing columns,
+    even where lengths of partitions and divisions are unknown.
+
+    Parameters
+    ----------
+    function : callable
+        A block function, such as those for `daskmm.kmeans.assignment.map_rows`.
+    frame : dask DataFrame
+        Of numbers.
+    *shared
+        Further arguments, the same for every partition.
+    columns : sequence of str, optional
+        Names of the columns of the result; without them it is a series.
+    dtype : dtype
+        Of the result.
+
+    Returns
+    -------
+    dask Series or DataFrame
+        Lazy.
+    """
+    numbers = frame.astype(common_dtype(frame.dtypes))
+    mapped = _Partition(function, shared, columns)
+    shape = (0,) if columns is None else (0, len(columns))
+    meta = mapped.framed(np.empty(shape, dtype=dtype), frame._meta.index)
+    return numbers.map_partitions(mapped, meta=meta)
+
+
+def labels_in_frame(labels: NDArray[np.int32], frame: Any) -> Any:
+    """Return the labels of all rows of a dask DataFrame as a lazy series aligned with it.
+
+    Rows are counted when it is computed: dask may join partitions until then.
+    """
+    import pandas as pd
+
+    def meta(dtype: Any) -> Any:
+        return pd.Series(np.empty(0, dtype=dtype), index=frame._meta.index, name=NAME)
+
+    ones = frame.map_partitions(_ones, meta=meta(np.int64))
+    picked = _Picked(labels)
+    return ones.cumsum().map_partitions(picked, meta=meta(np.int32))
+
+
+def _ones(part: Any) -> Any:
+    import pandas as pd
+
+    return pd.Series(np.ones(len(part), dtype=np.int64), index=part.index, name=NAME)
+
+
+@dataclass(frozen=True)
+class _Picked:
+    """Return the labels of rows, given a series of their numbers counted from 1."""
+
+    labels: NDArray[np.int32]
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __dask_tokenize__(self) -> str:
+        return self.token
+
+    def __repr__(self) -> str:
+        return NAME
+
+    def __call__(self, numbers: Any) -> Any:
+        import pandas as pd
+
+        return pd.Series(self.labels[numbers.to_numpy() - 1], index=numbers.index, name=NAME)
+
+
+def array_as_frame(array: NDArray | da.Array, columns: Sequence[str]) -> Any:
+    """Return a lazy table as a dask DataFrame with these columns."""
+    try:
+        import dask.dataframe as dd
+    except ImportError as error:
+        raise ImportError(
+            "set_output(transform='pandas') of lazy data needs the extra 'dataframe': "
+            "pip install 'daskmm[dataframe]'."
+        ) from error
+    return dd.from_dask_array(array, columns=list(columns))

@@ -1,0 +1,126 @@
+"""Write labels with columns that are carried along, as one csv or parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.engine.distributed import computed
+from daskmm.engine.frames import NAME
+from daskmm.engine.labels import BLOCKS_TOGETHER
+from daskmm.engine.passes import one_blas_thread
+from daskmm.storage.atomic import written_whole
+from daskmm.storage.remote import is_remote, local_path, uploaded
+
+Append = Callable[[Any], object]
+
+
+def write_labelled(labels: Any, kept: Any, path: str | Path) -> NDArray[np.int64]:
+    """Write columns of a table and the cluster of each row, in the order of the rows.
+
+    Parameters
+    ----------
+    labels : ndarray, dask Array or dask Series of shape (n_rows,), int32
+    kept : dask DataFrame or None
+        Columns that are written beside a series of its labels.
+    path : str or Path
+        ``.csv`` or ``.parquet``, also an URL. It holds all rows or, after an error, nothing. A few
+        partitions are in memory at a time.
+
+    Returns
+    -------
+    ndarray of shape (largest label + 1,), int64
+        Rows with each label.
+
+    Raises
+    ------
+    FileExistsError
+        If the path exists; nothing is computed then.
+    ValueError
+        If a column is called like that of the labels, "cluster".
+    """
+    if kept is not None and NAME in kept.columns:
+        raise ValueError(f"The column {NAME!r} is that of the labels, and cannot be kept.")
+    counts = np.zeros(0, dtype=np.int64)
+    whole = uploaded(str(path), "") if is_remote(path) else written_whole(local_path(path))
+    with whole as fresh, _WRITERS[Path(path).suffix.lower()](fresh) as append:
+        for part in _parts(labels, kept):
+            found = np.bincount(part[NAME], minlength=len(counts))
+            found[: len(counts)] += counts
+            counts = found
+            append(part)
+    return counts
+
+
+def is_labelled(path: str | Path) -> bool:
+    """Tell whether a path is that of a file with columns."""
+    return Path(path).suffix.lower() in _WRITERS
+
+
+def _parts(labels: Any, kept: Any) -> Iterator[Any]:
+    """Compute pandas frames of consecutive rows, a few partitions together."""
+    import pandas as pd
+
+    if kept is not None:
+        blocks = kept.assign(**{NAME: labels}).to_delayed()
+    elif isinstance(labels, np.ndarray):
+        yield pd.DataFrame({NAME: labels})
+        return
+    else:
+        array = labels if isinstance(labels, da.Array) else labels.to_dask_array()
+        blocks = array.to_delayed().ravel()
+    for start in range(0, len(blocks), BLOCKS_TOGETHER):
+        with one_blas_thread():
+            together = computed(*blocks[start : start + BLOCKS_TOGETHER])
+        for block in together:
+            yield block if kept is not None else pd.DataFrame({NAME: block})
+
+
+@contextmanager
+def _csv_writer(path: Path) -> Iterator[Append]:
+    with path.open("w", encoding="utf-8", newline="") as file:
+
+        def append(part: Any) -> None:
+            part.to_csv(file, index=False, header=file.tell() == 0, lineterminator="\n")
+
+        yield append
+
+
+@contextmanager
+def _parquet_writer(path: Path) -> Iterator[Append]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writers: list[Any] = []
+    empty: list[Any] = []
+
+    def append(part: Any) -> None:
+        if len(part) or writers:
+            write(part)
+        else:
+            empty.append(part)  # types of text are known from rows only
+
+    def write(part: Any) -> None:
+        schema = writers[0].schema if writers else None
+        table = pa.Table.from_pandas(part, schema=schema, preserve_index=False)
+        table = table.replace_schema_metadata(None)  # pandas' notes hold for these rows only
+        if not writers:
+            writers.append(pq.ParquetWriter(path, table.schema))
+        writers[0].write_table(table)
+
+    try:
+        yield append
+        if not writers:
+            write(empty[0])
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+_WRITERS = {".csv": _csv_writer, ".parquet": _parquet_writer}

@@ -1,0 +1,90 @@
+"""Fits on a distributed cluster: what errors mean, and fits inside of tasks."""
+
+import time
+from types import SimpleNamespace
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import CancelledError, Client, LocalCluster
+
+from daskmm import KMeans
+from daskmm.engine.distributed import ClusterLostError, _explained
+from daskmm.engine.grouping import groups_by_holder, groups_for
+
+
+def client_with(status):
+    return SimpleNamespace(status=status, scheduler=SimpleNamespace(address="tcp://somewhere:1"))
+
+
+def test_errors_of_a_lost_cluster_are_told_from_others():
+    error = ValueError("of a block")
+    assert _explained(client_with("running"), error) is error
+    meaning = _explained(client_with("closed"), CancelledError("key"))
+    assert isinstance(meaning, ClusterLostError)
+    assert "tcp://somewhere:1 is gone" in str(meaning)
+    meaning = _explained(client_with("running"), CancelledError("key"))
+    assert "was restarted" in str(meaning)
+
+
+def _fit(seed):
+    rows = np.random.default_rng(0).normal(size=(400, 3))
+    return KMeans(3, random_state=seed).fit(da.from_array(rows, chunks=(100, -1))).inertia_
+
+
+def test_fits_inside_of_tasks_leave_the_threads_to_their_blocks(client):
+    # As many fits as there are threads: if they kept them, none would be left for their blocks.
+    found = client.gather(client.map(_fit, range(4)), direct=False)
+    np.testing.assert_allclose(found, [_fit(seed) for seed in range(4)])
+
+
+def test_calls_are_grouped_for_workers_that_are_yet_to_come():
+    # Several for each of some threads; as soon as there are workers, for theirs.
+    assert groups_for({}) == 32
+    assert groups_for({"a": 1, "b": 2}) == 12
+    assert len(groups_by_holder([()] * 100, {})) == 50
+
+
+@pytest.mark.long
+def test_fits_on_a_cluster_that_adapts_from_no_worker_and_back():
+    rows = np.random.default_rng(0).normal(size=(800, 3)) + 5 * (np.arange(800) % 2)[:, None]
+    data = da.from_array(rows, chunks=(50, -1))
+    seen = []
+    with (
+        dask.config.set({"scheduler": None, "daskmm.lost-cluster-timeout": "20s"}),
+        LocalCluster(
+            n_workers=0, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as local,
+        Client(local) as client,
+    ):
+        local.adapt(minimum=0, maximum=2, interval="50ms", wait_count=2)
+
+        def until_idle(record=None, seconds=1.5):
+            """Wait for workers to be retired; those that hold data stay."""
+            end = time.monotonic() + seconds
+            while client.nthreads() and time.monotonic() < end:
+                time.sleep(0.05)
+            seen.append(len(client.nthreads()))
+
+        def fitted(persist):
+            model = KMeans(
+                2,
+                random_state=0,
+                sample_size=None,
+                max_iter=3,
+                persist=persist,
+                callbacks=[until_idle],
+            )
+            return model.fit(data).inertia_
+
+        found = [fitted(False)]
+        assert 0 in seen  # in the middle of a fit
+        until_idle(seconds=10)
+        assert not client.nthreads()
+        found.append(fitted(True))
+    with dask.config.set(scheduler="threads"):
+        assert (
+            found
+            == [KMeans(2, random_state=0, sample_size=None, max_iter=3).fit(data).inertia_] * 2
+        )

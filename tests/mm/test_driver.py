@@ -1,0 +1,74 @@
+"""The driver's rules: when a stage ends, and which run is the best."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from daskmm.mm.driver import Schedule, advanced, cheapest_first, first_best
+from daskmm.mm.problem import Run, Step
+
+
+@dataclass(frozen=True)
+class Power:
+    s: float
+
+
+class Problem:
+    splitting_power = -1.0
+    rounding = 0.0
+
+
+def step(s, inertia, hardness=1.0, moved=True):
+    return Step(
+        state=Power(s),
+        objective=inertia,
+        inertia=inertia,
+        penalty=0.0,
+        hardness=hardness,
+        cluster_weights=np.ones(2),
+        shift=0.1,
+        moved=moved,
+        coincident_centers=0,
+    )
+
+
+def test_each_stage_needs_calm_steps_of_its_own():
+    schedule = Schedule(-2.0, 1.1, polish=True, tol=1e-3, critical_power=-1.0, calm=2)
+    run = Run(Power(-50.0), "anneal", last=5.0)
+    seen = []
+    for inertia in (5.0, 5.0, 5.0, 4.0, 4.0, 4.0):
+        run = advanced(run, step(run.state.s, inertia), schedule, Problem())
+        seen.append((run.stage, run.calm, run.state.s == -np.inf))
+    assert seen == [
+        ("anneal", 1, False),
+        ("hard", 0, True),
+        ("hard", 1, True),
+        ("hard", 0, True),
+        ("hard", 1, True),
+        ("done", 2, True),
+    ]
+    assert run.converged
+
+
+@pytest.mark.parametrize(
+    ("s", "hardness", "ends"), [(-50.0, 1.0, True), (-50.0, 0.1, False), (-1.01, 1.0, False)]
+)
+def test_an_annealing_ends_when_memberships_are_hard_and_the_power_is_low(s, hardness, ends):
+    schedule = Schedule(-1.0, 1.1, polish=False, tol=1e-3, critical_power=-1.0, calm=1)
+    run = advanced(Run(Power(s), "anneal", last=5.0), step(s, 5.0, hardness), schedule, Problem())
+    assert (run.stage, run.converged) == (("done", True) if ends else ("anneal", False))
+
+
+def test_a_hard_step_that_moves_nothing_is_the_last():
+    run = Run(Power(-np.inf), "hard", last=9.0)
+    last = step(-np.inf, 5.0, moved=False)
+    ended = advanced(run, last, Schedule(-np.inf, calm=3), Problem())
+    assert (ended.stage, ended.scored, ended.state) == ("done", last, run.state)
+
+
+def test_costs_that_differ_by_rounding_keep_their_order():
+    costs = [2.0, 1.0 + 1e-15, 1.0, 1.5]
+    assert cheapest_first(costs, 1.0) == [1, 2, 3, 0]
+    assert first_best(costs, 1.0) == 1
+    assert cheapest_first([0.0, 0.0], 0.0) == [0, 1]
