@@ -46,8 +46,9 @@ def contingency_matrix(labels_true: Any, labels_pred: Any) -> NDArray[np.int64]:
     ----------
     labels_true, labels_pred : array-like, dask or zarr array, or dask series, of shape (n_samples,)
         Labels of any sortable kind: integers, strings, objects. One may be in memory and the
-        other lazy, and their chunks may differ; where chunk sizes are unknown, both must have
-        the same number of blocks, which are then matched one to one.
+        other lazy, and their chunks may differ. Lazy ones of unknown chunk sizes are loaded if
+        the other is in memory; otherwise both must have the same number of blocks, which are
+        then matched one to one.
 
     Returns
     -------
@@ -245,6 +246,11 @@ def _contingency(labels_true: Any, labels_pred: Any) -> _Contingency:
     """Count the pairs of two labelings, in one compute if either is lazy."""
     true = _as_labels(labels_true, "labels_true")
     pred = _as_labels(labels_pred, "labels_pred")
+    # Labels of a dask DataFrame, whose partitions are of unknown lengths.
+    if isinstance(pred, np.ndarray) and _is_unmatchable(true):
+        true = true.compute()
+    if isinstance(true, np.ndarray) and _is_unmatchable(pred):
+        pred = pred.compute()
     lengths = true.shape[0], pred.shape[0]
     if not np.isnan(lengths).any() and lengths[0] != lengths[1]:
         raise ValueError(
@@ -286,6 +292,11 @@ def _as_labels(labels: Any, name: str) -> Any:
     if not isinstance(labels, np.ndarray | da.Array):
         labels = da.from_array(labels, name=False)
     return labels
+
+
+def _is_unmatchable(labels: NDArray | da.Array) -> bool:
+    """Tell whether labels in memory cannot be cut like lazy ones: several blocks, no lengths."""
+    return isinstance(labels, da.Array) and np.isnan(labels.shape[0]) and labels.npartitions > 1
 
 
 def _match_blocks(true: Any, pred: Any) -> tuple[da.Array, da.Array]:

@@ -186,7 +186,7 @@ def choose_n_clusters(
     X: Any,
     *,
     sample_weight: Any = None,
-    most: int = number_rule.MOST_CLUSTERS,
+    most: int | None = None,
     feature_weights: ArrayLike | None = None,
     n_init: int = number_rule.STARTS,
     standardize: bool = False,
@@ -204,8 +204,9 @@ def choose_n_clusters(
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         Read once.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
-    most : int, default=40
-        Numbers from 2 to this one are tried, as long as there are 20 rows for each cluster.
+    most : int, optional
+        Largest number to try. By default numbers from 2 to 40 are tried, and twice as many as long
+        as the answer lies at their end. There are 20 rows for each cluster in any case.
     feature_weights : array-like of shape (n_features,), optional
         Weights of the features in the distance, not negative. `EntropyPowerKMeans` uses the
         weights that it learns with 20 clusters, which hardly depend on the number.
@@ -213,8 +214,8 @@ def choose_n_clusters(
         Starts.
     standardize : bool, default=False
     sample_size : int, optional
-        Largest number of rows to use; by default 2,000, or 50 for each of `most` clusters if that
-        is more.
+        Largest number of rows to use; by default 2,000, or 50 for each of the clusters tried if
+        that is more.
     random_state : int, RandomState instance or None, default=None
         Seed of the sample, the starts and the data without clusters that they are compared with.
         The path does not depend on the chunks of `X`.
@@ -229,7 +230,8 @@ def choose_n_clusters(
     ValueError, TypeError
         If a parameter or the data cannot be used.
     """
-    check_scalar(most, "most", Integral, min_val=2)
+    if most is not None:
+        check_scalar(most, "most", Integral, min_val=2)
     _check_sizes(sample_size, 2, n_init=n_init)
     survey, lazy, seed = _survey(X, sample_weight, 1, standardize, random_state)
     weights = None
@@ -239,9 +241,7 @@ def choose_n_clusters(
         if weights.shape != expected or not (np.isfinite(weights) & (weights >= 0)).all():
             raise ValueError(f"feature_weights must be {expected[0]} numbers, not negative.")
     with one_blas_thread():
-        return follow_n_clusters(
-            survey.sample, seed, lazy, weights, int(most), int(n_init), sample_size
-        )
+        return follow_n_clusters(survey.sample, seed, lazy, weights, most, int(n_init), sample_size)
 
 
 def choose_distortion(
@@ -346,7 +346,7 @@ def _survey(
     seed = _seed(random_state)
     passes = weighted_passes(*read_weighted(BaseEstimator(), X, sample_weight, reset=True))
     with one_blas_thread():
-        survey = first_pass(passes, n_clusters, bool(standardize), seed)
+        survey = first_pass(passes, n_clusters, bool(standardize), seed, by_distance=True)
     return survey, passes.blocks.layout.lazy, seed
 
 

@@ -151,12 +151,12 @@ def before_pass(name, occurrence, act):
     met = Counter()
     reduce = passes.reduce_graph
 
-    def acting(graph, function, shared, called):
+    def acting(graph, function, shared, called, *scheduler):
         called = called.strip("_").replace("_", "-")
         met[called] += 1
         if (called, met[called]) == (name, occurrence):
             act()
-        return reduce(graph, function, shared, called)
+        return reduce(graph, function, shared, called, *scheduler)
 
     passes.reduce_graph = acting
     try:

@@ -110,8 +110,11 @@ def pytest_collection_modifyitems(items):
         for index, item in enumerate(group):
             if index != chosen:
                 item.add_marker(pytest.mark.long)
-    # Notebooks take minutes each: one that is begun last would be waited for.
-    items.sort(key=lambda item: item.get_closest_marker("paper") is None)
+    # What takes longest is begun first, or it would be waited for: notebooks, then clusters that
+    # lose workers.
+    items.sort(
+        key=lambda item: (item.get_closest_marker("paper") is None, item.path.stem != "test_faults")
+    )
 
 
 def _check_name(check):

@@ -21,8 +21,10 @@ feature permuted. The k that explains most beyond both is chosen if the differen
 otherwise there are no clusters (k = 1).
 
 Directions with next to no variance are left out, and only as many directions are used as there are
-tens of rows. Features with few distinct values, rare ones above all, look like clusters to this
-rule, so it finds many of them.
+tens of rows. Features with few distinct values, such as flags, would look like clusters, as rows
+can agree in them exactly; so they are made normal, with equal values in random order.
+
+40 clusters are tried first, and twice as many as long as the answer lies at the end of the range.
 
 References
 ----------
@@ -45,10 +47,11 @@ from sklearn.cluster import kmeans_plusplus
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.trials import filled, nearest, sample_problem, spawned, thinned
-from daskmm.kmeans.updates import PowerUpdate
+from daskmm.kmeans.trials import filled, nearest, spawned, thinned
+from daskmm.kmeans.updates import PowerUpdate, sample_problem
 from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.information import normal_scores
 from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
 from daskmm.storage.records import registered
 
@@ -57,8 +60,12 @@ FloatArray = NDArray[np.float64]
 # Variants of the rows that they are compared with: see `variant_of`.
 WITHOUT_TAILS, CORRELATED, PERMUTED = "without tails", "correlated", "permuted"
 NULLS = (CORRELATED, PERMUTED)
-# Largest number of clusters tried, and least rows of the sample per cluster.
+# Largest number of clusters tried at first, and least rows of the sample per cluster. More are
+# tried if the answer is among the last few.
 MOST_CLUSTERS, LEAST_ROWS = 40, 20
+_END = 4
+# Features with at most so many values, each of which has so many rows on average, are dithered.
+_FEW_VALUES, _ROWS_PER_VALUE = 32, 10
 # Clusters to assume in other choices while their number is not known.
 SOME_CLUSTERS = 20
 # Rows of the sample: the larger of a fixed number and a number per cluster.
@@ -67,6 +74,8 @@ SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 50
 STARTS, STARTS_ON_VARIANTS = 3, 2
 # Thresholds of the rule, in nats per row.
 LEAST_GAIN, LEAST_INFORMATION = 0.1, 0.12
+# Share of the largest cost up to which one is rounding.
+_ROUNDING = 1e-12
 # Hard steps at first, and after each merge.
 _FIRST_STEPS, _STEPS = 30, 8
 # Relative change at which they end.
@@ -131,13 +140,19 @@ class ClusterNumberPath:
         overlapping = self.information.max(initial=-np.inf) > LEAST_INFORMATION
         return int(self.numbers[self.information.argmax()]) if overlapping else 1
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the number is at the end of those that were tried; more may be better."""
+        exact = len(self.costs) > 0 and self.costs.min() <= _ROUNDING * self.costs.max()
+        return not exact and self.n_clusters > max(1, self.numbers.max(initial=1) - _END)
+
 
 def follow_n_clusters(
     sample: Sample,
     seed: int,
     lazy: bool,
     feature_weights: FloatArray | None = None,
-    most: int = MOST_CLUSTERS,
+    most: int | None = None,
     n_starts: int = STARTS,
     n_rows: int | None = None,
 ) -> ClusterNumberPath:
@@ -153,20 +168,39 @@ def follow_n_clusters(
         process.
     feature_weights : ndarray of shape (n_features,), optional
         Features with next to no weighted variance are left out.
-    most : int
-        Largest number of clusters to try; fewer where there are less than 20 rows for each.
+    most : int, optional
+        Largest number of clusters to try; by default as many as needed. Fewer where there are less
+        than 20 rows for each.
     n_starts : int
     n_rows : int, optional
         Rows of the sample to use at most.
     """
+    tried = min(most or MOST_CLUSTERS, MOST_CLUSTERS)
+    while True:
+        path = _followed(sample, seed, lazy, feature_weights, tried, n_starts, n_rows)
+        if not path.at_end or tried == most or path.numbers.max(initial=1) < tried:
+            return path
+        tried = min(most or 2 * tried, 2 * tried)
+
+
+def _followed(
+    sample: Sample,
+    seed: int,
+    lazy: bool,
+    feature_weights: FloatArray | None,
+    most: int,
+    n_starts: int,
+    n_rows: int | None,
+) -> ClusterNumberPath:
+    """Evaluate 2, 3, …, `most` clusters."""
     wanted = n_rows or max(SAMPLE_ROWS, ROWS_PER_CLUSTER * most)
     rows, weights = thinned(sample.rows, sample.weights, wanted, seed)
-    rows = filled(rows, weights)
+    rows = dithered(filled(rows, weights), weights, np.random.default_rng(seed))
     if feature_weights is not None:
         scale = feature_weights * np.square(rows).mean(axis=0)
         kept = scale > _NEGLIGIBLE * scale.max()
         rows = np.ascontiguousarray(rows[:, kept] * np.sqrt(feature_weights[kept]))
-    most = min(most, len(rows) // LEAST_ROWS)
+    most = min(most, len(rows) // LEAST_ROWS, len(np.unique(rows, axis=0)))
     most = max(most, min(2, len(rows) - 1))
     shared = (rows, weights, most)
     own = _descents("rows", n_starts, seed, shared, lazy)
@@ -184,6 +218,35 @@ def follow_n_clusters(
     best = cut.explained[np.arange(len(path.numbers)), cut.costs.argmin(axis=1)]
     nulls = [_descents(null, STARTS_ON_VARIANTS, seed, shared, lazy).explained for null in NULLS]
     return replace(path, information=best - np.hstack(nulls).max(axis=1))
+
+
+def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Replace features that have few values by normal ones with the same order, mean and spread.
+
+    Equal values are ordered at random: independent flags become independent normal features, and
+    only the dependence between features is left as evidence of clusters.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    weights : ndarray of shape (n_rows,)
+    rng : Generator
+    """
+    n_values = [len(np.unique(column)) for column in rows.T]
+    few = min(_FEW_VALUES, len(rows) // _ROWS_PER_VALUE)
+    if max(n_values) <= few and len(np.unique(rows, axis=0)) <= max(n_values):
+        return rows  # a few points, which one feature tells apart
+    spread = rows
+    for feature, column in enumerate(rows.T):
+        if 1 < n_values[feature] <= few:
+            spread = rows.copy() if spread is rows else spread
+            ranks = np.empty((len(rows), 1))
+            ranks[np.lexsort((rng.random(len(rows)), column)), 0] = np.arange(len(rows))
+            scores = normal_scores(ranks, weights)[:, 0]
+            mean = np.average(column, weights=weights)
+            deviation = np.sqrt(np.average(np.square(column - mean), weights=weights))
+            spread[:, feature] = mean + deviation * scores
+    return spread
 
 
 class _Descents(NamedTuple):
@@ -243,7 +306,11 @@ def _merge_down(
     if most < 2:
         return [np.empty((3, 0))]
     problem = sample_problem(rows, weights, PowerUpdate())
-    centers, _ = kmeans_plusplus(rows, most, sample_weight=weights, random_state=random)
+    # Among many clusters some are missed more easily; twice scikit-learn's number of candidates.
+    trials = None if most <= MOST_CLUSTERS else 2 * (2 + int(np.log(most)))
+    centers, _ = kmeans_plusplus(
+        rows, most, sample_weight=weights, random_state=random, n_local_trials=trials
+    )
     steps, found = _FIRST_STEPS, []
     for n_clusters in range(most, 1, -1):
         schedule = Schedule(-np.inf, max_iter=steps, tol=_TOL, calm=1)

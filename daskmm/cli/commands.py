@@ -50,6 +50,7 @@ Cluster the rows of INPUT and write a run folder:
 
   model/               the model, for 'daskmm predict' and daskmm.load
   labels.zarr          the cluster of each row, int32
+  centers.csv          name, size and centre of each cluster (not for kernels)
   summary.json         cluster sizes, history, feature weights and more, as JSON
   objective.png        objective and power by iteration
   projection.png       a sample of rows, coloured by cluster
@@ -58,8 +59,8 @@ Cluster the rows of INPUT and write a run folder:
 
 If a fit is killed, interrupted or runs out of disk space, run the same command
 again to resume it: an unfinished run folder holds a checkpoint. summary.json is
-written last. A fit reads INPUT once per iteration, twice for set-up and scoring,
-and once more for the labels.""",
+written last. RUN may be on an object store (s3://bucket/run). A fit reads INPUT
+once per iteration, twice for set-up and scoring, and once more for the labels.""",
         """\
 example:
   daskmm fit points.zarr -k 20 --out run
@@ -82,11 +83,13 @@ which model?
     "predict": (
         "assign rows to the clusters of a run",
         """\
-Write the cluster of each row of INPUT, by the model of a run folder, as a zarr
-array of int32. INPUT must have the features that the model was fitted to, in the
-same order; columns of csv and parquet files are found by name.""",
+Write the cluster of each row of INPUT, by the model of a run folder: as a table
+(.parquet, .csv), with further columns of INPUT if asked for, or as a zarr array of
+int32. INPUT must have the features that the model was fitted to; columns of csv and
+parquet files are found by name, others in the same order.""",
         """\
 example:
+  daskmm predict run people.csv --out labels.csv --keep id,name
   daskmm predict run more.zarr --out more-labels.zarr
   python -c "import zarr; print(zarr.open_array('more-labels.zarr')[:10])\"""",
     ),
@@ -163,7 +166,10 @@ example:
 }
 
 
-_INPUT = "zarr, .npy, .npz, .csv or .parquet; store.zarr::name for one array of a group"
+_INPUT = (
+    "zarr, .npy, .npz, .csv, .tsv, .csv.gz or .parquet, or a folder of these; store.zarr::name for "
+    "one array of a group"
+)
 
 
 class UserError(Exception):
@@ -214,7 +220,21 @@ def build_parser() -> argparse.ArgumentParser:
         help="write RUN/report.html, without figures of rows: a run folder does not hold them",
     )
     predict.add_argument("input", metavar="INPUT", help=_INPUT)
-    predict.add_argument("--out", required=True, metavar="LABELS", help="zarr array to write")
+    predict.add_argument(
+        "--out",
+        required=True,
+        metavar="LABELS",
+        help="file to write: .parquet or .csv, with a column 'cluster'; otherwise a zarr array",
+    )
+    predict.add_argument(
+        "--keep",
+        type=lambda names: names.split(","),
+        default=[],
+        metavar="A,B,...",
+        help="columns of a csv or parquet INPUT to write beside the labels, such as those that "
+        "name the rows; not used for the prediction unless the model was fitted to them",
+    )
+    _add_csv(predict)
     _add_model(plan)
     plan.add_argument(
         "--workers",
@@ -256,8 +276,16 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         help="number of clusters; auto: chosen on a sample (kmeans, power, entropy); mean-shift "
         "finds it and takes no -k",
     )
+    command.add_argument(
+        "--max-clusters",
+        type=int,
+        default=argparse.SUPPRESS,
+        metavar="K",
+        help="kmeans, power, entropy: largest number that -k auto tries (as needed)",
+    )
     command.add_argument("--model", choices=MODELS, default="power", help="(default: %(default)s)")
     _add_columns(command)
+    _add_csv(command)
     parameters = command.add_argument_group(
         "parameters of the model", argument_default=argparse.SUPPRESS
     )
@@ -366,6 +394,14 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         help="divide each feature by its standard deviation (yes for entropy and mean-shift, no "
         "otherwise)",
     )
+
+
+def _add_csv(command: argparse.ArgumentParser) -> None:
+    """Add what says how csv files are written."""
+    csv = command.add_argument_group("format of csv files", "told from the first lines by default")
+    csv.add_argument("--separator", metavar="S", help="between fields, such as ';'")
+    csv.add_argument("--decimal", metavar="D", help="decimal mark, such as ','")
+    csv.add_argument("--encoding", metavar="E", help="such as utf-8 or cp1252")
 
 
 def _add_columns(command: argparse.ArgumentParser) -> None:

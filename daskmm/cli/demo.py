@@ -17,16 +17,17 @@ from dask.system import CPU_COUNT
 from sklearn.exceptions import ConvergenceWarning
 
 from daskmm import metrics
-from daskmm.cli.run_folder import features_found, peak_memory_bytes, write_run
+from daskmm.cli.run_folder import peak_memory_bytes, write_run
 from daskmm.cluster import EntropyPowerKMeans, KMeans
 from daskmm.cluster._centers import CenterClusterer
-from daskmm.cluster._progress import ProgressLine, readable_seconds
+from daskmm.cluster._progress import ProgressLine
 from daskmm.data.files import open_data
+from daskmm.data.names import features_found, shell_word
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.labels import write_labels
-from daskmm.planning import readable_bytes
 from daskmm.plot import require_matplotlib
 from daskmm.storage.arrays import create_array
+from daskmm.storage.readable import readable_bytes, readable_seconds
 
 N_SAMPLES = 4_000_000
 N_CLUSTERS = 20
@@ -180,7 +181,7 @@ def _cluster(out: Path, name: str, model: CenterClusterer, show_progress: bool) 
         "warnings": notes,
     }
     if isinstance(model, EntropyPowerKMeans):
-        result["features_found"] = sorted(features_found(model).tolist())
+        result["features_found"] = sorted(features_found(model.feature_weights_).tolist())
         result["feature_weights"] = model.feature_weights_.tolist()
     return result
 
@@ -219,9 +220,9 @@ def _summary(report: DemoReport) -> str:
             f"   {out / 'entropy' / 'objective.png'}",
             "",
             "What to try next",
-            f"   daskmm inspect {out / 'entropy'}",
-            f"   daskmm plan {out / 'data.zarr'} -k 20 --model entropy",
-            f"   daskmm fit {out / 'data.zarr'} -k 20 --model power --out my-run",
-            f"   rm -r {out}    (when you are done)",
+            f"   daskmm inspect {shell_word(out / 'entropy')}",
+            f"   daskmm plan {shell_word(out / 'data.zarr')} -k 20 --model entropy",
+            f"   daskmm fit {shell_word(out / 'data.zarr')} -k 20 --model power --out my-run",
+            f"   rm -r {shell_word(out)}    (when you are done)",
         ]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +18,16 @@ from daskmm.cli.commands import UserError
 from daskmm.cluster.kernel import root_mean_squared_distance
 from daskmm.data.blocks import as_dask_array, row_blocks
 from daskmm.data.files import open_data
+from daskmm.data.names import shell_word
 from daskmm.engine.first_pass import first_pass
 from daskmm.engine.passes import Passes
 from daskmm.gram.build import CHANGED, TILE_ROWS, build, repair, verify
 from daskmm.gram.store import GramStore, GramStoreError
 from daskmm.numerics.kernels import SCALED, Kernel
 from daskmm.numerics.rows import Coordinates
-from daskmm.planning import readable_bytes
+from daskmm.storage.locks import reserved
+from daskmm.storage.readable import readable_bytes
+from daskmm.storage.remote import local_path
 
 FloatArray = NDArray[np.float64]
 
@@ -38,12 +42,18 @@ class Answer:
 
 
 def _build(arguments: argparse.Namespace) -> Answer:
-    path = Path(arguments.out)
+    path = local_path(arguments.out, "A Gram matrix")
+    with reserved(path):
+        return _build_at(path, arguments)
+
+
+def _build_at(path: Path, arguments: argparse.Namespace) -> Answer:
     # A store that was begun keeps its mean, scale and bandwidth, so that unchanged rows are
     # recognised and changed ones reported.
     begun = GramStore(path) if path.exists() else None
     missing = begun.missing() if begun else None
     table = _open(arguments.input, arguments.columns)
+    _check_room(path, table.shape[0], arguments.dtype, begun)
     origin = _origin(table, arguments, begun)
     store = build(
         path,
@@ -57,7 +67,9 @@ def _build(arguments: argparse.Namespace) -> Answer:
     found = {**_described(store), "n_written": n_written}
     done = "now written" if n_written else "nothing to do"
     counted = f"{n_written:,} of {len(store.tiles):,} tiles were missing; {done}"
-    return Answer(found, f"{_in_words(store)}\n{counted}\nnext: daskmm gram verify {path}")
+    return Answer(
+        found, f"{_in_words(store)}\n{counted}\nnext: daskmm gram verify {shell_word(path)}"
+    )
 
 
 def _verify(arguments: argparse.Namespace) -> Answer:
@@ -73,7 +85,8 @@ def _verify(arguments: argparse.Namespace) -> Answer:
         for fault in dict.fromkeys(faults.values())
     ]
     changed = CHANGED in faults.values()
-    mend = "build a new store" if changed else f"daskmm gram repair {arguments.store} INPUT"
+    repairing = f"daskmm gram repair {shell_word(arguments.store)} INPUT"
+    mend = "build a new store" if changed else repairing
     return Answer(found, "\n".join([*lines, f"next: {mend}"]), exit_code=1)
 
 
@@ -105,6 +118,19 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], Answer]] = {
 
 def _open(source: str, columns: Sequence[str] | None) -> da.Array:
     return as_dask_array(open_data(source, columns=columns), source)
+
+
+def _check_room(path: Path, n_rows: float, dtype: str, begun: GramStore | None) -> None:
+    """Refuse a store that its disk has no room for; the number of rows may be NaN, unknown."""
+    held = begun.bytes_on_disk if begun else 0
+    needed = n_rows**2 / 2 * np.dtype(dtype).itemsize - held
+    free = shutil.disk_usage(path.parent).free
+    if needed > free:
+        raise UserError(
+            f"{path} has room for {readable_bytes(free)}; the matrix takes "
+            f"{readable_bytes(needed)}{' more' if begun else ''}. Free space, or choose another "
+            "--out."
+        )
 
 
 def _origin(

@@ -37,13 +37,15 @@ from daskmm.cluster import (
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._progress import ProgressLine
 from daskmm.data.files import open_data
-from daskmm.data.names import n_clusters_of
+from daskmm.data.names import n_clusters_of, printable
 from daskmm.engine.distributed import connected
+from daskmm.engine.labelled import is_labelled, write_labelled
 from daskmm.engine.labels import write_labels
 from daskmm.mm.checkpoint import CheckpointError
 from daskmm.plot import require_matplotlib
 from daskmm.scaling import measure_pass
-from daskmm.storage.atomic import check_absent
+from daskmm.storage.locks import LockedError, reserved
+from daskmm.storage.remote import check_new, inside, is_remote, local_path
 
 _CLASSES: dict[str, type[MMClusterer]] = {
     "power": PowerKMeans,
@@ -85,13 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (UserError, ValueError, OSError, ImportError) as error:
-        print(f"daskmm: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"daskmm: error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("daskmm: interrupted", file=sys.stderr)
         return 130
     except Exception:
-        traceback.print_exc()
+        print(_lines(traceback.format_exc()), file=sys.stderr, end="")
         return 1
 
 
@@ -100,7 +102,7 @@ def _demo(arguments: argparse.Namespace) -> None:
 
     def say(text: str) -> None:
         if not (arguments.quiet or arguments.json):
-            print(text, flush=True)
+            print(_lines(text), flush=True)
 
     report = run_demo(arguments.out, say=say, show_progress=not arguments.quiet)
     if arguments.json:
@@ -108,19 +110,27 @@ def _demo(arguments: argparse.Namespace) -> None:
 
 
 def _fit(arguments: argparse.Namespace) -> None:
-    out = Path(arguments.out)
-    check_unfinished(out)
+    out = arguments.out if is_remote(arguments.out) else local_path(arguments.out)
+    with reserved(out):
+        check_unfinished(out)
+        summary = _fit_into(out, arguments)
+    _report(arguments, {"run": str(out), **summary}, lambda: describe_fit(out, summary))
+
+
+def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Fit, write the run folder, and return its summary."""
     if arguments.pictures or arguments.report:
         require_matplotlib()
-    model = _model(arguments).set_params(checkpoint=out / CHECKPOINT)
-    data = open_data(arguments.input, columns=arguments.columns)
+    model = _model(arguments).set_params(checkpoint=inside(out, CHECKPOINT))
+    data = open_data(arguments.input, columns=arguments.columns, **_csv(arguments))
     with _scheduler(arguments.scheduler), _kept(out):
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
         model.set_params(callbacks=None, checkpoint=None)
-        remote = "://" in arguments.input
-        source = arguments.input if remote else str(Path(arguments.input).absolute())
-        summary = write_run(
+        source = (
+            arguments.input if "://" in arguments.input else str(Path(arguments.input).absolute())
+        )
+        return write_run(
             out,
             model,
             data,
@@ -129,7 +139,6 @@ def _fit(arguments: argparse.Namespace) -> None:
             pictures=arguments.pictures,
             report=arguments.report,
         )
-    _report(arguments, {"run": str(out), **summary}, lambda: describe_fit(out, summary))
 
 
 def _model(arguments: argparse.Namespace) -> MMClusterer:
@@ -151,6 +160,11 @@ def _model(arguments: argparse.Namespace) -> MMClusterer:
     return model.set_params(**{"random_state": 0, **given})
 
 
+def _csv(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what the arguments say of the format of csv files."""
+    return {name: getattr(arguments, name) for name in ("separator", "decimal", "encoding")}
+
+
 def _fit_with_progress(model: MMClusterer, data: Any, quiet: bool) -> None:
     if quiet:
         model.fit(data)
@@ -161,35 +175,59 @@ def _fit_with_progress(model: MMClusterer, data: Any, quiet: bool) -> None:
 
 
 def _predict(arguments: argparse.Namespace) -> None:
-    out = Path(arguments.out)
-    check_absent(out)
+    if arguments.keep and not is_labelled(arguments.out):
+        raise UserError("--keep needs a table: --out LABELS.parquet or LABELS.csv.")
+    with reserved(arguments.out):
+        check_new(arguments.out)
+        found = _predict_into(arguments.out, arguments)
+    _report(arguments, found, lambda: describe_prediction(found))
+
+
+def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Write the labels, and return how many there are of each cluster."""
+    keep = arguments.keep
     run = open_run(arguments.folder)
-    data = open_for(run.model, arguments.input)
+    data = open_for(run.model, arguments.input, keep=keep, **_csv(arguments))
+    named = hasattr(run.model, "feature_names_in_")
+    rows = data if named or not keep else data.drop(columns=keep)
     with _scheduler(arguments.scheduler), _noted_warnings():
-        sizes = write_labels(run.model.predict(data), out).tolist()
-    found = {
-        "labels": str(out),
+        labels = run.model.predict(rows)
+        if is_labelled(out):
+            counts = write_labelled(labels, data[keep] if keep else None, out)
+        else:
+            counts = write_labels(labels, out)
+    sizes = counts.tolist()
+    return {
+        "labels": out,
         "n_rows": sum(sizes),
         "cluster_sizes": [*sizes, *[0] * (n_clusters_of(run.model) - len(sizes))],
     }
-    _report(arguments, found, lambda: describe_prediction(found))
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.folder)
     found = {"run": str(run.path), **run.summary}
+    try:
+        text = describe_run(run.path, run.summary)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{run.path}/summary.json is damaged: {error!r}") from error
     if arguments.report:
         require_matplotlib()
         found["report"] = str(add_report(run))
-    written = f"\nwritten:\n  {found['report']}" if arguments.report else ""
-    _report(arguments, found, lambda: describe_run(run.path, run.summary) + written)
+        text += f"\nwritten:\n  {found['report']}"
+    _report(arguments, found, lambda: text)
 
 
 def _plan(arguments: argparse.Namespace) -> None:
     model = _model(arguments)
-    data = open_data(arguments.input, columns=arguments.columns)
+    data = open_data(arguments.input, columns=arguments.columns, **_csv(arguments))
     plan = model.plan(data)
-    found = {"input": arguments.input, "model": type(model).__name__, **plan.as_dict()}
+    found = {
+        "input": arguments.input,
+        "model": type(model).__name__,
+        **plan.as_dict(),
+        "seconds": plan.seconds,
+    }
     seconds = _pass_seconds(arguments, data)
     if seconds:
         found["pass_seconds"] = seconds
@@ -233,20 +271,28 @@ def _report(
     if arguments.json:
         print(strict_json(found))
     elif not getattr(arguments, "quiet", False):
-        print(describe())
+        print(_lines(describe()))
+
+
+def _lines(text: str) -> str:
+    """Return lines of text with escapes of the characters that could drive a terminal."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 @contextmanager
-def _kept(out: Path) -> Iterator[None]:
+def _kept(out: str | Path) -> Iterator[None]:
     """Tell the user, when a fit fails or is interrupted, that it can be resumed."""
     try:
         yield
-    except CheckpointError:  # the checkpoint is that of another fit
+    except (CheckpointError, LockedError):  # the checkpoint is that of another fit
         raise
     except BaseException:
-        if (out / CHECKPOINT).is_dir():
+        # A store is not asked: it may be what failed.
+        if is_remote(out) or (Path(out) / CHECKPOINT).is_dir():
+            holds = "may hold" if is_remote(out) else "holds"
             print(
-                f"daskmm: {out} holds a checkpoint; run the same command to resume", file=sys.stderr
+                f"daskmm: {printable(out)} {holds} a checkpoint; run the same command to resume",
+                file=sys.stderr,
             )
         raise
 
@@ -260,7 +306,7 @@ def _noted_warnings() -> Iterator[list[str]]:
         yield notes
     notes.extend(dict.fromkeys(str(warning.message) for warning in caught))
     for note in notes:
-        print(f"daskmm: warning: {note}", file=sys.stderr)
+        print(f"daskmm: warning: {_lines(note)}", file=sys.stderr)
 
 
 @contextmanager

@@ -6,24 +6,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from daskmm.cluster._progress import readable_seconds
-from daskmm.planning import Plan, readable_bytes
+from daskmm.data.names import ALIKE, printable, shell_word
+from daskmm.planning import Plan
+from daskmm.storage.readable import readable_bytes, readable_seconds
 
 # Largest number of list items that are written out.
 _MOST_ITEMS = 12
 
 
-def describe_fit(path: Path, summary: dict[str, Any]) -> str:
+def describe_fit(path: str | Path, summary: dict[str, Any]) -> str:
     """Describe a new run folder: results, files, and the next command."""
-    files = "\n".join(f"  {path / name}" for name in summary["files"])
-    return f"{_found(summary)}\nwritten:\n{files}\nnext: daskmm inspect {path}"
+    files = "\n".join(f"  {printable(path / name)}" for name in summary["files"])
+    return f"{_found(summary)}\nwritten:\n{files}\nnext: daskmm inspect {shell_word(path)}"
 
 
-def describe_run(path: Path, summary: dict[str, Any]) -> str:
+def describe_run(path: str | Path, summary: dict[str, Any]) -> str:
     """Describe a run folder: origin, parameters and results."""
     parameters = ", ".join(f"{name}={value}" for name, value in summary["parameters"].items())
     lines = [
-        f"{path}: {summary['model']} of {summary['input']}",
+        f"{printable(path)}: {summary['model']} of {printable(summary['input'])}",
         f"made {summary['created']} by daskmm {summary['daskmm']}",
         f"parameters: {parameters}",
         _found(summary),
@@ -37,7 +38,8 @@ def describe_run(path: Path, summary: dict[str, Any]) -> str:
 def describe_prediction(found: dict[str, Any]) -> str:
     """Describe a prediction, given labels (a path), n_rows and cluster_sizes."""
     return (
-        f"{found['n_rows']:,} labels in {found['labels']}\n{_cluster_sizes(found['cluster_sizes'])}"
+        f"{found['n_rows']:,} labels in {printable(found['labels'])}\n"
+        f"{_cluster_sizes(found['cluster_sizes'])}"
     )
 
 
@@ -45,9 +47,9 @@ def describe_plan(source: str, model: Any, plan: Plan, seconds: Mapping[int, flo
     """Describe a plan, with the seconds of a pass by the number of workers, where known."""
     known = getattr(model, "n_clusters", None)
     clusters = known if isinstance(known, int) else "an unknown number of"
-    title = f"{type(model).__name__} with {clusters} clusters of {source}"
+    title = f"{type(model).__name__} with {clusters} clusters of {printable(source)}"
     lines = [
-        f"a pass on {count:,} worker(s) of one thread: about {taken:.2g} s"
+        f"a pass on {count:,} worker(s) of one thread: about {readable_seconds(taken)}"
         for count, taken in seconds.items()
     ]
     return "\n".join([title, str(plan), *lines])
@@ -60,14 +62,27 @@ def _found(summary: dict[str, Any]) -> str:
         f"{summary['n_iter']} iterations, {summary['n_passes']} passes over the data, "
         f"{readable_seconds(summary['seconds'])}",
         _cluster_sizes(summary["cluster_sizes"]),
+        *_named_clusters(summary),
     ]
     if "features_found" in summary:
-        found = summary["features_found"]
+        found = [printable(name) for name in summary["features_found"]]
+        count = f"{len(found)} of {summary['n_features']:,}: {_listed(found)}"
         lines.append(
-            f"features with more than an equal share of the weight: {len(found)} of "
-            f"{summary['n_features']:,}: {_listed(found)}"
+            f"features with more than an equal share of the weight: {count}"
+            if found
+            else f"features: {ALIKE}; equal weights explain most"
         )
     return "\n".join(lines)
+
+
+def _named_clusters(summary: dict[str, Any]) -> list[str]:
+    """List the names of the largest clusters, where they have names."""
+    sizes, names = summary["cluster_sizes"], summary.get("cluster_names") or []
+    largest = sorted(range(len(names)), key=lambda cluster: -sizes[cluster])[:_MOST_ITEMS]
+    return [
+        f"  cluster {cluster} ({sizes[cluster]:,}): {printable(names[cluster])}"
+        for cluster in largest
+    ]
 
 
 def _cluster_sizes(sizes: list[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata
 import json
 import shutil
@@ -22,21 +23,31 @@ from numpy.typing import NDArray
 
 from daskmm import plot
 from daskmm.cluster._models import load
+from daskmm.cluster._naming import center_table, cluster_names
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import has_columns, open_data
-from daskmm.data.names import feature_names, n_clusters_of
+from daskmm.data.names import feature_names, features_found, n_clusters_of
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.passes import one_blas_thread
 from daskmm.numerics.rows import Coordinates
 from daskmm.report.figures import Sampled
 from daskmm.report.page import report_page
-from daskmm.storage.atomic import check_absent, written_whole
+from daskmm.storage.atomic import written_whole
+from daskmm.storage.remote import (
+    check_new,
+    downloaded,
+    exists,
+    inside,
+    is_remote,
+    local_path,
+    uploaded,
+)
 from daskmm.storage.strict_json import plain, strict_json
 
 FORMAT = "daskmm-run"
 VERSION = 1
 MODEL, LABELS, SUMMARY = "model", "labels.zarr", "summary.json"
-REPORT = "report.html"
+REPORT, CENTERS = "report.html", "centers.csv"
 # An unfinished run has a checkpoint; a finished one has a summary.
 CHECKPOINT = "checkpoint"
 # Prefix of the folder in which contents are written before they are moved into place.
@@ -51,14 +62,14 @@ _SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 8_000_000
 class Run:
     """A run folder, read back: its fitted model, and the contents of ``summary.json``."""
 
-    path: Path
+    path: str | Path
     model: Any
     summary: dict[str, Any]
 
     @property
     def labels(self) -> da.Array:
         """Cluster of each row, lazy, int32."""
-        return da.from_array(zarr.open_array(self.path / LABELS, mode="r"), name=False)
+        return da.from_array(zarr.open_array(f"{self.path}/{LABELS}", mode="r"), name=False)
 
 
 def write_run(
@@ -76,7 +87,8 @@ def write_run(
     Parameters
     ----------
     path : str or Path
-        Must not exist, or be an unfinished run. If writing fails, it stays as it is. The summary
+        Must not exist, or be an unfinished run. If writing fails, it stays as it is. It may be an
+        URL that fsspec knows: all is written to a temporary folder first then. The summary
         is written last, and then the checkpoint is removed.
     model : fitted estimator
     X : dask Array or dask DataFrame
@@ -100,7 +112,13 @@ def write_run(
     FileExistsError
         If the path exists and is not an unfinished run.
     """
-    with _new_contents(Path(path)) as folder:
+    check_unfinished(path)
+    if is_remote(path):
+        whole = uploaded(str(path), SUMMARY, replace=True)  # the checkpoint
+    else:
+        whole = _new_contents(local_path(path))
+    with whole as folder:
+        folder.mkdir(exist_ok=True)
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
             sampled = _label(model, X, writer)
@@ -109,26 +127,39 @@ def write_run(
         if report:
             page = report_page(model, summary, sampled)
             (folder / REPORT).write_text(page, encoding="utf-8")
-        summary["files"] = [MODEL, LABELS, SUMMARY, *drawn, *[REPORT] * report]
+        tables = _write_centers(folder / CENTERS, model)
+        summary["files"] = [MODEL, LABELS, SUMMARY, *tables, *drawn, *[REPORT] * report]
         (folder / SUMMARY).write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
     return summary
 
 
-def check_unfinished(path: Path) -> None:
+def _write_centers(path: Path, model: Any) -> list[str]:
+    """Write the centres with names and sizes of the clusters as csv, and return the file's name.
+
+    There is no file for kernels, whose means lie in a feature space.
+    """
+    if not hasattr(model, "cluster_centers_"):
+        return []
+    columns, rows = center_table(model)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+    return [path.name]
+
+
+def check_unfinished(path: str | Path) -> None:
     """Refuse an output path that exists, unless it is an unfinished run.
 
     Raises
     ------
     FileExistsError
     """
-    if not (path / CHECKPOINT).is_dir() or (path / SUMMARY).exists():
-        check_absent(path)
+    if exists(inside(path, SUMMARY)) or not exists(inside(path, CHECKPOINT)):
+        check_new(path)
 
 
 @contextmanager
 def _new_contents(path: Path) -> Iterator[Path]:
     """Provide a folder whose contents become those of the run if no error occurs."""
-    check_unfinished(path)
     if not path.exists():
         with written_whole(path) as folder:
             folder.mkdir()
@@ -153,15 +184,16 @@ def _new_contents(path: Path) -> Iterator[Path]:
 
 def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled:
     """Write all labels, and return a uniform sample of labelled rows from the same pass."""
-    if isinstance(model.labels_, np.ndarray):
+    in_blocks = _labels_in_blocks(model)
+    if isinstance(in_blocks, np.ndarray):
         return _label_in_memory(model, writer)
     table = as_dask_array(X)
-    counts = np.asarray(model.labels_.chunks[0], dtype=np.int64)
+    counts = np.asarray(in_blocks.chunks[0], dtype=np.int64)
     starts = np.cumsum(counts) - counts
     n_rows = int(counts.sum())
     chosen = _chosen(n_rows, model.n_features_in_)
     # Labels and rows as unoptimised Delayed form one graph, in which each block is loaded once.
-    label_blocks = model.labels_.to_delayed(optimize_graph=False).ravel()
+    label_blocks = in_blocks.to_delayed(optimize_graph=False).ravel()
     row_blocks = table.to_delayed(optimize_graph=False).ravel()
     sampled: list[tuple[NDArray, NDArray[np.int32]]] = []
     for first in range(0, len(counts), BLOCKS_TOGETHER):
@@ -178,13 +210,19 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled:
     return Sampled(*(np.concatenate(pieces) for pieces in zip(*sampled, strict=True)))
 
 
+def _labels_in_blocks(model: Any) -> Any:
+    """Return the training labels in the blocks that were read, where `labels_` is a series too."""
+    return getattr(model, "_block_labels", model.labels_)
+
+
 def _label_in_memory(model: Any, writer: LabelWriter) -> Sampled:
     """Do the same for a model that keeps its training rows (exact kernel k-means)."""
-    writer.append(model.labels_)
-    n_rows = len(model.labels_)
+    labels = _labels_in_blocks(model)
+    writer.append(labels)
+    n_rows = len(labels)
     chosen = _chosen(n_rows, model.n_features_in_)
     rows = Coordinates(model.mean_, model.scale_).to_input(model.X_fit_[chosen])
-    return Sampled(rows, model.labels_[chosen])
+    return Sampled(rows, labels[chosen])
 
 
 def _chosen(n_rows: int, n_features: int) -> NDArray[np.int64]:
@@ -240,6 +278,8 @@ def summarize(
         "peak_memory_bytes": peak_memory_bytes(),
         "warnings": notes,
     }
+    if hasattr(model, "cluster_centers_"):
+        summary["cluster_names"] = cluster_names(model)
     if hasattr(model, "inertia_"):
         summary["inertia"] = model.inertia_
         summary["objective"] = last.objective
@@ -248,20 +288,14 @@ def summarize(
     if hasattr(model, "feature_weights_"):
         summary["lam"] = model.lam_
         summary["feature_weights"] = model.feature_weights_
-        summary["features_found"] = [names[index] for index in features_found(model)]
+        summary["features_found"] = [
+            names[index] for index in features_found(model.feature_weights_)
+        ]
     for name in ("bandwidth", "gram", "kernel_weights"):
         if hasattr(model, f"{name}_"):
             summary[name] = getattr(model, f"{name}_")
     summary["history"] = [asdict(record) for record in model.history_]
     return plain(summary)
-
-
-def features_found(model: Any) -> NDArray[np.int64]:
-    """Return the features with more than an equal share of the weight, heaviest first."""
-    weights = model.feature_weights_
-    order = np.argsort(-weights, kind="stable")
-    # Equal weights must not count as findings because of rounding.
-    return order[weights[order] > (1 + 1e-9) / len(weights)]
 
 
 def open_run(path: str | Path) -> Run:
@@ -274,22 +308,30 @@ def open_run(path: str | Path) -> Run:
     ValueError
         If it is not a run folder, has another version of the format, or is damaged.
     """
-    path = Path(path)
+    if is_remote(path):
+        with downloaded(str(path), MODEL, SUMMARY) as folder:
+            return _opened_run(folder, path)
+    path = local_path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
+    return _opened_run(path, path)
+
+
+def _opened_run(path: Path, name: str | Path) -> Run:
+    """Read a run folder; it is called `name`."""
     if not (path / SUMMARY).is_file():
-        raise ValueError(f"{path} is not a run folder: it has no {SUMMARY}.")
+        raise ValueError(f"{name} is not a run folder: it has no {SUMMARY}.")
     try:
         summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
         known = summary["format"] == FORMAT
         version = summary["version"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path / SUMMARY} is damaged: {error}") from error
+        raise ValueError(f"{name}/{SUMMARY} is damaged: {error}") from error
     if not known:
-        raise ValueError(f"{path} is not a run folder of daskmm.")
+        raise ValueError(f"{name} is not a run folder of daskmm.")
     if version != VERSION:
-        raise ValueError(f"{path} has version {version} of the format; this reads {VERSION}.")
-    return Run(path, load(path / MODEL), summary)
+        raise ValueError(f"{name} has version {version} of the format; this reads {VERSION}.")
+    return Run(name, load(path / MODEL), summary)
 
 
 def add_report(run: Run) -> Path:
@@ -304,18 +346,20 @@ def add_report(run: Run) -> Path:
     ImportError
         If matplotlib is not installed.
     """
-    path = run.path / REPORT
+    path = local_path(run.path, "A report that is added to a run") / REPORT
     with written_whole(path) as fresh:
         fresh.write_text(report_page(run.model, run.summary, None), encoding="utf-8")
     return path
 
 
-def open_for(model: Any, path: str) -> Any:
-    """Open data for the `predict` of a model, with the columns that it was fitted to."""
+def open_for(model: Any, path: str, **options: Any) -> Any:
+    """Open data for the `predict` of a model, with the columns that it was fitted to.
+
+    Columns to `keep` beside them come last.
+    """
     names = getattr(model, "feature_names_in_", None)
-    if names is None or not has_columns(path):
-        return open_data(path)
-    return open_data(path, columns=[str(name) for name in names])
+    columns = None if names is None or not has_columns(path) else [str(name) for name in names]
+    return open_data(path, columns=columns, **options)
 
 
 def peak_memory_bytes() -> int | None:

@@ -1,27 +1,34 @@
 """Compile the loops and cache their machine code on disk; importing this imports numba.
 
-This module uses private names of numba, those of `numba.core.caching`; `intrinsics` is the only
-other one that does. Run with numba 0.68.1.
+This module uses private names of numba, those of `numba.core`; `intrinsics` is the only other one
+that does. Run with numba 0.68.1.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import ctypes
 import functools
 import hashlib
 import inspect
+import logging
+import multiprocessing
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
-from numba import njit
+from numba import config, njit, types
 from numba.core import caching
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 
 # Products may be fused with sums. `REORDERED` also lets the compiler reorder sums, which must not
 # happen where a number is rounded by adding and subtracting a large one.
 EXACT = frozenset({"contract", "nsz"})
 REORDERED = EXACT | {"reassoc"}
+
+logger = logging.getLogger("daskmm")
 
 
 def part(flags: frozenset[str], inlined: bool = False) -> Callable:
@@ -34,35 +41,149 @@ def part(flags: frozenset[str], inlined: bool = False) -> Callable:
     inlined : bool
         Whether to inline all calls; loops that contain other calls are not vectorised.
     """
-    return njit(nogil=True, error_model="numpy", fastmath=set(flags), forceinline=inlined)
+    return njit(
+        nogil=True,
+        error_model="numpy",
+        fastmath=set(flags),
+        forceinline=inlined,
+        pipeline_class=_PartCompiler,
+    )
 
 
 def entry(function: Callable) -> Callable:
     """Compile a function for calls from Python, and cache its machine code on disk if possible."""
     compiled: Any = njit(nogil=True, error_model="numpy", fastmath=set(EXACT))(function)
-    # Without a writable folder, or without the sources, each process compiles anew.
-    with contextlib.suppress(OSError, RuntimeError):
+    try:
         compiled._cache = _Cache(function)
+    except (OSError, RuntimeError):  # without the sources
+        compiled._cache = _NoCache()
     return compiled
 
 
+class _PartCompiler(Compiler):
+    """Compile a part to intermediate code only, from which entries are made."""
+
+    def __init__(self, typing_context: Any, context: Any, library: Any, *rest: Any) -> None:
+        super().__init__(typing_context, context, _PartLibrary(context.codegen(), "part"), *rest)
+        # Functions that Python or C would call.
+        self.state.flags.no_cpython_wrapper = self.state.flags.no_cfunc_wrapper = True
+
+
+class _PartLibrary(JITCodeLibrary):
+    """Intermediate code that is linked into entries, and not turned into machine code itself.
+
+    By default, numba loads the machine code of each part too. An entry that has just been compiled
+    then calls that code instead of its own copy, which was optimised in its context, and sums are
+    rounded differently than in a process that loads the entry from the cache.
+    """
+
+    @property
+    def codegen(self) -> _PartLibrary:
+        """Return what `set_env` is called of."""
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Do nothing: the globals of Python that numba sets here are in machine code only."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return what is called from Python in place of the function: it raises TypeError."""
+        raising = ctypes.pythonapi.PyErr_BadArgument
+        return ctypes.cast(raising, ctypes.c_void_p).value or 0
+
+
+class _NoCache(caching.NullCache):
+    """No cache: each process compiles anew."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        """Find nothing, and say that code is going to be compiled."""
+        _announce(sig, kept=False)
+
+
+# Their names are others in other versions of numba.
+_GIVEN, _BESIDE_SOURCES, *_ = caching.CompileResultCacheImpl._locator_classes
+
+
+class _Nowhere(_BESIDE_SOURCES):  # type: ignore[misc, valid-type]
+    """The last choice: code is read from the folder of the sources, and cannot be kept there."""
+
+    @classmethod
+    def from_function(cls, py_func: Callable, py_file: str) -> _Nowhere:
+        """Take the folder as it is."""
+        return cls(py_func, py_file)
+
+
+class _Implementation(caching.CompileResultCacheImpl):
+    _locator_classes: ClassVar[list[Any]] = [  # type: ignore[misc]
+        *caching.CompileResultCacheImpl._locator_classes,
+        _Nowhere,
+    ]
+
+
 class _Cache(caching.FunctionCache):
-    """Cache machine code on disk, in the folder that numba chooses (`NUMBA_CACHE_DIR` is honoured).
+    """Cache machine code on disk, in the first folder that can be written.
+
+    Folders are `NUMBA_CACHE_DIR`, that of the sources and that of the user. Code in the first, or
+    without it in the second, is used also where it cannot be written, as in images of containers.
 
     numba's own key is the text of the function's file and the function's line number: editing a
     docstring invalidates it, changing a function in another file does not. Here the key is what
     `code_digest` returns; numba adds its version, the processor and the types of the arguments.
     """
 
+    _impl_class = _Implementation
+
     def __init__(self, function: Callable) -> None:
         super().__init__(function)
         digest = code_digest(function.__module__)
         name = f"{function.__module__}.{function.__qualname__}-{digest[:16]}"
-        self._cache_file = caching.IndexDataCacheFile(
-            cache_path=self._cache_path,
-            filename_base=f"{name}.{sys.implementation.cache_tag}",
-            source_stamp=digest,
-        )
+        locator: Any = _GIVEN if getattr(config, "CACHE_DIR", None) else _BESIDE_SOURCES
+        readable = locator(function, inspect.getfile(function)).get_cache_path()
+        self._files = [
+            caching.IndexDataCacheFile(
+                cache_path=path,
+                filename_base=f"{name}.{sys.implementation.cache_tag}",
+                source_stamp=digest,
+            )
+            for path in dict.fromkeys([self._cache_path, readable])
+        ]
+        self._cache_file = self._files[0]
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled code for arguments of given types; None if it has to be compiled."""
+        target_context.refresh()
+        key = self._index_key(sig, target_context.codegen())
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                if (data := file.load(key)) is not None:
+                    return self._impl.rebuild(target_context, data)
+        _announce(sig, kept=not isinstance(self._impl.locator, _Nowhere))
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep compiled code; where that is not possible, the fit goes on without."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            if not isinstance(self._impl.locator, _Nowhere):
+                _say(f"compiled loops cannot be kept in {self.cache_path}: {error.strerror}")
+
+
+def _announce(sig: Any, kept: bool) -> None:
+    """Say that loops are compiled for a type of rows; parts of them that have no rows are quick."""
+    how = "once" if kept else "in every process, as they cannot be kept: set NUMBA_CACHE_DIR"
+    if isinstance(sig[0], types.Array):
+        _say(f"compiling loops for {sig[0].dtype} rows, which takes up to half a minute, {how}")
+
+
+@functools.cache
+def _say(message: str) -> None:
+    """Log a message once, and not in workers, which are many."""
+    if multiprocessing.parent_process() is None:
+        logger.warning(message)
 
 
 @functools.cache

@@ -24,6 +24,7 @@ from daskmm.gram.store import (
     tile_name,
 )
 from daskmm.numerics.kernels import Kernel, finite_block
+from daskmm.storage.remote import local_path
 from daskmm.storage.strict_json import plain
 
 __all__ = [
@@ -100,8 +101,9 @@ def build(
         If a tile cannot be written (a full disk).
     """
     manifest = describe_rows(rows, kernel, dtype, tile_rows)
-    if not Path(path).exists():
-        create_store(Path(path), manifest, checked_diagonal(kernel, rows), origin)
+    path = local_path(path, "A Gram matrix")
+    if not path.exists():
+        create_store(path, manifest, checked_diagonal(kernel, rows), origin)
     store = GramStore(path)
     if found := manifest.differences(store.manifest):
         raise GramStoreError(f"{path} holds another Gram matrix: {'; '.join(found)}.")

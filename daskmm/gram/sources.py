@@ -15,6 +15,7 @@ from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource, Recomputed
 from daskmm.gram.store import GramStore
 from daskmm.numerics.kernels import Kernel, finite_block
 from daskmm.numerics.rows import Coordinates
+from daskmm.storage.remote import local_path
 
 FloatArray = NDArray[np.float64]
 
@@ -40,7 +41,7 @@ def choose_source(gram: str | Path, n_rows: int, n_kernels: int, scratch: Path) 
         The choice and its reason: it begins with "memory", "recomputed" or "stored".
     """
     if isinstance(gram, Path) or gram not in ("auto", "recompute"):
-        return f"stored in {gram}"
+        return f"stored in {local_path(gram, 'A Gram matrix')}"
     if gram == "recompute":
         return f"{_RECOMPUTED} in every sweep, as asked"
     dense = 8 * n_rows**2 * n_kernels
@@ -86,7 +87,7 @@ def open_sources(
     origin : dict
         How `rows` came about, kept in new stores.
     """
-    store = scratch / "gram" if choice.startswith(_STORED_FOR_NOW) else Path(gram)
+    store = scratch / "gram" if choice.startswith(_STORED_FOR_NOW) else local_path(gram)
     sources: list[GramSource] = []
     for index, kernel in enumerate(kernels):
         diagonal = checked_diagonal(kernel, rows)
@@ -118,7 +119,7 @@ def stored_coordinates(gram: str | Path, mine: Coordinates) -> Coordinates:
     The mean of the same rows in other chunks differs in its last bits. With the store's own mean,
     the digests of the rows match.
     """
-    path = Path(gram)
+    path = local_path(gram)
     if gram in ("auto", "recompute") or not path.exists():
         return mine
     origin = GramStore(path).origin

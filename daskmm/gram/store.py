@@ -19,8 +19,11 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from daskmm.data.names import shell_word
 from daskmm.storage.arrays import CHECKSUM_BYTES, create_array
 from daskmm.storage.atomic import written_whole
+from daskmm.storage.locks import remedy
+from daskmm.storage.remote import local_path
 
 FloatArray = NDArray[np.float64]
 Tile = tuple[int, int]
@@ -115,7 +118,9 @@ class GramStore:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).absolute()  # a worker may have another working directory
+        self.path = local_path(
+            path, "A Gram matrix"
+        ).absolute()  # a worker may have another working directory
         if not self.path.exists():
             raise FileNotFoundError(f"{self.path} does not exist.")
         self.group, attributes = self._open_group()
@@ -247,8 +252,8 @@ class GramStore:
             raise OSError(
                 error.errno,
                 f"tile {tile_name(tile)} of {self.path} could not be written "
-                f"({error.strerror or error}). Tiles that are complete are kept: free space and "
-                "run the same command again to resume.",
+                f"({error.strerror or error}). Tiles that are complete are kept: "
+                f"{remedy(error)} and run the same command again to resume.",
             ) from error
 
     def write_diagonal(self, values: FloatArray) -> None:
@@ -261,7 +266,8 @@ class GramStore:
 
     def _unusable(self, part: str, fault: str) -> GramStoreError:
         error = GramStoreError(
-            f"{part} of {self.path} is {fault}. Run: daskmm gram repair {self.path} INPUT"
+            f"{part} of {self.path} is {fault}. Run: daskmm gram repair "
+            f"{shell_word(self.path)} INPUT"
         )
         error.fault = fault.split()[0]
         return error

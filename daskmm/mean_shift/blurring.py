@@ -249,6 +249,8 @@ class Blurred:
         Cluster of each row, the heaviest first.
     modes : ndarray of shape (n_clusters, n_features)
         In the model's coordinates.
+    cluster_weights : ndarray of shape (n_clusters,)
+        Sum of the sample weights of each cluster.
     history : list of BlurringRecord
     converged : bool
         False if more iterations might have changed the clusters.
@@ -258,6 +260,7 @@ class Blurred:
     feature_weights: FloatArray
     labels: Labels
     modes: FloatArray
+    cluster_weights: FloatArray
     history: list[BlurringRecord]
     converged: bool
 
@@ -334,6 +337,7 @@ def blur(
         progress.feature_weights,
         rank[labels][state.members],
         modes[order],
+        cluster_weights[order],
         progress.history,
         converged=not last.stops or progress.calm >= CALM_ITERATIONS,
     )

@@ -1,4 +1,4 @@
-"""Where the annealing has to begin: the critical power."""
+"""Compute the critical power, below which annealing has to begin."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.span import in_span
 
 # Up to this size the whole spectrum is cheaper than an iterative solver is to set up.
 _DENSE = 512
@@ -18,7 +19,7 @@ def critical_power(
     row_weights: NDArray[np.float64],
     distortion: Distortion = SQUARED_EUCLIDEAN,
 ) -> float:
-    r"""Power above which all centres fall onto the mean.
+    r"""Return the power above which all centres fall onto the mean.
 
     Linearised where all centres sit at the mean μ, differences between them grow by
     2(1 − s)·λ_max(E[uuᵀ]) per step, u = (x − μ)/‖x − μ‖; so the collapsed state is stable for
@@ -39,12 +40,14 @@ def critical_power(
     float
         s_crit; 1/2 when all rows coincide.
     """
+    if distortion.code == SQUARED_EUCLIDEAN.code:
+        rows = in_span(rows)
     offset, factor = distortion.growth(rows, row_weights)
     return 0.5 if factor is None else offset - 1.0 / _largest_eigenvalue(factor)
 
 
 def _largest_eigenvalue(a: NDArray[np.float64]) -> float:
-    """Largest eigenvalue of aᵀa, by whichever of aᵀa and aaᵀ is smaller."""
+    """Return the largest eigenvalue of aᵀa, by whichever of aᵀa and aaᵀ is smaller."""
     if a.shape[0] < a.shape[1]:
         a = a.T
     size = a.shape[1]

@@ -17,7 +17,7 @@ _TILE = 256
 
 
 def projection(n_features: int) -> FloatArray:
-    """A unit vector in no particular direction.
+    """Return a unit vector in an arbitrary, fixed direction.
 
     Points that lie close together do so along it as well.
     """
@@ -26,7 +26,7 @@ def projection(n_features: int) -> FloatArray:
 
 
 def close_edges(a: FloatArray, b: FloatArray, tol: float) -> Edges:
-    """Edges that connect what the graph of points not farther apart than `tol` connects.
+    """Return edges with the components of the graph of points at most `tol` apart.
 
     Only tiles of points that are near along one direction are looked at, and of each tile only
     as many edges are kept as connect its components.
@@ -59,7 +59,7 @@ def close_edges(a: FloatArray, b: FloatArray, tol: float) -> Edges:
 
 
 def _spanning(near: NDArray[np.bool_], i: NDArray[np.intp], j: NDArray[np.intp]) -> Edges:
-    """Few edges that connect what all those of a tile connect."""
+    """Return few edges with the same components as all edges of a tile."""
     row, column = np.nonzero(near)
     if len(row) <= len(i) + len(j):
         return np.column_stack([i[row], j[column]])
@@ -79,7 +79,7 @@ def _spanning(near: NDArray[np.bool_], i: NDArray[np.intp], j: NDArray[np.intp])
 
 
 def components_of(n: int, edges: Edges) -> tuple[int, NDArray[np.int32]]:
-    """Number of connected components, and that of each of `n` points."""
+    """Return the number of connected components, and the component of each of `n` points."""
     graph = coo_array((np.ones(len(edges), dtype=np.int8), (edges[:, 0], edges[:, 1])), (n, n))
     count, labels = connected_components(graph, directed=False)
     return int(count), labels

@@ -20,7 +20,7 @@ def squared_distances(
     feature_weights: FloatArray | None = None,
     squared_rows: FloatArray | None = None,
 ) -> FloatArray:
-    """Weighted squared Euclidean distances Σ_l w_l (x_il − θ_jl)².
+    """Compute weighted squared Euclidean distances Σ_l w_l (x_il − θ_jl)².
 
     The matrix product ‖x‖² − 2 xᵀθ + ‖θ‖² gives them; those that cancel are computed again from
     the differences, so that every distance has a relative error of about 1e-11 and a row that

@@ -9,7 +9,7 @@ FloatArray = NDArray[np.float64]
 
 
 def within_dispersion(squares: FloatArray, masses: FloatArray, centers: FloatArray) -> FloatArray:
-    """Weighted within-cluster dispersion of each feature at its minimising centres.
+    """Compute the weighted dispersion of each feature within clusters, at the best centres.
 
     D_l = Σ_ij φ_ij (x_il − θ_jl)² = Σ_ij φ_ij x_il² − Σ_j N_jl θ_jl², with N_jl the sum of φ_ij
     over the rows with a value, and θ the new centres; clipped at 0, where rounding would make it
@@ -39,7 +39,7 @@ def within_dispersion(squares: FloatArray, masses: FloatArray, centers: FloatArr
 def softmin_weights(
     dispersion: FloatArray, lam: float, varying: NDArray[np.bool_] | None = None
 ) -> FloatArray:
-    """Feature weights w_l ∝ exp(−D_l / λ).
+    """Compute feature weights w_l ∝ exp(−D_l / λ).
 
     Parameters
     ----------
@@ -70,6 +70,6 @@ def softmin_weights(
 
 
 def negative_entropy(weights: FloatArray) -> float:
-    """Σ_l w_l log w_l, with 0·log 0 = 0 (nats)."""
+    """Compute Σ_l w_l log w_l, with 0·log 0 = 0 (nats)."""
     positive = weights[weights > 0]
     return float(positive @ np.log(positive))

@@ -11,7 +11,7 @@ FloatArray = NDArray[np.float64]
 def feature_distances(
     product: FloatArray, memberships: FloatArray, diagonal: FloatArray
 ) -> FloatArray:
-    """Squared feature-space distances of every row to every cluster mean.
+    """Compute the squared distances in feature space of all rows to all cluster means.
 
     d_ij = K_ii − 2 (K W)_ij + (Wᵀ K W)_jj, clipped at 0, the columns of W summing to 1:
     θ_j = Σ_i W_ij φ(x_i).
@@ -41,7 +41,7 @@ def feature_distances(
 
 
 def normalized_memberships(phi: FloatArray, previous: FloatArray) -> FloatArray:
-    """W_ij = φ_ij / Σ_i φ_ij; a cluster whose Σφ is 0 keeps its mean.
+    """Compute W_ij = φ_ij / Σ_i φ_ij; a cluster whose Σφ is 0 keeps its mean.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def normalized_memberships(phi: FloatArray, previous: FloatArray) -> FloatArray:
 
 
 def one_hot(labels: NDArray[np.int_], n_clusters: int) -> FloatArray:
-    """Memberships of a hard assignment, columns summing to 1 (or 0 for an empty cluster)."""
+    """Return memberships of hard labels; columns sum to 1, or 0 for an empty cluster."""
     counts = np.bincount(labels, minlength=n_clusters)
     memberships = np.zeros((len(labels), n_clusters))
     memberships[np.arange(len(labels)), labels] = 1.0 / counts[labels]
@@ -70,7 +70,7 @@ def one_hot(labels: NDArray[np.int_], n_clusters: int) -> FloatArray:
 
 
 def critical_power_of_gram(gram: FloatArray, row_weights: FloatArray) -> float:
-    """Power above which all feature-space means fall onto the grand mean.
+    """Return the power above which all means in feature space fall onto the grand mean.
 
     s_crit = 1 − 1/(2 λ_max) as in `critical_power`, with λ_max that of the centred,
     row-normalised Gram matrix of a sample.

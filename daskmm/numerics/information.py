@@ -15,7 +15,7 @@ LEAST_WITHIN = 1e-3
 
 
 class Partition(NamedTuple):
-    """What the clusters of some rows leave unexplained.
+    """Shares of the clusters, and the variance that they leave unexplained.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Partition(NamedTuple):
 
 
 def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Population variance of each feature, exactly 0 for a constant one.
+    """Return the population variance of each feature; exactly 0 for a constant one.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def normal_scores(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Φ⁻¹ of the share of the weight below each value, half of that of equal values included.
+    """Compute Φ⁻¹ of the share of weight below each value, plus half of that at the value.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def partition(
     labels: NDArray[np.integer],
     variance: FloatArray | None = None,
 ) -> Partition:
-    """What hard labels leave unexplained of each feature.
+    """Compute what hard labels leave unexplained of each feature.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def partition(
 
 
 def gain_over(within: FloatArray, null: FloatArray, varying: NDArray[np.bool_]) -> float:
-    """Information gain over a null, Σ_l ½ log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)], in nats.
+    """Compute the gain over a null, Σ_l ½ log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)], in nats.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Kernel:
     function: KernelFunction | None = None
 
     def block(self, x: FloatArray, y: FloatArray) -> FloatArray:
-        """Kernel values of the rows of `x` (n × p) against those of `y` (m × p), n × m."""
+        """Compute the kernel of the rows of `x` (n × p) and `y` (m × p): n × m."""
         # What overflows is found, and named, where it is used.
         with np.errstate(over="ignore", invalid="ignore"):
             values = self._raw(x, y)
@@ -59,19 +59,19 @@ class Kernel:
         return values
 
     def diagonal(self, x: FloatArray) -> FloatArray:
-        """k(x_i, x_i) of each row."""
+        """Compute k(x_i, x_i) of each row."""
         with np.errstate(over="ignore", invalid="ignore"):
             raw = self._raw_diagonal(x)
         # What is not positive cannot be scaled to 1: callers refuse it, or take 0 as it is.
         return np.where(raw > 0, 1.0, raw) if self.unit_diagonal else raw
 
     def _norms(self, x: FloatArray) -> FloatArray:
-        """√k(x_i, x_i), and 1 for rows whose image has no length."""
+        """Compute √k(x_i, x_i), and 1 for rows whose image is 0."""
         raw = self._raw_diagonal(x)
         return np.sqrt(np.where(raw > 0, raw, 1.0))
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters, ready for JSON; a callable by its qualified name."""
+        """Return name and parameters for JSON; callables are given by qualified name."""
         # Not by asdict, which would copy what a callable holds.
         described = dict(vars(self))
         function = described.pop("function")
@@ -127,7 +127,7 @@ class Kernel:
 
 
 def _gaussian(x: FloatArray, y: FloatArray, bandwidth: float) -> FloatArray:
-    """exp(−‖x−y‖²/(2σ²)) in one array: scikit-learn's makes several, and takes twice as long."""
+    """Compute exp(−‖x−y‖²/(2σ²)) in one array, twice as fast as scikit-learn's function."""
     x, y = x / bandwidth, y / bandwidth
     values = x @ y.T
     values -= 0.5 * np.einsum("il,il->i", x, x)[:, None]
@@ -137,7 +137,7 @@ def _gaussian(x: FloatArray, y: FloatArray, bandwidth: float) -> FloatArray:
 
 
 def finite_block(kernel: Kernel, x: FloatArray, y: FloatArray, where: str = "") -> FloatArray:
-    """`Kernel.block`, refused where it is not finite.
+    """Compute `Kernel.block`; raise if a value is not finite.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How likely a partition makes its rows: what it explains of their covariance, and its cost."""
+"""Classification likelihood of a partition of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROWS_PER_DIRECTION = 10
 
 
 def whitened(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Rows in coordinates in which their covariance is the identity.
+    """Transform rows so that their covariance is the identity.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def whitened(rows: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 class Likelihood(NamedTuple):
-    """What a partition gains over one cluster, per row in nats.
+    """Gain of a partition over one cluster, in nats per row.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Likelihood(NamedTuple):
 def partition_likelihood(
     white: FloatArray, weights: FloatArray, labels: NDArray[np.integer]
 ) -> Likelihood:
-    r"""Classification likelihood that a partition gains over one cluster, per row in nats.
+    r"""Compute the classification likelihood of a partition over one cluster, in nats per row.
 
     .. math::
 
@@ -98,7 +98,7 @@ def partition_likelihood(
 
 
 def without_tails(rows: FloatArray, width: float = 3.0) -> FloatArray:
-    """Rows whose features end at so many robust standard deviations from their medians.
+    """Clip each feature at some robust standard deviations from its median.
 
     The robust deviation is 1.4826 times the median absolute one; where that is 0, because half
     of the values are alike, the feature stays as it is.

@@ -84,7 +84,7 @@ class Points:
         return Points(self.left[rows], self.right[rows], self.masses[rows], self.exact)
 
     def exponents(self, other: Points) -> FloatArray:
-        """−‖y_i − y_j‖²_w / h between these and others, (len(self), len(other))."""
+        """Compute −‖y_i − y_j‖²_w / h between these and others: (len(self), len(other))."""
         if self.exact and other.exact:
             return self.left @ other.right.T
         mine, others = self.left[:, :-2], other.left[:, :-2]
@@ -92,7 +92,7 @@ class Points:
 
 
 def add_pair(a: Points, b: Points, sums_a: FloatArray, sums_b: FloatArray) -> None:
-    """Kernel sums that two tiles of different representatives give each other.
+    """Add the kernel sums between two tiles of different representatives.
 
     Each kernel value is made once, unshifted, and serves both sides.
 
@@ -109,7 +109,7 @@ def add_pair(a: Points, b: Points, sums_a: FloatArray, sums_b: FloatArray) -> No
 
 
 def add_own(a: Points, own_share: FloatArray | float, sums: FloatArray) -> None:
-    """Kernel sums that the representatives of one tile give each other and themselves.
+    """Add the kernel sums within one tile of representatives.
 
     Parameters
     ----------
@@ -127,14 +127,14 @@ def add_own(a: Points, own_share: FloatArray | float, sums: FloatArray) -> None:
 
 
 def add_block_pair(a: Points, b: Points, sums_a: FloatArray, sums_b: FloatArray) -> None:
-    """`add_pair` of blocks of any length, tile by tile."""
+    """Apply `add_pair` to blocks of any length, tile by tile."""
     for rows in tiles(len(a), TILE):
         for others in tiles(len(b), TILE):
             add_pair(a[rows], b[others], sums_a[rows], sums_b[others])
 
 
 def add_block_own(a: Points, own_share: FloatArray, sums: FloatArray) -> None:
-    """`add_own` of a block of any length, tile by tile."""
+    """Apply `add_own` to a block of any length, tile by tile."""
     for rows in tiles(len(a), TILE):
         add_own(a[rows], own_share[rows], sums[rows])
         later = slice(rows.stop, len(a))
@@ -158,7 +158,7 @@ class ShiftedSums:
 
     @classmethod
     def empty(cls, n: int, n_features: int) -> ShiftedSums:
-        """Sums over nothing."""
+        """Return empty sums."""
         return cls(np.full(n, -np.inf), np.zeros((n, n_features + 1)))
 
     @classmethod
@@ -191,12 +191,12 @@ class ShiftedSums:
 
 
 def _finite(largest: FloatArray) -> FloatArray:
-    """What to subtract: −∞ minus itself is no number."""
+    """Replace −∞ by 0, because −∞ − (−∞) is NaN."""
     return np.where(np.isneginf(largest), 0.0, largest)
 
 
 def merging_groups(positions: FloatArray, tol: float, seed: int) -> NDArray[np.intp] | None:
-    """Groups of points of which no two are farther apart than a tolerance.
+    """Find groups of points that are at most a tolerance apart from each other.
 
     Points in one cell of a grid whose diagonal is the tolerance. The grid lies anew for each
     seed, so that points that stay together do not stay parted by a wall; the groups do not
@@ -232,7 +232,7 @@ def merging_groups(positions: FloatArray, tol: float, seed: int) -> NDArray[np.i
 
 
 def group_sums(values: FloatArray, groups: NDArray[np.intp]) -> FloatArray:
-    """Sums of the rows (or entries) of `values` in each group."""
+    """Sum the rows (or entries) of `values` in each group."""
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     sums: FloatArray = np.add.reduceat(values[order], starts, axis=0)

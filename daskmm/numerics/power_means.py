@@ -14,7 +14,7 @@ FLUSHED = 1e-290
 
 
 class PowerMeans(NamedTuple):
-    """What one state of the annealing says about a set of rows.
+    """Power means of the distances of some rows, and what the MM step needs of them.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class PowerMeans(NamedTuple):
 
 
 def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
-    r"""Power mean of each row's distances and its gradient.
+    r"""Compute the power mean of each row's distances, and its gradient.
 
     .. math:: M_s(d) = \Big(\tfrac1k \sum_j d_j^s\Big)^{1/s}, \qquad
               \varphi_j = \frac{\partial M_s}{\partial d_j}
@@ -89,7 +89,7 @@ def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
 
 
 def _hard(distances: NDArray[np.float64]) -> PowerMeans:
-    """Limit of `power_means` at s = −∞: Lloyd's assignment."""
+    """Compute the limit of `power_means` at s = −∞: Lloyd's assignment."""
     nearest = distances.argmin(axis=1)
     rows = np.arange(len(distances))
     phi = np.zeros_like(distances)

@@ -20,7 +20,7 @@ class Rows(Protocol):
     """Coordinates in which a model measures distances."""
 
     def to_model(self, rows: NDArray) -> FloatArray:
-        """Rows of any numeric dtype in the model's coordinates, as a new float64 array."""
+        """Transform rows of any numeric dtype to the model's coordinates: a new float64 array."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Coordinates:
 
     @classmethod
     def identity(cls, n_features: int) -> Self:
-        """Those of rows that are in the model's coordinates already."""
+        """Return coordinates that leave rows unchanged."""
         return cls(np.zeros(n_features), np.ones(n_features))
 
     def to_model(self, rows: NDArray) -> FloatArray:
-        """Rows of any numeric dtype in the model's coordinates, as a new float64 array."""
+        """Transform rows of any numeric dtype to the model's coordinates: a new float64 array."""
         z = np.subtract(rows, self.mean, dtype=np.float64)
         z /= self.scale
         return z
 
     def to_input(self, rows: FloatArray) -> FloatArray:
-        """Rows back in the input's units."""
+        """Transform rows back to the input's units."""
         return rows * self.scale + self.mean
 
 
@@ -72,12 +72,12 @@ class WhitenedCoordinates:
 
     @classmethod
     def of(cls, mean: FloatArray, precision: FloatArray) -> Self:
-        """Coordinates of the distance (x − y)ᵀ P (x − y)."""
+        """Make the coordinates of the distance (x − y)ᵀ P (x − y)."""
         return cls(mean, np.asarray(np.linalg.cholesky(precision), dtype=np.float64))
 
     @property
     def scale(self) -> FloatArray:
-        """Features are not scaled one by one."""
+        """Ones: features are not scaled one by one."""
         return np.ones_like(self.mean)
 
     @property
@@ -86,14 +86,14 @@ class WhitenedCoordinates:
         return np.asarray(np.linalg.inv(self.whitening), dtype=np.float64)
 
     def to_model(self, rows: NDArray) -> FloatArray:
-        """Rows of any numeric dtype in the model's coordinates, as a new float64 array."""
+        """Transform rows of any numeric dtype to the model's coordinates: a new float64 array."""
         z = np.subtract(rows, self.mean, dtype=np.float64, order="C")
         # In place, and W's zeros are not multiplied: zᵀ is in the order that BLAS takes.
         whitened: FloatArray = dtrmm(1.0, self.whitening.T, z.T, overwrite_b=1).T
         return whitened
 
     def to_input(self, rows: FloatArray) -> FloatArray:
-        """Rows back in the input's units."""
+        """Transform rows back to the input's units."""
         return rows @ self.inverse + self.mean
 
 
@@ -101,7 +101,7 @@ Affine = Coordinates | WhitenedCoordinates
 
 
 def tile_rows(n_features: int, n_clusters: int) -> int:
-    """Rows per tile that keep the temporaries of one candidate within `TILE_BYTES`.
+    """Return the rows per tile for which the temporaries of one candidate fit `TILE_BYTES`.
 
     Three arrays as wide as the rows (shifted, squared, weighted) and five as wide as the
     centres live at once.
@@ -111,6 +111,6 @@ def tile_rows(n_features: int, n_clusters: int) -> int:
 
 
 def tiles(n_rows: int, size: int) -> Iterator[slice]:
-    """Consecutive slices of at most `size` rows that cover `n_rows`."""
+    """Yield consecutive slices of at most `size` rows that cover `n_rows`."""
     for start in range(0, n_rows, size):
         yield slice(start, min(start + size, n_rows))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +29,8 @@ _TEN_COLORS = (
 MARKS: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.4}
 # Characters of a name that are drawn.
 _NAME_LENGTH = 18
+# Whether names are drawn by the fonts of whoever looks at a picture.
+_READERS_FONTS = ContextVar("readers_fonts", default=False)
 
 
 def new_figure(**options: Any) -> Figure:
@@ -100,7 +105,66 @@ def short_name(name: str) -> str:
 def name_ticks(axis: Any, names: Sequence[str]) -> None:
     """Write names instead of numbers along an axis; dollar signs in them are no formulas."""
     labels = [short_name(name) for name in names]
-    axis.set_ticks(range(len(names)), labels, parse_math=False)
+    fonts: dict[str, list[str]] = {}
+    if not _READERS_FONTS.get():
+        labels, fonts = _with_fonts(labels)
+    axis.set_ticks(range(len(names)), labels, parse_math=False, **fonts)
+
+
+@contextmanager
+def drawn_with_fonts_of_readers() -> Iterator[None]:
+    """Leave names as they are, for pictures in which text remains text."""
+    token = _READERS_FONTS.set(True)
+    try:
+        yield
+    finally:
+        _READERS_FONTS.reset(token)
+
+
+def _with_fonts(labels: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return labels with escapes of what no installed font has, and the fonts for the others."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties, findfont
+
+    usual = list(rcParams["font.family"])
+    known = [_characters(findfont(FontProperties(family=[family]))) for family in usual]
+    lacking = frozenset(map(ord, "".join(labels))).difference(*known)
+    if not lacking:
+        return labels, {}
+    fonts, nowhere = _fonts_with(lacking)
+    escapes = {letter: ascii(chr(letter))[1:-1] for letter in nowhere}
+    return [short_name(label.translate(escapes)) for label in labels], {
+        "fontfamily": [*usual, *fonts]
+    }
+
+
+@functools.lru_cache
+def _fonts_with(letters: frozenset[int]) -> tuple[list[str], set[int]]:
+    """Return families of fonts that have some characters, and the characters that none has."""
+    from matplotlib.font_manager import FontProperties, findfont, fontManager
+
+    families, left = [], set(letters)
+    for font in fontManager.ttflist:
+        # The font of last resort has a box for every character.
+        if left & _characters(font.fname) and "Last Resort" not in font.name:
+            # Another file of the family may be taken.
+            has = _characters(findfont(FontProperties(family=[font.name])))
+            if left & has:
+                families.append(font.name)
+                left -= has
+    return families, left
+
+
+@functools.cache
+def _characters(path: str) -> frozenset[int]:
+    """Return the characters that a font draws; those of bitmaps (emoji) are not drawn."""
+    from matplotlib.font_manager import get_font
+
+    try:
+        font = get_font(path)
+    except (OSError, RuntimeError):  # damaged, or of an unknown format
+        return frozenset()
+    return frozenset(font.get_charmap() if font.scalable else ())
 
 
 def cluster_means(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.names import counted, feature_names, listed
+from daskmm.data.names import ALIKE, counted, feature_names, features_found, listed
 from daskmm.plot.figures import (
     BLUE,
     GREY,
@@ -124,7 +124,8 @@ def feature_weights(model: Any) -> Figure:
     equal = 1.0 / len(weights)
     figure = new_figure(figsize=(max(5.0, 2.0 + 0.17 * len(order)), 4.0))
     axis = figure.subplots()
-    colors = [BLUE if weights[index] > equal else GREY for index in order]
+    found = features_found(weights)
+    colors = [BLUE if index in set(found) else GREY for index in order]
     axis.bar(range(len(order)), weights[order], color=colors, width=0.8)
     axis.axhline(equal, color=RED, linewidth=1, linestyle="--")
     axis.annotate(
@@ -143,13 +144,21 @@ def feature_weights(model: Any) -> Figure:
     axis.set_xlabel("feature")
     axis.set_ylabel("weight")
     axis.spines[["top", "right"]].set_visible(False)
-    above = int(np.count_nonzero(weights > equal))
+    above = len(found)
     rest = len(weights) - len(order)
     more = f"; {rest:,} small ones not drawn" if rest else ""
-    axis.set_title(f"{above} of {len(weights):,} features above an equal share{more}", fontsize=11)
-    heaviest = [f"{names[index]} ({weights[index]:.3g})" for index in order[: max(above, 1)]]
-    figure.set_label(
-        f"{above} of {len(weights):,} features weigh more than an equal share ({equal:.3g}) and "
-        f"have {weights[order[:above]].sum():.0%} of the weight; the heaviest: {listed(heaviest)}."
-    )
+    title = f"{above} of {len(weights):,} features above an equal share{more}"
+    axis.set_title(title if above else f"{len(weights):,} features: {ALIKE}", fontsize=11)
+    heaviest = [f"{names[index]} ({weights[index]:.3g})" for index in order[:above]]
+    if above:
+        figure.set_label(
+            f"{above} of {len(weights):,} features weigh more than an equal share ({equal:.3g}) "
+            f"and have {weights[order[:above]].sum():.0%} of the weight; the heaviest: "
+            f"{listed(heaviest)}."
+        )
+    else:
+        figure.set_label(
+            f"{len(weights):,} features: {ALIKE}, each with an equal share of the weight "
+            f"({equal:.3g})."
+        )
     return figure

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskmm.data.names import counted, feature_names, listed, n_clusters_of
-from daskmm.plot.figures import GREY, cluster_means, name_ticks, new_figure
+from daskmm.plot.figures import GREY, cluster_means, name_ticks, new_figure, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -176,7 +176,10 @@ def draw_profiles(profiles: Profiles) -> Figure:
     order = np.arange(n_clusters) if sizes is None else np.argsort(-sizes, kind="stable")
     clusters = order[:MOST_CLUSTERS]
     features = np.argsort(-profiles.separation, kind="stable")[:MOST_COLUMNS]
-    height = max(2.8, 1.7 + (0.25 if len(clusters) <= _MOST_COUNTS else 0.14) * len(clusters))
+    names = [short_name(profiles.names[feature]) for feature in features]
+    body = max(1.3, (0.25 if len(clusters) <= _MOST_COUNTS else 0.14) * len(clusters))
+    # Letters that fonts may lack are wider, or escapes.
+    height = 1.5 + 0.075 * min(max(len(ascii(name)) for name in names), 24) + body
     width = max(5.6, 3.6 + 0.2 * len(features))
     figure = new_figure(figsize=(width, height))
     ratios = [max(len(features), 8), 7]
@@ -186,10 +189,11 @@ def draw_profiles(profiles: Profiles) -> Figure:
     limit = min(furthest, _MOST_DEVIATIONS) or 1.0
     image = axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
     clipped = "both" if furthest > limit else "neither"
-    bar = figure.colorbar(image, ax=[axis, bars], shrink=min(1.0, 2.2 / height), extend=clipped)
-    bar.set_label(f"from the mean,\nin {profiles.unit}", fontsize=8)
+    bar = figure.colorbar(image, ax=[axis, bars], shrink=min(1.0, 2.2 / body), extend=clipped)
+    unit = profiles.unit.replace(" of", "\nof")
+    bar.set_label(f"from the mean,\nin {unit}", fontsize=8)
     bar.ax.tick_params(labelsize=8)
-    name_ticks(axis.xaxis, [profiles.names[feature] for feature in features])
+    name_ticks(axis.xaxis, names)
     axis.tick_params(axis="x", labelsize=8, rotation=90, length=0)
     axis.set_yticks(range(len(clusters)), [str(cluster) for cluster in clusters])
     axis.tick_params(axis="y", labelsize=8 if len(clusters) <= _MOST_COUNTS else 6, length=0)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm import plot
-from daskmm.plot.figures import BLUE, GREY, RED
+from daskmm.plot.figures import BLUE, GREY, RED, drawn_with_fonts_of_readers
 from daskmm.plot.profiles import Profiles, draw_profiles
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _PROFILES = (
 )
 _WEIGHTS = (
     "How much each feature counts in the distance. Features without weight do not matter for these "
-    "clusters."
+    "clusters; where all weights are equal, all features matter alike."
 )
 _FRAMES = (
     "Rows of a sample, blurred again with the bandwidth and the feature weights of the fit: each "
@@ -119,7 +119,8 @@ def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> 
     found = []
 
     def add(name: str, title: str, caption: str, draw: Callable[..., Figure], *what: Any) -> None:
-        found.append(Picture(name, title, caption, draw(*what)))
+        with drawn_with_fonts_of_readers():  # those of the browser
+            found.append(Picture(name, title, caption, draw(*what)))
 
     if sampled is not None:
         add("projection", "The clusters", _PROJECTION, plot.projection, model, *sampled)

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from daskmm.cluster._progress import readable_seconds
-from daskmm.data.names import counted, listed
+from daskmm.data.names import ALIKE, counted, listed
 from daskmm.numerics.kernels import Kernel
-from daskmm.planning import readable_bytes
 from daskmm.plot.profiles import Profiles
 from daskmm.report.figures import Picture, Sampled, inline_svg, pictures
 from daskmm.report.style import STYLE
+from daskmm.storage.readable import readable_bytes, readable_seconds
 from daskmm.storage.strict_json import plain
 
 # Limits: rows of the table of clusters and features named in each, kernels listed, items of arrays
@@ -22,6 +21,7 @@ from daskmm.storage.strict_json import plain
 _MOST_ROWS, _TELLING = 500, 3
 _MOST_KERNELS = 4
 _MOST_ITEMS, _MOST_LETTERS = 12, 60
+_ALL_ALIKE = "all, alike"
 
 
 def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> str:
@@ -50,7 +50,7 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
             "<main>",
             _warnings(summary["warnings"]),
             *(_figure(picture) for picture in drawn),
-            _clusters(summary["cluster_sizes"], profiles),
+            _clusters(summary["cluster_sizes"], profiles, summary.get("cluster_names")),
             _fitted(model, summary),
             "</main>",
             _footer(summary, sampled),
@@ -111,7 +111,8 @@ def _header(title: str, summary: Mapping[str, Any]) -> str:
     if "inertia" in summary:
         numbers["cost per row"] = _number(_per_row(summary))
     if "features_found" in summary:
-        numbers["features that matter"] = f"{len(summary['features_found']):,}"
+        n_found = len(summary["features_found"])
+        numbers["features that matter"] = f"{n_found:,}" if n_found else _ALL_ALIKE
     boxes = "\n".join(
         f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
         for name, value in numbers.items()
@@ -157,11 +158,12 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def _clusters(sizes: list[int], profiles: Profiles | None) -> str:
+def _clusters(sizes: list[int], profiles: Profiles | None, names: list[str] | None) -> str:
     """Return a table of the clusters, the largest first."""
     order = np.argsort(-np.asarray(sizes), kind="stable")[:_MOST_ROWS]
     total, largest = max(sum(sizes), 1), max([1, *sizes])
-    heads = "" if profiles is None else '<th scope="col">stands out in</th>'
+    heads = "" if names is None else '<th scope="col">name</th>'
+    heads += "" if profiles is None else '<th scope="col">stands out in</th>'
     rows = []
     for cluster in order:
         size = sizes[cluster]
@@ -170,7 +172,7 @@ def _clusters(sizes: list[int], profiles: Profiles | None) -> str:
             f'<tr><th scope="row" class="number">{cluster}</th>'
             f'<td class="number">{size:,}</td><td class="number">{size / total:.1%}</td>'
             f'<td class="bar"><span class="share" style="--part: {size / largest:.1%}"></span></td>'
-            f"{telling}</tr>"
+            f"{'' if names is None else _name(names[cluster])}{telling}</tr>"
         )
     caption = f"{counted(len(sizes), 'cluster')}, the largest first."
     if len(order) < len(sizes):
@@ -189,6 +191,10 @@ def _clusters(sizes: list[int], profiles: Profiles | None) -> str:
         f"{heads}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody>\n</table>\n</div>\n"
         "</section>"
     )
+
+
+def _name(name: str) -> str:
+    return f"<td>{_text(_shortened(name))}</td>"
 
 
 def _telling(profiles: Profiles, cluster: int) -> str:
@@ -252,7 +258,7 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
         if name in summary:
             found[title] = "∞" if summary[name] is None else _number(summary[name])
     if "features_found" in summary:
-        found["features above an equal share"] = listed(summary["features_found"]) or "none"
+        found["features above an equal share"] = listed(summary["features_found"]) or ALIKE
     if "gram" in summary:
         found["Gram matrix"] = summary["gram"]
     if hasattr(model, "kernels_") and len(model.kernel_weights_) > 1:

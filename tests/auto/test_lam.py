@@ -15,8 +15,8 @@ from daskmm.auto.lam import MULTIPLES, follow_lam, preferred_lam
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.restarts import Restarts, refined
-from daskmm.kmeans.trials import Trials, nearest, power_labels, sample_problem
-from daskmm.kmeans.updates import EntropyUpdate
+from daskmm.kmeans.trials import Trials, nearest, power_labels
+from daskmm.kmeans.updates import EntropyUpdate, sample_problem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule, minimize
 from daskmm.numerics.information import gain_over, partition, weighted_variance

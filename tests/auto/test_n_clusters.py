@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load, plot
-from daskmm.auto.n_clusters import CORRELATED, PERMUTED, WITHOUT_TAILS, joined, variant_of
+from daskmm.auto.n_clusters import CORRELATED, PERMUTED, WITHOUT_TAILS, dithered, joined, variant_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
 from daskmm.selection import choose_n_clusters
@@ -161,7 +161,6 @@ def test_fits_choose_their_number(cls, tmp_path):
     fresh = clone(model).fit(X[:300] * 2)
     other = model.fit(X[:300] * 2)
     np.testing.assert_array_equal(fresh.cluster_centers_, other.cluster_centers_)
-    assert model.plan(X).passes is not None
 
 
 @pytest.mark.parametrize("cls", [KMeans, EntropyPowerKMeans])
@@ -240,3 +239,69 @@ def test_picture(tmp_path):
     assert figure.axes[0].get_title().startswith("6 clusters among 900 rows")
     noise = choose_n_clusters(np.random.default_rng(0).normal(size=(300, 2)), most=4)
     assert plot.n_clusters_path(noise).axes[0].get_title().startswith("no clusters")
+
+
+# Ranges.
+
+
+def test_the_range_grows_while_the_answer_lies_at_its_end(monkeypatch):
+    monkeypatch.setattr("daskmm.auto.n_clusters.MOST_CLUSTERS", 6)
+    rows = mixture(14, 5, n=700, seed=1)
+    path = choose_n_clusters(rows, random_state=0)
+    assert path.n_clusters == 14
+    assert path.numbers.max() == 24
+    assert not path.at_end
+    bound = choose_n_clusters(rows, most=9, random_state=0)
+    assert bound.numbers.max() == 9
+    assert bound.at_end
+    with pytest.warns(UserWarning, match=r"chose 9, at the end .* up to 9 \(max_clusters\)"):
+        model = KMeans("auto", max_clusters=9, random_state=0).fit(rows)
+    assert model.n_clusters_ == 9
+    with pytest.warns(UserWarning, match=r"up to 24 \(the sample has too few rows for more"):
+        KMeans("auto", random_state=0).fit(mixture(24, 5, n=480, seed=1))
+    assert KMeans("auto", random_state=0).fit(rows).n_clusters_ == 14
+    with pytest.raises(ValueError, match="max_clusters"):
+        KMeans("auto", max_clusters=1).fit(rows)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("k", [100, 300])
+def test_many_separated_clusters(k):
+    assert choose_n_clusters(mixture(k, 10, n=10_000, apart=10.0), random_state=0).n_clusters == k
+
+
+def test_equal_rows_are_one_cluster_each():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(30, 4))[rng.integers(30, size=2000)]
+    path = choose_n_clusters(rows, random_state=0)
+    assert path.n_clusters == path.numbers.max() == 30
+    assert not path.at_end
+
+
+# Features with few values.
+
+
+@pytest.mark.parametrize(("p", "share"), [(5, 0.5), (10, 0.1), (20, 0.1), (100, 0.5)])
+def test_independent_flags_have_no_clusters(p, share):
+    for seed in range(2):
+        rows = np.random.default_rng([seed, p]).random((2000, p)) < share
+        assert choose_n_clusters(rows.astype(float), random_state=seed).n_clusters == 1
+
+
+def test_flags_that_depend_on_classes_have_clusters():
+    rng = np.random.default_rng(0)
+    chances = np.where(rng.random((4, 40)) < 0.5, 0.1, 0.9)
+    rows = rng.random((2000, 40)) < chances[rng.integers(4, size=2000)]
+    assert choose_n_clusters(rows.astype(float), random_state=0).n_clusters == 4
+
+
+def test_few_values_become_normal():
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(size=2000), rng.integers(3, size=2000), np.ones(2000)])
+    weights = rng.uniform(0.5, 2, 2000)
+    found = dithered(rows, weights, np.random.default_rng(1))
+    np.testing.assert_array_equal(found[:, [0, 2]], rows[:, [0, 2]])
+    assert len(np.unique(found[:, 1])) == 2000
+    assert found[rows[:, 1] == 0, 1].max() < found[rows[:, 1] == 1, 1].min()
+    for moment in (np.mean, np.std):
+        assert moment(found[:, 1]) == pytest.approx(moment(rows[:, 1]), abs=0.05)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from _support import raise_if_computes
 
 from daskmm.cli import gram as gram_cli
 from daskmm.cli.main import main
@@ -332,3 +333,13 @@ def test_moved_stores_still_work(capsys, tmp_path, npy, path):
     gram(capsys, "build", npy, "--out", path)
     shutil.move(path, tmp_path / "moved")
     assert gram(capsys, "verify", tmp_path / "moved", "--data", npy)[0] == 0
+
+
+def test_a_matrix_that_the_disk_has_no_room_for_is_refused_before_reading(capsys, tmp_path):
+    source = tmp_path / "long.npy"
+    np.lib.format.open_memmap(source, "w+", np.int8, (30_000_000, 1))  # a file without contents
+    with raise_if_computes():
+        code, _, err = gram(capsys, "build", source, "--out", tmp_path / "a" / "gram")
+    assert code == 2
+    assert "; the matrix takes 1,800 TB. Free space, or choose another --out." in err
+    assert not (tmp_path / "a").exists()

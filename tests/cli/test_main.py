@@ -57,11 +57,11 @@ def test_fit_writes_a_run_folder(tmp_path, store, table, capsys, model):
     out, err = capsys.readouterr()
     assert "4 clusters of 1,200 rows × 5 features" in out
     assert "iteration" in err
-    assert "at most" in err
+    assert "about" in err
     pictures = {"objective.png", "projection.png"}
     pictures |= {"feature_weights.png"} if model == "entropy" else set()
     files = {path.name for path in run.iterdir()}
-    assert files == {"model", "labels.zarr", "summary.json"} | pictures
+    assert files == {"model", "labels.zarr", "summary.json", "centers.csv"} | pictures
     assert all((run / name).stat().st_size > 10_000 for name in pictures)
     assert [path.name for path in run.parent.iterdir()] == ["run"]
     labels = zarr.open_array(run / "labels.zarr", mode="r")
@@ -73,6 +73,10 @@ def test_fit_writes_a_run_folder(tmp_path, store, table, capsys, model):
     assert summary["history"][-1]["s"] is None
     assert len(summary["history"]) == summary["n_iter"]
     assert ("feature_weights" in summary) == (model == "entropy")
+    header, *centers = (run / "centers.csv").read_text().splitlines()
+    assert header == "cluster,cluster_name,cluster_size,cluster_share,0,1,2,3,4"
+    assert len(centers) == K
+    assert all(f"): {name}\n" in out for name in summary["cluster_names"])
 
 
 def test_fit_options_reach_the_estimator(tmp_path, npy, capsys):
@@ -85,7 +89,7 @@ def test_fit_options_reach_the_estimator(tmp_path, npy, capsys):
     expected = {"lam": 0.7, "s0": -3, "eta": 1.2, "init": "random", "n_init": 2, "max_iter": 60}
     expected |= {"tol": 1e-3, "random_state": 5, "standardize": False, "n_clusters": K}
     assert expected.items() <= summary["parameters"].items()
-    assert summary["files"] == ["model", "labels.zarr", "summary.json"]
+    assert summary["files"] == ["model", "labels.zarr", "summary.json", "centers.csv"]
     assert "callbacks" not in summary["parameters"]
 
 
@@ -161,6 +165,12 @@ def test_inspect(tmp_path, npy, capsys):
         assert part in out
     assert main(["inspect", str(tmp_path / "run"), "--json"]) == 0
     assert strict(capsys.readouterr().out)["model"] == "EntropyPowerKMeans"
+    path = tmp_path / "run" / "summary.json"
+    intact = json.loads(path.read_text())
+    for name in ("cluster_sizes", "n_features"):
+        path.write_text(json.dumps({**intact, name: {"a": None}}))
+        assert main(["inspect", str(tmp_path / "run")]) == 2
+        assert "summary.json is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -189,6 +199,7 @@ def test_plan(npy, capsys):
     assert plan["n_rows"] == 1200
     assert plan["bytes_per_pass"] == 1200 * 40
     assert plan["passes"] <= plan["max_passes"]
+    assert plan["seconds"] == pytest.approx(sum(plan["stages"].values()))
 
 
 def test_warnings_are_lines_and_kept(tmp_path, npy, capsys):
@@ -425,3 +436,25 @@ def test_python_runs_the_command_too():
         [sys.executable, "-m", "daskmm", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("daskmm ")
+
+
+HOSTILE = "a\x1b]0;owned\x07\nb"
+
+
+def test_names_do_not_drive_the_terminal(tmp_path, table, capsys):
+    names = [HOSTILE, "c\x9b2J", *"defghijklmnopqrstuvwxyz"][: table.shape[1]]
+    source = tmp_path / f"in {HOSTILE}.parquet"
+    pd.DataFrame(table, columns=names).to_parquet(source)
+    out = tmp_path / f"it's {HOSTILE}"
+    assert main(["fit", str(source), "-k", "2", "--no-pictures", "--out", str(out)]) == 0
+    command = capsys.readouterr().out.rpartition("next: daskmm inspect ")[2].strip()
+    shown = subprocess.run(["bash", "-c", f"printf %s {command}"], capture_output=True, check=True)
+    assert shown.stdout.decode() == str(out)
+    assert main(["plan", str(source), "-k", "2"]) == 0
+    assert main(["inspect", str(out)]) == 0
+    assert main(["inspect", f"{out}-missing"]) == 2
+    assert main(["fit", str(source), "-k", "2", "--columns", "\x1b[2J", "--out", f"{out}2"]) == 2
+    for text in capsys.readouterr():
+        assert text.replace("\n", "").isprintable()
+        assert "a\\x1b]0;owned\\x07" in text
+        assert not any(line.startswith("b") for line in text.splitlines())

@@ -44,7 +44,7 @@ def test_fit_inspect_and_predict(table, tmp_path, capsys):
     assert summary["n_clusters"] == 3
     assert summary["bandwidth"] == 0.06
     assert summary["history"][-1]["n_representatives"] == 3
-    assert sorted(summary["files"])[:2] == ["feature_weights.png", "labels.zarr"]
+    assert sorted(summary["files"])[:3] == ["centers.csv", "feature_weights.png", "labels.zarr"]
     assert (out / "projection.png").is_file()
 
     code, text, _ = run(capsys, "inspect", out)

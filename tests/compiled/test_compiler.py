@@ -1,14 +1,21 @@
 """Machine code on disk: what invalidates it, and where it is kept."""
 
+import ctypes
+import errno
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
 
 import daskmm
+from daskmm.compiled import compiler
 
 PROGRAM = """
 import sys
@@ -34,15 +41,18 @@ def fit(tmp_path):
     )
     # mtimes of whole seconds must not hide an edit from Python's own cache
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["NUMBA_CACHE_DIR"] = str(tmp_path / "cache")
+    environment |= {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    environment.pop("XDG_CACHE_HOME", None)
 
-    def run():
+    def run(said=None, **options):
         command = [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path)]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=240, check=True
-        )
+        options |= {"env": environment, "capture_output": True, "text": True, "timeout": 240}
+        done = subprocess.run(command, check=True, **options)
         place, how = done.stdout.split()
-        assert Path(place).is_relative_to(tmp_path / "cache")
+        if said is None:
+            assert Path(place).is_relative_to(tmp_path / "cache")
+        else:
+            assert [line for line in done.stderr.splitlines() if "compil" in line] == said
         return how
 
     return run
@@ -74,3 +84,120 @@ def test_code_is_compiled_anew_when_it_changes_and_not_when_its_prose_does(fit, 
     edit(package / "numerics/rows.py", ("TILE_BYTES = 4 << 20", "TILE_BYTES = 5 << 20"))
     assert fit() == "compiled"  # a constant in a module that is imported by one that is imported
     assert fit() == "loaded"
+
+
+SUMS = """
+import hashlib
+import pickle
+import numpy as np
+from daskmm.kmeans.sums import CenterState, center_sums
+from daskmm.numerics.rows import Coordinates
+
+rows = np.random.default_rng(0).normal(size=(5000, 7)).astype(np.float32)
+coordinates = Coordinates(np.zeros(7), np.ones(7))
+found = center_sums(rows, None, coordinates, (CenterState(rows[:5], -3.0),))
+print(hashlib.sha256(pickle.dumps(found)).hexdigest())
+"""
+
+
+@pytest.mark.long
+def test_a_process_that_compiles_computes_the_same_bits_as_one_that_loads(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "error", "-c", SUMS]
+    compiled, loaded = (
+        subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=240, check=True
+        )
+        for _ in range(2)
+    )
+    assert len(compiled.stdout) > 64
+    assert compiled.stdout == loaded.stdout
+
+
+def without_privileges():
+    """Let the permissions of files bind the process that is begun, even if root begins it."""
+    libc = ctypes.CDLL(None)
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_a_read_only_installation(fit, tmp_path):
+    (tmp_path / "cache").mkdir()
+
+    def protect(mode):
+        for folder, _, _ in os.walk(tmp_path):
+            os.chmod(folder, mode)
+
+    restricted = {"preexec_fn": without_privileges}
+    protect(0o555)
+    try:
+        assert fit([EVERY_TIME], **restricted) == "compiled"
+        protect(0o755)
+        assert fit([ONCE], **restricted) == "compiled"
+        protect(0o555)
+        assert fit([], **restricted) == "loaded"
+    finally:
+        protect(0o755)
+
+
+# What users read while they wait
+
+ONCE = "compiling loops for float64 rows, which takes up to half a minute, once"
+EVERY_TIME = f"{ONCE[:-4]}in every process, as they cannot be kept: set NUMBA_CACHE_DIR"
+
+
+def total(rows):
+    return rows[0, 0] + rows[-1, -1]
+
+
+@pytest.fixture
+def computed(tmp_path, monkeypatch, caplog):
+    """A function that compiles a loop, or loads it, and returns what was said since."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiler._Nowhere, "get_cache_path", lambda self: str(tmp_path / "nowhere"))
+
+    def run(before=lambda: None):
+        compiler._say.cache_clear()
+        caplog.clear()
+        function = compiler.entry(total)
+        before()
+        assert function(np.ones((3, 2))) == 2.0
+        return [record.getMessage() for record in caplog.records]
+
+    return run
+
+
+def read_only(patch):
+    """Make all folders read-only for numba, which tries them by a temporary file."""
+
+    def refuse(dir):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    patch.setattr(tempfile, "TemporaryFile", refuse)
+
+
+def test_compiling_is_said_once(computed):
+    assert computed() == [ONCE]
+    assert computed() == []
+
+
+def test_code_in_a_folder_that_cannot_be_written_is_used(computed, monkeypatch):
+    assert computed() == [ONCE]
+    read_only(monkeypatch)
+    assert computed() == []
+
+
+def test_code_that_cannot_be_kept(computed, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        found = computed(lambda: read_only(patch))
+    assert found[0] == ONCE
+    assert found[1].startswith(f"compiled loops cannot be kept in {tmp_path}/cache/")
+    assert found[1].endswith(": Read-only file system")
+    read_only(monkeypatch)
+    assert computed() == [EVERY_TIME]
+    monkeypatch.setattr(compiler, "_Cache", lambda function: Path("no-source").read_text())
+    assert computed() == [EVERY_TIME]
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: "the cluster's")
+    assert computed() == []

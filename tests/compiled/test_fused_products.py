@@ -28,6 +28,10 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 each_size = pytest.mark.parametrize(("n_rows", "p"), SIZES)
 
 
+norms_of_tile = njit(lambda *arguments: squared_norms(*arguments))
+norms_of_panels = njit(lambda *arguments: panel_norms(*arguments))
+
+
 @njit
 def turned(rows, tile, width):
     z, by_feature = room(tile, rows.shape[1], rows.dtype, width)
@@ -64,9 +68,9 @@ def test_squared_norms_are_sums_over_the_features(n_rows, p, kind):
     rows, by_feature, panels = problem(n_rows, p, kind)
     w = np.random.default_rng(p).uniform(0.0, 2.0, p).astype(kind)
     found = np.full(n_rows, np.nan, kind)
-    squared_norms(by_feature[0], w, found)
+    norms_of_tile(by_feature[0], w, found)
     in_panels = np.full(len(panels) * panels.shape[2], np.nan, kind)
-    panel_norms(panels, w, in_panels)
+    norms_of_panels(panels, w, in_panels)
     for i in range(n_rows):
         expected = sum(float(w[f]) * float(rows[i, f]) ** 2 for f in range(p))
         assert found[i] == pytest.approx(expected, rel=p * float(np.finfo(kind).eps))

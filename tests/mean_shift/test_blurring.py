@@ -476,7 +476,7 @@ def test_any_input_gives_the_same_model(kind, scheduler):
     expected = WeightedBlurringMeanShift(0.06).fit(X)
     with dask.config.set(scheduler=scheduler):
         found = WeightedBlurringMeanShift(0.06).fit(kind(X))
-    lazy = isinstance(found.labels_, da.Array)
+    lazy = dask.is_dask_collection(found.labels_)
     assert lazy == (not isinstance(kind(X), list | pd.DataFrame))
     np.testing.assert_allclose(
         found.cluster_centers_, expected.cluster_centers_, rtol=1e-9, atol=1e-9

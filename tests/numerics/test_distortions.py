@@ -779,3 +779,15 @@ def test_itakura_saito_of_values_far_below_a_centre():
         ratios = [Decimal(a) / Decimal(b) for a, b in zip(x.tolist(), theta.tolist(), strict=True)]
         expected = [float(ratio - ratio.ln() - 1) for ratio in ratios]
     np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+def test_norms_are_smoothed_by_a_share_of_the_deviations():
+    norms = DISTORTIONS["manhattan"], DISTORTIONS["euclidean"]
+    for norm in norms:
+        two = norm.around(np.zeros(2), np.array([4.0, 16.0])).smoothing
+        np.testing.assert_allclose(two[1], 2 * two[0])
+        # A constant feature takes the largest; where all are constant it is tiny and positive.
+        np.testing.assert_allclose(
+            norm.around(np.zeros(2), np.array([0.0, 16.0])).smoothing, two[1]
+        )
+        assert 0 < norm.around(np.zeros(2), np.zeros(2)).smoothing.max() < 1e-99

@@ -1,12 +1,16 @@
 """Pictures: that they are drawn, show what they should, and stay readable."""
 
+import logging
 import sys
+import threading
 from itertools import pairwise
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 from _support import fit_recording, raise_if_computes
+from sklearn.datasets import load_wine
 
 from daskmm import (
     EntropyPowerKMeans,
@@ -16,11 +20,14 @@ from daskmm import (
     WeightedBlurringMeanShift,
     plot,
 )
-from daskmm.cluster._progress import ProgressLine, readable_seconds
+from daskmm.cluster import _progress
+from daskmm.cluster._progress import ProgressLine
 from daskmm.plot import blurring as blur_plots
+from daskmm.plot import figures
 from daskmm.plot import profiles as profile_plots
 from daskmm.plot.figures import cluster_colors
 from daskmm.plot.plane import Plane
+from daskmm.storage.readable import readable_bytes, readable_seconds
 
 
 def blobs(n_rows, n_features, n_clusters, seed=0):
@@ -160,6 +167,44 @@ def test_progress_on_a_terminal_is_one_line():
     assert text.count("\r") >= model.n_iter_
 
 
+def test_what_is_logged_meanwhile_has_lines_of_its_own():
+    for terminal, clear in ((True, "\r\x1b[K"), (False, "")):
+        stream = Stream(terminal)
+        with ProgressLine("fit", 300, 8000, stream):
+            logging.getLogger("daskmm").warning("compiling %s", "loops")
+        logging.getLogger("daskmm").warning("afterwards")
+        assert stream[1] == f"{clear}fit: compiling loops\n"
+        assert "afterwards" not in "".join(stream)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_moves_on_samples_before_the_table_is_polished(terminal):
+    stream = Stream(terminal)
+    with ProgressLine("fit", 300, 8000, stream, interval=0) as progress:
+        model = PowerKMeans(3, sample_size=100, callbacks=[progress], random_state=0)
+        model.fit(blobs(500, 2, 3))
+    lines = "".join(stream).replace("\r", "\n").splitlines()
+    first = next(i for i, line in enumerate(lines) if "iteration 1/300" in line)
+    for words in ("first pass 0%", "starting centres 50%", "annealing 100%", "recombination"):
+        assert any(words in line and " left" in line for line in lines[:first])
+    assert " left" in lines[first]
+
+
+def test_a_stage_that_tells_nothing_leaves_the_line_no_rest(monkeypatch):
+    monkeypatch.setattr(_progress, "_TICK", 0.0)
+    shown = threading.Event()
+
+    class Watched(Stream):
+        def write(self, text):
+            if "bandwidth 0%" in text and "left" in text:
+                shown.set()
+
+    with ProgressLine("fit", 300, None, Watched(True), interval=0) as progress:
+        progress.expect({"bandwidth": 9.0}, 0.0)
+        progress.left.follow("bandwidth", None, 0.0)
+        assert shown.wait(60)
+
+
 def test_progress_elsewhere_is_a_line_every_few_seconds():
     stream = Stream(terminal=False)
     with ProgressLine("fit", 300, 8000, stream) as progress:
@@ -167,7 +212,7 @@ def test_progress_elsewhere_is_a_line_every_few_seconds():
     lines = "".join(stream).splitlines()
     assert len(lines) == 2
     assert lines[0] == "fit: first look at the data"
-    for part in (f"iteration {model.n_iter_}/300", "s −∞", "objective", "passes", "/s", "at most"):
+    for part in (f"iteration {model.n_iter_}/300", "s −∞", "objective", "passes", "/s", "about"):
         assert part in lines[1]
 
 
@@ -183,10 +228,19 @@ def test_progress_without_known_bytes_and_with_an_error():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.04, "0.04 s"), (59.7, "1 min 0 s"), (3700, "1 h 1 min"), (8, "8 s")]
+    ("seconds", "text"),
+    [(0.04, "0.04 s"), (59.7, "1 min 0 s"), (3700, "1 h 1 min"), (8, "8 s"), (1e-6, "0 s")],
 )
 def test_readable_seconds(seconds, text):
     assert readable_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(None, "unknown"), (999.6e3, "1 MB"), (999.4e3, "999 kB"), (4e15, "4,000 TB")],
+)
+def test_readable_bytes(count, text):
+    assert readable_bytes(count) == text
 
 
 @pytest.mark.parametrize(("n_features", "k"), [(1, 2), (5, 3), (2000, 100)])
@@ -268,6 +322,67 @@ def test_names_are_no_formulas(tmp_path):
         drawn(figure, tmp_path / "names.png")
 
 
+def cut_off(figure):
+    """Texts that are drawn, but not within the figure."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    boxes = []
+
+    def draw(text, renderer):
+        if text.get_text().strip():
+            boxes.append((text.get_text(), text.get_window_extent(renderer).extents))
+        return usual(text, renderer)
+
+    usual = Text.draw
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Text, "draw", draw)
+        FigureCanvasAgg(figure).draw()
+    assert boxes
+    width, height = figure.bbox.size
+    return [
+        (text, box)
+        for text, box in boxes
+        if min(box[:2]) < -0.5 or box[2] > width + 0.5 or box[3] > height + 0.5
+    ]
+
+
+def test_no_label_is_cut_off():
+    """Of the figures of the table in README, and of one with many clusters and long names."""
+    wine = load_wine(as_frame=True).data
+    long = pd.DataFrame(blobs(300, 40, 30)).rename(columns=lambda number: f"{number} {'W' * 20}")
+    for rows, k, standardize in ((wine, 3, True), (long, 30, False)):
+        model = quick(EntropyPowerKMeans, k, lam=0.5, max_iter=4, standardize=standardize)
+        fit_recording(model, rows)
+        for figure in (
+            plot.cluster_profiles(model, rows),
+            plot.cluster_profiles(model),
+            plot.feature_weights(model),
+            plot.annealing_trace(model),
+            plot.projection(model, rows.to_numpy(), model.labels_),
+        ):
+            assert not cut_off(figure), figure.get_label()
+
+
+def test_names_that_the_font_lacks(tmp_path):
+    """Another font that is installed has some of the letters; no font has the others."""
+    names = ["\u1d81 one", "\U00013000\u6f22"]  # STIX, which matplotlib brings, has the first
+    model = quick(EntropyPowerKMeans, 2, lam=0.5)
+    model.fit(pd.DataFrame(blobs(60, 2, 2), columns=names))
+    figure = plot.feature_weights(model)
+    drawn(figure, tmp_path / "weights.png")  # warnings would be errors
+    labels = {
+        label.get_text(): label.get_fontfamily() for label in figure.axes[0].get_xticklabels()
+    }
+    assert names[0] in labels
+    assert len(labels[names[0]]) > len(matplotlib.rcParams["font.family"])
+    (other,) = set(labels) - {names[0]}
+    assert other.startswith("\\U00013000")
+    with figures.drawn_with_fonts_of_readers():
+        labels = plot.feature_weights(model).axes[0].get_xticklabels()
+    assert {label.get_text() for label in labels} == set(names)
+
+
 def test_blur_frames(tmp_path):
     corners = 12.0 * np.array([[0, 0, 0], [1, 1, 0], [1, 0, 1], [0, 1, 1]])
     X = corners[np.arange(300) % 4] + np.random.default_rng(0).normal(size=(300, 3))
@@ -308,6 +423,8 @@ def test_pictures_say_what_they_show():
     X = blobs(400, 5, 3)
     model = EntropyPowerKMeans("auto", random_state=0).fit(X)
     assert "objective" in plot.annealing_trace(model).get_label()
+    assert "all matter alike" in plot.feature_weights(model).get_label()
+    model.feature_weights_ = np.array([0.6, 0.1, 0.1, 0.1, 0.1])
     assert "weigh more than an equal share" in plot.feature_weights(model).get_label()
     assert "400 rows" in plot.projection(model, X).get_label()
     assert "3 clusters are found" in plot.n_clusters_path(model.n_clusters_path_).get_label()

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from _support import CountingSource
 
-from daskmm import KMeans, PowerKMeans
-from daskmm.cli import run_folder
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
+from daskmm.cli import printing, run_folder
 from daskmm.cli.main import main
 from daskmm.report import page as html_report
 from daskmm.report.figures import Sampled
@@ -150,10 +150,12 @@ def test_the_table_tells_what_is_far_from_the_mean():
     page = html_report.report_page(model, summary, Sampled(X, model.labels_))
     tree = check_page(page)
     rows = tree.findall(f".//{HTML}table[@class='clusters']/{HTML}tbody/{HTML}tr")
-    shown = {int(row[0].text): "".join(row[4].itertext()) for row in rows}
+    shown = {int(row[0].text): "".join(row[5].itertext()) for row in rows}
+    names = {int(row[0].text): row[4].text for row in rows}
     high = int(model.labels_[0])
     assert shown[high].startswith("1 +1.0")
     assert shown[1 - high].startswith("1 −1.0")
+    assert names == {high: "high feature 1", 1 - high: "low feature 1"}
     assert "mind <this>" in "".join(tree.itertext())
 
 
@@ -285,3 +287,17 @@ def test_in_a_browser(reported, tmp_path, dark):
         assert page["requests"] == []
         assert page["width"] <= width
         assert (luminance(page["paper"]) < 0.3) == dark
+
+
+def test_features_that_all_matter_alike_are_not_said_to_be_none(tmp_path):
+    model = EntropyPowerKMeans(4, lam=np.inf, n_init=1, random_state=0).fit(table())
+    assert model.feature_weights_.tolist() == [1 / 7] * 7
+    summary = run_folder.summarize(model, np.bincount(model.labels_), "rows", [])
+    page = html_report.report_page(model, summary, None)
+    text = "".join(parsed(page).itertext())
+    assert "features that matterall, alike" in text.replace("\n", "")
+    assert "features above an equal shareall matter alike" in text
+    summary["files"] = []
+    assert "all matter alike" in printing.describe_fit(tmp_path, summary)
+    assert "all matter alike" in model._repr_html_()
+    assert "all matter alike" in plot.feature_weights(model).get_label()

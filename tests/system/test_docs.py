@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
 import pytest
 
 TOP = Path(__file__).parents[2]
@@ -71,6 +74,12 @@ def test_the_diffs_of_the_recipes_apply(tmp_path):
 def test_a_page_can_be_followed(page, tmp_path):
     for name in ("deploy", "notebooks", "tests"):
         (tmp_path / name).symlink_to(TOP / name)
+    # Tables that the pages suppose.
+    people = pd.DataFrame(
+        np.random.default_rng(0).normal(size=(500, 3)), columns=["age", "height", "income"]
+    )
+    for name in ("people", "more-people"):
+        dd.from_pandas(people.assign(name="x"), npartitions=3).to_parquet(tmp_path / name)
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -1,4 +1,4 @@
-"""Distortions by the names that users know, and what a fit makes of them."""
+"""Distortions by their public names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a distortion D(x, θ) has to say to take part in a clustering, and rows prepared for it."""
+"""Interface of the distortions D(x, θ), and the tiles of rows that they work on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INWARDS = 0.05
 
 @dataclass(frozen=True)
 class Tile:
-    """Some rows, and what is computed of them once for all centres.
+    """Rows of a tile, and terms that are computed once for all centres.
 
     Attributes
     ----------
@@ -35,14 +35,14 @@ class Tile:
 
     @property
     def originals(self) -> FloatArray:
-        """The rows with NaN in their holes."""
+        """Rows with NaN where values are missing."""
         if self.observed is None:
             return self.rows
         return np.where(self.observed > 0, self.rows, np.nan)
 
 
 class CenterUpdate(NamedTuple):
-    """Sums of a tile that make the next centres, and feature weights.
+    """Sums over a tile that give the next centres and feature weights.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Distortion(ABC):
     @classmethod
     @abstractmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> Distortion:
-        """The distortion for rows of a given mean and variance, in the model's coordinates."""
+        """Make the distortion for rows of a given mean and variance, in the model's coordinates."""
 
     @abstractmethod
     def tile(self, rows: FloatArray, partial: bool) -> Tile:
@@ -95,7 +95,7 @@ class Distortion(ABC):
     def distances(
         self, tile: Tile, centers: FloatArray, feature_weights: FloatArray | None
     ) -> FloatArray:
-        """Σ_l w_l δ_l(x_il, θ_jl) over the observed values, of shape (n_rows, n_clusters)."""
+        """Compute Σ_l w_l δ_l(x_il, θ_jl) over the observed values: (n_rows, n_clusters)."""
 
     @abstractmethod
     def update(
@@ -106,24 +106,24 @@ class Distortion(ABC):
         distances: FloatArray,
         feature_weights: FloatArray | None,
     ) -> CenterUpdate:
-        """Sums of the MM step at the weights φ (times sample weights)."""
+        """Compute the sums of the MM step for the weights φ (times sample weights)."""
 
     @classmethod
     def outside(cls, rows: NDArray) -> NDArray[np.bool_] | None:
-        """Which values are outside of the domain; None where all are within, or NaN."""
+        """Return the mask of values outside of the domain; None if all are inside, or NaN."""
         return None
 
     @abstractmethod
     def inside(self, rows: FloatArray) -> FloatArray:
-        """Centres near given rows, at which D is finite for every row."""
+        """Move rows to nearby centres from which every row has a finite distance."""
 
     def off_edges(self, centers: FloatArray) -> FloatArray:
-        """Those of given centres that are at an edge of the domain drawn inside."""
+        """Move centres that lie on the edge of the domain inside."""
         return centers
 
     @abstractmethod
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
-        """How fast coincident centres part; see `daskmm.numerics.annealing.critical_power`.
+        """Compute how fast coincident centres separate; see `critical_power`.
 
         Parameters
         ----------
@@ -139,18 +139,18 @@ class Distortion(ABC):
         """
 
     def spread(self, rows: FloatArray, row_weights: FloatArray) -> float:
-        """Mean distortion of rows (NaN in holes) from their mean."""
+        """Return the mean distortion of rows (NaN where missing) from their mean."""
         tile = self.tile(rows, bool(np.isnan(rows).any()))
         mean = observed_mean(rows, row_weights)[None, :]
         return float(np.average(self.distances(tile, mean, None)[:, 0], weights=row_weights))
 
     def reported(self, distances: FloatArray) -> FloatArray:
-        """Distances in the units in which users expect them."""
+        """Convert distances to the units that users see."""
         return distances
 
 
 def split_holes(rows: FloatArray, partial: bool) -> tuple[FloatArray, FloatArray | None]:
-    """Rows with 0 in their holes, and where there are values; None where holes are not allowed."""
+    """Return rows with 0 in place of NaN, and the mask of values (None unless `partial`)."""
     if not partial:
         return rows, None
     held = ~np.isnan(rows)
@@ -158,7 +158,7 @@ def split_holes(rows: FloatArray, partial: bool) -> tuple[FloatArray, FloatArray
 
 
 def observed_mean(rows: FloatArray, row_weights: FloatArray) -> FloatArray:
-    """Weighted mean of each feature's values; 0 where it has none."""
+    """Return the weighted mean of each feature's values; 0 where it has none."""
     filled, observed = split_holes(rows, True)
     assert observed is not None
     weight = row_weights @ observed

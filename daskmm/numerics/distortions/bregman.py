@@ -44,7 +44,7 @@ _NEAR = 0.4
 
 
 class Planes(NamedTuple):
-    """Centres as the matrix products see them.
+    """Centres in the form that the matrix products need.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Planes(NamedTuple):
 
 
 def minus_log1p(t: FloatArray) -> FloatArray:
-    """Values of t − log(1 + t) for t ≥ −1, exact to rounding also for small t."""
+    """Compute t − log(1 + t) for t ≥ −1, accurate also for small t."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         q = t / (2.0 + t)
         square = q * q
@@ -95,25 +95,25 @@ class Bregman(Distortion):
 
     @classmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> Bregman:
-        """The divergence with a reference at a mean, or beside it where that is at an edge."""
+        """Make the divergence, with its reference at the mean, or inside if that is on an edge."""
         fallback = 0.5 * cls.highest if cls.highest < np.inf else 1.0
         within = (mean > cls.lowest) & (mean < cls.highest)
         return cls(np.where(within, mean, fallback))
 
     @abstractmethod
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
-        """δ(x_l, θ_l) per feature, exact also near 0; ∞ and limits at the edges."""
+        """Compute δ(x_l, θ_l) per feature, accurate near 0; ∞ and limits on the edges."""
 
     @abstractmethod
     def gradient(self, theta: FloatArray) -> FloatArray:
-        """∇F within the domain."""
+        """Compute ∇F inside the domain."""
 
     @abstractmethod
     def curvature(self, theta: FloatArray) -> FloatArray:
-        """Diagonal of ∇²F within the domain."""
+        """Compute the diagonal of ∇²F inside the domain."""
 
     def planes(self, centers: FloatArray, feature_weights: FloatArray | None = None) -> Planes:
-        """What the products need of the centres."""
+        """Prepare centres for the matrix products."""
         m = self.reference
         edges = self._edges(centers)
         theta = centers if edges is None else np.where(edges > 0, m, centers)
@@ -141,7 +141,7 @@ class Bregman(Distortion):
         return (lower + 2 * upper).astype(np.int8)
 
     def tile(self, rows: FloatArray, partial: bool) -> Tile:
-        """Rows and their divergences from the reference, feature by feature."""
+        """Prepare rows, with their divergences from the reference per feature."""
         filled, observed = split_holes(rows, partial)
         if observed is None:
             return Tile(filled, None, self.elements(filled, self.reference))
@@ -151,7 +151,7 @@ class Bregman(Distortion):
     def distances(
         self, tile: Tile, centers: FloatArray, feature_weights: FloatArray | None = None
     ) -> FloatArray:
-        """Divergences of rows from centres by products, those that cancel by the definition."""
+        """Compute divergences by matrix products; where these cancel, by the definition."""
         constants, factors, reaches, edges = self.planes(centers, feature_weights)
         own = tile.terms.sum(axis=1) if feature_weights is None else tile.terms @ feature_weights
         distances = tile.rows @ factors.T
@@ -175,7 +175,7 @@ class Bregman(Distortion):
         return distances
 
     def _separate(self, distances: FloatArray, tile: Tile, edges: NDArray[np.int8]) -> None:
-        """Put centres at an edge infinitely far from all rows that are not at it."""
+        """Set distances to centres on an edge to ∞ for all rows that are not on it."""
         held = True if tile.observed is None else tile.observed > 0
         for edge, apart in ((1, tile.rows > self.lowest), (2, tile.rows < self.highest)):
             chosen = np.flatnonzero((edges == edge).any(axis=1))
@@ -192,7 +192,7 @@ class Bregman(Distortion):
         distances: FloatArray,
         feature_weights: FloatArray | None,
     ) -> CenterUpdate:
-        """Weighted sums: the mean is the best centre, whatever the divergence."""
+        """Compute weighted sums: the mean is the best centre for every Bregman divergence."""
         sums = phi.T @ tile.rows
         denominators = None if tile.observed is None else phi.T @ tile.observed
         squares = None if feature_weights is None else phi.sum(axis=1) @ tile.terms
@@ -200,7 +200,7 @@ class Bregman(Distortion):
 
     @classmethod
     def outside(cls, rows: NDArray) -> NDArray[np.bool_] | None:
-        """Values outside of the domain."""
+        """Return the mask of values outside of the domain."""
         if cls.lowest == -np.inf or rows.size == 0:
             return None
         least = rows.min()  # NaN where one is among them
@@ -212,12 +212,12 @@ class Bregman(Distortion):
         return bad if bad.any() else None
 
     def inside(self, rows: FloatArray) -> FloatArray:
-        """Rows drawn towards the reference, their holes filled with it."""
+        """Move rows towards the reference, which also replaces missing values."""
         filled = np.where(np.isnan(rows), self.reference, rows)
         return filled + INWARDS * (self.reference - filled)
 
     def off_edges(self, centers: FloatArray) -> FloatArray:
-        """Those of given centres that are at an edge of the domain drawn inside."""
+        """Move centres that lie on the edge of the domain inside."""
         edges = self._edges(centers)
         if edges is None:
             return centers
@@ -256,11 +256,11 @@ class SquaredEuclidean(Bregman):
 
     @classmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> SquaredEuclidean:
-        """With its reference at the origin, where the mean is in the model's coordinates."""
+        """Make it with the reference at the origin, the mean in the model's coordinates."""
         return cls(np.zeros_like(mean))
 
     def planes(self, centers: FloatArray, feature_weights: FloatArray | None = None) -> Planes:
-        """θ² and −2θ: the reference is 0."""
+        """Prepare centres as θ² and −2θ: the reference is 0."""
         weighted = centers if feature_weights is None else centers * feature_weights
         squares = weighted * centers
         return Planes(squares, -2.0 * weighted, squares.sum(axis=1), None)
@@ -280,7 +280,7 @@ class SquaredEuclidean(Bregman):
         return np.full_like(theta, 2.0)
 
     def inside(self, rows: FloatArray) -> FloatArray:
-        """Rows as they are, their holes filled with the reference."""
+        """Return rows with missing values replaced by the reference."""
         return np.where(np.isnan(rows), self.reference, rows)
 
     def reported(self, distances: FloatArray) -> FloatArray:
@@ -370,7 +370,7 @@ class Logistic(Bregman):
 
 
 def information(x: FloatArray, theta: FloatArray) -> FloatArray:
-    """I-divergence x log(x/θ) − x + θ for x, θ ≥ 0, exact to rounding also where x is near θ."""
+    """Compute x log(x/θ) − x + θ for x, θ ≥ 0, accurate also where x is near θ."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         excess = (theta - x) / x
         near = np.abs(excess) < _NEAR

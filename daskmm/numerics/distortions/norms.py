@@ -52,17 +52,17 @@ class Norm(Distortion):
 
     @classmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> Norm:
-        """With ε a share of the standard deviations."""
+        """Make it with ε a share of the standard deviations."""
         deviations = np.sqrt(variance)
         usual = float(deviations.max()) or _SMALLEST / SMOOTHING
         return cls(SMOOTHING * np.where(deviations > 0, deviations, usual))
 
     def inside(self, rows: FloatArray) -> FloatArray:
-        """Rows drawn towards the mean, which is the origin: first steps from a row are short."""
+        """Move rows towards the mean (the origin), because first steps from a row are short."""
         return (1.0 - INWARDS) * np.where(np.isnan(rows), 0.0, rows)
 
     def off_edges(self, centers: FloatArray) -> FloatArray:
-        """Given centres drawn likewise, as they often are rows."""
+        """Move given centres as `inside` does, as they often are rows."""
         return self.inside(centers)
 
 
@@ -72,14 +72,14 @@ class Manhattan(Norm):
     title: ClassVar[str] = "the Manhattan distance"
 
     def tile(self, rows: FloatArray, partial: bool) -> Tile:
-        """Rows and where they have values."""
+        """Prepare rows and the mask of their values."""
         filled, observed = split_holes(rows, partial)
         return Tile(filled, observed, filled)
 
     def distances(
         self, tile: Tile, centers: FloatArray, feature_weights: FloatArray | None
     ) -> FloatArray:
-        """Distances from the differences, centre by centre."""
+        """Compute distances from the differences, centre by centre."""
         distances = np.empty((len(tile.rows), len(centers)))
         for j, center in enumerate(centers):
             apart = np.abs(tile.rows - center)
@@ -98,7 +98,7 @@ class Manhattan(Norm):
         distances: FloatArray,
         feature_weights: FloatArray | None,
     ) -> CenterUpdate:
-        """Sums with ω_ijl = 1/(2 max(|x_il − θ_jl|, ε_l)); squares hold the a/2 as well."""
+        """Compute sums with ω_ijl = 1/(2 max(|x_il − θ_jl|, ε_l)); squares include a/2."""
         sums, denominators = np.zeros_like(centers), np.zeros_like(centers)
         squares = None if feature_weights is None else np.zeros(centers.shape[1])
         for j, center in enumerate(centers):
@@ -146,13 +146,13 @@ class Euclidean(Norm):
     title: ClassVar[str] = "the Euclidean distance"
 
     def tile(self, rows: FloatArray, partial: bool) -> Tile:
-        """Rows and their squares."""
+        """Prepare rows and their squares."""
         return SQUARED_EUCLIDEAN.tile(rows, partial)
 
     def distances(
         self, tile: Tile, centers: FloatArray, feature_weights: FloatArray | None
     ) -> FloatArray:
-        """Roots of squared distances by products."""
+        """Compute the roots of squared distances, by matrix products."""
         return np.sqrt(SQUARED_EUCLIDEAN.distances(tile, centers, feature_weights))
 
     def update(
@@ -163,7 +163,7 @@ class Euclidean(Norm):
         distances: FloatArray,
         feature_weights: FloatArray | None,
     ) -> CenterUpdate:
-        """Sums with ω_ij = 1/(2 max(d_ij, ε))."""
+        """Compute sums with ω_ij = 1/(2 max(d_ij, ε))."""
         omega = phi * (0.5 / np.maximum(distances, np.linalg.norm(self.smoothing)))
         if tile.observed is None:
             masses = np.repeat(omega.sum(axis=0)[:, None], centers.shape[1], axis=1)
@@ -194,7 +194,7 @@ class Euclidean(Norm):
 def geometric_median(
     tile: Tile, weights: FloatArray, distortion: Euclidean, most_steps: int = 200
 ) -> FloatArray:
-    """Centre of the smallest weighted sum of Euclidean distances, by Weiszfeld's steps.
+    """Minimise the weighted sum of Euclidean distances, by Weiszfeld's steps.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def geometric_median(
 
 
 def weighted_median(values: FloatArray, weights: FloatArray) -> float:
-    """Middle of the values that minimise Σ_i w_i |x_i − θ|.
+    """Return the middle of the values that minimise Σ_i w_i |x_i − θ|.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def weighted_median(values: FloatArray, weights: FloatArray) -> float:
 
 
 def _central_density(values: FloatArray) -> float:
-    """Density at the median, from the width of the middle quarter, or half, of the values."""
+    """Estimate the density at the median from the width of the middle quarter or half."""
     for share in (0.25, 0.5):
         low, high = np.quantile(values, [0.5 - share / 2, 0.5 + share / 2])
         if high > low:
