@@ -4,7 +4,9 @@ Greedy k-means++ computes 2 + log k times as many distances as a hard step, at t
 rather than of the processor. Within a cell it costs next to nothing: centres compete for the rows
 of their cell only, and cells for centres by the cost of their rows, as k-means++ draws rows. A few
 hard steps within the cells follow. What the border of a cell cuts is whole in another partition of
-the rows into cells, so the centres are chosen among those of several partitions.
+the rows into cells, so the centres are chosen among those of several partitions. Thousands of
+centres are chosen within cells, too: large ones, whose borders cut between the centres of one
+partition, so that the time grows as the number of clusters does.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ FloatArray = NDArray[np.float64]
 PARTITIONS, _CELLS, _STEPS_IN_CELLS = 4, 3, 8
 # Rows per cell on which the cells are formed, and hard steps that form them.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
+# Clusters per cell where centres are chosen among those of all partitions.
+CLUSTERS_PER_CELL = 1024
 
 
 def candidates_by_cells(
@@ -49,15 +53,47 @@ def candidates_by_cells(
     Returns
     -------
     centers : ndarray of shape (n_candidates, n_features)
-        At most `PARTITIONS` per cluster; fewer than one if so few rows are distinct.
+        At most `PARTITIONS` per cluster, one partition after the other; fewer than one if so few
+        rows are distinct.
     weights : ndarray of shape (n_candidates,)
         Positive.
     """
-    found = [
-        _within_cells(_Cells.of(rows, weights, n_clusters, rng), n_clusters, rng)
-        for rng in np.random.default_rng(seed).spawn(PARTITIONS)
-    ]
+    found = []
+    for rng in np.random.default_rng(seed).spawn(PARTITIONS):
+        cell = _nearest(rows, _coarse(rows, weights, _CELLS * math.isqrt(n_clusters), rng))
+        found.append(_within_cells(_Cells.of(rows, weights, cell), n_clusters, rng))
     return np.concatenate([c for c, _ in found]), np.concatenate([w for _, w in found])
+
+
+def chosen_by_cells(
+    candidates: FloatArray, weights: FloatArray, n_clusters: int, seed: int
+) -> FloatArray:
+    """Choose among candidates by greedy k-means++ within large cells.
+
+    Parameters
+    ----------
+    candidates : ndarray of shape (n_candidates, n_features)
+        At least `n_clusters`, as `candidates_by_cells` returns them.
+    weights : ndarray of shape (n_candidates,)
+        Positive.
+    n_clusters : int
+        At least two times `CLUSTERS_PER_CELL`.
+    seed : int
+
+    Returns
+    -------
+    ndarray of shape (n_clusters, n_features)
+    """
+    rng = np.random.default_rng(seed)
+    first = candidates[:n_clusters]
+    coarse = _coarse(first, weights[:n_clusters], n_clusters // CLUSTERS_PER_CELL, rng)
+    # Candidates for one cluster stay together, as the nearest of the first partition is the same.
+    cells = _Cells.of(candidates, weights, _nearest(first, coarse)[_nearest(candidates, first)])
+    chosen = np.concatenate(_greedy(cells, n_clusters, rng))
+    if len(chosen) < n_clusters:  # every candidate coincides with one of them
+        others = np.setdiff1d(np.arange(len(candidates)), chosen)
+        chosen = np.concatenate([chosen, others[: n_clusters - len(chosen)]])
+    return cells.rows[chosen]
 
 
 @dataclass(frozen=True)
@@ -80,14 +116,8 @@ class _Cells:
     slices: list[slice]
 
     @classmethod
-    def of(
-        cls, rows: FloatArray, weights: FloatArray, n_clusters: int, rng: np.random.Generator
-    ) -> Self:
-        """Divide rows into cells by hard steps on a few of them."""
-        n_cells = _CELLS * math.isqrt(n_clusters)
-        some = np.sort(rng.choice(len(rows), min(len(rows), _ROWS_PER_CELL * n_cells), False))
-        first = rows[rng.choice(some, n_cells, replace=False)]
-        cell = _nearest(rows, _stepped(rows[some], weights[some], first, _STEPS_TO_CELLS))
+    def of(cls, rows: FloatArray, weights: FloatArray, cell: NDArray[np.int64]) -> Self:
+        """Sort rows by the index of their cell."""
         order = np.argsort(cell, kind="stable")
         sizes = np.bincount(cell)
         ends = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).tolist()
@@ -107,14 +137,30 @@ def _within_cells(
 ) -> tuple[FloatArray, FloatArray]:
     """Run greedy k-means++ and a few hard steps, with distances within the cells only.
 
-    As in k-means++, a cell is drawn with probability proportional to the cost of its rows. The
-    best of the rows drawn in it becomes a centre.
-
     Returns
     -------
     centers : ndarray of shape (about n_clusters, n_features)
     weights : ndarray of shape (about n_clusters,)
         Of the rows nearest to them; positive.
+    """
+    parts = list(zip(cells.slices, _greedy(cells, n_clusters, rng), strict=True))
+    found = tree_reduce(_stepped_in_cell, parts, (cells,), False, "seed")
+    centers = np.concatenate([one for one, _ in found])
+    mass = np.concatenate([one for _, one in found])
+    return centers[mass > 0], mass[mass > 0]
+
+
+def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[list[int]]:
+    """Run greedy k-means++ with distances within the cells only.
+
+    As in k-means++, a cell is drawn with probability proportional to the cost of its rows. The
+    best of the rows drawn in it becomes a centre.
+
+    Returns
+    -------
+    list of list of int
+        Rows chosen in each cell, at least one; fewer than `n_clusters` in all if every row
+        coincides with one of them.
     """
     slices = cells.slices
     chosen = [[int(rng.integers(cell.start, cell.stop))] for cell in slices]
@@ -139,12 +185,16 @@ def _within_cells(
         smallest[cell] = served[:, best]
         rates[cell] = cells.weights[cell] * served[:, best]
         costs[index] = rates[cell].sum()
-    found = tree_reduce(
-        _stepped_in_cell, list(zip(slices, chosen, strict=True)), (cells,), False, "seed"
-    )
-    centers = np.concatenate([one for one, _ in found])
-    mass = np.concatenate([one for _, one in found])
-    return centers[mass > 0], mass[mass > 0]
+    return chosen
+
+
+def _coarse(
+    rows: FloatArray, weights: FloatArray, n_cells: int, rng: np.random.Generator
+) -> FloatArray:
+    """Return the centres of coarse cells, by hard steps on a few of the rows."""
+    some = np.sort(rng.choice(len(rows), min(len(rows), _ROWS_PER_CELL * n_cells), False))
+    first = rows[rng.choice(some, n_cells, replace=False)]
+    return _stepped(rows[some], weights[some], first, _STEPS_TO_CELLS)
 
 
 def _stepped_in_cell(

@@ -5,7 +5,12 @@ import pytest
 from sklearn.cluster import kmeans_plusplus
 
 from daskmm import KMeans
-from daskmm.kmeans.cells import PARTITIONS, candidates_by_cells
+from daskmm.kmeans.cells import (
+    CLUSTERS_PER_CELL,
+    PARTITIONS,
+    candidates_by_cells,
+    chosen_by_cells,
+)
 from daskmm.kmeans.seeding import MANY_CLUSTERS
 from daskmm.numerics.distances import squared_distances
 
@@ -58,3 +63,25 @@ def test_few_distinct_rows():
     assert (mass > 0).all()
     assert KMeans(K, n_init=1, random_state=0).fit(X).inertia_ < 1e-20
     assert KMeans(K, n_init=1, random_state=0).fit(np.ones((1500, 2))).inertia_ == 0.0
+
+
+def test_thousands_of_centres_are_chosen_within_cells():
+    rng = np.random.default_rng(4)
+    k = 2 * CLUSTERS_PER_CELL
+    places = 100.0 * rng.normal(size=(k, 5))
+    candidates = np.concatenate([p + rng.normal(size=(k, 5)) for p in [places] * PARTITIONS])
+    weights = rng.uniform(1, 2, len(candidates))
+    found = chosen_by_cells(candidates, weights, k, 0)
+    assert found.shape == (k, 5)
+    nearest = squared_distances(found, places).argmin(axis=1)
+    one_each = kmeans_plusplus(candidates, k, sample_weight=weights, random_state=0)[0]
+    expected = squared_distances(one_each, places).argmin(axis=1)
+    assert len(np.unique(nearest)) >= len(np.unique(expected)) - 5
+
+
+def test_thousands_of_centres_among_few_distinct_candidates():
+    k = 2 * CLUSTERS_PER_CELL
+    candidates = np.repeat(np.arange(10.0)[:, None], k // 4, axis=0)
+    found = chosen_by_cells(candidates, np.ones(len(candidates)), k, 0)
+    assert found.shape == (k, 1)
+    assert len(np.unique(found)) == 10
