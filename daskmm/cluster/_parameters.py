@@ -79,8 +79,9 @@ def annealing_schedule(
     ValueError
         If `s0` is so close to 0 that sums of φ overflow.
     """
-    s0 = model.s0
+    s0, chosen = model.s0, None
     if isinstance(s0, str):
+        chosen = multiple
         s0 = min(HARMONIC, multiple * critical_power)
     elif math.log(n_clusters) > -s0 * _LARGEST_LOG:
         raise ValueError(
@@ -94,6 +95,7 @@ def annealing_schedule(
         model.max_iter,
         model.tol,
         critical_power,
+        chosen,
     )
 
 

@@ -36,7 +36,9 @@ class PowerKMeans(CenterClusterer):
         First power, negative. "auto" is just past the power above which all centres converge to
         the mean: min(−1, 2·s_crit), with s_crit = 1 − 1/(2 λ_max(E[uuᵀ])) and u the directions of
         the rows from their mean. The factor 2 did best on 22 data sets
-        (``tests/benchmarks/annealing_rules.py``).
+        (``tests/benchmarks/annealing_rules.py``). From 256 clusters on, u are the directions from
+        the nearest centre of a start, so that annealing does not undo it
+        (``tests/benchmarks/many_clusters.py``).
     [eta, anneal_every, polish, max_iter, tol, random_state, standardize]
     [distortion, metric_params, missing, empty_cluster, verbose, callbacks, checkpoint]
 

@@ -60,7 +60,7 @@ def candidates_by_cells(
     """
     found = []
     for rng in np.random.default_rng(seed).spawn(PARTITIONS):
-        cell = _nearest(rows, _coarse(rows, weights, _CELLS * math.isqrt(n_clusters), rng))
+        cell = nearest_centers(rows, _coarse(rows, weights, _CELLS * math.isqrt(n_clusters), rng))
         found.append(_within_cells(_Cells.of(rows, weights, cell), n_clusters, rng))
     return np.concatenate([c for c, _ in found]), np.concatenate([w for _, w in found])
 
@@ -88,7 +88,9 @@ def chosen_by_cells(
     first = candidates[:n_clusters]
     coarse = _coarse(first, weights[:n_clusters], n_clusters // CLUSTERS_PER_CELL, rng)
     # Candidates for one cluster stay together, as the nearest of the first partition is the same.
-    cells = _Cells.of(candidates, weights, _nearest(first, coarse)[_nearest(candidates, first)])
+    cells = _Cells.of(
+        candidates, weights, nearest_centers(first, coarse)[nearest_centers(candidates, first)]
+    )
     chosen = np.concatenate(_greedy(cells, n_clusters, rng))
     if len(chosen) < n_clusters:  # every candidate coincides with one of them
         others = np.setdiff1d(np.arange(len(candidates)), chosen)
@@ -203,7 +205,7 @@ def _stepped_in_cell(
     """Return the centres of one cell after hard steps, and the weights of their rows."""
     rows, weights = cells.rows[cell], cells.weights[cell]
     centers = _stepped(rows, weights, cells.rows[chosen], _STEPS_IN_CELLS)
-    mass = np.bincount(_nearest(rows, centers), weights, len(centers))
+    mass = np.bincount(nearest_centers(rows, centers), weights, len(centers))
     return [(centers, mass.astype(np.float64, copy=False))]
 
 
@@ -216,8 +218,8 @@ def _stepped(
     return run.state.centers
 
 
-def _nearest(rows: FloatArray, centers: FloatArray) -> NDArray[np.int64]:
-    """Return the index of the nearest centre of each row."""
+def nearest_centers(rows: FloatArray, centers: FloatArray) -> NDArray[np.int64]:
+    """Return the index of the nearest centre of each row, up to rounding."""
     norms, nearest = np.einsum("ij,ij->i", centers, centers), np.empty(len(rows), np.int64)
     for tile in tiles(len(rows), tile_rows(rows.shape[1], len(centers))):
         nearest[tile] = (norms - 2.0 * rows[tile] @ centers.T).argmin(axis=1)

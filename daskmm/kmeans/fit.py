@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import float_dtype
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Passes
+from daskmm.kmeans.cells import nearest_centers
 from daskmm.kmeans.empty_clusters import RandomRows, split_coincident
 from daskmm.kmeans.mahalanobis import learn_metric
 from daskmm.kmeans.medians import with_exact_medians
 from daskmm.kmeans.restarts import Restarts, refined
 from daskmm.kmeans.sample_annealing import SampleAnnealing
-from daskmm.kmeans.seeding import given_centers, starting_centers
+from daskmm.kmeans.seeding import MANY_CLUSTERS, given_centers, starting_centers
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate, Update, sample_problem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome, Run, Schedule, minimize
 from daskmm.mm.journal import draw_seeds
+from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import WhitenedCoordinates
 from daskmm.numerics.span import is_wide, span_of
@@ -30,6 +32,8 @@ FloatArray = NDArray[np.float64]
 
 # Fits, at most, until one has no empty cluster (empty_cluster="restart").
 _RESTARTS = 10
+# Rows around which the first power of many clusters is chosen: so many, or so many per feature.
+_ROWS_NEARBY, _ROWS_PER_FEATURE = 10_000, 20
 # Name of a stage in the journal.
 _SPAN = "span"
 
@@ -115,7 +119,6 @@ def fit_centers(
     schedule, update = method.schedule, method.update
     coordinates, spread = survey.coordinates, survey.spread
     problem = CentersProblem(passes, coordinates, survey.weight, update, spread)
-    annealing = _on_sample(problem, survey, method, seeds[0]) if method.on_sample else None
 
     def seeded(drawn: list[int]) -> list[FloatArray]:
         if not isinstance(method.init, str):
@@ -132,13 +135,15 @@ def fit_centers(
 
     def advanced(drawn: list[int]) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
         starts = context.journal.once("starts", lambda: seeded(drawn))
-        if annealing is not None:
+        falling = _from_nearby(schedule, starts[0], survey, update)
+        if method.on_sample:
+            annealing = _on_sample(problem, survey, method, falling, seeds[0])
             return annealing.minimize(problem, starts, context)
-        runs = _in_span(problem, starts, schedule, context)
-        return minimize(problem, runs or starts, schedule, context), []
+        runs = _in_span(problem, starts, falling, context)
+        return minimize(problem, runs or starts, falling, context), []
 
     outcome, before = advanced(seeds[1:])
-    if annealing is None and method.restarts and context.stopped is None:
+    if not method.on_sample and method.restarts and context.stopped is None:
         restarts = Restarts(survey.sample, len(outcome.runs), seeds[0], lazy=False)
         outcome = refined(outcome, problem, restarts, schedule, context)
     for _ in range(_RESTARTS if method.empty_cluster == "restart" else 0):
@@ -149,6 +154,24 @@ def fit_centers(
     if context.stopped is not None:
         return CentersFit(survey, outcome, before, 0)
     return _finished(problem, survey, outcome, before, method, context)
+
+
+def _from_nearby(schedule: Schedule, start: FloatArray, survey: Survey, update: Update) -> Schedule:
+    """Return the schedule with a lower first power for many clusters, if it may be chosen.
+
+    At s_crit all centres fall onto the mean, but neighbouring ones fall onto each other below it
+    already. Where there are hundreds of clusters this undoes good starts and takes steps that gain
+    nothing, so the critical power is that of the rows around the nearest centre of a start.
+    """
+    plain = update.hedged and survey.distortion.code == SQUARED_EUCLIDEAN.code
+    multiple = schedule.critical_multiple
+    if multiple is None or not plain or survey.partial or len(start) < MANY_CLUSTERS:
+        return schedule
+    n_rows, p = survey.sample.rows.shape
+    step = max(1, n_rows // max(_ROWS_NEARBY, _ROWS_PER_FEATURE * p))
+    rows, weights = survey.sample.rows[::step], survey.sample.weights[::step]
+    nearby = critical_power(rows - start[nearest_centers(rows, start)], weights)
+    return replace(schedule, s0=min(schedule.s0, multiple * nearby))
 
 
 def _in_span(
@@ -196,7 +219,7 @@ def _in_span(
 
 
 def _on_sample(
-    problem: CentersProblem, survey: Survey, method: Method, seed: int
+    problem: CentersProblem, survey: Survey, method: Method, schedule: Schedule, seed: int
 ) -> SampleAnnealing:
     """Set up the annealing on samples, in the floating dtype that the table's steps use."""
     mixed = isinstance(survey.coordinates, WhitenedCoordinates)
@@ -208,7 +231,7 @@ def _on_sample(
         method.update,
         survey.spread,
         dtype,
-        method.schedule,
+        schedule,
         seed,
         method.restarts,
     )

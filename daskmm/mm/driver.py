@@ -72,6 +72,8 @@ class Schedule:
         Relative change that counts as none.
     critical_power : float
         s_crit; above it the objective is stationary without having converged.
+    critical_multiple : float or None
+        How many times s_crit `s0` is where it was chosen so; None where it was given.
     calm : int
         Iterations in a row with a negligible change that end a stage.
     """
@@ -83,6 +85,7 @@ class Schedule:
     max_iter: int = 300
     tol: float = 1e-4
     critical_power: float = 0.5
+    critical_multiple: float | None = None
     calm: int = CALM_ITERATIONS
 
     def power(self, iteration: int) -> float:
