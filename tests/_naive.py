@@ -119,6 +119,28 @@ def lloyd_step(rows, centers, sample_weight=None):
     return np.array(new)
 
 
+def cosine_step(rows, centers, s, sample_weight=None):
+    """One MM step of spherical power k-means: D = 1 − cos, centres of length 1.
+
+    Returns the new centres and the mean of the power means before the step.
+    """
+    n, v = len(rows), np.ones(len(rows)) if sample_weight is None else sample_weight
+    units = [[a / math.sqrt(math.fsum(b * b for b in x)) for a in x] for x in rows]
+    distances = [
+        [max(0.0, 1 - math.fsum(a * b for a, b in zip(x, t, strict=True))) for t in centers]
+        for x in units
+    ]
+    phi, values = power_means(distances, s)
+    new = []
+    for j, old in enumerate(centers):
+        total = [
+            math.fsum(v[i] * phi[i, j] * units[i][f] for i in range(n)) for f in range(len(old))
+        ]
+        length = math.sqrt(math.fsum(a * a for a in total))
+        new.append([a / length for a in total] if length > 0 else list(old))
+    return np.array(new), math.fsum(v * values) / math.fsum(v)
+
+
 def critical_power(rows, sample_weight=None):
     """s_crit = 1 − 1/(2 λ_max(E[uuᵀ])), u the directions of the rows from their mean."""
     rows = np.asarray(rows, dtype=np.float64)

@@ -351,6 +351,7 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         metavar="D",
         help="kmeans, power: the distance: sqeuclidean; kl or poisson (counts, shares); "
         "gamma or itakura-saito (positive values); logistic (values in [0, 1]); mahalanobis; "
+        "cosine (embeddings); "
         "euclidean, or manhattan (also for entropy), for outliers (sqeuclidean)",
     )
     add(

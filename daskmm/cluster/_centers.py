@@ -43,6 +43,7 @@ from daskmm.kmeans.assignment import cost, labels_of, training_labels
 from daskmm.kmeans.empty_clusters import METHODS, RandomRows, left_in_place
 from daskmm.kmeans.fit import CentersFit, Method, fit_centers
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
+from daskmm.kmeans.sphere import on_sphere
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import PowerUpdate, Relocation, Update, to_worst_served
 from daskmm.mm.context import FitContext
@@ -51,7 +52,12 @@ from daskmm.mm.journal import draw_seeds
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
-from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
+from daskmm.numerics.rows import (
+    Coordinates,
+    FeatureCoordinates,
+    SphereCoordinates,
+    WhitenedCoordinates,
+)
 from daskmm.planning import CenterSteps, Plan
 
 
@@ -62,7 +68,7 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
     mean_: NDArray[np.float64]
     scale_: NDArray[np.float64]
 
-    def _fitted_state(self) -> tuple[Coordinates | WhitenedCoordinates, CenterState]:
+    def _fitted_state(self) -> tuple[FeatureCoordinates, CenterState]:
         """Coordinates and state that assignment needs, from public attributes alone."""
         check_is_fitted(self, "cluster_centers_")
         coordinates = self._fitted_coordinates()
@@ -71,7 +77,7 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
         metric = self._fitted_distortion(centers)
         return coordinates, CenterState(centers, -np.inf, weights, *metric)
 
-    def _fitted_coordinates(self) -> Coordinates | WhitenedCoordinates:
+    def _fitted_coordinates(self) -> FeatureCoordinates:
         precision = getattr(self, "precision_", None)
         if precision is None:
             return Coordinates(self.mean_, self.scale_)
@@ -285,7 +291,8 @@ class CenterClusterer(NearestCenter):
             family=family,
             partial=self.missing == "partial",
             weigh_shares=self._weighs_shares,
-            by_distance=self._samples(layout),
+            # Directions have no heavy tails.
+            by_distance=self._samples(layout) and self.distortion != "cosine",
         )
 
     def _choose_scale(
@@ -319,6 +326,8 @@ class CenterClusterer(NearestCenter):
 
     def _in_metric(self, survey: Survey) -> Survey:
         """Convert the survey to the coordinates where distances are measured."""
+        if self.distortion == "cosine":
+            return on_sphere(survey)
         if self.distortion != "mahalanobis":
             return survey
         given = given_precision(self.metric_params, len(survey.variance))
@@ -387,6 +396,11 @@ class CenterClusterer(NearestCenter):
             self.precision_ = coordinates.whitening @ coordinates.whitening.T
         self._n_features_out = len(self.cluster_centers_)
         self._store_history(fit.outcome, fit.before)
+
+    def _fitted_coordinates(self) -> FeatureCoordinates:
+        if self.distortion == "cosine":
+            return SphereCoordinates(self.cluster_centers_.shape[1])
+        return super()._fitted_coordinates()
 
     def _fitted_distortion(self, centers: NDArray[np.float64]) -> tuple[Distortion, bool]:
         family = DISTORTIONS[self.distortion]

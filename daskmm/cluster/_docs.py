@@ -107,7 +107,8 @@ distortion : str, default="sqeuclidean"
     Σ x log(x/θ) − x + θ, for counts and probabilities); "itakura-saito" or "gamma"
     (Σ x/θ − log(x/θ) − 1, for positive values whose noise grows with them); "logistic" (for values
     in [0, 1]); "mahalanobis", with one matrix for all clusters. These are Bregman divergences,
-    whose centres are means. "euclidean" and "manhattan" are not squared and less sensitive to
+    whose centres are means. "cosine" is 1 − cos of the angle, for embeddings and texts; its centres
+    have length 1. "euclidean" and "manhattan" are not squared and less sensitive to
     outliers; their centres are geometric medians, and medians. See the notes, and
     `daskmm.selection.choose_distortion` for a choice without labels.
 """,
@@ -214,6 +215,10 @@ rows), and given centres are moved likewise where they have zeros (for "logistic
 
 "mahalanobis" starts with the inverse covariance of all rows, and then alternates between the
 clusters and their pooled scatter.
+
+"cosine" makes the steps of spherical k-means: a centre is the weighted mean of the normalised
+rows, normalised (Dhillon & Modha, Machine Learning 42, 2001). Rows of zeros are an error, and
+`standardize` must be False.
 
 Steps of "euclidean" and "manhattan" are weighted means as well, with weights 1/(2 max(d, ε)) of
 the previous distances (per feature for "manhattan"), where ε is 1e-6 of the standard deviation;

@@ -149,6 +149,11 @@ def checked_distortion(
         If they do not.
     """
     family = DISTORTIONS[distortion]
+    if distortion == "cosine" and (standardize or missing == "partial"):
+        raise ValueError(
+            "distortion='cosine' compares the directions of whole rows, seen from the origin: it "
+            "needs standardize=False and missing='error'."
+        )
     if standardize and not family.shifts:
         raise ValueError(
             f"standardize=True would take the values out of the domain of distortion="

@@ -18,7 +18,7 @@ import numpy as np
 from daskmm.compiled.compiler import entry
 from daskmm.compiled.divergences import exact_distance, separation
 from daskmm.compiled.intrinsics import CENTERS, wide_vectors
-from daskmm.compiled.layout import PANEL_BYTES, WHITENED
+from daskmm.compiled.layout import PANEL_BYTES, PLAIN
 from daskmm.compiled.products import (
     aligned,
     panel_products,
@@ -127,7 +127,7 @@ def soft_sums(
     means, scales = repeated(mean).astype(kind), repeated(scale).astype(kind)
     rest = (repeated(mean) - means).astype(kind)
     frame = (repeated(mean), repeated(scale), scaled, whitening)
-    raw = np.empty((tile if code == WHITENED else 1, p))
+    raw = np.empty((tile if code < PLAIN else 1, p))
     whitened = np.empty_like(raw)
     for start in range(0, n, tile):
         b = min(tile, n - start)
@@ -140,7 +140,7 @@ def soft_sums(
             v[:] = weights[start : start + b]
         else:
             v[:] = 1.0
-        if code == WHITENED:
+        if code < PLAIN:
             to_model_exactly(block, code, frame, raw, whitened)
             assign(whitened.ravel()[: b * p], z.ravel())
         else:
@@ -260,7 +260,7 @@ def hard_sums(
     d = aligned(max(k + k % 2, len(padded)), tile, kind)
     held, ignored, nothing = np.empty((tile if holes else 0, p), kind), np.zeros(k), np.zeros(0)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
-    raw = np.empty((tile if code == WHITENED else 0, p))
+    raw = np.empty((tile if code < PLAIN else 0, p))
     frame = (repeated(mean), repeated(scale), scaled, whitening)
     # Indices of centres are stored in the type of the distances, for vectorised selection.
     of_rows, of_rows_double = np.empty((4, tile), kind), np.empty((2, tile))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from daskmm.compiled.layout import (
     LIMITS,
     PLAIN,
-    WHITENED,
+    code_of,
     frame_of,
     parts,
     plain,
@@ -26,7 +26,7 @@ from daskmm.compiled.layout import (
     working_dtype,
 )
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman, Logistic
-from daskmm.numerics.rows import Affine, Coordinates
+from daskmm.numerics.rows import Coordinates, FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
 
@@ -124,7 +124,7 @@ def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
 def block_sums(
     rows: NDArray,
     weights: FloatArray | None,
-    coordinates: Affine | None,
+    coordinates: FeatureCoordinates | None,
     centers: FloatArray,
     s: float,
     feature_weights: FloatArray | None,
@@ -143,7 +143,7 @@ def block_sums(
         rows are taken, in double precision.
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
-    coordinates : Coordinates, WhitenedCoordinates or None
+    coordinates : FeatureCoordinates or None
         The model's; None if the rows are already in them.
     centers : ndarray of shape (n_clusters, n_features)
         In the model's coordinates.
@@ -176,14 +176,15 @@ def block_sums(
     hard = s == -np.inf
     planes = _center_planes(centers, feature_weights, distortion, partial, dtype)
     code = distortion.code
+    assert code is not None
     if not partial and terms is None:
-        code = WHITENED if len(frame[2]) else PLAIN
+        code = PLAIN if coordinates is None else code_of(coordinates)
     # Error bound of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
     # In double precision, inexact distances have been recomputed.
     tie = rounding if dtype == np.float32 else dtype.type(0)
     limits = tuple(dtype.type(limit) for limit in LIMITS[dtype])
-    by_panels = intrinsics.PANELS_PAY and code in (PLAIN, WHITENED) and takes_panels(k, p)
+    by_panels = intrinsics.PANELS_PAY and code <= PLAIN and takes_panels(k, p)
     tile, at_once = tile_rows(k, p, dtype.itemsize, by_panels)
     n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
     squares = np.zeros(0 if feature_weights is None else p)

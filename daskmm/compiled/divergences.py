@@ -19,7 +19,6 @@ from daskmm.compiled.layout import (
     ITAKURA_SAITO,
     PLAIN,
     SQUARED,
-    WHITENED,
     parts,
     plain,
     row_dtype,
@@ -97,10 +96,10 @@ def distance(row, mean, scale, center, w):
 
 @part(EXACT)
 def exact_distance(code, row, z, mean, scale, center, w):
-    """Compute a distance by the definition of the distortion; `z` is the whitened row."""
+    """Compute a distance by the definition; `z` is the whitened or normalised row."""
     if code == PLAIN:
         return distance(row, mean, scale, center, w)
-    if code == WHITENED:
+    if code < PLAIN:
         return separation(z, center, w)
     return distortion(code, row, mean, scale, center, w)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from daskmm.compiled.compiler import REORDERED, entry, part
 from daskmm.compiled.divergences import exact_distance
 from daskmm.compiled.intrinsics import wide_vectors
-from daskmm.compiled.layout import PLAIN, WHITENED, frame_of, parts, plain, tile_rows, working_dtype
+from daskmm.compiled.layout import PLAIN, code_of, frame_of, parts, plain, tile_rows, working_dtype
 from daskmm.compiled.products import aligned, products, repeated, room, squared_norms, transpose
 from daskmm.compiled.tile import (
     assign,
@@ -24,14 +24,14 @@ from daskmm.compiled.tile import (
     to_model_exactly,
     two_nearest,
 )
-from daskmm.numerics.rows import Affine
+from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
 
 
 def nearest_centers(
     rows: NDArray,
-    coordinates: Affine,
+    coordinates: FeatureCoordinates,
     centers: FloatArray,
     feature_weights: FloatArray | None,
     labels: NDArray[np.int32],
@@ -43,7 +43,7 @@ def nearest_centers(
     ----------
     rows : ndarray of shape (n_rows, n_features)
         Of any numeric dtype, in any order, in the input's units.
-    coordinates : Coordinates or WhitenedCoordinates
+    coordinates : FeatureCoordinates
     centers : ndarray of shape (n_clusters, n_features)
         In the model's coordinates.
     feature_weights : ndarray of shape (n_features,) or None
@@ -60,7 +60,7 @@ def nearest_centers(
     """
     k, p = centers.shape
     w = plain(np.ones(p) if feature_weights is None else feature_weights)
-    model = (*frame_of(coordinates), plain(centers), w)
+    model = (*frame_of(coordinates), plain(centers), w, code_of(coordinates))
     dtype = working_dtype(rows, coordinates.scale, centers, -np.inf)
     # Error bound of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
@@ -86,12 +86,14 @@ def _weighted_centers(centers, w, factors, norms):
 
 
 @entry
-def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, at_once, labels, distances):
+def _fill(
+    rows, mean, scale, whitening, centers, w, code, rounding, tile, at_once, labels, distances
+):
     """Write labels and, if wanted, distances of some rows; return whether all are finite.
 
     Parameters
     ----------
-    rows, mean, scale, whitening, centers, w, rounding, tile, at_once
+    rows, mean, scale, whitening, centers, w, code, rounding, tile, at_once
         As in `daskmm.compiled.block_sums.hard_sums`.
     labels : int array of shape (n_rows,)
     distances : array of shape (n_rows,) or (0,)
@@ -99,13 +101,13 @@ def _fill(rows, mean, scale, whitening, centers, w, rounding, tile, at_once, lab
     wide_vectors()
     (n, p), k = rows.shape, len(centers)
     kind = rows.dtype
-    scaled, code = not np.all(scale == 1.0), PLAIN if len(whitening) == 0 else WHITENED
+    scaled = not np.all(scale == 1.0)
     # Centres are processed in pairs; an odd number is filled up by a centre at ∞.
     factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
     _weighted_centers(centers, w, factors, center_norms)
     (z, by_feature), d = room(tile, p, kind, tile), aligned(k + k % 2, tile, kind)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
-    raw = np.empty((tile if code == WHITENED else 0, p))
+    raw = np.empty((tile if code < PLAIN else 0, p))
     frame = (repeated(mean), repeated(scale), scaled, whitening)
     of_rows, served = np.empty((4, tile), kind), np.empty(tile)
     # Distances need not be exact here, only the choice of the nearest centre.

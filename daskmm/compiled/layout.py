@@ -9,13 +9,19 @@ from numpy.typing import NDArray
 
 from daskmm.numerics.distances import CANCELLATION
 from daskmm.numerics.power_means import FLUSHED
-from daskmm.numerics.rows import TILE_BYTES, Affine, WhitenedCoordinates, tiles
+from daskmm.numerics.rows import (
+    TILE_BYTES,
+    FeatureCoordinates,
+    SphereCoordinates,
+    WhitenedCoordinates,
+    tiles,
+)
 
 FloatArray = NDArray[np.float64]
 
 # Codes of squared Euclidean distances without missing values, which have their own loops; the
 # second in whitened coordinates.
-PLAIN, WHITENED = -1, -2
+PLAIN, WHITENED, ON_SPHERE = -1, -2, -3
 SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
 # Bytes of the distances of a tile, which should stay in a core's cache.
 _DISTANCE_BYTES = 1 << 20
@@ -51,12 +57,19 @@ LIMITS = {
 }
 
 
-def frame_of(coordinates: Affine) -> tuple[FloatArray, FloatArray, FloatArray]:
+def frame_of(coordinates: FeatureCoordinates) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return mean, scale and whitening matrix (empty if there is none)."""
     whitening = np.empty((0, 0))
     if isinstance(coordinates, WhitenedCoordinates):
         whitening = coordinates.whitening
     return plain(coordinates.mean), plain(coordinates.scale), plain(whitening)
+
+
+def code_of(coordinates: FeatureCoordinates) -> int:
+    """Return the code of the squared Euclidean distance in some coordinates."""
+    if isinstance(coordinates, SphereCoordinates):
+        return ON_SPHERE
+    return WHITENED if isinstance(coordinates, WhitenedCoordinates) else PLAIN
 
 
 def plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:

@@ -16,7 +16,7 @@ import numpy as np
 from daskmm.compiled.compiler import EXACT, REORDERED, part
 from daskmm.compiled.divergences import exact_distance
 from daskmm.compiled.intrinsics import wide_vectors
-from daskmm.compiled.layout import WHITENED
+from daskmm.compiled.layout import ON_SPHERE, WHITENED
 from daskmm.compiled.products import (
     add_products,
     panel_norms,
@@ -320,6 +320,39 @@ def to_model_exactly(block, code, frame, raw, z):
         whiten(raw, len(block), whitening, z)
     else:
         to_model(block.ravel(), means, scales, scaled, z.ravel())
+        if code == ON_SPHERE:
+            normalize(z[: len(block)])
+
+
+@part(REORDERED)
+def normalize(z):
+    """Divide rows by √2 times their length; those of zeros remain, and others have NaN then."""
+    wide_vectors()
+    n, p = z.shape
+    factors = np.empty(n)
+    for i in range(n):
+        square = 0.0
+        for f in range(p):
+            square += z[i, f] * z[i, f]
+        factors[i] = square
+    for i in range(n):
+        if not (factors[i] > 1e-290 and factors[i] < 1e290):
+            factors[i] = normalizable(z[i])
+    for i in range(n):
+        factors[i] = np.sqrt(0.5 / factors[i])
+    for i in range(n):
+        for f in range(p):
+            z[i, f] *= factors[i]
+
+
+@part(EXACT)
+def normalizable(row):
+    """Scale a row whose squares overflow or underflow; return the sum of its squares, ½ for 0."""
+    largest = np.abs(row).max()
+    if largest > 0.0:
+        row /= largest
+    square = dot(row, row)
+    return square if square != 0.0 else 0.5
 
 
 @part(EXACT)

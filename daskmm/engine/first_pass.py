@@ -21,7 +21,7 @@ from daskmm.engine.passes import Passes
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, SquaredEuclidean
-from daskmm.numerics.rows import Coordinates, WhitenedCoordinates, tile_rows, tiles
+from daskmm.numerics.rows import Coordinates, FeatureCoordinates, tile_rows, tiles
 from daskmm.storage.digests import digest
 
 FloatArray = NDArray[np.float64]
@@ -59,7 +59,7 @@ class Survey:
     n_rows : int
     weight : float
         Sum of the sample weights (the number of rows without them).
-    coordinates : Coordinates or WhitenedCoordinates
+    coordinates : FeatureCoordinates
         The model's coordinates.
     variance : ndarray of shape (n_features,)
         Population variance in the model's coordinates; exactly 0 for a constant feature. Where
@@ -84,7 +84,7 @@ class Survey:
 
     n_rows: int
     weight: float
-    coordinates: Coordinates | WhitenedCoordinates
+    coordinates: FeatureCoordinates
     variance: FloatArray
     sample: Sample
     critical_power: float

@@ -18,7 +18,7 @@ from daskmm.data.validation import check_domain, check_finite, checked_rows
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
-from daskmm.numerics.rows import Affine, Rows, tile_rows, tiles
+from daskmm.numerics.rows import FeatureCoordinates, Rows, tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
@@ -81,12 +81,13 @@ def _compiled_nearest(
 ) -> bool:
     """Fill in labels and smallest distances with the compiled loops; return whether that worked.
 
-    It does not if numba is absent, if the coordinates are more than a shift and a scale or a
-    matrix, if distances are not squared Euclidean ones between complete rows, or if a value must
-    be refused (`blockwise` then raises the error).
+    It does not if numba is absent, if the coordinates are no `FeatureCoordinates`, if distances are
+    not squared Euclidean ones between complete rows, or if a value must be refused (`blockwise`
+    then raises the error).
     """
     plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
-    if not (plain and dispatch.available() and isinstance(coordinates, Affine)):
+    plain = plain and state.distortion.outside(rows) is None
+    if not (plain and dispatch.available() and isinstance(coordinates, FeatureCoordinates)):
         return False
     from daskmm.compiled.labels import nearest_centers
 

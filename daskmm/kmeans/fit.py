@@ -199,7 +199,10 @@ def _in_span(
         return None
     z, *seeds = np.split(span.coordinates, n_rows + len(starts[0]) * np.arange(len(starts)))
     weights = np.ones(n_rows) if blocks.weights is None else np.concatenate(blocks.weights)
-    inner = sample_problem(z, weights, PowerUpdate(relocation=update.relocation), problem.spread)
+    distortion = type(update.distortion).around(np.zeros(z.shape[1]), np.zeros(z.shape[1]))
+    inner = sample_problem(
+        z, weights, PowerUpdate(distortion, relocation=update.relocation), problem.spread
+    )
     inner.exact = True
     inner.passes.add(problem.n_passes)
     apart = context.apart()

@@ -17,7 +17,7 @@ from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion, Tile
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.power_means import power_means
-from daskmm.numerics.rows import Affine, Rows, tile_rows, tiles
+from daskmm.numerics.rows import FeatureCoordinates, Rows, tile_rows, tiles
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -153,7 +153,7 @@ class CenterSums:
         cls,
         rows: NDArray,
         weights: FloatArray | None,
-        coordinates: Affine | None,
+        coordinates: FeatureCoordinates | None,
         state: CenterState,
         terms: FloatArray | None = None,
     ) -> Self:
@@ -246,7 +246,7 @@ def center_sums(
         return PerStart(())
     first = states[0]
     compiled = dispatch.available() and first.distortion.code is not None
-    if compiled and isinstance(coordinates, Affine):
+    if compiled and isinstance(coordinates, FeatureCoordinates):
         return _compiled_sums(rows, weights, coordinates, states)
     totals: PerStart[CenterSums] | None = None
     k, p = first.centers.shape
@@ -267,7 +267,7 @@ def center_sums(
 def _compiled_sums(
     rows: NDArray,
     weights: FloatArray | None,
-    coordinates: Affine | None,
+    coordinates: FeatureCoordinates | None,
     states: tuple[CenterState, ...],
 ) -> PerStart[CenterSums]:
     """Compute the sums with the compiled loops; terms of the rows alone are computed once."""

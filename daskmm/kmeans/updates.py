@@ -116,7 +116,8 @@ class PowerUpdate:
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """Return the state at given centres and power."""
-        return CenterState(centers, s, None, self.distortion, self.partial)
+        allowed = self.distortion.allowed(centers, centers)
+        return CenterState(allowed, s, None, self.distortion, self.partial)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
         """Move the centres to the weighted means, those of emptied clusters elsewhere."""
@@ -181,9 +182,13 @@ class EntropyUpdate:
 
 
 def moved_centers(sums: CenterSums, state: CenterState) -> FloatArray:
-    """Return the weighted means; a coordinate of a centre without weight keeps its value."""
+    """Return the best centres; a coordinate of a centre without weight keeps its value.
+
+    They are the weighted means, on the sphere for cosine distances.
+    """
     masses = sums.masses
-    return np.divide(sums.sums, masses, out=state.centers.copy(), where=masses > 0)
+    means = np.divide(sums.sums, masses, out=state.centers.copy(), where=masses > 0)
+    return state.distortion.allowed(means, state.centers)
 
 
 def coincident_centers(state: CenterState, mean_distance: float) -> int:

@@ -14,6 +14,8 @@ FloatArray = NDArray[np.float64]
 
 # Temporaries of one block kernel, bytes. Tiles that stay in a core's cache are fastest.
 TILE_BYTES = 4 << 20
+# Sums of squares in between this and its inverse have all their digits.
+_LEAST_SQUARE = 1e-290
 
 
 class Rows(Protocol):
@@ -97,7 +99,49 @@ class WhitenedCoordinates:
         return rows @ self.inverse + self.mean
 
 
-Affine = Coordinates | WhitenedCoordinates
+@dataclass(frozen=True)
+class SphereCoordinates:
+    """Directions z = x / (√2 ‖x‖), whose squared distances are 1 − cos of the angles between rows.
+
+    A row of zeros remains one.
+
+    Attributes
+    ----------
+    n_features : int
+    """
+
+    n_features: int
+
+    @property
+    def mean(self) -> FloatArray:
+        """Zeros: angles are those seen from the origin."""
+        return np.zeros(self.n_features)
+
+    @property
+    def scale(self) -> FloatArray:
+        """Ones: features are not scaled one by one."""
+        return np.ones(self.n_features)
+
+    def to_model(self, rows: NDArray) -> FloatArray:
+        """Transform rows of any numeric dtype to the model's coordinates: a new float64 array."""
+        z: FloatArray = np.array(rows, dtype=np.float64, order="C")
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            squares = np.einsum("ij,ij->i", z, z)
+            # Rows whose squares overflow or underflow, and those that are not finite or zero.
+            odd = np.flatnonzero(~((squares > _LEAST_SQUARE) & (squares < 1 / _LEAST_SQUARE)))
+            largest = np.abs(z[odd]).max(axis=1, keepdims=True, initial=0.0)
+            z[odd] /= np.where(largest == 0.0, 1.0, largest)
+            squares[odd] = np.square(z[odd]).sum(axis=1)
+            squares[squares == 0.0] = 1.0
+            z *= np.sqrt(0.5 / squares)[:, None]
+        return z
+
+    def to_input(self, rows: FloatArray) -> FloatArray:
+        """Scale directions to length 1."""
+        return np.sqrt(2.0) * rows
+
+
+FeatureCoordinates = Coordinates | WhitenedCoordinates | SphereCoordinates
 
 
 def tile_rows(n_features: int, n_clusters: int) -> int:

@@ -21,7 +21,7 @@ from sklearn.cluster import kmeans_plusplus
 from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
 from daskmm.engine.first_pass import SampleSizes
 from daskmm.engine.passes import cheaper_at_hand, one_blas_thread
-from daskmm.kmeans.cells import PARTITIONS
+from daskmm.kmeans.cells import CLUSTERS_PER_CELL, PARTITIONS
 from daskmm.kmeans.seeding import MANY_CLUSTERS, ROUNDS
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import block_sums
@@ -220,7 +220,8 @@ def _draws(n_rows: int, n_clusters: int) -> float:
     if n_clusters < MANY_CLUSTERS or n_rows <= PARTITIONS * n_clusters:
         return float(n_rows * n_clusters)
     cells = 3 * math.isqrt(n_clusters)
-    return PARTITIONS * (n_clusters**2 + n_rows * (9 * n_clusters / cells + cells))
+    rivals = n_clusters if n_clusters < 2 * CLUSTERS_PER_CELL else CLUSTERS_PER_CELL
+    return PARTITIONS * (n_clusters * rivals + n_rows * (9 * n_clusters / cells + cells))
 
 
 def _loading(layout: Layout, threads: int) -> float:

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from daskmm.compiled import dispatch, layout
 from daskmm.compiled.intrinsics import gemm
 from daskmm.compiled.products import _NO_TRANSPOSE, _TRANSPOSE
-from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.rows import Coordinates, SphereCoordinates
 
 SHAPES = ((200_000, 20, 10), (200_000, 50, 100), (50_000, 100, 500), (500_000, 8, 8))
 POWER = -5.0
@@ -84,10 +84,17 @@ def compared(shape, dtype, repeats):
     def step(s):
         dispatch.block_sums(rows, None, coordinates, centers - mean, s, None, 16)
 
+    sphere = SphereCoordinates(shape[1])
+
+    def cosine_step(s):
+        dispatch.block_sums(rows, None, sphere, sphere.to_model(centers), s, None, 16)
+
     jobs = {
         "lloyd": lloyd(rows, centers),
         "soft": lambda: step(POWER),
         "hard": lambda: step(-np.inf),
+        "soft, cosine": lambda: cosine_step(POWER),
+        "hard, cosine": lambda: cosine_step(-np.inf),
         "products": products(rows, centers),
     }
     for job in jobs.values():
@@ -96,8 +103,11 @@ def compared(shape, dtype, repeats):
 
 
 def main(repeats):
-    print("| rows, features, clusters | dtype | Lloyd, ms | step / Lloyd | step / two products |")
-    print("|---|---|---|---|---|")
+    print(
+        "| rows, features, clusters | dtype | Lloyd, ms | step / Lloyd | step / two products "
+        "| cosine / squared |"
+    )
+    print("|---|---|---|---|---|---|")
     for dtype in (np.float32, np.float64):
         for shape in SHAPES:
             t = compared(shape, dtype, repeats)
@@ -105,7 +115,9 @@ def main(repeats):
                 f"| {shape[0]:,}, {shape[1]}, {shape[2]} | {np.dtype(dtype)} "
                 f"| {1e3 * t['lloyd']:.1f} "
                 f"| soft {t['soft'] / t['lloyd']:.2f}, hard {t['hard'] / t['lloyd']:.2f} "
-                f"| {t['soft'] / t['products']:.2f} |",
+                f"| {t['soft'] / t['products']:.2f} "
+                f"| soft {t['soft, cosine'] / t['soft']:.2f}, "
+                f"hard {t['hard, cosine'] / t['hard']:.2f} |",
                 flush=True,
             )
 

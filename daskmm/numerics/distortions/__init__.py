@@ -9,6 +9,7 @@ from daskmm.numerics.distortions.bregman import (
     Logistic,
     SquaredEuclidean,
 )
+from daskmm.numerics.distortions.cosine import Cosine
 from daskmm.numerics.distortions.norms import Euclidean, Manhattan
 
 # The deviance of a distribution is twice the divergence that its log-likelihood belongs to, so
@@ -22,6 +23,8 @@ DISTORTIONS: dict[str, type[Distortion]] = {
     "logistic": Logistic,
     # Squared Euclidean in whitened coordinates.
     "mahalanobis": SquaredEuclidean,
+    # Squared Euclidean between directions.
+    "cosine": Cosine,
     "manhattan": Manhattan,
     "euclidean": Euclidean,
 }

@@ -121,6 +121,10 @@ class Distortion(ABC):
         """Move centres that lie on the edge of the domain inside."""
         return centers
 
+    def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
+        """Return the best centres that are allowed, given the best of all and those before."""
+        return centers
+
     @abstractmethod
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
         """Compute how fast coincident centres separate; see `critical_power`.

@@ -1,0 +1,67 @@
+"""The cosine distance, as a squared Euclidean one between points of a sphere.
+
+With z = x / (√2 ‖x‖) and centres of the same length, ‖z − θ‖² = 1 − cos(x, θ). The sum
+Σ φ ‖z − θ‖² over such centres is least in the direction of Σ φ z, so an MM step normalises the
+weighted mean: spherical k-means (Dhillon & Modha, "Concept Decompositions for Large Sparse Text
+Data using Clustering", Machine Learning 42, 2001) at s = −∞, and its power means before.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.numerics.distortions.base import FloatArray
+from daskmm.numerics.distortions.bregman import SquaredEuclidean
+
+# A mean of directions shorter than this share of their length has no direction of its own.
+_UNDIRECTED = 1e-12
+
+
+class Cosine(SquaredEuclidean):
+    """1 − ⟨x, θ⟩ / ‖x‖ with ‖θ‖ = 1, in the coordinates of `SphereCoordinates`."""
+
+    title: ClassVar[str] = "the cosine distance"
+    domain: ClassVar[str] = "rows that are not zero in all features"
+    shifts: ClassVar[bool] = False
+
+    @classmethod
+    def outside(cls, rows: NDArray) -> NDArray[np.bool_] | None:
+        """Return the mask of the values of rows that are all zeros."""
+        zero: NDArray[np.bool_] = np.equal(rows, 0).all(axis=1, keepdims=True)
+        return np.broadcast_to(zero, rows.shape) if zero.any() else None
+
+    def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
+        """Move centres along their direction to the sphere; those without one stay."""
+        lengths = np.sqrt(2.0 * np.square(centers).sum(axis=1, keepdims=True))
+        directed = lengths > _UNDIRECTED
+        return np.where(directed, centers / np.where(directed, lengths, 1.0), before)
+
+    def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
+        r"""Centres at the mean direction μ part when (1 − s) λ_max(E[ttᵀ / (1 − ⟨x, μ⟩)]) > r.
+
+        x are the rows at length 1, t their parts orthogonal to μ, and r the length of their mean:
+        a shorter mean turns farther.
+        """
+        x = np.sqrt(2.0) * rows
+        mean = row_weights @ x / row_weights.sum()
+        length = max(float(np.sqrt(mean @ mean)), _UNDIRECTED)
+        along = x @ (mean / length)
+        t = x - along[:, None] * (mean / length)
+        distances = 1.0 - along
+        directed = distances > _UNDIRECTED
+        if not directed.any():
+            return 1.0, None
+        weights = row_weights[directed] / row_weights[directed].sum()
+        return 1.0, t[directed] * np.sqrt(weights / (distances[directed] * length))[:, None]
+
+    def spread(self, rows: FloatArray, row_weights: FloatArray) -> float:
+        """Return the mean distance of rows from their mean direction."""
+        mean = row_weights @ rows / row_weights.sum()
+        return float(max(0.0, 1.0 - np.sqrt(2.0 * (mean @ mean))))
+
+    def reported(self, distances: FloatArray) -> FloatArray:
+        """1 − cos, at least 0."""
+        return distances
