@@ -33,6 +33,7 @@ from daskmm.cluster._parameters import (
     checked_distortion,
     wanted_rows,
 )
+from daskmm.cluster._partial_fit import PartialFit
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
@@ -120,10 +121,10 @@ FEW_TRIED = (
     "({bound}): more clusters may be better."
 )
 # Attributes that a fit sets for some parameters only.
-_OPTIONAL = ("standardize_path_", "n_clusters_path_", "lam_path_", "precision_")
+_OPTIONAL = ("standardize_path_", "n_clusters_path_", "lam_path_", "precision_", "updates_")
 
 
-class CenterClusterer(NearestCenter):
+class CenterClusterer(NearestCenter, PartialFit):
     """Base of the estimators whose clusters are centres.
 
     A subclass says what its schedule is and, if it is not that of power k-means, its update.
@@ -133,6 +134,7 @@ class CenterClusterer(NearestCenter):
         **MMClusterer._parameter_constraints,
         **SAMPLING,
         **METRIC,
+        **PartialFit._forgetting,
         "n_clusters": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "max_clusters": [None, Interval(Integral, 2, None, closed="left")],
         "standardize": ["boolean", StrOptions({"auto"})],
@@ -221,6 +223,7 @@ class CenterClusterer(NearestCenter):
             state = self._fitted_state()
             self._set_labels(training_labels(table, passes, *state), X, labels_of, *state)
             self.n_passes_ = passes.n_passes
+            self.n_samples_seen_ = fit.survey.n_rows
             self._warn(fit.outcome, self.n_clusters_, context)
         return self
 

@@ -129,6 +129,11 @@ empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
     with an empty cluster. With "farthest" and "random", centres that coincide at the end are moved
     likewise, polished once more, and warned about.
 """,
+    "forget": """
+forget : float or str, optional
+    Half-life of earlier rows in `partial_fit`: a number of rows, counted by their sample weights,
+    or a text such as "100000 rows" or "10 calls". By default nothing is forgotten.
+""",
     "verbose": """
 verbose : int, default=0
     Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
@@ -192,6 +197,10 @@ n_passes_ : int
     included.
 s_ : float
     The last power; −∞ after polishing.
+n_samples_seen_ : int
+    Number of rows that the model has seen, in `fit` or in calls of `partial_fit`, after which
+    `inertia_` and `cluster_sizes_` are those of all rows as they were assigned in their calls,
+    with the weights that they still have, and there are no `labels_`.
 """,
     "mean_": """
 mean_, scale_ : ndarray of shape (n_features,)

@@ -19,6 +19,7 @@ from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Persist
 from daskmm.kmeans.fit import CentersFit
+from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.driver import IterationRecord, Schedule
 
@@ -63,7 +64,7 @@ class EntropyPowerKMeans(CenterClusterer):
     distortion : {"sqeuclidean", "manhattan"}, default="sqeuclidean"
         With "manhattan" the distance is Σ_l w_l |x_l − θ_l|, which is less sensitive to outliers;
         centres are medians, as in `PowerKMeans`.
-    [missing, empty_cluster, verbose, callbacks, checkpoint]
+    [missing, empty_cluster, forget, verbose, callbacks, checkpoint]
 
     Attributes
     ----------
@@ -136,6 +137,7 @@ class EntropyPowerKMeans(CenterClusterer):
         distortion: str = "sqeuclidean",
         missing: str = "error",
         empty_cluster: str = "farthest",
+        forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
         checkpoint: str | Path | None = None,
@@ -159,6 +161,7 @@ class EntropyPowerKMeans(CenterClusterer):
         self.distortion = distortion
         self.missing = missing
         self.empty_cluster = empty_cluster
+        self.forget = forget
         self.verbose = verbose
         self.callbacks = callbacks
         self.checkpoint = checkpoint
@@ -188,6 +191,11 @@ class EntropyPowerKMeans(CenterClusterer):
             EntropyUpdate(lam, survey.varying, survey.distortion, survey.partial, relocation),
             fitted,
         )
+
+    def _later_update(self, state: CenterState) -> Update:
+        # Features of weight 0 were constant, or are far from making clusters.
+        varying = self.feature_weights_ > 0
+        return EntropyUpdate(self.lam_, varying, state.distortion, state.partial)
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool

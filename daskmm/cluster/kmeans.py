@@ -29,7 +29,7 @@ class KMeans(CenterClusterer):
     tol : float, default=1e-4
         Relative tolerance. A fit has converged when the objective changes by less, three times in
         a row.
-    [random_state, standardize, distortion, metric_params, missing, empty_cluster]
+    [random_state, standardize, distortion, metric_params, missing, empty_cluster, forget]
     [verbose, callbacks, checkpoint]
 
     Attributes
@@ -74,6 +74,7 @@ class KMeans(CenterClusterer):
         metric_params: dict[str, Any] | None = None,
         missing: str = "error",
         empty_cluster: str = "farthest",
+        forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
         checkpoint: str | Path | None = None,
@@ -93,6 +94,7 @@ class KMeans(CenterClusterer):
         self.metric_params = metric_params
         self.missing = missing
         self.empty_cluster = empty_cluster
+        self.forget = forget
         self.verbose = verbose
         self.callbacks = callbacks
         self.checkpoint = checkpoint

@@ -40,7 +40,7 @@ class PowerKMeans(CenterClusterer):
         the nearest centre of a start, so that annealing does not undo it
         (``tests/benchmarks/many_clusters.py``).
     [eta, anneal_every, polish, max_iter, tol, random_state, standardize]
-    [distortion, metric_params, missing, empty_cluster, verbose, callbacks, checkpoint]
+    [distortion, metric_params, missing, empty_cluster, forget, verbose, callbacks, checkpoint]
 
     Attributes
     ----------
@@ -88,6 +88,7 @@ class PowerKMeans(CenterClusterer):
         metric_params: dict[str, Any] | None = None,
         missing: str = "error",
         empty_cluster: str = "farthest",
+        forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
         checkpoint: str | Path | None = None,
@@ -111,6 +112,7 @@ class PowerKMeans(CenterClusterer):
         self.metric_params = metric_params
         self.missing = missing
         self.empty_cluster = empty_cluster
+        self.forget = forget
         self.verbose = verbose
         self.callbacks = callbacks
         self.checkpoint = checkpoint

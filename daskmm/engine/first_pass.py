@@ -172,7 +172,7 @@ def first_pass(
     finding: _Finding = passes.reduce(_first_look, chosen, family, partial)
     moments = finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
-    mean, variance = _mean_and_variance(moments)
+    mean, variance = mean_and_variance(moments)
     scale = np.sqrt(variance) if standardize else np.ones_like(variance)
     scale[scale == 0] = 1.0
     shares = _observed_shares(moments)
@@ -275,14 +275,33 @@ def _first_look(
     partial: bool,
 ) -> _Finding:
     """Compute the record of one block."""
-    moments = _block_moments(rows, weights, position, partial)
-    check_domain(rows, position, 0, family, False)
+    moments = checked_moments(rows, weights, position, family, partial)
     first, last = np.searchsorted(chosen, (position.start, position.start + len(rows)))
     local = chosen[first:last] - position.start
     picked = rows[local]
     return _Finding(
         moments, Sample(picked, np.ones(len(local)) if weights is None else weights[local])
     )
+
+
+def checked_moments(
+    rows: NDArray,
+    weights: NDArray | None,
+    position: Position,
+    family: type[Distortion],
+    partial: bool,
+) -> Moments:
+    """Return the moments of one block, of which all values are tested.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite or outside of the domain, or an integer that float64 does not
+        hold; names block and row.
+    """
+    moments = _block_moments(rows, weights, position, partial)
+    check_domain(rows, position, 0, family, False)
+    return moments
 
 
 def _distances(rows: FloatArray, center: FloatArray, distortion: Distortion) -> FloatArray:
@@ -466,8 +485,14 @@ def _check_exact(rows: NDArray, position: Position) -> None:
             )
 
 
-def _mean_and_variance(moments: Moments) -> tuple[FloatArray, FloatArray]:
-    """Return mean and population variance: of a constant feature exactly its value and 0."""
+def mean_and_variance(moments: Moments) -> tuple[FloatArray, FloatArray]:
+    """Return mean and population variance: of a constant feature exactly its value and 0.
+
+    Raises
+    ------
+    ValueError
+        If squares of the values overflow.
+    """
     constant = moments.constant
     mean = np.where(constant, moments.lowest, moments.mean)
     variance = np.where(constant, 0.0, moments.variance)

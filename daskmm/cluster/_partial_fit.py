@@ -1,0 +1,176 @@
+"""Fits that go on: ``partial_fit``, one pass over new rows per call."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.cluster._parameters import Constraints
+from daskmm.cluster._sklearn import Interval
+from daskmm.data.input import read_weighted
+from daskmm.engine.passes import one_blas_thread, weighted_passes
+from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import PowerUpdate, Update
+from daskmm.numerics.rows import FeatureCoordinates
+
+_HALF_LIFE = re.compile(r"\s*([0-9.e+]+)\s*(rows?|calls?)\s*")
+
+
+class PartialFit:
+    """Mixin of the estimators whose clusters are centres: records of rows that were seen."""
+
+    _forgetting: ClassVar[Constraints] = {
+        "forget": [None, str, Interval(Real, 0, None, closed="neither")],
+    }
+
+    forget: float | str | None
+    polish: bool
+    s_: float
+    inertia_: float
+    n_iter_: int
+    n_passes_: int
+    n_samples_seen_: int
+    cluster_sizes_: NDArray[np.float64]
+    cluster_centers_: NDArray[np.float64]
+    updates_: Updates
+
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, key: str | int | None = None
+    ) -> Self:
+        """Update the clusters with new rows, in one pass over them.
+
+        Incremental MM: the sums of each call are kept as the record of its rows, and centres and
+        feature weights minimise the sum of the majorizing functions of all rows so far, each at
+        the weight that it still has. There is no learning rate.
+
+        The first call of an estimator that is not fitted is a fit to `X`, which decides what
+        "auto" stands for, the scale of the features, λ and the number of clusters; later calls
+        keep them. After `fit`, or of a loaded model, calls go on from there, with the rows of the
+        fit as the first record. If the fit ended with Lloyd steps (`polish`), calls take hard
+        steps too; otherwise steps at the power with which it ended.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        y : ignored
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+        key : str or int, optional
+            Name of these rows, such as a date or a path. A call with a key that was used before
+            replaces the record of that call, so its rows are not counted twice; visiting all keys
+            again and again converges to a fit to all of the rows.
+
+        Returns
+        -------
+        self
+            If the call fails or is killed, as it was before.
+
+        Raises
+        ------
+        ValueError
+            As `fit`.
+
+        References
+        ----------
+        Mairal, "Incremental Majorization-Minimization Optimization with Application to
+        Large-Scale Machine Learning", SIAM J. Optim. 25, 2015.
+        """
+        self._validate_params()  # type: ignore[attr-defined]
+        if key is not None and not isinstance(key, str | Integral):
+            raise TypeError(f"key must be a string or an integer, got {key!r}.")
+        fading = half_life(self.forget)
+        model = self
+        if not hasattr(self, "cluster_centers_"):
+            model = type(self)(**self.get_params(deep=False))  # type: ignore[attr-defined]
+            model.fit(X, sample_weight=sample_weight)  # type: ignore[attr-defined]
+            # What follows visits the same rows.
+            updates = model._no_updates()
+        else:
+            updates = model._updates()
+        coordinates, state = model._fitted_state()
+        table, weights = read_weighted(model, X, sample_weight, reset=False)
+        passes = weighted_passes(table, weights)
+        with one_blas_thread():
+            name = None if key is None else str(key)
+            update = model._later_update(state)
+            updates, after = updated(updates, passes, coordinates, state, update, name, fading)
+        fitted = {**vars(model), **model._attributes_of(updates, after, coordinates)}
+        fitted["n_passes_"] += passes.n_passes
+        for of_the_fit in ("labels_", "_block_labels"):
+            fitted.pop(of_the_fit, None)
+        # At once, so that whatever ends the call leaves one model or the other.
+        self.__dict__ = fitted
+        return self
+
+    def _no_updates(self) -> Updates:
+        """Records of no rows, at the power and in the distortion of the fitted model."""
+        _, state = self._fitted_state()
+        return Updates(-np.inf if self.polish else self.s_, state.distortion)
+
+    def _updates(self) -> Updates:
+        """Records of the rows that were seen; for those of a fit, what the model tells of them."""
+        if hasattr(self, "updates_"):
+            return self.updates_
+        _, state = self._fitted_state()
+        sizes = self.cluster_sizes_
+        n_rows = getattr(self, "n_samples_seen_", round(float(sizes.sum())))
+        record = record_of_fit(state, sizes, self.inertia_, self._later_update(state), n_rows)
+        return self._no_updates().after(record, None)
+
+    def _attributes_of(
+        self, updates: Updates, state: CenterState, coordinates: FeatureCoordinates
+    ) -> dict[str, Any]:
+        """Fitted attributes that an update changes."""
+        total = updates.total
+        found: dict[str, Any] = {
+            "updates_": updates,
+            "cluster_centers_": coordinates.to_input(state.centers),
+            "cluster_sizes_": total.weights,
+            "inertia_": max(total.cost(state), 0.0),
+            "n_samples_seen_": total.n_rows,
+            "n_iter_": self.n_iter_ + 1,
+        }
+        if state.feature_weights is not None:
+            found["feature_weights_"] = state.feature_weights
+        return found
+
+    @abstractmethod
+    def _fitted_state(self) -> tuple[FeatureCoordinates, CenterState]:
+        """Coordinates and state of the fitted model."""
+
+    def _later_update(self, state: CenterState) -> Update:
+        """Update of the MM steps of a fitted model."""
+        return PowerUpdate(state.distortion, state.partial)
+
+
+def half_life(forget: float | str | None) -> Fading | None:
+    """Return what the parameter `forget` stands for: how earlier rows fade in a call.
+
+    Raises
+    ------
+    ValueError
+        If a text is no half-life.
+    """
+    if forget is None:
+        return None
+    unit, amount = "rows", forget
+    if isinstance(forget, str):
+        found = _HALF_LIFE.fullmatch(forget)
+        try:
+            amount, unit = float(found[1]), found[2]  # type: ignore[index]
+        except (TypeError, ValueError):
+            amount = 0.0
+    amount = float(amount)
+    if not 0 < amount < np.inf:
+        raise ValueError(
+            f"forget={forget!r} is no half-life: give a number of rows, or a text such as "
+            '"10 calls" or "100000 rows".'
+        )
+    if unit.startswith("call"):
+        return lambda weight: 0.5 ** (1.0 / amount)
+    return lambda weight: float(0.5 ** (weight / amount))

@@ -1,0 +1,214 @@
+"""``partial_fit``: inputs, keys, saved models, wrappers, and calls that fail."""
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from _support import ESTIMATORS, blobs, quick
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import daskmm
+from daskmm import EntropyPowerKMeans, KMeans
+from daskmm.cluster._partial_fit import half_life
+
+FITTED = ("cluster_centers_", "cluster_sizes_", "inertia_", "n_samples_seen_")
+
+
+def assert_same(a, b, rtol=1e-9):
+    for name in (*FITTED, *(["feature_weights_"] if hasattr(a, "feature_weights_") else [])):
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=rtol, err_msg=name)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_the_kind_of_table_and_its_chunks_do_not_matter(cls):
+    X, _ = blobs(360)
+    frame = pd.DataFrame(X, columns=[*"abcde"])
+    expected = quick(cls).partial_fit(X[:200]).partial_fit(X[200:])
+    kinds = (
+        lambda part: da.from_array(X[part], chunks=(37, 2)),
+        lambda part: dd.from_pandas(frame[part], npartitions=3),
+        lambda part: frame[part],
+        lambda part: da.from_array(X[part], chunks=50)[
+            da.from_array(np.ones(len(X[part]), bool), chunks=50)
+        ],
+    )
+    for kind in kinds:
+        found = quick(cls).partial_fit(kind(slice(200))).partial_fit(kind(slice(200, None)))
+        assert_same(found, expected)
+        assert not hasattr(found, "labels_")
+        np.testing.assert_array_equal(
+            np.asarray(found.predict(kind(slice(200)))), expected.predict(X[:200])
+        )
+
+
+def test_each_call_is_one_pass():
+    X, _ = blobs()
+    model = quick(KMeans).partial_fit(X)
+    before = model.n_passes_
+    model.partial_fit(da.from_array(X, chunks=50))
+    assert model.n_passes_ == before + 1
+
+
+def test_a_key_replaces_its_record():
+    X, _ = blobs(300)
+    wrong = X[100:200] + 50.0
+    model = quick(KMeans, init=X[:4]).partial_fit(X[:100], key="monday")
+    model.partial_fit(wrong, key="tuesday").partial_fit(X[100:200], key="tuesday")
+    assert model.n_samples_seen_ == 200
+    assert model.cluster_sizes_.sum() == pytest.approx(200)
+    assert sorted(model.updates_.keyed) == ["monday", "tuesday"]
+    model.partial_fit(X[200:], key=3).partial_fit(X[200:], key=3)
+    assert model.n_samples_seen_ == 300
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_the_order_of_keys_does_not_matter_once_it_has_converged(cls):
+    """From one model; order, chunks and scheduler are others."""
+    X, _ = blobs(400, k=4, seed=3)
+    start = quick(cls).partial_fit(X[:100], key=0)
+    found = []
+    for order, kind in (
+        (range(4), np.asarray),
+        ((2, 0, 3, 1), lambda a: da.from_array(a, chunks=33)),
+    ):
+        model = quick(cls)
+        model.__dict__.update(vars(start))
+        for _ in range(40):
+            for part in order:
+                model.partial_fit(kind(X[100 * part : 100 * part + 100]), key=part)
+        found.append(model)
+    assert_same(*found)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_a_saved_model_goes_on(cls, tmp_path):
+    X, _ = blobs(400)
+    model = quick(cls, forget="5 calls").partial_fit(X[:200]).partial_fit(X[200:300], key="a")
+    model.save(tmp_path / "model")
+    again = daskmm.load(tmp_path / "model")
+    assert again.get_params()["forget"] == "5 calls"
+    for each in (model, again):
+        each.partial_fit(X[300:], key="b").partial_fit(X[200:300], key="a")
+    for name in FITTED:
+        np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
+    assert again.updates_.n_calls == 4
+
+
+def test_damage_of_saved_records_is_found(tmp_path):
+    X, _ = blobs()
+    quick(KMeans).partial_fit(X).save(tmp_path / "model")
+    (array,) = (tmp_path / "model").glob("updates_-unkeyed-sums/c/*")
+    inner = array if array.is_file() else next(p for p in array.rglob("*") if p.is_file())
+    data = bytearray(inner.read_bytes())
+    data[10] ^= 1
+    inner.write_bytes(data)
+    with pytest.raises(ValueError, match="is damaged"):
+        daskmm.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_calls_go_on_from_a_fit_and_a_fit_starts_anew(cls):
+    X, _ = blobs(400)
+    model = quick(cls).fit(X[:200])
+    model.partial_fit(X[200:])
+    assert model.n_samples_seen_ == 400
+    whole = quick(cls, lam=model.lam_) if cls is EntropyPowerKMeans else quick(cls)
+    whole.set_params(init=model.cluster_centers_).fit(X)
+    np.testing.assert_allclose(model.cluster_centers_, whole.cluster_centers_, atol=0.05)
+    model.fit(X[:200])
+    assert not hasattr(model, "updates_")
+    assert model.n_samples_seen_ == 200
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_a_failed_call_leaves_the_former_model(cls, monkeypatch):
+    X, _ = blobs()
+    model = quick(cls).partial_fit(X)
+    before = dict(vars(model))
+    bad = X.copy()
+    bad[7, 2] = np.inf
+    with pytest.raises(ValueError, match=r"row 7.*feature 2"):
+        model.partial_fit(bad, key="bad")
+    with pytest.raises(ValueError, match="X has 4 features"):
+        model.partial_fit(X[:, :4])
+    with pytest.raises(ValueError, match="sample_weight is zero"):
+        model.partial_fit(X, sample_weight=np.zeros(len(X)))
+    with pytest.raises(ValueError, match="0 sample"):
+        model.partial_fit(X[:0])
+    with pytest.raises(TypeError, match="key must be"):
+        model.partial_fit(X, key=["a"])
+    with pytest.raises(ValueError, match="overflow"):
+        model.partial_fit(1e200 * X)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(model), "_attributes_of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.partial_fit(X)
+    assert vars(model).keys() == before.keys()
+    assert all(vars(model)[name] is value for name, value in before.items())
+
+
+def test_a_failed_first_call_leaves_the_estimator_unfitted():
+    X, _ = blobs()
+    model = KMeans(300)
+    with pytest.raises(ValueError, match="n_samples=240 should be >= n_clusters=300"):
+        model.partial_fit(X)
+    assert not hasattr(model, "cluster_centers_")
+
+
+def test_values_of_features_that_were_zero_everywhere():
+    """Centres at the edge of the domain are infinitely far from such rows."""
+    rng = np.random.default_rng(0)
+    X = rng.poisson(np.repeat([[1.0, 9.0, 1.0], [9.0, 1.0, 1.0]], 50, axis=0)).astype(float)
+    X[:, 2] = 0
+    later = X.copy()
+    later[:, 2] = 1 + rng.poisson(2.0, len(X))
+    model = KMeans(2, distortion="kl", random_state=0).partial_fit(X).partial_fit(later)
+    np.testing.assert_allclose(
+        model.cluster_sizes_ @ model.cluster_centers_, X.sum(axis=0) + later.sum(axis=0)
+    )
+    assert np.isfinite(model.inertia_)
+
+
+@pytest.mark.parametrize(
+    "forget", ["soon", "0 rows", "-3 calls", "1e", "5 days", "..rows", 0, -1.0]
+)
+def test_half_lives_that_make_no_sense(forget):
+    X, _ = blobs()
+    with pytest.raises(ValueError, match="forget"):
+        quick(KMeans, forget=forget).partial_fit(X)
+
+
+def test_half_lives():
+    assert half_life(None) is None
+    assert half_life("1 call")(99.0) == 0.5
+    assert half_life("10 calls")(99.0) ** 10 == pytest.approx(0.5)
+    assert half_life("1e3 rows")(2000.0) == half_life(1000)(2000.0) == 0.25
+
+
+def test_incremental_of_dask_ml():
+    wrappers = pytest.importorskip("dask_ml.wrappers")
+    X, truth = blobs(600)
+    table = da.from_array(X, chunks=(100, 5))
+    wrapped = wrappers.Incremental(quick(KMeans), shuffle_blocks=False).fit(table)
+    plain = quick(KMeans)
+    for block in range(6):
+        plain.partial_fit(X[100 * block : 100 * block + 100])
+    assert_same(wrapped.estimator_, plain)
+    labels = wrapped.predict(table).compute()
+    assert daskmm.metrics.adjusted_rand_score(truth, labels) == 1
+
+
+def test_steps_of_a_pipeline_and_clones():
+    X, truth = blobs()
+    pipeline = make_pipeline(StandardScaler(), quick(KMeans))
+    pipeline.fit(X)
+    pipeline[-1].partial_fit(pipeline[0].transform(X))
+    assert pipeline[-1].n_samples_seen_ == 2 * len(X)
+    assert daskmm.metrics.adjusted_rand_score(truth, pipeline.predict(X)) == 1
+    assert not hasattr(clone(pipeline[-1]), "updates_")
