@@ -63,7 +63,7 @@ def assert_same_model(a, b, rtol=1e-9):
             getattr(a, name), getattr(b, name), rtol=rtol, atol=1e-12, err_msg=name
         )
     assert a.n_iter_ == b.n_iter_
-    np.testing.assert_array_equal(computed(a.labels_), computed(b.labels_))
+    np.testing.assert_array_equal(computed(a.labels_).ravel(), computed(b.labels_).ravel())
 
 
 class ComputeForbiddenError(RuntimeError):

@@ -360,6 +360,12 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         help="kmeans, power, entropy: what NaN are: an error, or missing values (error)",
     )
     add(
+        "--empty-rows",
+        choices=("error", "label"),
+        help="kmeans, power, entropy, with --missing partial: what rows without any value are: an "
+        "error, or labelled -1 (error)",
+    )
+    add(
         "--empty-cluster",
         choices=METHODS,
         help="kmeans, power, entropy: what to do with a cluster without rows (farthest)",

@@ -37,6 +37,7 @@ from daskmm.cluster._partial_fit import PartialFit
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
+from daskmm.data.rasters import Raster, pixels_of
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
@@ -68,6 +69,8 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
     cluster_centers_: NDArray[np.float64]
     mean_: NDArray[np.float64]
     scale_: NDArray[np.float64]
+    # A parameter that not all of these estimators have.
+    empty_rows: str = "error"
 
     def _fitted_state(self) -> tuple[FeatureCoordinates, CenterState]:
         """Coordinates and state that assignment needs, from public attributes alone."""
@@ -76,7 +79,8 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
         weights = getattr(self, "feature_weights_", None)
         centers = coordinates.to_model(self.cluster_centers_)
         metric = self._fitted_distortion(centers)
-        return coordinates, CenterState(centers, -np.inf, weights, *metric)
+        state = CenterState(centers, -np.inf, weights, *metric, gaps=self.empty_rows == "label")
+        return coordinates, state
 
     def _fitted_coordinates(self) -> FeatureCoordinates:
         precision = getattr(self, "precision_", None)
@@ -88,22 +92,24 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
         """Distortion at given centres, and whether values may be missing."""
         return SQUARED_EUCLIDEAN, False
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, feature_dim: str | None = None) -> Any:
         """Predict the nearest centre of each row, in the model's distance.
 
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-
             Columns of a DataFrame are found by name, in any order and among others.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
         ndarray, dask Array or Series of int32, of shape (n_samples,)
             Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
             array. Of a pandas DataFrame, a pandas Series if ``set_output(transform="pandas")`` asks
-            for pandas.
+            for pandas. Of a raster a DataArray on its grid, with its coordinates.
         """
+        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
         return labels_of_table(self, X, labels_of, *self._fitted_state())
 
 
@@ -121,7 +127,14 @@ FEW_TRIED = (
     "({bound}): more clusters may be better."
 )
 # Attributes that a fit sets for some parameters only.
-_OPTIONAL = ("standardize_path_", "n_clusters_path_", "lam_path_", "precision_", "updates_")
+_OPTIONAL = (
+    "standardize_path_",
+    "n_clusters_path_",
+    "lam_path_",
+    "precision_",
+    "feature_dim_",
+    "updates_",
+)
 
 
 class CenterClusterer(NearestCenter, PartialFit):
@@ -161,6 +174,7 @@ class CenterClusterer(NearestCenter, PartialFit):
     n_clusters_path_: ClusterNumberPath
     standardize_path_: ScaleChoice
     precision_: NDArray[np.float64]
+    feature_dim_: str
 
     @abstractmethod
     def _schedule(self, critical_power: float) -> Schedule:
@@ -186,7 +200,9 @@ class CenterClusterer(NearestCenter, PartialFit):
             return RandomRows(survey.sample, RELOCATION_SEED)
         return left_in_place
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, feature_dim: str | None = None
+    ) -> Self:
         """Cluster the rows of `X`.
 
         Parameters
@@ -197,7 +213,12 @@ class CenterClusterer(NearestCenter, PartialFit):
         y : ignored
         sample_weight : array-like or dask Array of shape (n_samples,), optional
             Weights, not negative; chunked in any way. An integer weight counts like as many
-            copies of the row.
+            copies of the row. Of a raster also an array or DataArray on its grid.
+        feature_dim : str, optional
+            For an xarray DataArray: the dimension along which its features are, such as "band".
+            The rows are the pixels along all others, and labels come back on their grid. Blocks
+            are those of the cube, with all features each. The features of a Dataset are its
+            variables, or those along this dimension of its only variable.
 
         Returns
         -------
@@ -214,18 +235,26 @@ class CenterClusterer(NearestCenter, PartialFit):
         """
         self._validate_params()
         with self._context() as context:
+            X = pixels_of(X, feature_dim)
             table, weights = read_weighted(self, X, sample_weight, reset=True)
             init = self._checked_init()
-            passes = weighted_passes(table, weights)
+            passes = self._passes(table, weights, X)
             with one_blas_thread(), passes.persisted(self.persist):
                 fitted, fit = self._minimize(passes, init, context)
             self._store(fitted, fit)
+            if isinstance(X, Raster):
+                self.feature_dim_ = X.feature_dim
             state = self._fitted_state()
             self._set_labels(training_labels(table, passes, *state), X, labels_of, *state)
             self.n_passes_ = passes.n_passes
             self.n_samples_seen_ = fit.survey.n_rows
             self._warn(fit.outcome, self.n_clusters_, context)
         return self
+
+    def _passes(self, table: Any, weights: Any, X: Any) -> Passes:
+        """Passes over a table, in which rows without any value have no weight if they may be."""
+        grid = X.lazy_grid if isinstance(X, Raster) else None
+        return weighted_passes(table, weights, grid, self.empty_rows == "label")
 
     def _minimize(
         self, passes: Passes, init: str | NDArray[np.float64], context: FitContext
@@ -235,7 +264,7 @@ class CenterClusterer(NearestCenter, PartialFit):
         Return the fitted attributes that the choices determine, and the fit.
         """
         family = checked_distortion(
-            self.distortion, self.metric_params, self.missing, self.standardize
+            self.distortion, self.metric_params, self.missing, self.empty_rows, self.standardize
         )
         rng = check_random_state(self.random_state)
         passes.count_rows()
@@ -417,7 +446,9 @@ class CenterClusterer(NearestCenter, PartialFit):
         tags.input_tags.positive_only = DISTORTIONS[self.distortion].domain in ("x ≥ 0", "x > 0")
         return tags
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, feature_dim: str | None = None
+    ) -> float:
         """Return minus the sum of the distances to the nearest centres.
 
         Parameters
@@ -425,6 +456,8 @@ class CenterClusterer(NearestCenter, PartialFit):
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         y : ignored
         sample_weight : array-like or dask Array of shape (n_samples,), optional
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
@@ -432,15 +465,16 @@ class CenterClusterer(NearestCenter, PartialFit):
             The negative of `inertia_`, for the training data.
         """
         state = self._fitted_state()
+        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
         table, weights = read_weighted(self, X, sample_weight, reset=False)
-        return -cost(weighted_passes(table, weights), *state)
+        return -cost(self._passes(table, weights, X), *state)
 
-    def plan(self, X: Any) -> Plan:
+    def plan(self, X: Any, feature_dim: str | None = None) -> Plan:
         """Return what a fit to `X` will cost. Reads no data.
 
         Parameters
         ----------
-        X : as in `fit`
+        X, feature_dim : as in `fit`
 
         Returns
         -------
@@ -451,6 +485,7 @@ class CenterClusterer(NearestCenter, PartialFit):
         ValueError
             If workers have too little memory, with the numbers and what to change.
         """
+        X = pixels_of(X, feature_dim)
         return self._plan_of(self._planned_layout(X, self._cluster_range[0]), timed=True)
 
     def _plan_of(self, layout: Layout, timed: bool = False, **known: Any) -> Plan:

@@ -120,6 +120,9 @@ metric_params : dict, optional
     "missing": """
 missing : {"error", "partial"}, default="error"
     Whether NaN are an error, or missing values, which are left out of distances and means.
+empty_rows : {"error", "label"}, default="error"
+    Whether rows in which all values are missing are an error, or take no part and are labelled −1,
+    such as pixels under clouds. It needs ``missing="partial"``.
 """,
     "empty_cluster": """
 empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
@@ -171,8 +174,9 @@ standardize_path_ : ScaleChoice
 """,
     "labels_": """
 labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
-    Of a dask DataFrame a series aligned with it, for ``frame.assign(cluster=model.labels_)``.
-    Dropped when a model of lazy data is pickled or saved.
+    Of a dask DataFrame a series aligned with it, for ``frame.assign(cluster=model.labels_)``; of a
+    raster a DataArray on its grid; −1 for rows without any value, if ``empty_rows="label"``.
+    Dropped when a model of lazy data or of a raster is pickled or saved.
 cluster_sizes_ : ndarray of shape (n_clusters,), float64
     Sum of the sample weights of each cluster's rows: their number if there are no weights.
 summary_ : pandas DataFrame
@@ -236,6 +240,7 @@ above, because a centre leaves a row slowly. For data in memory the centres fina
 exact medians, if hard steps came before; streamed data end with the weighted means.
 
 With missing values, a distance is the sum over the features that a row has, and a centre is, per
-feature, the mean of the values present (k-POD). A row or feature without any value is an error.
+feature, the mean of the values present (k-POD). A feature without any value is an error, and a row
+without any too, unless ``empty_rows="label"``.
 """,
 }

@@ -25,8 +25,9 @@ from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._summary import FittedSummary
 from daskmm.data.blocks import Layout, is_frame, layout_of
 from daskmm.data.input import read_table
+from daskmm.data.rasters import Raster
 from daskmm.data.validation import check_row_count
-from daskmm.engine.frames import labels_in_frame, map_frame
+from daskmm.engine.frames import NAME, labels_in_frame, map_frame
 from daskmm.mm.checkpoint import locked_checkpoint
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome
@@ -113,13 +114,15 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         ----------
         labels : ndarray or dask Array of shape (n_samples,)
             In the blocks in which the rows were read.
-        X : as in `fit`
+        X : as in `fit`, or a Raster
         function, *shared
             The block function, and its arguments, by which they can be computed; else they are
             taken as they are.
         """
         self.__dict__.pop("_block_labels", None)  # of an earlier fit
         self.labels_ = labels
+        if isinstance(X, Raster):
+            self.labels_ = X.on_grid(labels, NAME)
         if is_frame(X):
             self._block_labels = labels
             self.labels_ = (
@@ -141,6 +144,7 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         Returns
         -------
         ndarray, dask Array or Series of int32, of shape (n_samples,)
+            Of a raster a DataArray on its grid.
         """
         return as_asked(self, super().fit_predict(X, y, **fit_params), X)
 
@@ -211,10 +215,11 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         _models.save(self, path, overwrite)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without lazy labels, whose graph would carry the data."""
+        """Without labels that are lazy, whose graph would carry the data, or on a grid."""
         state = dict(super().__getstate__())
         state.pop("_block_labels", None)
-        if dask.is_dask_collection(state.get("labels_")):
+        labels = state.get("labels_")
+        if dask.is_dask_collection(labels) or hasattr(labels, "dims"):
             del state["labels_"]
         return state
 

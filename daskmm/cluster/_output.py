@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from daskmm.cluster._sklearn import output_container, wrap_output
 from daskmm.data.blocks import float_dtype, is_frame, is_lazy
 from daskmm.data.input import by_name, read_table
+from daskmm.data.rasters import Raster, pixels_of
 from daskmm.engine.frames import NAME, array_as_frame, map_frame
 from daskmm.kmeans.assignment import distances_of, map_rows
 
@@ -27,6 +28,8 @@ def labels_of_table(
     """Return the labels of new rows by a block function, in the form of `X`."""
     X = by_name(estimator, X)
     table = read_table(estimator, X, reset=False)
+    if isinstance(X, Raster):
+        return X.on_grid(map_rows(function, table, *shared, grid=X.lazy_grid), NAME)
     if is_frame(X):
         return map_frame(function, X, *shared)
     return as_asked(estimator, map_rows(function, table, *shared), X)
@@ -48,20 +51,22 @@ class DistanceOutput:
     It stands before scikit-learn's mixins, which would gather such output to make a frame of it.
     """
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, feature_dim: str | None = None) -> Any:
         """Compute the distances to the centres in the model's scale: unsquared, or divergences.
 
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Columns of a DataFrame are found by name, in any order and among others.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
         ndarray or dask Array of shape (n_samples, number of centres)
             float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
             for dask and zarr input. With ``set_output(transform="pandas")`` a DataFrame: of lazy
-            input a lazy dask DataFrame.
+            input a lazy dask DataFrame. Of a raster a DataArray with the dimension "cluster".
 
         Raises
         ------
@@ -69,6 +74,7 @@ class DistanceOutput:
             If `set_output` asks for polars, and the input is lazy.
         """
         estimator: Any = self
+        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
         return _distances_of_table(estimator, X, *estimator._fitted_state())
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
@@ -90,6 +96,11 @@ def _distances_of_table(estimator: Any, X: Any, *state: Any) -> Any:
     X = by_name(estimator, X)
     table = read_table(estimator, X, reset=False)
     names, dtype = estimator.get_feature_names_out(), float_dtype(table.dtype)
+    if isinstance(X, Raster):
+        values = map_rows(
+            distances_of, table, *state, columns=len(names), dtype=dtype, grid=X.lazy_grid
+        )
+        return X.on_grid(values, "distance", NAME)
     asked = output_container(estimator) if is_lazy(X) else "default"
     if asked not in ("default", "pandas"):
         raise ValueError(

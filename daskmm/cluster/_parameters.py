@@ -38,6 +38,7 @@ METRIC: Constraints = {
     "distortion": [StrOptions(set(DISTORTIONS))],
     "metric_params": [dict, None],
     "missing": [StrOptions({"error", "partial"})],
+    "empty_rows": [StrOptions({"error", "label"})],
 }
 
 # s0="auto": the first power is at most −1.
@@ -139,7 +140,11 @@ def anneals_on_sample(
 
 
 def checked_distortion(
-    distortion: str, metric_params: dict[str, Any] | None, missing: str, standardize: bool | str
+    distortion: str,
+    metric_params: dict[str, Any] | None,
+    missing: str,
+    empty_rows: str,
+    standardize: bool | str,
 ) -> type[Distortion]:
     """Return the class of a distortion, whose other parameters must fit it.
 
@@ -168,6 +173,11 @@ def checked_distortion(
         raise ValueError(
             "standardize='auto' compares squared distances of whole rows: it needs "
             "distortion='sqeuclidean' and missing='error'."
+        )
+    if empty_rows == "label" and missing != "partial":
+        raise ValueError(
+            "empty_rows='label' is about rows in which all values are missing: it needs "
+            "missing='partial'."
         )
     if metric_params is not None and distortion != "mahalanobis":
         raise ValueError("metric_params are those of distortion='mahalanobis' alone.")

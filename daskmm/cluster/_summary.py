@@ -87,5 +87,6 @@ def _sizes(model: Any) -> list[int] | None:
     labels = getattr(model, "labels_", None)
     if not isinstance(labels, np.ndarray):
         return None
-    sizes: list[int] = np.bincount(labels, minlength=n_clusters_of(model)).tolist()
+    known = labels[labels >= 0]  # without rows that have no value
+    sizes: list[int] = np.bincount(known, minlength=n_clusters_of(model)).tolist()
     return sizes

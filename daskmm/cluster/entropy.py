@@ -136,6 +136,7 @@ class EntropyPowerKMeans(CenterClusterer):
         standardize: bool = True,
         distortion: str = "sqeuclidean",
         missing: str = "error",
+        empty_rows: str = "error",
         empty_cluster: str = "farthest",
         forget: float | str | None = None,
         verbose: int = 0,
@@ -160,6 +161,7 @@ class EntropyPowerKMeans(CenterClusterer):
         self.standardize = standardize
         self.distortion = distortion
         self.missing = missing
+        self.empty_rows = empty_rows
         self.empty_cluster = empty_cluster
         self.forget = forget
         self.verbose = verbose

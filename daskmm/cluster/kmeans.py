@@ -73,6 +73,7 @@ class KMeans(CenterClusterer):
         distortion: str = "sqeuclidean",
         metric_params: dict[str, Any] | None = None,
         missing: str = "error",
+        empty_rows: str = "error",
         empty_cluster: str = "farthest",
         forget: float | str | None = None,
         verbose: int = 0,
@@ -93,6 +94,7 @@ class KMeans(CenterClusterer):
         self.distortion = distortion
         self.metric_params = metric_params
         self.missing = missing
+        self.empty_rows = empty_rows
         self.empty_cluster = empty_cluster
         self.forget = forget
         self.verbose = verbose

@@ -14,6 +14,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.data.grids import Grid, Window
 from daskmm.numerics.span import is_wide
 
 # A table in memory is cut into at most so many blocks of at least so many elements. The numbers are
@@ -50,6 +51,8 @@ class Layout:
         Of the input.
     lazy : bool
         Whether blocks are made by dask, or are views of an array in memory.
+    grid : Grid or None
+        Of lazy pixels, whose blocks are windows of a grid and not consecutive rows.
     """
 
     rows: tuple[int, ...] | None
@@ -57,6 +60,7 @@ class Layout:
     n_features: int
     dtype: np.dtype
     lazy: bool
+    grid: Grid | None = None
 
     @property
     def n_rows(self) -> int | None:
@@ -261,13 +265,16 @@ def _zarr_to_dask(store: Any, name: str) -> da.Array:
     return da.from_array(store, chunks=(rows, store.shape[1]), name=False)
 
 
-def layout_of(table: NDArray | da.Array) -> Layout:
-    """Return how a table is cut: a dask array by its chunks, one in memory by fixed rules."""
+def layout_of(table: NDArray | da.Array, grid: Grid | None = None) -> Layout:
+    """Return how a table is cut: a dask array by its chunks, one in memory by fixed rules.
+
+    `grid` is that of a table of pixels.
+    """
     n_features = table.shape[1]
     if isinstance(table, da.Array):
         counts = table.chunks[0]
         rows = None if np.isnan(counts).any() else tuple(int(count) for count in counts)
-        return Layout(rows, len(counts), n_features, table.dtype, lazy=True)
+        return Layout(rows, len(counts), n_features, table.dtype, True, grid)
     n_rows = len(table)
     enough = min(_MEMORY_ROWS, -(-n_rows // _FEW_BLOCKS))
     if is_wide(n_rows, n_features):
@@ -277,9 +284,9 @@ def layout_of(table: NDArray | da.Array) -> Layout:
     return Layout(rows, len(rows), n_features, table.dtype, lazy=False)
 
 
-def row_blocks(table: NDArray | da.Array) -> RowBlocks:
+def row_blocks(table: NDArray | da.Array, grid: Grid | None = None) -> RowBlocks:
     """Cut a table (if a dask array, with one column of blocks) into blocks of rows."""
-    layout = layout_of(table)
+    layout = layout_of(table, grid)
     if isinstance(table, da.Array):
         return RowBlocks(table, layout, tuple(table.to_delayed().ravel()))
     return RowBlocks(table, layout, cut_rows(table, layout.rows))
@@ -299,13 +306,15 @@ class Position(NamedTuple):
     block : int
         Its number.
     start : int
-        Global index of its first row.
+        Number of rows in the blocks before it.
     known : bool
         Whether `start` is known.
     shape : tuple of (int or None), optional
         Expected rows and features; None if unknown.
     pieces : tuple of Position, optional
         Of the blocks that are visited together as this one.
+    window : Window, optional
+        Where its rows lie on a grid of pixels.
     """
 
     block: int
@@ -313,6 +322,15 @@ class Position(NamedTuple):
     known: bool = True
     shape: tuple[int | None, int | None] = (None, None)
     pieces: tuple[Position, ...] = ()
+    window: Window | None = None
+
+    def numbers(self, n_rows: int) -> NDArray[np.int64]:
+        """Return the global index of each of its rows, which does not depend on the blocks."""
+        if self.window is None:
+            return self.start + np.arange(n_rows)
+        if not self.pieces:
+            return self.window.numbers()
+        return np.concatenate([piece.numbers(piece.shape[0] or 0) for piece in self.pieces])
 
     @property
     def described(self) -> str:
@@ -327,6 +345,8 @@ class Position(NamedTuple):
             piece = self.pieces[end - 1]
             return piece.of_row(self.start + row - piece.start)
         place = f"block {self.block}, row {row} of the block"
+        if self.window is not None:
+            return f"{place} ({self.window.described(row)})"
         return f"{place} (row {self.start + row} of the data)" if self.known else place
 
 
@@ -336,9 +356,10 @@ def positions(layout: Layout) -> list[Position]:
     if layout.rows is None:
         return [Position(block, 0, False, (None, p)) for block in range(layout.n_blocks)]
     starts = itertools.accumulate(layout.rows, initial=0)
+    windows = itertools.repeat(None) if layout.grid is None else layout.grid.windows()
     return [
-        Position(block, start, True, (n, p))
-        for block, (start, n) in enumerate(zip(starts, layout.rows, strict=False))
+        Position(block, start, True, (n, p), (), window)
+        for block, (start, n, window) in enumerate(zip(starts, layout.rows, windows, strict=False))
     ]
 
 

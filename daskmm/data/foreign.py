@@ -36,11 +36,15 @@ def unwrapped(X: Any) -> Any:
         if X.ndim != 2:
             raise ValueError(
                 f"Expected 2D array for X, got a DataArray with the dimensions {X.dims} instead. "
-                "Stack them, for instance X.stack(pixel=('y', 'x')).transpose('pixel', 'band')."
+                "Name the one of the features, as in fit(X, feature_dim='band'). Or stack the "
+                "others, for instance X.stack(pixel=('y', 'x')).transpose('pixel', 'band')."
             )
         return X.data
     if library == "xarray" and kind == "Dataset":
-        raise TypeError("X is an xarray Dataset. Use X.to_dataarray(), with two dimensions.")
+        raise TypeError(
+            "X is an xarray Dataset, which models with centres take only. Use X.to_dataarray(), "
+            "with two dimensions."
+        )
     if library == "anndata" and kind == "AnnData":
         return _of_anndata(X)
     return X

@@ -22,6 +22,7 @@ from daskmm.data.blocks import (
     refuse_masked,
 )
 from daskmm.data.foreign import unwrapped
+from daskmm.data.rasters import Raster
 
 _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
 
@@ -35,7 +36,8 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
     ----------
     estimator : BaseEstimator
         Its ``n_features_in_`` and ``feature_names_in_`` are set or compared.
-    X : array-like, dask Array, dask DataFrame, pandas DataFrame, zarr Array, or see `unwrapped`
+    X : array-like, dask Array, dask DataFrame, pandas DataFrame, zarr Array, Raster, or see
+        `unwrapped`
     reset : bool
         Whether to set (fit) or compare (predict) them.
 
@@ -44,6 +46,9 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
     ValueError, TypeError
         If `X` is not a two-dimensional numeric table with the estimator's features.
     """
+    if isinstance(X, Raster):
+        validate_data(estimator, X.header, reset=reset, skip_check_array=True)
+        return X.table
     X = unwrapped(X)
     if is_lazy(X):
         table = as_dask_array(X)
@@ -76,6 +81,8 @@ def by_name(estimator: BaseEstimator, X: Any) -> Any:
     """
     X = unwrapped(X)
     names = getattr(estimator, "feature_names_in_", None)
+    if isinstance(X, Raster):
+        return X if names is None else X.chosen(list(names))
     if names is None or not (hasattr(X, "columns") and hasattr(X, "dtypes")):
         return X
     columns = set(X.columns)
@@ -92,6 +99,8 @@ def read_weighted(
     which would otherwise be loaded twice.
     """
     X = unwrapped(X) if reset else by_name(estimator, X)
+    if isinstance(X, Raster):
+        return read_table(estimator, X, reset), X.rows_of(sample_weight)
     if is_frame(X) and is_series(sample_weight):
         check_columns(X.dtypes)
         validate_data(estimator, X._meta, reset=reset, skip_check_array=True)

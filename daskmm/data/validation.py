@@ -19,6 +19,7 @@ def check_domain(
     offset: int,
     distortion: Distortion | type[Distortion],
     partial: bool,
+    optional: NDArray[np.bool_] | bool = False,
 ) -> None:
     """Raise ValueError if values are outside of a distortion's domain, naming block and row.
 
@@ -36,6 +37,8 @@ def check_domain(
     distortion : Distortion, or its class
     partial : bool
         Whether NaN are missing values.
+    optional : ndarray of bool of shape (n_rows,), or bool
+        Rows that may be without any value.
     """
     if partial and np.isinf(rows).any():
         row, feature = (int(index) for index in np.argwhere(np.isinf(rows))[0])
@@ -43,11 +46,11 @@ def check_domain(
             f"Input X contains infinity: {position.of_row(offset + row)}, feature {feature}. "
             "Missing values are to be NaN."
         )
-    if partial and (empty := np.isnan(rows).all(axis=1)).any():
+    if partial and (empty := np.isnan(rows).all(axis=1) & ~np.asarray(optional)).any():
         row = int(np.flatnonzero(empty)[0])
         raise ValueError(
             f"Input X has a row without any value: {position.of_row(offset + row)}. Remove such "
-            "rows first."
+            "rows first, or label them -1 by empty_rows='label'."
         )
     outside = distortion.outside(rows)
     if outside is not None:
@@ -186,6 +189,16 @@ def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np
     return values
 
 
+def without_values(rows: NDArray) -> NDArray[np.bool_]:
+    """Return the mask of the rows in which all values are NaN."""
+    empty = np.zeros(len(rows), dtype=np.bool_)
+    if rows.dtype.kind == "f":
+        # Most rows are known by their first value.
+        first = np.flatnonzero(np.isnan(rows[:, 0]))
+        empty[first] = np.isnan(rows[first]).all(axis=1)
+    return empty
+
+
 def check_row_count(n_rows: int, n_clusters: int) -> None:
     """Raise ValueError if a table is empty, or has fewer rows than clusters."""
     if n_rows == 0:
@@ -198,8 +211,8 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
     """Raise ValueError if there are fewer rows of positive weight than clusters."""
     if n_positive < n_clusters:
         raise ValueError(
-            f"sample_weight is zero for all but {n_positive} row(s), fewer than "
-            f"n_clusters={n_clusters}."
+            f"sample_weight is zero, or there is no value, for all but {n_positive} row(s), fewer "
+            f"than n_clusters={n_clusters}."
         )
 
 

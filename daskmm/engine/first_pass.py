@@ -111,9 +111,14 @@ class _Finding:
 
     moments: Moments
     sample: Sample
+    numbers: NDArray[np.int64]
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(self.moments + other.moments, self.sample + other.sample)
+        return type(self)(
+            self.moments + other.moments,
+            self.sample + other.sample,
+            np.concatenate([self.numbers, other.numbers]),
+        )
 
 
 def first_pass(
@@ -181,7 +186,7 @@ def first_pass(
     coordinates = Coordinates(mean if family.shifts else np.zeros_like(mean), scale)
     per_row = shares * variance / scale**2
     distortion = family.around(coordinates.to_model(mean), per_row)
-    drawn = finding.sample
+    drawn = _in_order(finding.sample, finding.numbers)
     uniform = _weighted(drawn)
     if larger:
         part = _sample_indices(len(drawn.rows), size, rng)
@@ -222,6 +227,12 @@ def first_pass(
         moments.observed is not None,
         whole,
     )
+
+
+def _in_order(sample: Sample, numbers: NDArray[np.int64]) -> Sample:
+    """Sort rows by their global index, which that of the blocks of a grid is not."""
+    order = np.argsort(numbers, kind="stable")
+    return Sample(sample.rows[order], sample.weights[order])
 
 
 def _weighted(sample: Sample) -> Sample:
@@ -276,12 +287,11 @@ def _first_look(
 ) -> _Finding:
     """Compute the record of one block."""
     moments = checked_moments(rows, weights, position, family, partial)
-    first, last = np.searchsorted(chosen, (position.start, position.start + len(rows)))
-    local = chosen[first:last] - position.start
-    picked = rows[local]
-    return _Finding(
-        moments, Sample(picked, np.ones(len(local)) if weights is None else weights[local])
-    )
+    numbers = position.numbers(len(rows))
+    found = np.searchsorted(chosen, numbers)
+    local = np.flatnonzero(chosen[np.minimum(found, len(chosen) - 1)] == numbers)
+    picked = Sample(rows[local], np.ones(len(local)) if weights is None else weights[local])
+    return _Finding(moments, picked, numbers[local])
 
 
 def checked_moments(
@@ -358,7 +368,7 @@ class _Rate(NamedTuple):
 
 @dataclass(frozen=True)
 class _Draw:
-    """Rows drawn by distance, with their sample weights and rates, in row order.
+    """Rows drawn by distance, with their sample weights, rates and numbers, in the blocks' order.
 
     Priority sampling (Duffield, Lund & Thorup, J. ACM 54, 2007): a row of rate r has the key u/r,
     with u uniform on (0, 1). The sample is the rows with the smallest keys; if the next key is τ,
@@ -370,6 +380,7 @@ class _Draw:
     weights: FloatArray
     rates: FloatArray
     keys: FloatArray
+    numbers: NDArray[np.int64]
     n_drawn: int
 
     def __add__(self, other: Self) -> Self:
@@ -378,6 +389,7 @@ class _Draw:
             np.concatenate([self.weights, other.weights]),
             np.concatenate([self.rates, other.rates]),
             np.concatenate([self.keys, other.keys]),
+            np.concatenate([self.numbers, other.numbers]),
             self.n_drawn,
         )
         return joined._below(joined._bound(self.n_drawn + 1))
@@ -390,14 +402,20 @@ class _Draw:
         """Return the rows with keys below a bound."""
         kept = self.keys < bound
         return type(self)(
-            self.rows[kept], self.weights[kept], self.rates[kept], self.keys[kept], self.n_drawn
+            self.rows[kept],
+            self.weights[kept],
+            self.rates[kept],
+            self.keys[kept],
+            self.numbers[kept],
+            self.n_drawn,
         )
 
     def sample(self, n_drawn: int) -> Sample:
         """Return the rows with the smallest keys and their weights."""
         bound = self._bound(n_drawn)
         kept = self._below(bound)
-        return Sample(kept.rows, kept.weights / np.minimum(1.0, kept.rates * bound))
+        drawn = Sample(kept.rows, kept.weights / np.minimum(1.0, kept.rates * bound))
+        return _in_order(drawn, kept.numbers)
 
 
 def _draw_by_distance(
@@ -412,10 +430,11 @@ def _draw_by_distance(
     rates = np.empty(len(rows))
     for tile in tiles(len(rows), tile_rows(rows.shape[1], 1)):
         rates[tile] = rate.of(rows[tile], v[tile])
-    uniform = row_uniforms(key, position.start + np.arange(len(rows)))
+    numbers = position.numbers(len(rows))
+    uniform = row_uniforms(key, numbers)
     drawn = np.flatnonzero(uniform < rates)
     rates, v = rates[drawn], v[drawn]
-    return _Draw(rows[drawn], v, rates, uniform[drawn] / rates, rate.n_drawn)
+    return _Draw(rows[drawn], v, rates, uniform[drawn] / rates, numbers[drawn], rate.n_drawn)
 
 
 def row_uniforms(key: tuple[int, int], rows: NDArray[np.int64]) -> FloatArray:
@@ -455,7 +474,9 @@ def _block_moments(
         wide = rows[tile].astype(np.float64)
         v = None if weights is None else weights[tile]
         if partial and np.isnan(wide).any():
-            check_domain(wide, position, tile.start, SquaredEuclidean, partial)
+            # A row that has no weight need not have a value either.
+            light = False if v is None else v == 0
+            check_domain(wide, position, tile.start, SquaredEuclidean, partial, light)
             moments = moments + Moments.of_partial(wide, v)
             continue
         check_finite(wide, position, tile.start)

@@ -51,7 +51,7 @@ def write_labelled(labels: Any, kept: Any, path: str | Path) -> NDArray[np.int64
     whole = uploaded(str(path), "") if is_remote(path) else written_whole(local_path(path))
     with whole as fresh, _WRITERS[Path(path).suffix.lower()](fresh) as append:
         for part in _parts(labels, kept):
-            found = np.bincount(part[NAME], minlength=len(counts))
+            found = np.bincount(part[NAME][part[NAME] >= 0], minlength=len(counts))
             found[: len(counts)] += counts
             counts = found
             append(part)

@@ -32,7 +32,7 @@ class LabelWriter:
     n_rows : int
         Labels so far.
     counts : ndarray of shape (largest label + 1,), int64
-        Rows with each label.
+        Rows with each label; −1, of rows without any value, is left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class LabelWriter:
         """Add the labels of the next rows."""
         self._waiting.append(np.asarray(labels, dtype=np.int32))
         self.n_rows += len(labels)
-        counts = np.bincount(labels, minlength=len(self.counts))
+        counts = np.bincount(labels[labels >= 0], minlength=len(self.counts))
         counts[: len(self.counts)] += self.counts
         self.counts = counts
         waiting = sum(map(len, self._waiting))
@@ -87,8 +87,8 @@ def write_labels(labels: Any, path: str | Path) -> NDArray[np.int64]:
     Parameters
     ----------
     labels : ndarray, dask Array or dask Series of shape (n_rows,)
-        Not negative. Lazy ones are computed a few blocks at a time by the active scheduler;
-        chunk sizes may be unknown.
+        −1 for rows without any value. Lazy ones are computed a few blocks at a time by the active
+        scheduler; chunk sizes may be unknown.
     path : str or Path
         Also an URL that fsspec knows: labels are gathered in a temporary folder then. It holds
         all labels or, after an error, nothing.

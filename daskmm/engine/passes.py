@@ -31,12 +31,14 @@ from daskmm.data.blocks import (
     row_blocks,
     visited_together,
 )
+from daskmm.data.grids import Grid
 from daskmm.data.validation import (
     checked_rows,
     checked_weights,
     needs_row_counts,
     one_dimensional,
     with_weights,
+    without_values,
 )
 from daskmm.engine.dask_private import Task
 from daskmm.engine.distributed import (
@@ -68,10 +70,18 @@ AT_HAND_BYTES = 64 << 20
 
 
 class Passes:
-    """Makes passes over the blocks of one table, and counts them."""
+    """Makes passes over the blocks of one table, and counts them.
 
-    def __init__(self, blocks: RowBlocks) -> None:
+    Parameters
+    ----------
+    blocks : RowBlocks
+    skip_empty : bool
+        Whether rows without any value (all NaN) have the weight 0.
+    """
+
+    def __init__(self, blocks: RowBlocks, skip_empty: bool = False) -> None:
         self.blocks = blocks
+        self._visit = functools.partial(_visit_blocks, skip_empty)
         self._n_passes = 0
         self._graph_of: tuple[RowBlocks, TaskGraph] | None = None
         self._at_hand_of: tuple[RowBlocks, list[Arguments]] | None = None
@@ -109,7 +119,7 @@ class Passes:
         """
         self._n_passes += 1
         if not self.blocks.layout.lazy:
-            visit = functools.partial(_visit_blocks, function)
+            visit = functools.partial(self._visit, function)
             return _reduce_here(visit, self._arguments(), shared)
         if cheaper_at_hand(self.blocks.layout, _data_bytes(self.blocks)):
             return _reduce_at_hand(function, self._at_hand(), shared)
@@ -119,7 +129,7 @@ class Passes:
         self, function: Callable[..., Any], shared: Arguments, schedule: Any = None
     ) -> Any:
         """Sum over blocks that the active scheduler, or another one, loads or holds."""
-        visit = functools.partial(_visit_blocks, function)
+        visit = functools.partial(self._visit, function)
         name = function.__name__
         with one_blas_thread():
             for _ in range(ATTEMPTS - 1):
@@ -211,9 +221,14 @@ class Passes:
         ]
 
 
-def weighted_passes(table: NDArray | da.Array, sample_weight: Any) -> Passes:
+def weighted_passes(
+    table: NDArray | da.Array,
+    sample_weight: Any,
+    grid: Grid | None = None,
+    skip_empty: bool = False,
+) -> Passes:
     """Return passes over a table with sample weights (or None), as `Passes.weigh` takes them."""
-    passes = Passes(row_blocks(table))
+    passes = Passes(row_blocks(table, grid), skip_empty)
     passes.weigh(sample_weight)
     return passes
 
@@ -228,7 +243,9 @@ def weights_in_memory(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
     return checked_weights(computed(weights)[0], n_rows, Position(0, 0))
 
 
-def _visit_blocks(function: Callable[..., Any], position: Position, *arguments: Any) -> Any:
+def _visit_blocks(
+    skip_empty: bool, function: Callable[..., Any], position: Position, *arguments: Any
+) -> Any:
     """Call a block function on rows and weights that have been checked, and joined if several."""
     pieces = position.pieces or (position,)
     own, shared = arguments[: 2 * len(pieces)], arguments[2 * len(pieces) :]
@@ -240,6 +257,8 @@ def _visit_blocks(function: Callable[..., Any], position: Position, *arguments: 
     ]
     if len(pieces) > 1:
         rows, weights = [np.concatenate(rows)], [np.concatenate(weights)] if weights else []
+    if skip_empty and (empty := without_values(rows[0])).any():
+        weights = [np.where(empty, 0.0, weights[0] if weights else 1.0)]
     return function(rows[0], weights[0] if weights else None, position, *shared)
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from daskmm.compiled import dispatch
 from daskmm.data.blocks import Position, float_dtype, layout_of, positions, row_blocks
-from daskmm.data.validation import check_domain, check_finite, checked_rows
+from daskmm.data.grids import Grid
+from daskmm.data.validation import check_domain, check_finite, checked_rows, without_values
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
@@ -30,8 +31,11 @@ def blockwise(
     state: CenterState,
     finish: Callable[[FloatArray], NDArray],
     out: NDArray,
+    gap: float = np.nan,
 ) -> NDArray:
     """Fill `out` with ``finish(distances)`` of each tile of a block; return `out`.
+
+    Where the state allows rows without any value, they have `gap`.
 
     Raises
     ------
@@ -52,24 +56,29 @@ def blockwise(
             raise
         if not finite and not partial:
             check_finite(rows[part].astype(np.float64), position, part.start)
-        check_domain(z, position, part.start, distortion, partial)
+        check_domain(z, position, part.start, distortion, partial, state.gaps)
         if not finite:
             raise ValueError(
                 f"Input X has values so large that their squares overflow float64, in the tile "
                 f"from {position.of_row(part.start)}."
             )
         out[part] = finish(distortion.distances(tile, state.centers, state.feature_weights))
+        if state.gaps:
+            out[part][without_values(z)] = gap
     return out
 
 
 def labels_of(
     rows: NDArray, position: Position, coordinates: Rows, state: CenterState
 ) -> NDArray[np.int32]:
-    """Return the index of the nearest centre per row of one block, the first of tied ones."""
+    """Return the index of the nearest centre per row of one block, the first of tied ones.
+
+    It is −1 for rows without any value, where the state allows them.
+    """
     out = np.empty(len(rows), dtype=np.int32)
     if _compiled_nearest(rows, coordinates, state, out, None):
         return out
-    return blockwise(rows, position, coordinates, state, lambda d: d.argmin(axis=1), out)
+    return blockwise(rows, position, coordinates, state, lambda d: d.argmin(axis=1), out, -1)
 
 
 def _compiled_nearest(
@@ -102,7 +111,7 @@ def distances_of(
     out = np.empty((len(rows), len(state.centers)), dtype=float_dtype(rows.dtype))
     with np.errstate(over="ignore"):  # reported below
         blockwise(rows, position, coordinates, state, state.distortion.reported, out)
-    far = np.flatnonzero(~np.isfinite(out).all(axis=1))
+    far = np.flatnonzero(np.isinf(out).any(axis=1))
     if len(far) and not state.distortion.infinite:
         raise ValueError(
             f"Input X has values so large that distances overflow {out.dtype}, in "
@@ -125,6 +134,7 @@ def map_rows(
     *shared: Any,
     columns: int | None = None,
     dtype: Any = np.int32,
+    grid: Grid | None = None,
 ) -> NDArray | da.Array:
     """Concatenate ``function(rows, position, *shared)`` of all blocks; lazily for dask arrays.
 
@@ -139,9 +149,11 @@ def map_rows(
         Columns of the result; without it the result is one-dimensional.
     dtype : dtype
         Of the result.
+    grid : Grid, optional
+        Of a table of pixels.
     """
     if isinstance(X, da.Array):
-        return _map_lazy(function, X, shared, columns, np.dtype(dtype))
+        return _map_lazy(function, X, shared, columns, np.dtype(dtype), grid)
     blocks = row_blocks(X)
     places = positions(blocks.layout)
     tasks = [
@@ -158,11 +170,11 @@ def _map_lazy(
     shared: tuple[Any, ...],
     columns: int | None,
     dtype: np.dtype,
+    grid: Grid | None,
 ) -> da.Array:
     # One node of the graph; dask would look through a list of them, and put it into every task.
-    places = delayed(
-        positions(layout_of(X)), name=f"places-{tokenize(X.chunks, X.dtype)}", traverse=False
-    )
+    name = f"places-{tokenize(X.chunks, X.dtype, grid)}"
+    places = delayed(positions(layout_of(X, grid)), name=name, traverse=False)
     shape: dict[str, Any] = (
         {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
         if columns is None
@@ -190,13 +202,14 @@ def training_labels(
 ) -> NDArray | da.Array:
     """Return the labels of the training rows, at once if in memory (one pass), else lazily."""
     if isinstance(table, da.Array):
-        rows = passes.blocks.layout.rows
+        rows, grid = passes.blocks.layout.rows, passes.blocks.layout.grid
         assert rows is not None
         # The passes have counted the rows; the chunks may not have known.
         table = da.Array(table.dask, table.name, (rows, (table.shape[1],)), meta=table._meta)
     else:
         passes.add(1)
-    return map_rows(labels_of, table, coordinates, state)
+        grid = None
+    return map_rows(labels_of, table, coordinates, state, grid=grid)
 
 
 def cost(passes: Passes, coordinates: Rows, state: CenterState) -> float:
@@ -213,5 +226,5 @@ def _block_cost(
 ) -> float:
     smallest, labels = np.empty(len(rows)), np.empty(len(rows), dtype=np.int32)
     if not _compiled_nearest(rows, coordinates, state, labels, smallest):
-        blockwise(rows, position, coordinates, state, lambda d: d.min(axis=1), smallest)
+        blockwise(rows, position, coordinates, state, lambda d: d.min(axis=1), smallest, 0.0)
     return float(smallest.sum() if weights is None else weights @ smallest)

@@ -260,6 +260,7 @@ def _draw(
     """Block function of a round: draw the rows with the smallest Exp(weight × distance) keys."""
     n_features = rows.shape[1]
     draws = [_Draw(np.empty(0), np.empty((0, n_features)), size) for _ in candidates]
+    numbers = position.numbers(len(rows))
     for tile in tiles(len(rows), tile_rows(n_features, max(map(len, candidates)))):
         z = coordinates.to_model(rows[tile])
         held = distortion.tile(z, partial)
@@ -268,7 +269,7 @@ def _draw(
             if weights is not None:
                 rate *= weights[tile]
             served = np.flatnonzero(rate > 0)
-            uniform = row_uniforms(key, position.start + tile.start + served)
+            uniform = row_uniforms(key, numbers[tile][served])
             found = _Draw(-np.log(uniform) / rate[served], z[served], size)
             draws[index] = draws[index] + found
     return PerStart(tuple(draws))

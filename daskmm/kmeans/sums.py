@@ -48,6 +48,8 @@ class CenterState:
         Whether values may be missing (NaN); they are left out of the distances.
     relocations : int
         Number of centres of emptied clusters that have been moved to random rows.
+    gaps : bool
+        Whether rows without any value are allowed where labels are made: theirs is −1.
     """
 
     centers: FloatArray
@@ -56,6 +58,7 @@ class CenterState:
     distortion: Distortion = SQUARED_EUCLIDEAN
     partial: bool = False
     relocations: int = 0
+    gaps: bool = False
 
 
 @dataclass(frozen=True)

@@ -55,10 +55,10 @@ def test_xarray(lazy):
     assert isinstance(model.transform(array), da.Array) == lazy
     assert model.plan(array).n_rows == 120
     raster = xarray.DataArray(np.zeros((3, 4, 5)), dims=("band", "y", "x"))
-    with pytest.raises(ValueError, match=r"\('band', 'y', 'x'\).*stack"):
+    with pytest.raises(ValueError, match=r"\('band', 'y', 'x'\).*feature_dim.*stack"):
         KMeans(3).fit(raster)
     with pytest.raises(TypeError, match="to_dataarray"):
-        KMeans(3).fit(xarray.Dataset({"a": array}))
+        WeightedBlurringMeanShift(0.5).fit(xarray.Dataset({"a": array}))
 
 
 def test_anndata(tmp_path):

@@ -1,0 +1,189 @@
+"""Rasters: xarray objects whose pixels are the rows, and results on the same grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import check_dtype
+from daskmm.data.grids import Grid
+
+# Dimension of the variables of a Dataset, as xarray's `Dataset.to_dataarray` calls it.
+_VARIABLES = "variable"
+
+
+@dataclass(frozen=True)
+class Raster:
+    """The pixels of a cube as rows of a table, block by block as the cube is chunked.
+
+    Attributes
+    ----------
+    table : ndarray or dask Array of shape (n_pixels, n_features)
+        Of a lazy cube its blocks, each with all features: nothing is moved between them.
+    grid : Grid
+        How the rows lie on the cube's other dimensions.
+    pixels : xarray.DataArray
+        One feature of the cube, for its dimensions and coordinates.
+    feature_dim : str
+    names : list of str or None
+        Of the features, if their coordinate is text.
+    """
+
+    table: NDArray | da.Array
+    grid: Grid
+    pixels: Any
+    feature_dim: str
+    names: list[str] | None
+
+    @property
+    def lazy_grid(self) -> Grid | None:
+        """The grid where blocks are windows of it; None in memory, where rows are consecutive."""
+        return self.grid if isinstance(self.table, da.Array) else None
+
+    @property
+    def header(self) -> Any:
+        """The table, or an empty frame with the features' names."""
+        if self.names is None:
+            return self.table
+        import pandas as pd
+
+        return pd.DataFrame(columns=self.names, dtype=np.float64)
+
+    def chosen(self, names: list[str]) -> Raster:
+        """Return the features of these names, in this order, if all are there."""
+        own = self.names
+        if own is None or own == names or not set(names) <= set(own):
+            return self
+        order = [own.index(name) for name in names]
+        return replace(self, table=self.table[:, order], names=names)
+
+    def rows_of(self, values: Any) -> Any:
+        """Return an array or DataArray on the grid as one value per row; all else unchanged."""
+        if hasattr(values, "dims"):
+            values = values.broadcast_like(self.pixels).transpose(*self.pixels.dims).data
+        if getattr(values, "shape", None) not in (self.grid.shape, (len(self.table),)):
+            return values
+        values = values.reshape(self.grid.shape)
+        if not isinstance(self.table, da.Array):
+            return values.reshape(-1)
+        values = da.asarray(values).rechunk(self.grid.chunks)
+        return _flat(values, 0)
+
+    def on_grid(self, values: NDArray | da.Array, name: str, dim: str | None = None) -> Any:
+        """Return values of the rows as a DataArray on the grid; of a matrix `dim` is the columns.
+
+        It is lazy if they are.
+        """
+        import xarray
+
+        rest = values.shape[1:]
+        shape = (*self.grid.shape, *rest)
+        if isinstance(values, da.Array):
+            values = da.reshape_blockwise(values, shape, (*self.grid.chunks, *values.chunks[1:]))
+        else:
+            values = values.reshape(shape)
+        dims = (*self.pixels.dims, dim) if rest else self.pixels.dims
+        return xarray.DataArray(values, dims=dims, coords=self.pixels.coords, name=name)
+
+
+def pixels_of(X: Any, feature_dim: str | None, fitted_dim: str | None = None) -> Any:
+    """Return an xarray object as a `Raster`; without a dimension of features, `X` unchanged.
+
+    Parameters
+    ----------
+    X : xarray DataArray or Dataset, or any other table
+        A dimension of a Dataset's features may be that of its only variable; otherwise its
+        variables are the features.
+    feature_dim : str or None
+        As the user gives it.
+    fitted_dim : str or None
+        That of the fit, if `feature_dim` is None.
+
+    Raises
+    ------
+    TypeError
+        If `feature_dim` is given with another table.
+    ValueError
+        If `X` does not have the dimension, or its values are not numbers.
+    """
+    kind = type(X).__name__
+    if type(X).__module__.partition(".")[0] != "xarray" or kind not in ("DataArray", "Dataset"):
+        if feature_dim is not None:
+            raise TypeError(
+                f"feature_dim={feature_dim!r} is a dimension of an xarray DataArray or Dataset; X "
+                f"is a {kind}, whose columns are the features."
+            )
+        return X
+    name = feature_dim or fitted_dim
+    if kind == "Dataset":
+        name = name or _VARIABLES
+        X = _cube(X, name)
+    if name is None:
+        return X
+    if name not in X.dims:
+        given = "feature_dim" if feature_dim else "the feature_dim of the fit,"
+        raise ValueError(f"X has the dimensions {X.dims}, and not {given} {name!r}.")
+    if X.ndim < 2:
+        raise ValueError(f"X has no dimension besides the one of the features, {name!r}.")
+    return _raster(X, name)
+
+
+def _cube(data: Any, name: str) -> Any:
+    """Return a Dataset as one DataArray."""
+    with_it = [key for key, variable in data.data_vars.items() if name in variable.dims]
+    if len(with_it) == 1 and len(data.data_vars) == 1:
+        return data[with_it[0]]
+    if with_it:
+        raise ValueError(
+            f"X is a Dataset in which {len(with_it)} of {len(data.data_vars)} variables have the "
+            f"dimension {name!r}. Choose one, or leave feature_dim out: variables are features "
+            "then."
+        )
+    if not data.data_vars:
+        raise ValueError("X is a Dataset without variables.")
+    return data.to_dataarray(dim=name)
+
+
+def _raster(cube: Any, name: str) -> Raster:
+    check_dtype(cube.dtype, "X")
+    array, axis = cube.data, cube.dims.index(name)
+    if not isinstance(array, da.Array):
+        array = np.asarray(array)
+    elif any(np.isnan(sizes).any() for sizes in array.chunks):
+        raise ValueError("X has blocks of unknown size. Call compute_chunk_sizes() first.")
+    labels = cube.coords[name].values if name in cube.coords else np.empty(0)
+    names = [str(label) for label in labels]
+    is_text = len(names) > 0 and all(isinstance(label, str) for label in labels)
+    pixels = cube.isel({name: 0}).drop_vars(
+        [key for key, own in cube.coords.items() if not set(own.dims) <= set(cube.dims) - {name}]
+    )
+    if isinstance(array, da.Array):
+        chunks = tuple(tuple(map(int, c)) for i, c in enumerate(array.chunks) if i != axis)
+    else:
+        chunks = tuple((length,) for i, length in enumerate(array.shape) if i != axis)
+    grid = Grid(tuple(map(str, pixels.dims)), chunks)
+    return Raster(_flat_rows(array, axis), grid, pixels, name, names if is_text else None)
+
+
+def _flat_rows(array: Any, axis: int) -> Any:
+    """Return an array as a table of the pixels, with the features along an axis."""
+    n_features = array.shape[axis]
+    if not isinstance(array, da.Array):
+        if axis == 0:  # a view where the array is in C order
+            return array.reshape(n_features, -1).T
+        return np.moveaxis(array, axis, -1).reshape(-1, n_features)
+    return _flat(da.moveaxis(array.rechunk({axis: -1}), axis, -1), 1)
+
+
+def _flat(array: da.Array, n_last: int) -> da.Array:
+    """Join the leading dimensions of every block, which stays one."""
+    kept = array.ndim - n_last
+    if kept == 1:
+        return array
+    grid = Grid((), array.chunks[:kept])
+    n_rows = sum(grid.rows)
+    return da.reshape_blockwise(array, (n_rows, *array.shape[kept:]))
