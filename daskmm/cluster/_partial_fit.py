@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from daskmm.cluster._parameters import Constraints
 from daskmm.cluster._sklearn import Interval
 from daskmm.data.input import read_weighted
-from daskmm.engine.passes import one_blas_thread, weighted_passes
+from daskmm.data.rasters import pixels_of
+from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import PowerUpdate, Update
@@ -41,7 +42,12 @@ class PartialFit:
     updates_: Updates
 
     def partial_fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, key: str | int | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        key: str | int | None = None,
+        feature_dim: str | None = None,
     ) -> Self:
         """Update the clusters with new rows, in one pass over them.
 
@@ -64,6 +70,8 @@ class PartialFit:
             Name of these rows, such as a date or a path. A call with a key that was used before
             replaces the record of that call, so its rows are not counted twice; visiting all keys
             again and again converges to a fit to all of the rows.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset, as in `fit`; by default that of the fit.
 
         Returns
         -------
@@ -87,14 +95,14 @@ class PartialFit:
         model = self
         if not hasattr(self, "cluster_centers_"):
             model = type(self)(**self.get_params(deep=False))  # type: ignore[attr-defined]
-            model.fit(X, sample_weight=sample_weight)  # type: ignore[attr-defined]
+            model.fit(X, None, sample_weight, feature_dim)  # type: ignore[attr-defined]
             # What follows visits the same rows.
             updates = model._no_updates()
         else:
             updates = model._updates()
         coordinates, state = model._fitted_state()
-        table, weights = read_weighted(model, X, sample_weight, reset=False)
-        passes = weighted_passes(table, weights)
+        X = pixels_of(X, feature_dim, getattr(model, "feature_dim_", None))
+        passes = model._passes(*read_weighted(model, X, sample_weight, reset=False), X)
         with one_blas_thread():
             name = None if key is None else str(key)
             update = model._later_update(state)
@@ -138,6 +146,10 @@ class PartialFit:
         if state.feature_weights is not None:
             found["feature_weights_"] = state.feature_weights
         return found
+
+    @abstractmethod
+    def _passes(self, table: Any, weights: Any, X: Any) -> Passes:
+        """Passes over a table."""
 
     @abstractmethod
     def _fitted_state(self) -> tuple[FeatureCoordinates, CenterState]:

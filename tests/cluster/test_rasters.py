@@ -178,6 +178,16 @@ def test_rows_without_any_value_take_no_part(cls, lazy):
     assert model.summary_["cluster_size"].sum() == (~empty).sum()
 
 
+def test_rasters_one_after_the_other():
+    months = [CUBE[:1], CUBE[1:2].chunk(y=7), CUBE[2:]]
+    model, expected = quick(KMeans, **GAPS), quick(KMeans, **GAPS)
+    for month in months:
+        model.partial_fit(month, feature_dim="band")
+        expected.partial_fit(stacked(month))
+    np.testing.assert_allclose(model.cluster_centers_, expected.cluster_centers_, rtol=1e-9)
+    assert model.cluster_sizes_.sum() == (~np.isnan(stacked(CUBE)).all(axis=1)).sum()
+
+
 def test_labels_of_empty_rows_are_written(tmp_path):
     from daskmm.engine.labelled import write_labelled
     from daskmm.engine.labels import write_labels
