@@ -102,7 +102,10 @@ def pytest_collection_modifyitems(items):
                 groups[item.path, item.originalname, _check_name(params["check"])].append(item)
             elif name in params:
                 others = item.callspec.id.split("-")
-                others.remove(params[name].__name__)
+                if isinstance(params[name], type):
+                    others.remove(params[name].__name__)
+                else:
+                    others = [value for other, value in params.items() if other != name]
                 groups[item.path, item.originalname, *others].append(item)
     turns = defaultdict(itertools.count)
     for (path, function, *_), group in groups.items():

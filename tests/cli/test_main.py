@@ -330,21 +330,13 @@ def test_help_teaches(capsys):
 
 
 def test_command_as_a_process(tmp_path, npy):
-    command = [
-        sys.executable,
-        "-c",
-        "import sys, daskmm.cli.main; sys.exit(daskmm.cli.main.main())",
-    ]
-    fitting = ["fit", npy, "-k", str(K), "--out", "run", "--json"]
+    command = [sys.executable, "-m", "daskmm"]
+    command += ["fit", npy, "-k", str(K), "--out", "run", "--json", "--no-pictures"]
     options = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 120}
-    done = subprocess.run([*command, *fitting], check=False, **options)
+    done = subprocess.run(command, check=False, **options)
     assert done.returncode == 0, done.stderr
     assert strict(done.stdout)["run"] == "run"
     assert "iteration" in done.stderr
-    again = subprocess.run([*command, *fitting], check=False, **options)
-    assert again.returncode == 2
-    assert again.stdout == ""
-    assert again.stderr == "daskmm: error: run exists. Choose another path, or remove it first.\n"
 
 
 def test_scheduler(tmp_path, store, npy, capsys):
@@ -431,11 +423,15 @@ def test_kernel_models(tmp_path, store, npy, capsys, model):
         assert "without its training rows" in refused(capsys, *predict)
 
 
-def test_python_runs_the_command_too():
-    done = subprocess.run(
-        [sys.executable, "-m", "daskmm", "--version"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("daskmm ")
+def test_a_run_is_not_overwritten(tmp_path, npy, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    Path("run/file").touch()
+    assert fit(npy, "run", "--json") == 2
+    error = "daskmm: error: run exists. Choose another path, or remove it first.\n"
+    assert capsys.readouterr() == ("", error)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("daskmm ")
 
 
 HOSTILE = "a\x1b]0;owned\x07\nb"

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 from pathlib import Path
 
 import numba
@@ -66,6 +67,7 @@ def edit(path, *changes):
     path.write_text(text)
 
 
+@pytest.mark.long
 def test_code_is_compiled_anew_when_it_changes_and_not_when_its_prose_does(fit, tmp_path):
     package = tmp_path / "daskmm"
     assert fit() == "compiled"
@@ -84,6 +86,33 @@ def test_code_is_compiled_anew_when_it_changes_and_not_when_its_prose_does(fit, 
     edit(package / "numerics/rows.py", ("TILE_BYTES = 4 << 20", "TILE_BYTES = 5 << 20"))
     assert fit() == "compiled"  # a constant in a module that is imported by one that is imported
     assert fit() == "loaded"
+
+
+def test_digests_are_of_code_in_a_module_and_in_those_that_it_imports(tmp_path, monkeypatch):
+    texts = {
+        "daskmm.a": '"""A."""\nfrom daskmm.b import sizes\n\ndef f(x):\n    return x[sizes.TILE]\n',
+        "daskmm.b": "from daskmm.b import sizes",
+        "daskmm.b.sizes": "TILE = 4\n",
+        "daskmm.other": "TILE = 4\n",
+    }
+
+    def digest(module="daskmm.a", **changes):
+        for name, text in texts.items():
+            path = tmp_path / f"{name}.py"
+            path.write_text(changes.get(name.rpartition(".")[2], text))
+            (found := types.ModuleType(name)).__file__ = str(path)
+            monkeypatch.setitem(sys.modules, name, found)
+        compiler._code.cache_clear()
+        compiler.code_digest.cache_clear()
+        return compiler.code_digest(module)
+
+    first = digest()
+    assert digest(a=texts["daskmm.a"].replace("A.", "More\n\nwords.")) == first
+    assert digest(sizes="# Bytes.\n\nTILE = (4)  # of a cache\n") == first
+    assert digest(other="TILE = 5\n") == first
+    changed = {digest(a=texts["daskmm.a"].replace("x[", "-x[")), digest(sizes="TILE = 5\n")}
+    assert len(changed | {first, digest("daskmm.other")}) == 4
+    digest()
 
 
 SUMS = """

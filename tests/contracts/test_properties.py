@@ -292,6 +292,7 @@ def test_schedulers_change_nothing(other, request):
 # Default seeding
 
 
+@pytest.mark.in_turn("init")
 @pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 @each_model
 @examples(3)
@@ -322,20 +323,17 @@ def test_chunks_change_nothing_with_all_defaults(name):
     assert_same_fit(fits[2], fits[0])
 
 
-def test_chunks_change_no_seeding_where_the_sample_is_a_part_of_the_rows(monkeypatch):
+@pytest.mark.in_turn("init")
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
+@each_model
+def test_chunks_change_no_seeding_where_the_sample_is_a_part_of_the_rows(name, init, monkeypatch):
+    cls, own = MODELS[name]
     monkeypatch.setattr("daskmm.engine.first_pass.SAMPLE_ROWS", 100)
     monkeypatch.setattr("daskmm.engine.first_pass.SAMPLE_ROWS_PER_CLUSTER", 10)
     X = np.random.default_rng(5).normal(size=(1000, 3))
-    for cls, own in MODELS.values():
-        for init in ("k-means++", "k-means||", "random"):
-            fits = [
-                fit(
-                    cls(6, init=init, random_state=0, max_iter=5, **own),
-                    da.from_array(X, chunks=(rows, -1)),
-                )
-                for rows in (1000, 137)
-            ]
-            assert_same_fit(fits[1], fits[0])
+    model = cls(6, init=init, random_state=0, max_iter=5, **own)
+    fits = [fit(clone(model), da.from_array(X, chunks=(rows, -1))) for rows in (1000, 137)]
+    assert_same_fit(fits[1], fits[0])
 
 
 # Descent

@@ -7,12 +7,18 @@ import sys
 
 import pytest
 
+from daskmm.engine import malloc
+
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc's malloc")
 
 # Page faults of twenty blocks of 8 MB, one after the other: before, within, and after.
+# The module is loaded by itself, as importing the package takes seconds.
 PROGRAM = """
-import resource
-from daskmm.engine.malloc import memory_recycled
+import importlib.util, resource, sys
+
+spec = importlib.util.spec_from_file_location("malloc", sys.argv[1])
+spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+memory_recycled = module.memory_recycled
 
 def faults():
     bytes(8 << 20)
@@ -36,7 +42,7 @@ def faults_of(**environment):
     """Page faults before, within and after."""
     plain = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", PROGRAM, malloc.__file__],
         env=plain | environment,
         capture_output=True,
         text=True,

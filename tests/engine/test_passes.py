@@ -661,39 +661,51 @@ def kill_one_of(client, pids):
     os.kill(pid, signal.SIGKILL)
 
 
-def test_on_a_cluster_of_processes(tmp_path):
-    data = numbered_blocks(64, tmp_path)
-    passes = Passes(row_blocks(data))
+def summed_here(passes, folder):
+    """The sum of all rows, of which no trace is left."""
     with dask.config.set(scheduler="sync"):
         expected = passes.reduce(total)
+    for path in folder.iterdir():
+        path.unlink()
+    return expected
+
+
+def test_blocks_on_a_cluster_are_read_once_per_pass_or_kept_and_visited(tmp_path, request):
+    passes = Passes(row_blocks(numbered_blocks(64, tmp_path)))
+    expected = summed_here(passes, tmp_path)
+    client = request.getfixturevalue("client")
+    # Streamed: the same bits, whoever computes.
+    np.testing.assert_array_equal(passes.reduce(total), expected)
+    assert set(loads(tmp_path).values()) == {1}
+    np.testing.assert_array_equal(passes.reduce(total), expected)
+    assert set(loads(tmp_path).values()) == {2}
+    big = np.ones(1 << 17)
+    np.testing.assert_array_equal(passes.reduce(large, big), expected)
+
+    # Kept: read once, and visited where they are.
     for path in tmp_path.iterdir():
         path.unlink()
-    with cluster() as client:
-        # Streamed: the same bits, whoever computes; read once per pass.
-        np.testing.assert_array_equal(passes.reduce(total), expected)
+    with passes.persisted(True):
+        for _ in range(3):
+            np.testing.assert_array_equal(passes.reduce(total), expected)
+        assert passes.reduce(visited) == list(range(64))
+        places = passes.reduce(holder)
+        assert len(places) == 64
         assert set(loads(tmp_path).values()) == {1}
-        np.testing.assert_array_equal(passes.reduce(total), expected)
-        assert set(loads(tmp_path).values()) == {2}
-        big = np.ones(1 << 17)
-        np.testing.assert_array_equal(passes.reduce(large, big), expected)
+        address_of = {pid: address for address, pid in client.run(os.getpid).items()}
+        found = client.who_has(list(passes.blocks.parts))
+        held = {key[1]: workers for key, workers in found.items()}
+        assert all(address_of[pid] in held[block] for pid, block in places)
 
-        # Kept: read once, and visited where they are.
-        for path in tmp_path.iterdir():
-            path.unlink()
+
+@pytest.mark.long
+def test_killed_workers_cost_their_blocks_being_read_again(tmp_path):
+    passes = Passes(row_blocks(numbered_blocks(64, tmp_path)))
+    expected = summed_here(passes, tmp_path)
+    with cluster() as client:
         with passes.persisted(True):
-            for _ in range(3):
-                np.testing.assert_array_equal(passes.reduce(total), expected)
-            assert passes.reduce(visited) == list(range(64))
-            places = passes.reduce(holder)
-            assert len(places) == 64
+            by_pid = Counter(pid for pid, _ in passes.reduce(holder))
             assert set(loads(tmp_path).values()) == {1}
-            by_pid = Counter(pid for pid, _ in places)
-            address_of = {pid: address for address, pid in client.run(os.getpid).items()}
-            found = client.who_has(list(passes.blocks.parts))
-            held = {key[1]: workers for key, workers in found.items()}
-            assert all(address_of[pid] in held[block] for pid, block in places)
-
-            # A worker that is killed costs its blocks being read again, nothing else.
             kill_one_of(client, by_pid)
             for _ in range(2):
                 np.testing.assert_array_equal(passes.reduce(total), expected)

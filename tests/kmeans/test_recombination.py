@@ -63,6 +63,7 @@ def test_alike_and_cheapest():
     assert are_alike([ended(TRUE, -1.0), ended(TRUE, -1.0)])
 
 
+@pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
 def test_all_of_many_separated_clusters_are_found(cls):
     rows = mixture(60, seed=0)

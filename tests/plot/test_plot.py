@@ -105,7 +105,16 @@ def test_feature_weights_of_a_model_without(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("n_features", "k"), [(1, 3), (2, 1), (2, 2), (3, 10), (20, 25), (10, 100), (8, 120)]
+    ("n_features", "k"),
+    [
+        (1, 3),
+        (2, 1),
+        pytest.param(2, 2, marks=pytest.mark.long),
+        pytest.param(3, 10, marks=pytest.mark.long),
+        (20, 25),
+        pytest.param(10, 100, marks=pytest.mark.long),
+        (8, 120),
+    ],
 )
 def test_projection(tmp_path, n_features, k):
     X = blobs(1500, n_features, k)
