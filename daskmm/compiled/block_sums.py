@@ -18,7 +18,7 @@ import numpy as np
 from daskmm.compiled.compiler import entry
 from daskmm.compiled.divergences import exact_distance, separation
 from daskmm.compiled.intrinsics import CENTERS, wide_vectors
-from daskmm.compiled.layout import PANEL_BYTES, PLAIN
+from daskmm.compiled.layout import PANEL_BYTES, PLAIN, SCORED
 from daskmm.compiled.products import (
     aligned,
     panel_products,
@@ -42,12 +42,12 @@ from daskmm.compiled.tile import (
     redo,
     redo_row,
     scatter,
+    search,
     settle,
     settled,
     split,
     to_model_exactly,
     to_model_in_type,
-    two_nearest,
 )
 from daskmm.compiled.weights import finish, weigh_all
 from daskmm.numerics.power_means import TIE
@@ -229,6 +229,7 @@ def hard_sums(
     totals,
     far,
     far_rows,
+    labels,
 ):
     """Add the sums of one set of centres at s = −∞, and list the rows farthest from their centres.
 
@@ -247,9 +248,11 @@ def hard_sums(
         Largest distances so far, descending; unused places are 0.
     far_rows : int array of shape (n_farthest,)
         Positions of these rows.
+    labels : int array of shape (n_rows,), or empty
+        The nearest centres where they are known; for complete rows of a `code` up to PLAIN.
     """
     wide_vectors()
-    (n, p), k = rows.shape, len(centers)
+    (n, p), k, known = rows.shape, len(centers), len(labels) > 0
     factors, _, center_norms, _, slack, _, _ = planes
     kind = factors.dtype
     scaled, holes = not np.all(scale == 1.0), len(observed) > 0
@@ -257,9 +260,11 @@ def hard_sums(
     width = PANEL_BYTES // factors.itemsize if by_panels else tile
     z, by_feature = room(tile, p, kind, width)
     padded, _ = panel_room(factors, by_panels)
-    d = aligned(max(k + k % 2, len(padded)), tile, kind)
+    d = aligned(0 if known else max(k + k % 2, len(padded)), tile, kind)
     held, ignored, nothing = np.empty((tile if holes else 0, p), kind), np.zeros(k), np.zeros(0)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
+    # The cost must equal that of scoring in double precision, and that at known centres.
+    scored = factors.itemsize < exact.itemsize or (code <= PLAIN and not holes and k >= SCORED)
     raw = np.empty((tile if code < PLAIN else 0, p))
     frame = (repeated(mean), repeated(scale), scaled, whitening)
     # Indices of centres are stored in the type of the distances, for vectorised selection.
@@ -277,20 +282,26 @@ def hard_sums(
         to_model_exactly(block, code, frame, raw, exact)
         if holes:
             split(exact.ravel()[: b * p], held.ravel()[: b * p])
-        assign(exact.ravel()[: b * p], z.ravel())
-        own = terms[start : start + b]
-        norms_and_products(block, z, held, by_feature, own, planes, w_, at_once, of_rows[0], d)
-        smallest[:] = np.inf
-        second[:] = np.inf
-        nearest[:] = 0
-        for j in range(0, k, 2):
-            if by_panels and j % CENTERS == 0:
-                panel_products(padded, j, by_feature, b, d)
-            two_nearest(d, j, center_norms, smallest, second, nearest)
         worst = kind.type((1.0 - 1e-5) * far[-1] if len(far) else np.inf)
-        if settle(smallest, second, norms, slack, rounding, cancelled, worst, served) > 0:
+        limits, doubtful = (slack, rounding, cancelled, worst), 0
+        if known:
+            assign(labels[start : start + b], nearest)
             for i in range(b):
-                if settled(smallest[i], second[i], norms[i], slack, rounding, cancelled, worst):
+                center = centers[labels[start + i]]
+                served[i] = separation(exact[i], center, w)
+                if served[i] > worst and v[i] > 0.0:
+                    apart = exact_distance(code, block[i], exact[i], mean, scale, center, w)
+                    if apart > far[-1]:
+                        keep_farthest(apart, start + i, far, far_rows)
+        else:
+            assign(exact.ravel()[: b * p], z.ravel())
+            shared = terms[start : start + b], planes, w_, at_once, padded
+            found = smallest, second, nearest
+            search(block, z, held, by_feature, shared, of_rows[0], d, found)
+            doubtful = settle(smallest, second, norms, *limits, served)
+        if doubtful > 0:
+            for i in range(b):
+                if settled(smallest[i], second[i], norms[i], *limits):
                     continue
                 span = norms[i] * 3 + 2 * (smallest[i] + norms[i]) + slack
                 if not second[i] - smallest[i] > rounding * span:
@@ -311,8 +322,7 @@ def hard_sums(
                 served[i] = exact_distance(code, block[i], exact[i], mean, scale, center, w)
                 if len(far) and v[i] > 0.0 and served[i] > far[-1]:
                     keep_farthest(served[i], start + i, far, far_rows)
-        if z.itemsize < exact.itemsize:
-            # The cost must equal that of scoring in double precision.
+        if scored and not known:
             for i in range(b):
                 served[i] = separation(exact[i], centers[int(nearest[i])], w)
         scatter(exact[:b], nearest, v, n_j, sums, squares)

@@ -132,6 +132,7 @@ def block_sums(
     distortion: Bregman = SQUARED_EUCLIDEAN,
     partial: bool = False,
     terms: FloatArray | None = None,
+    labels: NDArray[np.int32] | None = None,
 ) -> BlockSums:
     """Compute the sums of one set of centres over a block of rows.
 
@@ -157,6 +158,8 @@ def block_sums(
         Whether NaN are missing values.
     terms : ndarray of shape (n_rows,), optional
         `row_terms` of the rows.
+    labels : ndarray of int32 of shape (n_rows,), optional
+        The nearest centres, if they are known: of a hard step with squared distances.
 
     Returns
     -------
@@ -164,8 +167,6 @@ def block_sums(
     """
     loops = _loops()
     assert loops is not None
-    from daskmm.compiled import intrinsics
-
     k, p = centers.shape
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
     w = plain(np.ones(p) if feature_weights is None else feature_weights)
@@ -174,7 +175,7 @@ def block_sums(
         # The cost must equal that of scoring in double precision, which has no shortcut here.
         dtype = np.dtype(np.float64)
     hard = s == -np.inf
-    planes = _center_planes(centers, feature_weights, distortion, partial, dtype)
+    planes = center_planes(centers, feature_weights, distortion, partial, dtype)
     code = distortion.code
     assert code is not None
     if not partial and terms is None:
@@ -184,8 +185,7 @@ def block_sums(
     # In double precision, inexact distances have been recomputed.
     tie = rounding if dtype == np.float32 else dtype.type(0)
     limits = tuple(dtype.type(limit) for limit in LIMITS[dtype])
-    by_panels = intrinsics.PANELS_PAY and code <= PLAIN and takes_panels(k, p)
-    tile, at_once = tile_rows(k, p, dtype.itemsize, by_panels)
+    tile, at_once = tiling(k, p, dtype, code)
     n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
     squares = np.zeros(0 if feature_weights is None else p)
     observed = np.zeros((k if partial else 0, p))
@@ -206,7 +206,9 @@ def block_sums(
         # A single centre gets the full weight of each row at any power.
         if hard or k == 1:
             far_rows -= some.start
-            loops.hard_sums(x, v, *state, rounding, limits[0], tile, at_once, *found, far, far_rows)
+            near = plain(np.empty(0) if labels is None else labels[some], np.dtype(np.int32))
+            args = (*state, rounding, limits[0], tile, at_once, *found, far, far_rows, near)
+            loops.hard_sums(x, v, *args)
             far_rows += some.start
         else:
             loops.soft_sums(x, v, *state, float(s), limits, tie, tile, at_once, *found)
@@ -226,7 +228,15 @@ def block_sums(
     )
 
 
-def _center_planes(
+def tiling(n_clusters: int, n_features: int, dtype: np.dtype, code: int) -> tuple[int, int]:
+    """Return the rows per tile, and per product of BLAS; 0 where panels are faster."""
+    from daskmm.compiled import intrinsics
+
+    by_panels = intrinsics.PANELS_PAY and code <= PLAIN and takes_panels(n_clusters, n_features)
+    return tile_rows(n_clusters, n_features, dtype.itemsize, by_panels)
+
+
+def center_planes(
     centers: FloatArray,
     feature_weights: FloatArray | None,
     distortion: Bregman,

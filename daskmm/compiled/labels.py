@@ -10,20 +10,30 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled.compiler import REORDERED, entry, part
+from daskmm.compiled.compiler import entry
+from daskmm.compiled.dispatch import center_planes, tiling
 from daskmm.compiled.divergences import exact_distance
 from daskmm.compiled.intrinsics import wide_vectors
-from daskmm.compiled.layout import PLAIN, code_of, frame_of, parts, plain, tile_rows, working_dtype
-from daskmm.compiled.products import aligned, products, repeated, room, squared_norms, transpose
+from daskmm.compiled.layout import (
+    PANEL_BYTES,
+    PLAIN,
+    code_of,
+    frame_of,
+    parts,
+    plain,
+    working_dtype,
+)
+from daskmm.compiled.products import aligned, panel_room, repeated, room
 from daskmm.compiled.tile import (
     assign,
     decide,
     dot,
+    search,
     settle,
     settled,
     to_model_exactly,
-    two_nearest,
 )
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
@@ -36,6 +46,7 @@ def nearest_centers(
     feature_weights: FloatArray | None,
     labels: NDArray[np.int32],
     distances: FloatArray | None = None,
+    others: FloatArray | None = None,
 ) -> bool:
     """Write the nearest centre of each row, and its distance, to the given arrays.
 
@@ -51,6 +62,8 @@ def nearest_centers(
         The first of the nearest centres, decided in double precision for any dtype of the rows.
     distances : ndarray of shape (n_rows,), optional
         Σ_l w_l (z_l − θ_l)² to that centre.
+    others : ndarray of shape (n_rows,), optional
+        Lower bounds of the same to all other centres, certain in spite of rounding.
 
     Returns
     -------
@@ -60,55 +73,61 @@ def nearest_centers(
     """
     k, p = centers.shape
     w = plain(np.ones(p) if feature_weights is None else feature_weights)
-    model = (*frame_of(coordinates), plain(centers), w, code_of(coordinates))
+    code = code_of(coordinates)
     dtype = working_dtype(rows, coordinates.scale, centers, -np.inf)
+    planes = center_planes(centers, feature_weights, SQUARED_EUCLIDEAN, False, dtype)
+    model = (*frame_of(coordinates), plain(centers), w, code, planes)
     # Error bound of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
-    tile, at_once = tile_rows(k, p, dtype.itemsize, False)
+    tiles = (rounding, *tiling(k, p, dtype, code))
     near = np.empty(0) if distances is None else distances
+    bounds = np.empty(0) if others is None else others
     return all(
-        _fill(plain(rows[some], dtype), *model, rounding, tile, at_once, labels[some], near[some])
+        _fill(plain(rows[some], dtype), *model, *tiles, labels[some], near[some], bounds[some])
         for some in parts(rows, dtype)
     )
 
 
-@part(REORDERED)
-def _weighted_centers(centers, w, factors, norms):
-    """Compute −2 w θ, the right factor of the products, and the norms Σ w θ²."""
-    for j in range(len(centers)):
-        norm = 0.0
-        for f in range(len(w)):
-            # The norm must be that of the rounded centre that the product uses.
-            factors[j, f] = centers[j, f]
-            norm += w[f] * np.float64(factors[j, f]) * np.float64(factors[j, f])
-            factors[j, f] = -2.0 * w[f] * centers[j, f]
-        norms[j] = norm
-
-
 @entry
 def _fill(
-    rows, mean, scale, whitening, centers, w, code, rounding, tile, at_once, labels, distances
+    rows,
+    mean,
+    scale,
+    whitening,
+    centers,
+    w,
+    code,
+    planes,
+    rounding,
+    tile,
+    at_once,
+    labels,
+    distances,
+    others,
 ):
     """Write labels and, if wanted, distances of some rows; return whether all are finite.
 
     Parameters
     ----------
-    rows, mean, scale, whitening, centers, w, code, rounding, tile, at_once
+    rows, mean, scale, whitening, centers, w, code, planes, rounding, tile, at_once
         As in `daskmm.compiled.block_sums.hard_sums`.
     labels : int array of shape (n_rows,)
-    distances : array of shape (n_rows,) or (0,)
+    distances, others : array of shape (n_rows,) or (0,)
     """
     wide_vectors()
     (n, p), k = rows.shape, len(centers)
     kind = rows.dtype
     scaled = not np.all(scale == 1.0)
-    # Centres are processed in pairs; an odd number is filled up by a centre at ∞.
-    factors, center_norms = np.empty((k, p), kind), np.full(k + k % 2, np.inf).astype(kind)
-    _weighted_centers(centers, w, factors, center_norms)
-    (z, by_feature), d = room(tile, p, kind, tile), aligned(k + k % 2, tile, kind)
+    factors, _, center_norms, _, _, _, _ = planes
+    by_panels = at_once == 0
+    z, by_feature = room(tile, p, kind, PANEL_BYTES // factors.itemsize if by_panels else tile)
+    padded, _ = panel_room(factors, by_panels)
+    d = aligned(max(k + k % 2, len(padded)), tile, kind)
+    missing, terms = np.empty((0, p), kind), np.empty(0)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     raw = np.empty((tile if code < PLAIN else 0, p))
     frame = (repeated(mean), repeated(scale), scaled, whitening)
+    shared = terms, planes, w_, at_once, padded
     of_rows, served = np.empty((4, tile), kind), np.empty(tile)
     # Distances need not be exact here, only the choice of the nearest centre.
     cancelled, worst, slack = kind.type(-1), kind.type(np.inf), kind.type(0)
@@ -123,14 +142,8 @@ def _fill(
                 if not np.isfinite(dot(exact[i], exact[i])):
                     return False
         assign(values, z.ravel())
-        transpose(z, b, by_feature)
-        squared_norms(by_feature[0], w_, norms)
-        products(by_feature[0], b, at_once, factors, d)
-        smallest[:] = np.inf
-        second[:] = np.inf
-        nearest[:] = 0
-        for j in range(0, k, 2):
-            two_nearest(d, j, center_norms, smallest, second, nearest)
+        found = smallest, second, nearest
+        search(block, z, missing, by_feature, shared, of_rows[0], d, found)
         if settle(smallest, second, norms, slack, rounding, cancelled, worst, served) > 0:
             for i in range(b):
                 if settled(smallest[i], second[i], norms[i], slack, rounding, cancelled, worst):
@@ -140,6 +153,11 @@ def _fill(
                 nearest[i] = decide(
                     code, block[i], exact[i], mean, scale, centers, w, d[:, i], center_norms, limit
                 )
+                second[i] = smallest[i]  # may be the distance to another centre
+        for i in range(min(b, len(others) - start)):
+            # Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d.
+            d2 = np.float64(second[i]) + np.float64(norms[i])
+            others[start + i] = d2 - np.float64(rounding) * (3.0 * np.float64(norms[i]) + 2.0 * d2)
         assign(nearest, labels[start : start + b])
         for i in range(min(b, len(distances) - start)):
             center = centers[labels[start + i]]

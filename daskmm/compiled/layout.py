@@ -23,6 +23,8 @@ FloatArray = NDArray[np.float64]
 # second in whitened coordinates.
 PLAIN, WHITENED, ON_SPHERE = -1, -2, -3
 SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
+# With so many centres, hard steps compute the distance to the nearest one from the differences.
+SCORED = 256
 # Bytes of the distances of a tile, which should stay in a core's cache.
 _DISTANCE_BYTES = 1 << 20
 # Bytes of the rows of a tile.
@@ -38,8 +40,9 @@ PANEL_VECTORS = 3
 PANEL_BYTES = PANEL_VECTORS * VECTOR_BYTES
 # Single precision is used if centres and scales are within this factor of 1: their squares fit.
 _SINGLE_RANGE = 1e9
-# Single precision needs this many rows, which average out its rounding.
-_SINGLE_ROWS = 4096
+# Single precision needs this many rows, which average out its rounding. Hard steps, whose sums are
+# in double precision, need enough for half the time to show.
+_SINGLE_ROWS, _SINGLE_HARD_ROWS, _MANY_PRODUCTS = 4096, 64, 1 << 16
 
 
 class Limits(NamedTuple):
@@ -93,7 +96,9 @@ def working_dtype(rows: NDArray, scale: FloatArray, centers: FloatArray, s: floa
     for extent in (float(np.abs(centers).max()), float(scale.min()), float(scale.max())):
         single &= 1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE
     # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
-    single &= len(rows) >= _SINGLE_ROWS and np.log2(len(centers)) < -30.0 * s
+    few = s == -np.inf and centers.size >= _MANY_PRODUCTS
+    single &= len(rows) >= (_SINGLE_HARD_ROWS if few else _SINGLE_ROWS)
+    single &= np.log2(len(centers)) < -30.0 * s
     return np.dtype(np.float32 if single else np.float64)
 
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from daskmm.compiled.compiler import EXACT, REORDERED, part
 from daskmm.compiled.divergences import exact_distance
-from daskmm.compiled.intrinsics import wide_vectors
+from daskmm.compiled.intrinsics import CENTERS, wide_vectors
 from daskmm.compiled.layout import ON_SPHERE, WHITENED
 from daskmm.compiled.products import (
     add_products,
     panel_norms,
+    panel_products,
     products,
     squared_norms,
     transpose,
@@ -353,6 +354,32 @@ def normalizable(row):
         row /= largest
     square = dot(row, row)
     return square if square != 0.0 else 0.5
+
+
+@part(EXACT)
+def search(block, z, held, by_feature, shared, norms, d, found):
+    """Find the two smallest −2 zᵀθ + ‖θ‖² of each row of a tile, and its nearest centre.
+
+    Parameters
+    ----------
+    block, z, held, by_feature, norms, d
+        As in `norms_and_products`.
+    shared : tuple
+        terms, planes, w and at_once, as there; factors of `daskmm.compiled.products.panel_room`.
+    found : tuple of three arrays of shape (n_rows,)
+        The smallest, the second, and the index of the nearest centre; overwritten.
+    """
+    terms, planes, w, at_once, padded = shared
+    norms_and_products(block, z, held, by_feature, terms, planes, w, at_once, norms, d)
+    smallest, second, nearest = found
+    smallest[:] = np.inf
+    second[:] = np.inf
+    nearest[:] = 0
+    center_norms = planes[2]
+    for j in range(0, len(center_norms), 2):
+        if at_once == 0 and j % CENTERS == 0:
+            panel_products(padded, j, by_feature, len(block), d)
+        two_nearest(d, j, center_norms, smallest, second, nearest)
 
 
 @part(EXACT)

@@ -159,11 +159,12 @@ class CenterSums:
         coordinates: FeatureCoordinates | None,
         state: CenterState,
         terms: FloatArray | None = None,
+        labels: NDArray[np.int32] | None = None,
     ) -> Self:
         """Compute the sums over any number of rows with the compiled loops.
 
         The rows are in the input's units, or in the model's coordinates if `coordinates` is None;
-        `terms` are those of `dispatch.row_terms`.
+        `terms` are those of `dispatch.row_terms`, `labels` the nearest centres if they are known.
         """
         assert isinstance(state.distortion, Bregman)
         found = dispatch.block_sums(
@@ -177,6 +178,7 @@ class CenterSums:
             state.distortion,
             state.partial,
             terms,
+            labels,
         )
         worst = rows[found.farthest_rows]
         return cls(
@@ -228,6 +230,7 @@ def center_sums(
     weights: FloatArray | None,
     coordinates: Rows,
     states: tuple[CenterState, ...],
+    labels: tuple[NDArray[np.int32] | None, ...] | None = None,
 ) -> PerStart[CenterSums]:
     """Compute the sums over one block of rows for every start.
 
@@ -244,13 +247,16 @@ def center_sums(
     coordinates : Rows
     states : tuple of CenterState
         One per start, with the same distortion.
+    labels : tuple of (ndarray of int32 of shape (n_rows,) or None), optional
+        For each start, the nearest centres if they are known: in hard steps of complete rows, with
+        squared distances and the compiled loops.
     """
     if not states:
         return PerStart(())
     first = states[0]
     compiled = dispatch.available() and first.distortion.code is not None
     if compiled and isinstance(coordinates, FeatureCoordinates):
-        return _compiled_sums(rows, weights, coordinates, states)
+        return _compiled_sums(rows, weights, coordinates, states, labels)
     totals: PerStart[CenterSums] | None = None
     k, p = first.centers.shape
     # A block without rows is one empty tile, whose sums are zeros.
@@ -272,13 +278,17 @@ def _compiled_sums(
     weights: FloatArray | None,
     coordinates: FeatureCoordinates | None,
     states: tuple[CenterState, ...],
+    labels: tuple[NDArray[np.int32] | None, ...] | None = None,
 ) -> PerStart[CenterSums]:
     """Compute the sums with the compiled loops; terms of the rows alone are computed once."""
     distortion = states[0].distortion
     assert isinstance(distortion, Bregman)
     terms = dispatch.row_terms(rows, distortion)
     return PerStart(
-        tuple(CenterSums.of_block(rows, weights, coordinates, state, terms) for state in states)
+        tuple(
+            CenterSums.of_block(rows, weights, coordinates, state, terms, known)
+            for state, known in zip(states, labels or (None,) * len(states), strict=True)
+        )
     )
 
 

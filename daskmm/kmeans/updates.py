@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Layout, Position, RowBlocks
 from daskmm.engine.passes import Passes
+from daskmm.kmeans.bounds import Bounds, KeptBounds
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
 from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
@@ -269,6 +270,7 @@ class CentersProblem:
         self.rounding = ROUNDING ** (self.degree / 2) * spread
         self.exact = exact
         self.splitting_power = 0.0
+        self._bounds = KeptBounds(passes.blocks.layout, coordinates)
 
     @property
     def n_passes(self) -> int:
@@ -288,13 +290,15 @@ class CentersProblem:
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
-        return [self._step(*pair) for pair in zip(states, self.sums(states), strict=True)]
+        steps = [self._step(*pair) for pair in zip(states, self.sums(states), strict=True)]
+        self._bounds.after([step.state.centers for step in steps])
+        return steps
 
     def sums(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
         """Compute the sums over the rows for each state, in one pass."""
-        found: PerStart[CenterSums] = self.passes.reduce(
-            block_sums, self.coordinates, tuple(states)
-        )
+        bounds = self._bounds.before(states)
+        shared = (self.coordinates, tuple(states), *([bounds] if any(bounds) else []))
+        found: PerStart[CenterSums] = self.passes.reduce(block_sums, *shared)
         return found.records
 
     def yardstick(self, sums: CenterSums) -> float:
@@ -332,9 +336,18 @@ def block_sums(
     position: Position,
     coordinates: Rows,
     states: tuple[CenterState, ...],
+    bounds: tuple[Bounds | None, ...] | None = None,
 ) -> PerStart[CenterSums]:
-    """Compute `center_sums` of one block (the block function of an iteration)."""
-    return center_sums(rows, weights, coordinates, states)
+    """Compute `center_sums` of one block (the block function of an iteration).
+
+    Rows in memory may have `bounds` of each start, which are updated.
+    """
+    labels = None
+    if bounds is not None:
+        labels = tuple(
+            None if own is None else own.nearest(rows, position, coordinates) for own in bounds
+        )
+    return center_sums(rows, weights, coordinates, states, labels)
 
 
 def sample_problem(

@@ -13,6 +13,7 @@ from daskmm.engine.grouping import GROUPS_PER_THREAD
 from daskmm.engine.passes import cheaper_at_hand
 from daskmm.engine.resources import Worker, smallest_worker, this_process
 from daskmm.gram.build import TILE_ROWS
+from daskmm.kmeans.bounds import bounds_bytes
 from daskmm.kmeans.sample_annealing import POLISHED
 from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import FARTHEST
@@ -449,12 +450,13 @@ def _peak_bytes(
     """Add up interpreter, blocks and tiles of all threads, records being merged, and samples."""
     if largest is None or layout.n_rows is None or sizes is None:
         return None
-    threads = min(threads, layout.n_blocks)
+    threads, k = min(threads, layout.n_blocks), steps.n_clusters
     whole = layout.n_rows * layout.bytes_per_row
     if layout.lazy:
         loaded = threads * _loaded_bytes(largest) + whole * cheaper_at_hand(layout, whole)
     else:
         loaded = whole + threads * _KEPT_BYTES[0]
+        loaded += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, steps.n_starts)
     process = INTERPRETER_BYTES + _COMPILER_BYTES
     return process + loaded + threads * TILE_BYTES + _centers_bytes(layout, steps, sizes, threads)
 
@@ -478,6 +480,8 @@ def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threa
     sampled = layout.n_features * (8 * copies * sizes.sample + 2 * 8 * sizes.larger)
     # All starts, and hard ones beside them, take a step on the larger sample.
     sampled += steps.sampled * 2 * steps.n_starts * (threads + 2) * record
+    larger = sizes.larger, layout.bytes_per_row, steps.n_clusters, 2 * steps.n_starts
+    sampled += bounds_bytes(*larger)
     return max(waiting, sampled)
 
 

@@ -1,0 +1,175 @@
+"""What hard steps over rows in memory tell about the next: most rows keep their nearest centre.
+
+Hard steps with thousands of centres compare every row with all of them, though few rows change
+their centre in late steps. Bounds of distances (`daskmm.compiled.bounds`) exclude that for the
+others, without changing a bit of the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.compiled import dispatch
+from daskmm.compiled.layout import SCORED
+from daskmm.data.blocks import Layout, Position
+from daskmm.kmeans.sums import CenterState
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.rows import FeatureCoordinates, Rows, WhitenedCoordinates
+
+if TYPE_CHECKING:
+    from daskmm.compiled.bounds import Moves
+
+FloatArray = NDArray[np.float64]
+
+# Bytes per row of a start.
+BOUND_BYTES = 12
+# Fewest centres for which bounds pay, and rows per centre: the centres' distances from one another
+# have to cost little.
+LEAST_CLUSTERS, _ROWS_PER_CLUSTER = SCORED, 8
+# Bounds that leave more than this share of the rows in doubt are given up for a number of steps,
+# which doubles each time.
+_IN_DOUBT = 0.7
+
+
+def bounds_bytes(n_rows: int, row_bytes: int, n_clusters: int, n_starts: int) -> int:
+    """Return the most memory that the bounds of rows in memory take."""
+    if n_clusters < LEAST_CLUSTERS:
+        return 0
+    return n_rows * max(BOUND_BYTES, min(n_starts * BOUND_BYTES, row_bytes))
+
+
+@dataclass
+class Bounds:
+    """Nearest centres and bounds of all rows, for one start.
+
+    Attributes
+    ----------
+    labels : ndarray of int32 of shape (n_rows,)
+    lower : ndarray of shape (n_rows,)
+    centers : ndarray of shape (n_clusters, n_features) or None
+        At which they hold; None before the first step.
+    moved : daskmm.compiled.bounds.Moves or None
+        From those centres to the ones of the present step.
+    searched : list of int
+        Rows of each block that were compared with all centres in the present step.
+    """
+
+    labels: NDArray[np.int32]
+    lower: FloatArray
+    centers: FloatArray | None = None
+    moved: Moves | None = None
+    searched: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, n_rows: int) -> Bounds:
+        """Return the bounds of rows about which nothing is known."""
+        return cls(np.zeros(n_rows, np.int32), np.zeros(n_rows))
+
+    def expect(self, centers: FloatArray) -> None:
+        """Prepare a step at new centres."""
+        from daskmm.compiled.bounds import moves
+
+        self.moved = None if self.centers is None else moves(self.centers, centers)
+        self.centers, self.searched = centers, []
+
+    def nearest(
+        self, rows: NDArray, position: Position, coordinates: Rows
+    ) -> NDArray[np.int32] | None:
+        """Return the nearest centres of a block; None if they have to be found otherwise."""
+        from daskmm.compiled.bounds import update_nearest
+
+        own = slice(position.start, position.start + len(rows))
+        assert self.centers is not None
+        assert isinstance(coordinates, FeatureCoordinates)
+        found = update_nearest(
+            rows, coordinates, self.centers, self.moved, self.labels[own], self.lower[own]
+        )
+        if found is None:
+            self.lower[own] = -np.inf  # in doubt again
+        self.searched.append(len(rows) if found is None else found)
+        return None if found is None else self.labels[own]
+
+
+@dataclass
+class _Start:
+    """A start between two of its steps."""
+
+    bounds: Bounds | None
+    # Steps without bounds: those left, and those when they next fail.
+    left: int = 0
+    pause: int = 1
+
+
+class KeptBounds:
+    """Keeps the bounds of every start of a problem from one hard step to the next.
+
+    A start is known by its centres, the array that the step before made.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of rows in memory.
+    coordinates : Rows
+    """
+
+    def __init__(self, layout: Layout, coordinates: Rows) -> None:
+        plain = isinstance(coordinates, FeatureCoordinates)
+        self._possible = (
+            plain
+            and not isinstance(coordinates, WhitenedCoordinates)
+            and not layout.lazy
+            and dispatch.available()
+        )
+        self._n_rows, self._row_bytes = layout.n_rows or 0, layout.bytes_per_row
+        self._starts: list[tuple[FloatArray, _Start]] = []
+        self._present: list[_Start | None] = []
+
+    def before(self, states: Sequence[CenterState]) -> tuple[Bounds | None, ...]:
+        """Return the bounds of each state for the step that begins; None for a step without."""
+        served = self._possible and len(states) * BOUND_BYTES <= max(BOUND_BYTES, self._row_bytes)
+        self._present = [self._of(state) if served else None for state in states]
+        return tuple(None if start is None else start.bounds for start in self._present)
+
+    def _of(self, state: CenterState) -> _Start | None:
+        k = len(state.centers)
+        plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
+        if state.s > -np.inf or not plain or state.feature_weights is not None:
+            return None
+        if k < LEAST_CLUSTERS or self._n_rows < _ROWS_PER_CLUSTER * k:
+            return None
+        start = next(
+            (
+                self._starts.pop(number)[1]
+                for number, (centers, _) in enumerate(self._starts)
+                if centers is state.centers
+            ),
+            _Start(None),
+        )
+        if start.left:
+            start.left -= 1
+            return start
+        if start.bounds is None:
+            start.bounds = Bounds.of(self._n_rows)
+        start.bounds.expect(state.centers)
+        return start
+
+    def after(self, centers: Sequence[FloatArray]) -> None:
+        """Keep what the step told, for steps at the centres that it made of each state."""
+        self._starts = []
+        for own, start in zip(centers, self._present, strict=True):
+            if start is None:
+                continue
+            self._starts.append((own, start))
+            bounds = start.bounds
+            if bounds is not None and bounds.moved is not None:
+                bounds.moved = None
+                if sum(bounds.searched) > _IN_DOUBT * self._n_rows:
+                    start.bounds, start.left, start.pause = None, start.pause, 2 * start.pause
+                else:
+                    start.pause = 1
+        self._present = []

@@ -1,0 +1,152 @@
+"""Hard steps that leave rows with their nearest centre give the bits of those that compare all."""
+
+import numpy as np
+import pytest
+from _naive import exact_squared_distances
+
+from daskmm import KMeans
+from daskmm.compiled.bounds import moves, update_nearest
+from daskmm.engine.passes import weighted_passes
+from daskmm.kmeans import bounds
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import CentersProblem, PowerUpdate
+from daskmm.numerics.rows import Coordinates
+
+INPUTS = [
+    *range(20),
+    *(pytest.param(seed, marks=pytest.mark.long) for seed in range(20, 200)),
+]
+
+
+def odd_rows(seed):
+    """Rows with ties, duplicates, an offset, or far-off ones, in either precision."""
+    rng = np.random.default_rng(seed)
+    k, p = int(rng.integers(bounds.LEAST_CLUSTERS, 300)), int(rng.integers(1, 9))
+    n = int(rng.integers(8 * k, 12 * k))
+    kind = seed % 4
+    if kind == 0:  # a lattice: most distances are tied
+        X = rng.integers(-4, 5, size=(n, p)).astype(float)
+    elif kind == 1:  # clusters well apart
+        X = 30.0 * rng.normal(size=(k, p))[rng.integers(k, size=n)] + rng.normal(size=(n, p))
+    elif kind == 2:
+        X = rng.standard_t(2, size=(n, p))
+    else:
+        X = rng.normal(size=(n // 4, p))[rng.integers(n // 4, size=n)]
+    X = (X + rng.choice([0.0, 100.0, 1e4])).astype(rng.choice(["f4", "f8"]))
+    weights = None if rng.random() < 0.5 else rng.integers(0, 3, n).astype(float)
+    return X, weights, X[rng.integers(n, size=k)].astype(float)  # some of them twice
+
+
+def table(X, weights=None):
+    coordinates = Coordinates(X.mean(axis=0, dtype=float), np.ones(X.shape[1]))
+    total = float(len(X) if weights is None else weights.sum())
+    return CentersProblem(weighted_passes(X, weights), coordinates, total, PowerUpdate(), 1.0)
+
+
+def searched(problem):
+    """Numbers of rows that the latest step of each start compared with all centres."""
+    return [sum(start.bounds.searched) for _, start in problem._bounds._starts if start.bounds]
+
+
+def steps_of(problem, start, n_steps):
+    state, found = CenterState(problem.coordinates.to_model(start), -np.inf), []
+    for _ in range(n_steps):
+        (step,) = problem.steps([state])
+        found.append((step, searched(problem)))
+        state = step.state
+    return found
+
+
+@pytest.mark.parametrize("seed", INPUTS)
+def test_steps_with_bounds_have_the_bits_of_steps_without(seed, monkeypatch):
+    X, weights, start = odd_rows(seed)
+    found = steps_of(table(X, weights), start, 8)
+    monkeypatch.setattr(bounds, "LEAST_CLUSTERS", 10**9)
+    expected = steps_of(table(X, weights), start, 8)
+    assert not any(number for _, number in expected)
+    for (a, _), (b, _) in zip(found, expected, strict=True):
+        assert (a.objective, a.inertia, a.shift) == (b.objective, b.inertia, b.shift)
+        np.testing.assert_array_equal(a.cluster_weights, b.cluster_weights)
+        np.testing.assert_array_equal(a.state.centers, b.state.centers)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nearest_centres_are_those_of_the_definition(seed):
+    X, _, start = odd_rows(seed)
+    coordinates = Coordinates(X.mean(axis=0, dtype=float), np.ones(X.shape[1]))
+    rng = np.random.default_rng(seed)
+    rows, before = X[:80], coordinates.to_model(start)
+    labels, lower = np.zeros(len(rows), np.int32), np.zeros(len(rows))
+    assert update_nearest(rows, coordinates, before, None, labels, lower) == len(rows)
+    for scale in (0.0, 1e-3, 1.0):
+        # Some centres move, some onto others.
+        moving = rng.random(len(before)) < 0.1
+        after = before + scale * moving[:, None] * rng.normal(size=before.shape)
+        after[rng.integers(len(after), size=3)] = after[0]
+        moved = moves(before, after)
+        update_nearest(rows, coordinates, after, moved, labels, lower)
+        distances = exact_squared_distances(coordinates.to_model(rows), after, None)
+        smallest = np.array([min(row) for row in distances])
+        of_label = np.array([row[j] for row, j in zip(distances, labels, strict=True)])
+        np.testing.assert_allclose(of_label, smallest, rtol=1e-13, atol=0)
+        others = [
+            min(d for j, d in enumerate(row) if j != own)
+            for row, own in zip(distances, labels, strict=True)
+        ]
+        assert (lower <= np.sqrt(others) * (1 + 1e-12)).all()
+        before = after
+
+
+def apart(n=6000, p=6, k=300, seed=0):
+    rng = np.random.default_rng(seed)
+    centers = 30.0 * rng.normal(size=(k, p))
+    X = centers[rng.integers(k, size=n)] + rng.normal(size=(n, p))
+    return X.astype(np.float32), centers
+
+
+def test_rows_of_clusters_that_are_apart_are_not_searched_again():
+    X, centers = apart()
+    counts = [number for _, number in steps_of(table(X), centers + 0.5, 4)]
+    assert counts[0] == [len(X)]
+    assert all(number[0] < 0.01 * len(X) for number in counts[1:])
+
+
+def test_bounds_are_given_up_where_they_tell_nothing():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 12))
+    problem = table(X)
+    found = [bool(number) for _, number in steps_of(problem, X[:300], 9)]
+    # A step that fills them and one that tests them, then pauses of 1, 2, 4, … steps.
+    assert found[:5] == [True, False, False, True, False]
+
+
+def test_starts_keep_their_own_bounds():
+    X, centers = apart()
+    problem = table(np.tile(X, 4))
+    starts = [
+        CenterState(problem.coordinates.to_model(np.tile(c, 4)), -np.inf)
+        for c in (centers + 0.5, centers - 0.5)
+    ]
+    first = problem.steps(starts)
+    problem.steps([first[1].state, first[0].state])
+    assert len(searched(problem)) == 2
+    assert max(searched(problem)) < 0.01 * len(X)
+
+
+def test_memory_of_bounds_is_at_most_that_of_the_rows():
+    X, centers = apart()
+    problem = table(X)  # 24 bytes per row
+    states = [CenterState(problem.coordinates.to_model(centers + c), -np.inf) for c in range(3)]
+    problem.steps(states)
+    assert not searched(problem)
+    problem.steps(states[:2])
+    assert len(searched(problem)) == 2
+
+
+def test_fits_are_the_same_without_bounds(monkeypatch):
+    X, _ = apart(n=5000, p=4)
+    found = KMeans(300, n_init=2, random_state=0).fit(X)
+    monkeypatch.setattr(bounds, "LEAST_CLUSTERS", 10**9)
+    expected = KMeans(300, n_init=2, random_state=0).fit(X)
+    assert found.inertia_ == expected.inertia_
+    np.testing.assert_array_equal(found.labels_, expected.labels_)
