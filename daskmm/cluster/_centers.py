@@ -23,6 +23,7 @@ from daskmm.auto.n_clusters import (
     follow_n_clusters,
 )
 from daskmm.auto.standardize import ScaleChoice, choose_scale
+from daskmm.cluster._belonging import Belonging
 from daskmm.cluster._estimator import MMClusterer, warn_convergence, warn_user
 from daskmm.cluster._output import DistanceOutput, labels_of_table
 from daskmm.cluster._parameters import (
@@ -41,7 +42,8 @@ from daskmm.data.rasters import Raster, pixels_of
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
-from daskmm.kmeans.assignment import cost, labels_of, training_labels
+from daskmm.kmeans.assignment import cost, labels_of, lazy_labels
+from daskmm.kmeans.belonging import labelled, profile_of_sample
 from daskmm.kmeans.empty_clusters import METHODS, RandomRows, left_in_place
 from daskmm.kmeans.fit import CentersFit, Method, fit_centers
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
@@ -137,7 +139,7 @@ _OPTIONAL = (
 )
 
 
-class CenterClusterer(NearestCenter, PartialFit):
+class CenterClusterer(Belonging, NearestCenter, PartialFit):
     """Base of the estimators whose clusters are centres.
 
     A subclass says what its schedule is and, if it is not that of power k-means, its update.
@@ -245,7 +247,14 @@ class CenterClusterer(NearestCenter, PartialFit):
             if isinstance(X, Raster):
                 self.feature_dim_ = X.feature_dim
             state = self._fitted_state()
-            self._set_labels(training_labels(table, passes, *state), X, labels_of, *state)
+            labels: Any
+            if isinstance(table, np.ndarray):
+                labels, profile = labelled(passes, *state)
+            else:
+                labels = lazy_labels(table, passes, *state)
+                profile = profile_of_sample(fit.survey.sample, state[1])
+            self._store_profile(profile)
+            self._set_labels(labels, X, labels_of, *state)
             self.n_passes_ = passes.n_passes
             self.n_samples_seen_ = fit.survey.n_rows
             self._warn(fit.outcome, self.n_clusters_, context)

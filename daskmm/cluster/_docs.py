@@ -209,6 +209,13 @@ n_samples_seen_ : int
     "mean_": """
 mean_, scale_ : ndarray of shape (n_features,)
     Distances are measured between rows (x − mean_) / scale_; scale_ is 1 unless standardised.
+typical_distances_ : ndarray of shape (n_clusters,)
+    Median distance of each cluster's rows to its centre, as in `inertia_`; the unit, unsquared, of
+    `score_samples`. Of all rows if they are in memory, else of a sample: see `calibrate`.
+relative_distances_ : ndarray of shape (2, n)
+    Distances in that unit, in bins of .3 %, and the share of the rows that are not farther.
+membership_power_ : float
+    The power at which memberships are probabilities; see `predict_proba`.
 """,
     "precision_": """
 precision_ : ndarray of shape (n_features, n_features)

@@ -35,6 +35,27 @@ def labels_of_table(
     return as_asked(estimator, map_rows(function, table, *shared), X)
 
 
+def values_of_table(
+    estimator: BaseEstimator,
+    X: Any,
+    function: Callable[..., NDArray],
+    *shared: Any,
+    name: str,
+    columns: int | None = None,
+) -> Any:
+    """Return float64 values of new rows by a block function: an array, lazy for lazy data.
+
+    Those of pixels lie on their grid, and are called `name`.
+    """
+    X = by_name(estimator, X)
+    table = read_table(estimator, X, reset=False)
+    grid = X.lazy_grid if isinstance(X, Raster) else None
+    values = map_rows(function, table, *shared, columns=columns, dtype=np.float64, grid=grid)
+    if not isinstance(X, Raster):
+        return values
+    return X.on_grid(values, name, None if columns is None else NAME)
+
+
 def as_asked(estimator: BaseEstimator, labels: Any, X: Any) -> Any:
     """Return labels of a pandas frame as a series, if `set_output` asks for pandas."""
     in_memory = isinstance(labels, np.ndarray) and hasattr(X, "iloc")

@@ -81,6 +81,25 @@ def labels_of(
     return blockwise(rows, position, coordinates, state, lambda d: d.argmin(axis=1), out, -1)
 
 
+def nearest_of(
+    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
+) -> tuple[NDArray[np.int32], FloatArray]:
+    """Return the nearest centre per row of one block, as `labels_of`, and the distance to it.
+
+    Rows without any value, where the state allows them, have the label −1 and the distance 0.
+    """
+    labels, smallest = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
+    if not _compiled_nearest(rows, coordinates, state, labels, smallest):
+        both = np.empty((len(rows), 2))
+        blockwise(rows, position, coordinates, state, _first_smallest, both, -1.0)
+        labels, smallest = both[:, 0].astype(np.int32), np.maximum(both[:, 1], 0.0)
+    return labels, smallest
+
+
+def _first_smallest(distances: FloatArray) -> FloatArray:
+    return np.column_stack([distances.argmin(axis=1), distances.min(axis=1)])
+
+
 def _compiled_nearest(
     rows: NDArray,
     coordinates: Rows,
@@ -202,13 +221,19 @@ def training_labels(
 ) -> NDArray | da.Array:
     """Return the labels of the training rows, at once if in memory (one pass), else lazily."""
     if isinstance(table, da.Array):
-        rows, grid = passes.blocks.layout.rows, passes.blocks.layout.grid
-        assert rows is not None
-        # The passes have counted the rows; the chunks may not have known.
-        table = da.Array(table.dask, table.name, (rows, (table.shape[1],)), meta=table._meta)
-    else:
-        passes.add(1)
-        grid = None
+        return lazy_labels(table, passes, coordinates, state)
+    passes.add(1)
+    return map_rows(labels_of, table, coordinates, state)
+
+
+def lazy_labels(
+    table: da.Array, passes: Passes, coordinates: Rows, state: CenterState
+) -> NDArray | da.Array:
+    """Return the labels of training rows as a lazy array."""
+    rows, grid = passes.blocks.layout.rows, passes.blocks.layout.grid
+    assert rows is not None
+    # The passes have counted the rows; the chunks may not have known.
+    table = da.Array(table.dask, table.name, (rows, (table.shape[1],)), meta=table._meta)
     return map_rows(labels_of, table, coordinates, state, grid=grid)
 
 
@@ -224,7 +249,5 @@ def _block_cost(
     coordinates: Rows,
     state: CenterState,
 ) -> float:
-    smallest, labels = np.empty(len(rows)), np.empty(len(rows), dtype=np.int32)
-    if not _compiled_nearest(rows, coordinates, state, labels, smallest):
-        blockwise(rows, position, coordinates, state, lambda d: d.min(axis=1), smallest, 0.0)
+    _, smallest = nearest_of(rows, position, coordinates, state)
     return float(smallest.sum() if weights is None else weights @ smallest)

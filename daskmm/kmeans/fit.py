@@ -259,7 +259,9 @@ def _finished(
     outcome, n_split = split_coincident(problem, outcome, method.schedule, context)
     if method.learns_metric:
         coordinates, outcome = learn_metric(problem, outcome, method.schedule, context)
-        survey = replace(survey, coordinates=coordinates)
+        rows = coordinates.to_model(survey.coordinates.to_input(survey.sample.rows))
+        sample = replace(survey.sample, rows=rows)
+        survey = replace(survey, coordinates=coordinates, sample=sample)
     lazy = problem.passes.blocks.layout.lazy
     if problem.degree == 1 and not lazy and outcome.run.state.s == -np.inf:
         outcome = with_exact_medians(problem, outcome)

@@ -1,0 +1,189 @@
+"""Memberships, and rows that belong to no cluster, for estimators with centres."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm.cluster._output import labels_of_table, values_of_table
+from daskmm.data.input import read_weighted
+from daskmm.data.rasters import pixels_of
+from daskmm.engine.passes import one_blas_thread
+from daskmm.kmeans.assignment import labels_of
+from daskmm.kmeans.belonging import (
+    DistanceProfile,
+    distance_profile,
+    labels_or_nowhere,
+    limit_of,
+    memberships_of,
+    probabilities_of,
+    scores_of,
+)
+
+_MISSING = (
+    "This model has no {name}: an earlier version of daskmm fitted it. Call calibrate(X) with its "
+    "data, which is one pass over them."
+)
+
+
+class Belonging:
+    """Mixin of what rows have to do with the clusters beyond the nearest one."""
+
+    membership_power_: float
+    typical_distances_: NDArray[np.float64]
+    relative_distances_: NDArray[np.float64]
+
+    def predict(
+        self, X: Any, feature_dim: str | None = None, *, outliers: float | None = None
+    ) -> Any:
+        """Predict the nearest centre of each row, in the model's distance.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Columns of a DataFrame are found by name, in any order and among others.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+        outliers : float, optional
+            Share of the training rows, in (0, 1), taken for outliers: rows whose `score_samples` is
+            below the score of the worst such share of them get the label −1.
+
+        Returns
+        -------
+        ndarray, dask Array or Series of int32, of shape (n_samples,)
+            Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
+            array. Of a pandas DataFrame, a pandas Series if ``set_output(transform="pandas")`` asks
+            for pandas. Of a raster a DataArray on its grid, with its coordinates.
+        """
+        estimator: Any = self
+        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        if outliers is None:
+            return labels_of_table(estimator, X, labels_of, *estimator._fitted_state())
+        if not (isinstance(outliers, Real) and 0.0 < outliers < 1.0):
+            raise ValueError(f"outliers must be a share between 0 and 1, got {outliers!r}.")
+        typical = self._of_profile("typical_distances_")
+        limit = limit_of(self.relative_distances_, float(outliers))
+        shared = *estimator._fitted_state(), typical, limit
+        return labels_of_table(estimator, X, labels_or_nowhere, *shared)
+
+    def predict_proba(self, X: Any, feature_dim: str | None = None) -> Any:
+        """Compute the probability of each cluster for each row.
+
+        They are the normalised weights φ of power means, at a power that was chosen in the fit
+        (``membership_power_``) so that they agree best with the posteriors of clusters that
+        are equally large and equally wide (`daskmm.numerics.calibration.calibrated_power`). Where
+        these differ much, probabilities of the small and the narrow clusters are too high.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        ndarray, or lazy dask Array, of shape (n_samples, n_clusters), float64
+            Rows sum to 1. ``set_output`` does not apply.
+        """
+        return self._memberships(X, feature_dim, None, probabilities_of, "probability")
+
+    def memberships(
+        self, X: Any, feature_dim: str | None = None, *, power: float | None = None
+    ) -> Any:
+        """Compute the weights φ of the rows in the MM step, as they are.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+        power : float, optional
+            s < 0; −∞ for hard memberships. By default that of `predict_proba`.
+
+        Returns
+        -------
+        ndarray, or lazy dask Array, of shape (n_samples, n_clusters), float64
+            φ_ij = ∂M_s/∂d_ij; rows sum to between 1 and n_clusters^(−1/s).
+        """
+        if power is not None and not (isinstance(power, Real) and power < 0):
+            raise ValueError(f"power must be a negative number, got {power!r}.")
+        return self._memberships(X, feature_dim, power, memberships_of, "membership")
+
+    def _memberships(
+        self,
+        X: Any,
+        feature_dim: str | None,
+        power: float | None,
+        function: Callable[..., NDArray],
+        name: str,
+    ) -> Any:
+        estimator: Any = self
+        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        coordinates, state = estimator._fitted_state()
+        power = self._of_profile("membership_power_") if power is None else float(power)
+        shared = coordinates, replace(state, s=power)
+        k = len(state.centers)
+        return values_of_table(estimator, X, function, *shared, name=name, columns=k)
+
+    def score_samples(self, X: Any, feature_dim: str | None = None) -> Any:
+        """Compute how well each row belongs to its cluster: the lower, the more of an outlier.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        ndarray, or lazy dask Array, of shape (n_samples,), float64
+            Minus the distance to the nearest centre (unsquared) in units of the median distance of
+            that cluster's rows: −1 for a typical row.
+        """
+        estimator: Any = self
+        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        shared = *estimator._fitted_state(), self._of_profile("typical_distances_")
+        return values_of_table(estimator, X, scores_of, *shared, name="score")
+
+    def calibrate(self, X: Any, sample_weight: Any = None, feature_dim: str | None = None) -> Self:
+        """Compute from given rows, in one pass, what outliers are measured by.
+
+        Sets the three attributes from which `predict_proba`, `score_samples` and outliers are
+        computed. A fit does so with all rows if they are in memory, and with its sample of them if
+        they are streamed.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        self
+        """
+        estimator: Any = self
+        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        state = estimator._fitted_state()
+        passes = estimator._passes(*read_weighted(estimator, X, sample_weight, reset=False), X)
+        with one_blas_thread():
+            self._store_profile(distance_profile(passes, *state))
+        return self
+
+    def _store_profile(self, profile: DistanceProfile) -> None:
+        """Set the attributes that a profile determines."""
+        self.typical_distances_, self.relative_distances_, self.membership_power_ = profile
+
+    def _of_profile(self, name: str) -> Any:
+        """Return an attribute of the profile, which models of earlier versions do not have."""
+        check_is_fitted(self, "cluster_centers_")
+        if not hasattr(self, name):
+            raise AttributeError(_MISSING.format(name=name))
+        return getattr(self, name)

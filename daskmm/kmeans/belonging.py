@@ -1,0 +1,240 @@
+"""How much rows belong to clusters: memberships, and distances relative to those of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Position
+from daskmm.engine.moments import Sample
+from daskmm.engine.passes import Passes
+from daskmm.kmeans.assignment import blockwise, nearest_of
+from daskmm.kmeans.sums import CenterState
+from daskmm.numerics.calibration import calibrated_power
+from daskmm.numerics.histograms import Histogram
+from daskmm.numerics.power_means import power_means
+from daskmm.numerics.rows import Coordinates, Rows
+
+FloatArray = NDArray[np.float64]
+
+# Distances and rows from which the power of memberships is chosen, at most.
+_DISTANCES, _MOST_ROWS = 1 << 20, 2_000
+# 2^64 over the golden ratio.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# Label of rows that belong to no cluster.
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class DistanceSample:
+    """Distances of a few rows to all centres; the same rows however the table is chunked.
+
+    Attributes
+    ----------
+    most : int
+        Number of rows kept.
+    priorities : ndarray of shape (n,), uint64
+        The lowest are kept: multiples of the golden ratio, which leave no gaps in a table.
+    distances : ndarray of shape (n, n_clusters)
+    weights : ndarray of shape (n,)
+    """
+
+    most: int
+    priorities: NDArray[np.uint64]
+    distances: FloatArray
+    weights: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        rows: NDArray,
+        weights: FloatArray | None,
+        position: Position,
+        coordinates: Rows,
+        state: CenterState,
+    ) -> Self:
+        """Draw from one block."""
+        k = len(state.centers)
+        most = max(1, min(_MOST_ROWS, _DISTANCES // k))
+        places = np.arange(position.start, position.start + len(rows), dtype=np.uint64)
+        priorities = (places + np.uint64(1)) * _GOLDEN
+        drawn = np.argsort(priorities)[:most] if len(rows) > most else np.arange(len(rows))
+        some, out = rows[drawn], np.empty((len(drawn), k))
+        distances = blockwise(some, position, coordinates, state, lambda d: d, out)
+        v = np.ones(len(drawn)) if weights is None else weights[drawn]
+        return cls(most, priorities[drawn], distances, v)
+
+    def __add__(self, other: Self) -> Self:
+        priorities = np.concatenate([self.priorities, other.priorities])
+        kept = np.argsort(priorities, kind="stable")[: self.most]
+        distances = np.concatenate([self.distances, other.distances])[kept]
+        weights = np.concatenate([self.weights, other.weights])[kept]
+        return type(self)(self.most, priorities[kept], distances, weights)
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Nearest centres of some rows.
+
+    Attributes
+    ----------
+    n_rows : int
+    labels : list of ndarray of int32
+        Of each block, if they are kept.
+    distances : Histogram
+        Of each cluster's rows to its centre.
+    sample : DistanceSample
+    """
+
+    n_rows: int
+    labels: list[NDArray[np.int32]]
+    distances: Histogram
+    sample: DistanceSample
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            self.n_rows + other.n_rows,
+            self.labels + other.labels,
+            self.distances + other.distances,
+            self.sample + other.sample,
+        )
+
+
+class DistanceProfile(NamedTuple):
+    """How far rows are from the centres.
+
+    Attributes
+    ----------
+    typical : ndarray of shape (n_clusters,)
+        Median distance of each cluster's rows to its centre, as the model measures it.
+    relative : ndarray of shape (2, n)
+        Distances of all rows over that of their cluster, as users see distances, increasing; and
+        the share of the rows that are not farther.
+    power : float
+        At which memberships are probabilities; see `calibrated_power`.
+    """
+
+    typical: FloatArray
+    relative: FloatArray
+    power: float
+
+    @classmethod
+    def of(cls, found: Nearest, state: CenterState) -> Self:
+        """Summarise the nearest centres of some rows."""
+        distances = found.distances
+        typical = distances.quantile(0.5, len(state.centers))
+        # Clusters without rows, or of equal rows, are measured like all rows together.
+        usual = distances.pooled().quantile(0.5, 1)[0]
+        typical = np.where(typical > 0, typical, usual if usual > 0 else 1.0)
+        relative = relative_distances(distances.values, distances.groups, typical, state)
+        pooled = Histogram.of(relative, np.zeros(len(relative), np.int64), distances.weights)
+        shares = np.cumsum(pooled.weights) / max(pooled.weights.sum(), np.finfo(float).tiny)
+        return cls(typical, np.stack([pooled.values, shares]), _power(found.sample, state))
+
+
+def limit_of(relative: FloatArray, share: float) -> float:
+    """Return the relative distance that at most a share of the rows of a profile exceeds."""
+    values, shares = relative
+    place = int(np.searchsorted(shares, (1.0 - share) * (1 - 1e-12)))
+    return float(values[min(place, len(values) - 1)])
+
+
+def relative_distances(
+    distances: FloatArray, labels: NDArray, typical: FloatArray, state: CenterState
+) -> FloatArray:
+    """Return distances over the median of their cluster, as users see distances."""
+    reported = state.distortion.reported
+    return np.asarray(reported(distances) / reported(typical)[labels])
+
+
+def _power(sample: DistanceSample, state: CenterState) -> float:
+    distortion, centers = state.distortion, state.centers
+    tile = distortion.tile(centers, False)
+    apart = distortion.distances(tile, centers, state.feature_weights)
+    finite = np.isfinite(sample.distances).all(axis=1)
+    return calibrated_power(sample.distances[finite], apart, sample.weights[finite])
+
+
+def nearest_block(
+    rows: NDArray,
+    weights: FloatArray | None,
+    position: Position,
+    coordinates: Rows,
+    state: CenterState,
+    keep_labels: bool,
+) -> Nearest:
+    """Find the nearest centres of one block, and count their distances."""
+    labels, smallest = nearest_of(rows, position, coordinates, state)
+    counted = np.ones(len(rows)) if weights is None else weights
+    return Nearest(
+        len(rows),
+        [labels] if keep_labels else [],
+        Histogram.of(smallest, np.maximum(labels, 0), np.where(labels < 0, 0.0, counted)),
+        DistanceSample.of(rows, weights, position, coordinates, state),
+    )
+
+
+def labelled(
+    passes: Passes, coordinates: Rows, state: CenterState
+) -> tuple[NDArray[np.int32], DistanceProfile]:
+    """Compute the labels of rows in memory, and the profile of their distances, in one pass."""
+    found: Nearest = passes.reduce(nearest_block, coordinates, state, True)
+    return np.concatenate(found.labels), DistanceProfile.of(found, state)
+
+
+def distance_profile(passes: Passes, coordinates: Rows, state: CenterState) -> DistanceProfile:
+    """Compute the profile of the rows' distances in one pass."""
+    return DistanceProfile.of(passes.reduce(nearest_block, coordinates, state, False), state)
+
+
+def profile_of_sample(sample: Sample, state: CenterState) -> DistanceProfile:
+    """Compute the profile of rows in memory, in the model's coordinates."""
+    same = Coordinates.identity(sample.rows.shape[1])
+    found = nearest_block(sample.rows, sample.weights, Position(0, 0), same, state, False)
+    return DistanceProfile.of(found, state)
+
+
+def memberships_of(
+    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
+) -> FloatArray:
+    """Return the weights φ of one block at the power of the state."""
+    out = np.empty((len(rows), len(state.centers)))
+    return blockwise(rows, position, coordinates, state, lambda d: power_means(d, state.s).phi, out)
+
+
+def probabilities_of(
+    rows: NDArray, position: Position, coordinates: Rows, state: CenterState
+) -> FloatArray:
+    """Return the weights φ of one block, normalised per row."""
+    phi = memberships_of(rows, position, coordinates, state)
+    phi /= phi.sum(axis=1, keepdims=True)
+    return phi
+
+
+def scores_of(
+    rows: NDArray,
+    position: Position,
+    coordinates: Rows,
+    state: CenterState,
+    typical: FloatArray,
+) -> FloatArray:
+    """Return minus the relative distances of one block; NaN for rows without any value."""
+    labels, smallest = nearest_of(rows, position, coordinates, state)
+    return np.where(labels < 0, np.nan, -relative_distances(smallest, labels, typical, state))
+
+
+def labels_or_nowhere(
+    rows: NDArray,
+    position: Position,
+    coordinates: Rows,
+    state: CenterState,
+    typical: FloatArray,
+    limit: float,
+) -> NDArray[np.int32]:
+    """Return the nearest centre of each row of one block, or −1 beyond a relative distance."""
+    labels, smallest = nearest_of(rows, position, coordinates, state)
+    labels[relative_distances(smallest, labels, typical, state) > limit] = NOWHERE
+    return labels

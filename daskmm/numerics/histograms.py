@@ -1,0 +1,97 @@
+"""Quantiles of streamed numbers by histograms with narrow bins, which add up exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+# A bin is the sign, exponent and 8 leading bits of the fraction of a double: 256 bins per octave.
+_DROPPED_BITS = 44
+_BIN_BITS = 64 - _DROPPED_BITS
+# Largest relative difference of a number and the middle of its bin.
+ERROR = 2.0**-9
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Weights of non-negative numbers, of several groups, in bins of 1/256 of an octave.
+
+    Bins are the same for all data, so histograms of blocks add up to that of all rows, and a
+    quantile is within .2 % of the exact one. Only bins that are not empty take memory.
+
+    Attributes
+    ----------
+    codes : ndarray of shape (n_bins,), int64
+        Group and bin, sorted.
+    weights : ndarray of shape (n_bins,)
+    """
+
+    codes: NDArray[np.int64]
+    weights: FloatArray
+
+    @classmethod
+    def of(cls, values: FloatArray, groups: NDArray, weights: FloatArray | None = None) -> Self:
+        """Count numbers, each of one group and one weight (1 without weights).
+
+        Parameters
+        ----------
+        values : ndarray of shape (n,), float64
+            Not negative, not NaN.
+        groups : ndarray of shape (n,), int
+        weights : ndarray of shape (n,), optional
+        """
+        bins = np.ascontiguousarray(values, dtype=np.float64).view(np.int64) >> _DROPPED_BITS
+        codes = (groups.astype(np.int64) << _BIN_BITS) | bins
+        return cls._sum(codes, np.ones(len(codes)) if weights is None else weights)
+
+    @classmethod
+    def _sum(cls, codes: NDArray[np.int64], weights: FloatArray) -> Self:
+        order = np.argsort(codes, kind="stable")
+        codes, weights = codes[order], weights[order]
+        first = np.flatnonzero(np.diff(codes, prepend=-1))
+        added = np.add.reduceat(weights, first) if len(first) else np.empty(0)
+        return cls(codes[first][added > 0], added[added > 0])
+
+    def __add__(self, other: Self) -> Self:
+        codes = np.concatenate([self.codes, other.codes])
+        return self._sum(codes, np.concatenate([self.weights, other.weights]))
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """Group of each bin."""
+        return self.codes >> _BIN_BITS
+
+    @property
+    def values(self) -> FloatArray:
+        """Middle of each bin."""
+        lower = (self.codes & ((1 << _BIN_BITS) - 1)) << _DROPPED_BITS
+        edges, middles = lower.view(np.float64), (lower | 1 << (_DROPPED_BITS - 1)).view(np.float64)
+        return np.where((edges == 0) | np.isinf(edges), edges, middles)
+
+    def quantile(self, level: float, n_groups: int) -> FloatArray:
+        """Return the number that a share `level` of each group's weight does not exceed.
+
+        Returns
+        -------
+        ndarray of shape (n_groups,)
+            NaN for groups without weight.
+        """
+        groups, values = self.groups, self.values
+        sizes = np.bincount(groups, self.weights, minlength=n_groups)
+        ends = np.searchsorted(groups, np.arange(n_groups), side="right")
+        starts = np.searchsorted(groups, np.arange(n_groups), side="left")
+        found = np.full(n_groups, np.nan)
+        for j in np.flatnonzero(sizes > 0):
+            reached = np.cumsum(self.weights[starts[j] : ends[j]])
+            place = np.searchsorted(reached, level * reached[-1] * (1 - 1e-12))
+            found[j] = values[starts[j] + min(int(place), len(reached) - 1)]
+        return found
+
+    def pooled(self) -> Self:
+        """Return the histogram of all groups together, as group 0."""
+        return self._sum(self.codes & ((1 << _BIN_BITS) - 1), self.weights)

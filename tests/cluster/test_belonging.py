@@ -1,0 +1,194 @@
+"""Memberships, calibrated probabilities, and rows that belong to no cluster."""
+
+import dask.array as da
+import numpy as np
+import pytest
+from _naive import power_means
+from _support import ESTIMATORS, blobs, computed, counting_computes, quick, raise_if_computes
+from scipy.optimize import linear_sum_assignment
+from scipy.special import softmax
+
+from daskmm import KMeans, PowerKMeans, load
+
+X, _ = blobs()
+each_estimator = pytest.mark.parametrize("cls", ESTIMATORS)
+
+
+def mixture(n, k, p, separation, seed):
+    """Rows of normal clusters of unit variance whose centres are just so far apart, or farther."""
+    rng = np.random.default_rng(seed)
+    centers, wide = [], separation
+    while len(centers) < k:
+        center = rng.normal(size=p) * wide / np.sqrt(p) * 1.5
+        if all(np.linalg.norm(center - other) >= separation for other in centers):
+            centers.append(center)
+        wide *= 1.005
+    truth = rng.integers(k, size=n)
+    return np.array(centers)[truth] + rng.normal(size=(n, p)), truth, np.array(centers)
+
+
+def matched(centers, found):
+    """For each centre that was found, the nearest true one, one to one."""
+    squares = np.square(centers[:, None] - found).sum(axis=2)
+    return np.argsort(linear_sum_assignment(squares)[1])
+
+
+def calibration_error(confidence, correct, bins=15):
+    """Mean difference of confidence and accuracy over bins of confidence."""
+    number = np.minimum((confidence * bins).astype(int), bins - 1)
+    apart = np.bincount(number, confidence, bins) - np.bincount(number, correct, bins)
+    return np.abs(apart).sum() / len(confidence)
+
+
+@pytest.mark.parametrize("separation", [2.0, 3.0, 4.5])
+@pytest.mark.parametrize("p", [2, pytest.param(10, marks=pytest.mark.long)])
+def test_probabilities_are_calibrated_on_rows_held_out(p, separation):
+    rows, truth, centers = mixture(12_000, 6, p, separation, seed=p)
+    model = PowerKMeans(6, random_state=0, n_init=4).fit(rows[:4000])
+    held, actual = rows[4000:], truth[4000:]
+    found = model.predict_proba(held)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(found.argmax(axis=1), model.predict(held))
+    right = matched(centers, model.cluster_centers_)[found.argmax(axis=1)] == actual
+    assert calibration_error(found.max(axis=1), right) <= 0.05
+    # A mixture of normal clusters at the same centres, whose variance has been fitted.
+    squares = np.square(rows[:, None] - model.cluster_centers_).sum(axis=2)
+    variance = 1.0
+    for _ in range(50):
+        posterior = softmax(-squares[:4000] / (2 * variance), axis=1)
+        variance = (posterior * squares[:4000]).sum() / (4000 * p)
+    posterior = softmax(-squares[4000:] / (2 * variance), axis=1)
+    assert np.abs(found - posterior).mean() <= 0.05
+
+
+def test_directions_in_which_clusters_do_not_differ_do_not_change_certainty():
+    rows, _, _ = mixture(3000, 4, 2, 3.0, seed=0)
+    noise = 0.2 * np.random.default_rng(1).normal(size=(3000, 1)) * np.ones(20)
+    model = KMeans(4, random_state=0).fit(rows)
+    wide = KMeans(4, random_state=0).fit(np.hstack([rows, noise]))
+    shift = np.abs(
+        wide.predict_proba(np.hstack([rows, noise])).max(axis=1)
+        - model.predict_proba(rows).max(axis=1)
+    )
+    assert shift.mean() < 0.02
+
+
+@each_estimator
+def test_raw_memberships_are_the_weights_of_the_step(cls):
+    model = quick(cls).fit(X)
+    distances = np.square(model.transform(X))
+    expected, _ = power_means(distances, -3.0)
+    np.testing.assert_allclose(model.memberships(X, power=-3), expected, rtol=1e-6, atol=1e-12)
+    hard = model.memberships(X, power=-np.inf)
+    np.testing.assert_array_equal(hard.argmax(axis=1), model.labels_)
+    with pytest.raises(ValueError, match="power must be a negative number"):
+        model.memberships(X, power=1.0)
+
+
+@each_estimator
+def test_lazy_rows_give_lazy_results_equal_to_those_in_memory(cls):
+    model, rows = quick(cls).fit(X), da.from_array(X, chunks=(70, -1))
+    for name in ("predict_proba", "memberships", "score_samples"):
+        method = getattr(model, name)
+        with raise_if_computes():
+            found = method(rows)
+        np.testing.assert_allclose(computed(found), method(X), rtol=1e-12)
+    with raise_if_computes():
+        found = model.predict(rows, outliers=0.1)
+    np.testing.assert_array_equal(computed(found), model.predict(X, outliers=0.1))
+
+
+def test_clusters_of_equal_rows_and_single_clusters_have_certain_members():
+    rows = np.repeat([[0.0], [1.0]], 5, axis=0)
+    model = KMeans(2, random_state=0).fit(rows)
+    np.testing.assert_array_equal(model.predict_proba(rows).max(axis=1), 1.0)
+    np.testing.assert_array_equal(model.score_samples(rows), 0.0)
+    assert (KMeans(1).fit(rows).predict_proba(rows) == 1.0).all()
+
+
+@pytest.mark.parametrize("distortion", ["kl", "cosine", "mahalanobis", "manhattan"])
+def test_every_distortion_has_memberships_and_outliers(distortion):
+    rows = np.abs(X) + 1.0
+    lazy = da.from_array(rows, chunks=(100, -1))
+    for data in (rows, lazy):
+        model = KMeans(4, distortion=distortion, random_state=0).fit(data)
+        found = model.predict_proba(rows)
+        np.testing.assert_array_equal(found.argmax(axis=1), model.predict(rows))
+        assert (model.predict(rows, outliers=0.1) == -1).mean() == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_uniform_contamination_is_found(seed):
+    rows, _, _ = mixture(4750, 8, 10, 3.5, seed)
+    rng = np.random.default_rng(seed)
+    noise = rng.uniform(rows.min(axis=0), rows.max(axis=0), (250, 10))
+    both, bad = np.vstack([rows, noise]), np.arange(5000) >= 4750
+    model = PowerKMeans(8, random_state=0, n_init=4).fit(both)
+    flagged = model.predict(both, outliers=0.05) == -1
+    assert flagged.mean() == pytest.approx(0.05, abs=0.002)
+    assert (flagged & bad).sum() >= 0.9 * flagged.sum()
+    assert (flagged & bad).sum() >= 0.9 * bad.sum()
+
+
+@each_estimator
+def test_scores_are_distances_in_medians_of_the_cluster(cls):
+    model = quick(cls).fit(X)
+    nearest = model.transform(X).min(axis=1)
+    medians = [np.median(nearest[model.labels_ == j]) for j in range(4)]
+    np.testing.assert_allclose(
+        model.score_samples(X), -nearest / np.take(medians, model.labels_), rtol=0.05
+    )
+
+
+def test_streamed_quantiles_are_within_half_a_percent():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_t(3, size=(20_001, 3)) + 4 * rng.integers(3, size=(20_001, 1))
+    lazy = da.from_array(rows, chunks=(3000, -1))
+    model = KMeans(3, random_state=0, sample_size=2000).fit(lazy)
+    with counting_computes() as computes:
+        model.calibrate(lazy)
+    assert len(computes) == 1
+    labels, nearest = model.predict(rows), model.transform(rows).min(axis=1)
+    exact = [np.quantile(nearest[labels == j], 0.5, method="inverted_cdf") for j in range(3)]
+    np.testing.assert_allclose(np.sqrt(model.typical_distances_), exact, rtol=0.005)
+    relative = np.sort(nearest / np.take(exact, labels))
+    for share in (0.001, 0.01, 0.05, 0.5):
+        expected = relative[int(np.ceil((1 - share) * len(relative))) - 1]
+        values, shares = model.relative_distances_
+        assert values[np.searchsorted(shares, 1 - share)] == pytest.approx(expected, rel=0.005)
+    power = model.membership_power_
+    assert model.calibrate(rows).membership_power_ == pytest.approx(power, rel=1e-9)
+
+
+def test_integer_weights_count_rows_repeatedly():
+    weights = np.random.default_rng(0).integers(1, 4, len(X))
+    model = quick(KMeans).fit(X)
+    weighted = quick(KMeans).fit(X).calibrate(X, sample_weight=weights)
+    repeated = model.calibrate(np.repeat(X, weights, axis=0))
+    np.testing.assert_array_equal(weighted.typical_distances_, repeated.typical_distances_)
+    np.testing.assert_allclose(weighted.relative_distances_, repeated.relative_distances_)
+
+
+@pytest.mark.parametrize("share", [0, 1.0, -0.1, "auto"])
+def test_a_share_of_outliers_lies_between_0_and_1(share):
+    with pytest.raises(ValueError, match="outliers must be a share"):
+        quick(KMeans).fit(X).predict(X, outliers=share)
+
+
+def test_saved_models_keep_it_and_older_ones_say_what_is_missing(tmp_path):
+    model = quick(KMeans).fit(X)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    for name in ("typical_distances_", "relative_distances_", "membership_power_"):
+        delattr(again, name)
+    for call in (
+        again.score_samples,
+        again.predict_proba,
+        lambda x: again.predict(x, outliers=0.1),
+    ):
+        with pytest.raises(AttributeError, match=r"no \w+_: an earlier version.*calibrate\(X\)"):
+            call(X)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.calibrate(X).score_samples(X), model.score_samples(X))
