@@ -31,13 +31,19 @@ def cluster_names(model: Any) -> list[str]:
     parts = np.nan_to_num(np.square(away)) * weights
     named = hasattr(model, "feature_names_in_")
     features = [name if named else f"feature {name}" for name in feature_names(model)]
-    return _distinct(np.sign(np.nan_to_num(away)), parts, features)
+    return _distinct(centers, np.sign(np.nan_to_num(away)), parts, features)
 
 
 def _distinct(
-    signs: NDArray[np.float64], parts: NDArray[np.float64], features: list[str]
+    centers: NDArray[np.float64],
+    signs: NDArray[np.float64],
+    parts: NDArray[np.float64],
+    features: list[str],
 ) -> list[str]:
-    """Name clusters by the features with the largest parts; by more where names are the same."""
+    """Name clusters by the features with the largest parts.
+
+    Where names are the same, more features are named, or the value of the first, or a number.
+    """
     order = np.argsort(-parts, axis=1, kind="stable")
     negligible = 1e-12 * parts.max(initial=0.0)
 
@@ -57,6 +63,11 @@ def _distinct(
             named(cluster, most) if names.count(name) > 1 else name
             for cluster, name in enumerate(names)
         ]
+    for cluster in [j for j, name in enumerate(names) if names.count(name) > 1]:
+        first = order[cluster, 0]
+        if parts[cluster, first] > negligible:
+            usual, value = named(cluster, _USUAL), centers[cluster, first]
+            names[cluster] = f"{usual} ({features[first]} {value:.3g})"
     seen = [names[:cluster].count(name) for cluster, name in enumerate(names)]
     return [f"{name} ({n + 1})" if n else name for name, n in zip(names, seen, strict=True)]
 

@@ -94,7 +94,7 @@ def open_csv(
     files = _files(path)
     head, encoding = _head(files[0], encoding)
     found = _told(files[0], head, separator, decimal, encoding)
-    kinds = _kinds(head, found)
+    kinds, words = _kinds(head, found)
     used = [name for name in found.names if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))
     missing = sorted(set(wanted) - set(found.names))
@@ -106,11 +106,11 @@ def open_csv(
     nameless = [name for name in wanted if str(name).startswith("Unnamed: ")]
     if nameless:
         raise ValueError(
-            f"{path} has a column without a name (an index that pandas or R wrote?). Write the "
-            "file without it (index=False), or choose columns (columns=, on the command line "
-            "--columns)."
+            f"{path} has a column without a name (an index that pandas or R wrote, or a separator "
+            "at the end of each line?). Write the file without it (index=False), or choose columns "
+            "(columns=, on the command line --columns)."
         )
-    text = [repr(name) for name in used if kinds[name] == "text"]
+    text = [f"{name!r} (such as {words[name]!r})" for name in used if name in words]
     if text:
         raise ValueError(
             f"{path} has columns that are not numeric: {', '.join(text)}. Encode them, or choose "
@@ -306,15 +306,27 @@ def _names(text: str, separator: str) -> tuple[str, ...]:
     return tuple(str(name) for name in header.columns)
 
 
-def _kinds(head: str, format: CsvFormat) -> dict[Any, str]:
-    """Return "numbers", "flags" or "text" for each column, from the beginning of a file."""
+def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, str]]:
+    """Tell the columns of text from others by the beginning of a file.
+
+    Returns
+    -------
+    kinds : dict
+        "numbers", "flags" or "text" for each column.
+    words : dict
+        For each column of text its first value that is not a number.
+    """
     lines = _rows_of(head, format).splitlines(keepends=True)[:_HEAD_LINES]
     frame = _parsed("".join(lines) or _line_of_blanks(format), format)
-    kinds = {}
+    kinds, words = {}, {}
     for name in format.names:
         kind = getattr(frame[name].dtype, "kind", "O")
         kinds[name] = {"b": "flags"}.get(kind, "numbers" if kind in "fiu" else "text")
-    return kinds
+        if kinds[name] == "text":
+            values = frame[name].dropna().astype(str)
+            others = (value for value in values if not _is_number(value, format.decimal))
+            words[name] = next(others, values.iloc[0])[:40]
+    return kinds, words
 
 
 def _rows_of(text: str, format: CsvFormat) -> str:

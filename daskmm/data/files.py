@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import check_columns
 from daskmm.data.csv_files import is_csv, open_csv
-from daskmm.storage.remote import is_remote, local_path, patiently
+from daskmm.storage.remote import is_remote, local_path, patiently, refusals
 
 # Bounds of the bytes of a block: small ones save memory, large ones save tasks.
 _LEAST_BLOCK_BYTES = 16_000_000
@@ -96,9 +96,10 @@ def open_data(
         if chunks != "auto":
             raise ValueError(f"{text}: chunks can be chosen for arrays, not for {kind} files.")
         _require_dataframes(kind)
-        if kind == "csv":
-            return open_csv(text, columns, separator, decimal, encoding, keep)
-        return _open_frame(text, kind, columns, keep)
+        with refusals(text):
+            if kind == "csv":
+                return open_csv(text, columns, separator, decimal, encoding, keep)
+            return _open_frame(text, kind, columns, keep)
     if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
     if kind == "npz":

@@ -371,7 +371,7 @@ def _refuse_positions(n_rows: int, n_features: int, worker: Worker) -> None:
         worker,
         f"{copies} arrays as large as its {n_rows:,} rows of {n_features:,} features, "
         f"{readable_bytes(positions)}",
-        f"Each sweep over all pairs of rows would take about {n_rows**2 * pair / 3600:.2g} hours: "
+        f"Each sweep over all pairs of rows would take about {readable_seconds(n_rows**2 * pair)}: "
         "fit a sample of the rows, and `predict` the others",
     )
 

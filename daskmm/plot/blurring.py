@@ -124,7 +124,7 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
         raise ValueError(f"{type(model).__name__} blurs no rows: frames are of a mean shift.")
     figure = new_figure(figsize=(9.0, 6.2))
     rows = np.asarray(sample)
-    clusters = np.asarray(model.predict(rows) if labels is None else labels)
+    clusters = np.asarray(model.predict(sample) if labels is None else labels)
     most = min(MOST_ROWS, math.isqrt(_MOST_PRODUCTS // rows.shape[1]))
     if len(rows) > most:
         chosen = np.random.default_rng(0).choice(len(rows), most, replace=False)

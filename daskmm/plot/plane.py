@@ -117,7 +117,7 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     matplotlib Figure
     """
     rows = np.asarray(sample)
-    clusters = np.asarray(model.predict(rows) if labels is None else labels)
+    clusters = np.asarray(model.predict(sample) if labels is None else labels)
     plane = Plane.of(model, rows, clusters)
     points, centers, shares = plane.points, plane.centers, plane.shares
     figure = new_figure(figsize=(6.6, 6.0))

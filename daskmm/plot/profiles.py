@@ -83,7 +83,7 @@ class Profiles:
                 "the means of its rows."
             )
         else:
-            clusters = np.asarray(model.predict(rows) if labels is None else labels)
+            clusters = np.asarray(model.predict(sample) if labels is None else labels)
             centers = cluster_means(rows, clusters, int(model.n_clusters))
         shares = np.ones(len(centers)) if known is None else known.astype(np.float64)
         shares = np.where(np.isnan(centers).all(axis=1), 0.0, shares)

@@ -27,6 +27,7 @@ from daskmm.storage.atomic import check_absent
 PATIENCE, _PAUSES = 300.0, (1.0, 2.0, 4.0, 8.0, 15.0)
 # Errors that another try will not mend.
 _LASTING = (FileNotFoundError, PermissionError, KeyError, TypeError, ValueError, MemoryError)
+_EXPECTED = (OSError, ImportError, *_LASTING)
 
 logger = logging.getLogger("daskmm")
 
@@ -55,6 +56,19 @@ def local_path(path: str | Path, what: str = "This") -> Path:
     return Path(re.sub(r"^file:/+", "/", str(path)))
 
 
+@contextmanager
+def refusals(path: str | Path) -> Iterator[None]:
+    """Raise what a store's own library raises, such as missing credentials, as an OSError."""
+    try:
+        yield
+    except _EXPECTED:
+        raise
+    except Exception as error:
+        if not is_remote(path):
+            raise
+        raise OSError(f"{_whole(path)} cannot be reached: {str(error) or repr(error)}") from error
+
+
 def patiently(request: Callable[[], Any], path: str | Path) -> Any:
     """Return what a request for a path gives; if it is remote and out of reach, try again."""
     if not is_remote(path):
@@ -64,9 +78,11 @@ def patiently(request: Callable[[], Any], path: str | Path) -> Any:
     while True:
         pause = next(pauses)
         try:
-            return request()
-        except Exception as error:  # each kind of store has its own
-            lasting = isinstance(error.__cause__ or error, _LASTING)
+            with refusals(path):
+                return request()
+        except Exception as error:
+            cause = error.__cause__ or error
+            lasting = isinstance(cause, _LASTING) or "Credentials" in type(cause).__name__
             if lasting or time.monotonic() + pause > end:
                 raise
             logger.warning("%s cannot be reached, trying again in %g s: %s", path, pause, error)

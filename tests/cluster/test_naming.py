@@ -81,6 +81,15 @@ def test_names_say_what_tells_clusters_apart():
     assert named([[5, 5], [5, 5]]) == ["average", "average (2)"]
 
 
+def test_values_where_clusters_are_in_a_row():
+    assert named([[-9, -1], [-8, -1], [17, 2]]) == [
+        "low age (age -9)",
+        "low age (age -8)",
+        "high age",
+    ]
+    assert named([[-9], [-9], [18]]) == ["low age (age -9)", "low age (age -9) (2)", "high age"]
+
+
 def test_names_of_more_features_where_two_do_not_suffice():
     names = named([[9, 9, 1, 0], [9, 9, -1, 0], [-9, -9, 0, 0]], scale=[1, 1, 1, 2])
     assert names == [

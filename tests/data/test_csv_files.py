@@ -96,6 +96,9 @@ def test_columns_in_another_order_in_another_file(tmp_path):
         ("a\n1,5\n2,5\n", r"line 2: 2 fields where the header has 1"),
         ("sep=;\na;b\n1;2\n1;2;3\n", r"line 4: 3 fields where the header has 2"),
         (",a,b\n1,2,3\n", r"column without a name"),
+        ("a,b,\n1,2,\n3,4,\n", r"separator at the end of each line"),
+        ("a,b\n1,2\n10%,3\n", r"not numeric: 'a' \(such as '10%'\)"),
+        ("a;b\n1.234,5;2\n2,5;3\n", r"not numeric: 'a' \(such as '1\.234,5'\)"),
         ('"a","b"\n"r1",1,2\n"r2",3,4\n', r"line 2: 3 fields .* row names"),
     ],
 )
@@ -132,7 +135,7 @@ def test_integers_that_turn_into_fractions_and_blanks(tmp_path, monkeypatch):
     (tmp_path / "x.csv").write_text("\n".join(rows))
     found = read(tmp_path / "x.csv", columns=["b", "a", "c"])
     np.testing.assert_array_equal(found[-3:], [[2, 1, 1], [np.nan, 1.5, np.nan], [3, np.nan, 0]])
-    with pytest.raises(ValueError, match=r"not numeric: 'd'.*--columns"):
+    with pytest.raises(ValueError, match=r"not numeric: 'd' \(such as 'x'\).*--columns"):
         open_data(tmp_path / "x.csv")
     # A column that is left out may hold anything.
     assert KMeans(2, missing="partial").fit(found[["a"]].dropna()).n_features_in_ == 1

@@ -125,6 +125,15 @@ def test_projection(tmp_path, n_features, k):
     assert numbers == ({str(j) for j in np.unique(model.labels_)} if k <= 100 else set())
 
 
+def test_frames_are_drawn_without_warnings():
+    frame = pd.DataFrame(blobs(60, 3, 2), columns=["a", "b", "c"])
+    model = quick(KMeans, 2).fit(frame)
+    plot.projection(model, frame)
+    plot.cluster_profiles(model, frame)
+    with pytest.raises(ValueError, match="names"):
+        plot.projection(model, frame.rename(columns={"a": "d"}))
+
+
 def test_projection_shows_clusters_that_noise_hides(tmp_path):
     rng = np.random.default_rng(0)
     truth = np.arange(2000) % 4

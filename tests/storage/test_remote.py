@@ -247,6 +247,26 @@ def test_reading_does_not_wait_where_that_is_of_no_use():
         patiently(read, "s3://bucket/x")
 
 
+class NoCredentialsError(Exception):
+    """As botocore's, which is of no kind that Python knows."""
+
+
+def test_what_is_missing_for_a_store_is_told_in_a_line(url, monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise NoCredentialsError("Unable to locate credentials")
+
+    system = type(fsspec.filesystem("memory"))
+    for method in ("info", "open", "put_file", "find"):
+        monkeypatch.setattr(system, method, refuse)
+    for command in (["plan", f"{url}/x.csv", "-k", "2"], ["inspect", f"{url}/run"]):
+        assert main(command) == 2
+        line = capsys.readouterr().err
+        assert line.endswith(" cannot be reached: Unable to locate credentials\n")
+        assert line.startswith("daskmm: error: memory://bucket/")
+    with pytest.raises(OSError, match="model cannot be reached: Unable to locate credentials"):
+        load(f"{url}/model")
+
+
 def test_a_store_that_cannot_be_written_is_refused_before_reading(url, monkeypatch, capsys):
     def refuse(*_, **__):
         raise PermissionError("Access Denied")
