@@ -17,7 +17,7 @@ from dask.system import CPU_COUNT
 from sklearn.exceptions import ConvergenceWarning
 
 from daskmm import metrics
-from daskmm.cli.run_folder import peak_memory_bytes, write_run
+from daskmm.cli.run_folder import write_run
 from daskmm.cluster import EntropyPowerKMeans, KMeans
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._progress import ProgressLine
@@ -25,6 +25,7 @@ from daskmm.data.files import open_data
 from daskmm.data.names import features_found, shell_word
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.labels import write_labels
+from daskmm.engine.resources import peak_memory_bytes
 from daskmm.plot import require_matplotlib
 from daskmm.storage.arrays import create_array
 from daskmm.storage.readable import readable_bytes, readable_seconds

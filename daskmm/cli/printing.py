@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from daskmm.data.names import ALIKE, printable, shell_word
+from daskmm.data.names import ALIKE, listed, printable, shell_word
 from daskmm.planning import Plan
 from daskmm.storage.readable import readable_bytes, readable_seconds
 
@@ -66,7 +66,7 @@ def _found(summary: dict[str, Any]) -> str:
     ]
     if "features_found" in summary:
         found = [printable(name) for name in summary["features_found"]]
-        count = f"{len(found)} of {summary['n_features']:,}: {_listed(found)}"
+        count = f"{len(found)} of {summary['n_features']:,}: {listed(found, _MOST_ITEMS)}"
         lines.append(
             f"features with more than an equal share of the weight: {count}"
             if found
@@ -86,15 +86,8 @@ def _named_clusters(summary: dict[str, Any]) -> list[str]:
 
 
 def _cluster_sizes(sizes: list[int]) -> str:
-    ordered = sorted(sizes, reverse=True)
-    return f"cluster sizes, largest first: {_listed([f'{size:,}' for size in ordered], ' · ')}"
-
-
-def _listed(items: list[str], separator: str = ", ") -> str:
-    """Join the first items, and say how many follow."""
-    shown = separator.join(items[:_MOST_ITEMS])
-    more = len(items) - _MOST_ITEMS
-    return f"{shown} … and {more:,} more" if more > 0 else shown or "none"
+    ordered = [f"{size:,}" for size in sorted(sizes, reverse=True)]
+    return f"cluster sizes, largest first: {listed(ordered, _MOST_ITEMS, ' · ')}"
 
 
 def _course(summary: dict[str, Any]) -> list[str]:
@@ -106,7 +99,7 @@ def _course(summary: dict[str, Any]) -> list[str]:
         return [
             f"bandwidth: {summary['bandwidth']:.6g}; lam: {summary['lam']:.6g}",
             f"{learned} iterations learned the weights; distinct points in those that followed: "
-            f"{_listed(points, ' · ')}",
+            f"{listed(points, _MOST_ITEMS, ' · ') or 'none'}",
         ]
     return [
         f"inertia: {summary['inertia']:.6g}; objective: {summary['objective']:.6g}",

@@ -6,7 +6,6 @@ import csv
 import importlib.metadata
 import json
 import shutil
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from daskmm.data.files import has_columns, open_data
 from daskmm.data.names import feature_names, features_found, n_clusters_of
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.passes import one_blas_thread
+from daskmm.engine.resources import peak_memory_bytes
 from daskmm.numerics.rows import Coordinates
 from daskmm.report.figures import Sampled
 from daskmm.report.page import report_page
@@ -360,19 +360,3 @@ def open_for(model: Any, path: str, **options: Any) -> Any:
     names = getattr(model, "feature_names_in_", None)
     columns = None if names is None or not has_columns(path) else [str(name) for name in names]
     return open_data(path, columns=columns, **options)
-
-
-def peak_memory_bytes() -> int | None:
-    """Return the peak memory of this process so far; None where the system does not tell."""
-    try:
-        # High-water mark of this program; getrusage may include that of its parent.
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-        return int(status.split("VmHWM:")[1].split()[0]) * 1024
-    except (OSError, IndexError):
-        pass
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -37,11 +37,10 @@ def features_found(weights: NDArray[np.float64]) -> NDArray[np.int64]:
     return order[weights[order] > (1 + 1e-9) / len(weights)]
 
 
-def listed(items: Sequence[str]) -> str:
+def listed(items: Sequence[str], most: int = _MOST_ITEMS, separator: str = ", ") -> str:
     """Join the first items of a list, and say how many follow."""
-    shown = list(items[:_MOST_ITEMS])
-    more = len(items) - len(shown)
-    return ", ".join([*shown, f"and {more:,} more"] if more else shown)
+    shown, more = separator.join(items[:most]), len(items) - most
+    return f"{shown} … and {more:,} more" if more > 0 else shown
 
 
 def printable(text: object) -> str:

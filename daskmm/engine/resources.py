@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,3 +103,19 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def peak_memory_bytes() -> int | None:
+    """Return the peak memory of this process so far; None where the system does not tell."""
+    try:
+        # High-water mark of this program; getrusage may include that of its parent.
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    except (OSError, IndexError):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -20,8 +20,8 @@ import warnings
 import numpy as np
 
 from daskmm import WeightedBlurringMeanShift
-from daskmm.cli.run_folder import peak_memory_bytes
 from daskmm.datasets import make_wbms_simulation1, make_wbms_toy
+from daskmm.engine.resources import peak_memory_bytes
 from daskmm.mean_shift.blurring import Blurring, blur_rows
 from daskmm.mean_shift.neighborhood import _balanced_strips, _sums_of_strips
 from daskmm.numerics.mean_shift import TILE, Points

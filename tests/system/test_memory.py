@@ -14,13 +14,13 @@ import zarr
 from sklearn.exceptions import ConvergenceWarning
 
 from daskmm import KMeans
-from daskmm.cli.run_folder import peak_memory_bytes
+from daskmm.engine.resources import peak_memory_bytes
 
 SCRIPT = """
 import json, sys
 import dask.array as da, numpy as np, zarr
 import daskmm
-from daskmm.cli.run_folder import peak_memory_bytes
+from daskmm.engine.resources import peak_memory_bytes
 path, kind, name, settings = sys.argv[1:]
 X = zarr.open_array(path, mode="r")
 if kind == "numpy":

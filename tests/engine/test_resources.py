@@ -1,0 +1,7 @@
+"""Memory and threads available."""
+
+from daskmm.engine.resources import peak_memory_bytes
+
+
+def test_peak_memory_is_of_this_process():
+    assert 50e6 < peak_memory_bytes() < 50e9
