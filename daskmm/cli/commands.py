@@ -112,7 +112,22 @@ example:
   daskmm plan points.zarr -k 200 --model entropy
   daskmm plan points.zarr -k 200 --workers 1 8 100""",
     ),
+    "reproduce": (
+        "measure the tables of the papers, beside what is printed",
+        """\
+Measure a table of one of the four papers, and print every number in print beside
+ours with a verdict: reproduced, exceeded, not reproduced, cannot be run. Without a
+PAPER, show the counted verdicts of the kept results. Tables of real data need those
+in a folder of NAME.npz files with X and y.""",
+        """\
+example:
+  daskmm reproduce
+  daskmm reproduce power --table 1
+  daskmm reproduce ewp --table 5 --data folder --full""",
+    ),
 }
+
+PAPERS = ("ewp", "power", "kernel", "mean-shift")
 
 _GRAM = (
     "keep the kernel matrix of a data set on disk",
@@ -195,7 +210,9 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
-    demo, fit, predict, inspect, plan = (_add_command(commands, name) for name in _COMMANDS)
+    demo, fit, predict, inspect, plan, reproduce = (
+        _add_command(commands, name) for name in _COMMANDS
+    )
     demo.add_argument(
         "--out", default="daskmm-demo", metavar="DIR", help="new or empty folder (%(default)s)"
     )
@@ -244,6 +261,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="kmeans, power, entropy: estimate the seconds of a pass on N workers of one thread "
         "each, by timing a few blocks of INPUT here",
     )
+    _add_reproduce(reproduce)
     _add_gram(commands)
     for command in (fit, predict):
         _add_scheduler(command)
@@ -417,6 +435,28 @@ def _add_columns(command: argparse.ArgumentParser) -> None:
         type=lambda names: names.split(","),
         metavar="A,B,...",
         help="columns of a csv or parquet file to use (default: all)",
+    )
+
+
+def _add_reproduce(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "paper", nargs="?", choices=PAPERS, metavar="PAPER", help=" | ".join(PAPERS)
+    )
+    command.add_argument("--table", metavar="N", help="one table: 2, or 'figure 1' (default: all)")
+    command.add_argument(
+        "--full", action="store_true", help="as many repetitions as in print; may take hours"
+    )
+    command.add_argument("--repeats", type=int, metavar="N", help="so many repetitions")
+    command.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="holds NAME.npz files with X and y (default: data in the folder of the environment "
+        "variable DASKMM_SHARED)",
+    )
+    command.add_argument("--kept", action="store_true", help="show kept results; measure nothing")
+    command.add_argument("--keep", metavar="FILE", help="write what was measured into FILE")
+    command.add_argument(
+        "--page", action="store_true", help="print all kept verdicts as a page of Markdown"
     )
 
 

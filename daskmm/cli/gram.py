@@ -23,7 +23,7 @@ from daskmm.engine.first_pass import first_pass
 from daskmm.engine.passes import Passes
 from daskmm.gram.build import CHANGED, TILE_ROWS, build, repair, verify
 from daskmm.gram.store import GramStore, GramStoreError
-from daskmm.numerics.kernels import SCALED, Kernel
+from daskmm.numerics.kernels import SCALED, Kernel, are_movable
 from daskmm.numerics.rows import Coordinates
 from daskmm.storage.locks import reserved
 from daskmm.storage.readable import readable_bytes
@@ -140,7 +140,9 @@ def _origin(
     asked = {"standardize": arguments.standardize, "columns": arguments.columns}
     if begun is None or begun.origin is None:
         # The same first pass as in the estimators, so that they find rows of the same bits.
-        survey = first_pass(Passes(row_blocks(table)), 1, arguments.standardize, seed=0)
+        centered = arguments.standardize or are_movable([arguments.kernel])
+        passes = Passes(row_blocks(table))
+        survey = first_pass(passes, 1, arguments.standardize, seed=0, centered=centered)
         return {
             **asked,
             "mean": survey.coordinates.mean.tolist(),

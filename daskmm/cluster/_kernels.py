@@ -112,6 +112,10 @@ class KernelClusterer(MMClusterer):
     def _penalty(self) -> float:
         """Return λ of the kernel weights."""
 
+    @abstractmethod
+    def _centers(self) -> bool:
+        """Return whether the kernels are given rows around their mean, not as they are."""
+
     def _n_kernels(self) -> int:
         return 1
 
@@ -190,7 +194,9 @@ class KernelClusterer(MMClusterer):
         """Make the first pass, load the rows, and open the Gram matrix of each kernel."""
         table, sample_weight = read_weighted(self, X, sample_weight, reset=True)
         passes, journal = weighted_passes(table, sample_weight), context.journal
-        survey = first_pass(passes, self.n_clusters, bool(self.standardize), seed)
+        survey = first_pass(
+            passes, self.n_clusters, bool(self.standardize), seed, centered=self._centers()
+        )
         layout = passes.blocks.layout
         grams: list[GramSource] = []
         n_sweeps = journal.resume(described_data(layout, survey), lambda: sweeps_of(grams))

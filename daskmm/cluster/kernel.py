@@ -32,7 +32,7 @@ from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome, minimize
 from daskmm.mm.journal import draw_seeds
 from daskmm.numerics.annealing import critical_power
-from daskmm.numerics.kernels import KERNELS, Kernel
+from daskmm.numerics.kernels import KERNELS, Kernel, are_movable
 from daskmm.numerics.rows import Coordinates
 from daskmm.planning import CenterSteps, Plan
 
@@ -54,8 +54,9 @@ class KernelPowerKMeans(KernelClusterer):
 callable
         exp(−‖x−y‖²/(2σ²)), exp(−‖x−y‖₁/σ), (xᵀy + coef0)^degree, xᵀy, the cosine, and
         exp(−∠(x,y)/(2σ²)), with σ the bandwidth; a Gram matrix given as X; or a function of two
-        blocks of rows that returns the matrix of their kernel values. Rows are centred (and
-        scaled, with `standardize`) before a kernel sees them.
+        blocks of rows that returns the matrix of their kernel values. "polynomial", "cosine",
+        "angular" and functions see the rows as they are, or with `standardize` centred and
+        scaled; for the others, which do not mind, rows are always centred.
     bandwidth : float or "auto"
         "auto" is the root mean squared distance between rows.
     degree, coef0 : float
@@ -254,6 +255,7 @@ callable
             seed,
             wanted=wanted_rows(self.sample_size, self.n_clusters),
             with_larger=on_sample,
+            centered=self._centers(),
         )
         passes.add(context.journal.resume(described_data(layout, survey), lambda: passes.n_passes))
         context.follow("starts")
@@ -338,6 +340,9 @@ callable
 
     def _precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _centers(self) -> bool:
+        return bool(self.standardize) or are_movable([self.kernel])
 
     def _kernels(self, survey: Survey) -> list[Kernel]:
         if not isinstance(self.kernel, str):

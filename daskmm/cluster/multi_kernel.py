@@ -17,7 +17,7 @@ from daskmm.cluster._models import registered_model
 from daskmm.cluster._sklearn import Interval
 from daskmm.engine.first_pass import Survey
 from daskmm.mm.driver import IterationRecord
-from daskmm.numerics.kernels import KERNELS, Kernel
+from daskmm.numerics.kernels import KERNELS, Kernel, are_movable
 
 # Bandwidths of the papers' seven Gaussian kernels, as shares of the largest distance.
 _SHARES = (0.01, 0.05, 0.1, 1.0, 10.0, 50.0, 100.0)
@@ -43,7 +43,9 @@ class MultiKernelPowerKMeans(KernelClusterer):
         ``{"kernel": "rbf", "bandwidth": 2.0}`` or ``{"kernel": "polynomial", "degree": 2,
         "coef0": 0}``. By default twelve: Gaussian with .01, .05, .1, 1, 10, 50 and 100 times the
         largest distance (among a sample of rows) as bandwidth, four polynomial (degree 2 and 4,
-        coef0 0 and 1), and the cosine.
+        coef0 0 and 1), and the cosine, of centred rows. Kernels that are given see the rows as
+        they are if one of them is polynomial, of angles or a callable, and `standardize` is not
+        set; otherwise rows are centred.
     normalize : bool, default=True
         Divide each kernel by √(k(x,x) k(y,y)), so that their distances are comparable.
     lam : float, default=0.04
@@ -120,6 +122,13 @@ class MultiKernelPowerKMeans(KernelClusterer):
         self.callbacks = callbacks
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
+
+    def _centers(self) -> bool:
+        if self.standardize or self.kernels is None:
+            return True
+        return are_movable(
+            each.get("kernel") if isinstance(each, dict) else each for each in self.kernels
+        )
 
     def _kernels(self, survey: Survey) -> list[Kernel]:
         specifications = self._twelve(survey) if self.kernels is None else list(self.kernels)

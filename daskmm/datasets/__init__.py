@@ -11,6 +11,7 @@ from sklearn.utils import check_scalar
 from daskmm.datasets._simulations import (
     Chunks,
     DiagonalMixture,
+    GridMixture,
     RandomState,
     Rings,
     VonMisesFisher,
@@ -36,18 +37,19 @@ __all__ = [
 def make_ewp_simulation1(
     n_samples: int = 1000,
     n_clusters: int = 100,
-    n_informative: int = 20,
+    n_informative: int = 2,
     n_noise: int = 20,
     *,
     cluster_std: float = 0.015,
     random_state: RandomState = None,
     chunks: Chunks = "auto",
 ) -> tuple[da.Array, da.Array]:
-    """Make many clusters in half of the features, with noise in the other half.
+    """Make clusters on a grid in two features, with features of wider uniform noise.
 
-    Centres are uniform on the unit hypercube of the informative features, which come first;
-    rows are spherical Gaussian around them. The noise features are N(0, 1). This is the first
-    simulation of the paper on entropy weighted power k-means.
+    Centres are the points of a grid of step 0.1, ten by ten for 100 clusters, in the informative
+    features, which come first; rows are spherical Gaussian around them. The noise features are
+    uniform on [0, 2]. This is simulation 1 (section 4.1, table 1) of the paper on entropy weighted
+    power k-means, which increases `n_noise` from 5 to 100.
 
     Parameters
     ----------
@@ -59,8 +61,8 @@ def make_ewp_simulation1(
     n_noise : int, default=20
         Features of noise.
     cluster_std : float, default=0.015
-        Standard deviation of a cluster in each informative feature. The paper prints 0.15, but
-        the results in its table are reproduced with 0.015.
+        Standard deviation of a cluster in each informative feature. The paper prints 0.15, more
+        than the step of the grid; its table is reproduced with 0.015.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same rows in every call; a RandomState or Generator is drawn from once;
         None gives different rows in every call.
@@ -90,15 +92,22 @@ def make_ewp_simulation1(
     Notes
     -----
     A block takes the memory of its own rows and of 1,000 more (fewer if rows are wide). The
-    informative features have a variance of about 1/12 and the noise has 1, so raw and
-    standardised features are two different problems.
+    informative features have a variance of about 1/12 and the noise has 1/3, so raw and
+    standardised features are two different problems; the table is that of raw ones.
 
     References
     ----------
     Chakraborty, Paul, Das and Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020.
     """
     return make_mixture(
-        n_samples, n_clusters, n_informative, n_noise, cluster_std, random_state, chunks
+        n_samples,
+        n_clusters,
+        n_informative,
+        n_noise,
+        cluster_std,
+        random_state,
+        chunks,
+        kind=GridMixture,
     )
 
 
@@ -114,9 +123,11 @@ def make_ewp_simulation2(
 ) -> tuple[da.Array, da.Array]:
     """Make clusters in few features among many features of noise.
 
-    The mixture of :func:`make_ewp_simulation1` with one informative feature in twenty. The paper
-    on entropy weighted power k-means increases the number of clusters in this simulation, its
-    second; keep 100 rows per cluster, as in the default, for problems of equal difficulty.
+    Centres are uniform on the unit hypercube of the informative features, which come first; rows
+    are spherical Gaussian around them. The noise features are N(0, 1). This is simulation 2
+    (section 4.1, table 2) of the paper on entropy weighted power k-means, which increases the
+    number of clusters from 20 to 500 with 100 rows each, and has the informative features at
+    random places.
 
     Parameters
     ----------
@@ -128,7 +139,7 @@ def make_ewp_simulation2(
     n_noise : int, default=95
         Features of noise.
     cluster_std : float, default=0.015
-        Standard deviation of a cluster in each informative feature, as in the first simulation.
+        Standard deviation of a cluster in each informative feature.
     random_state, chunks
         As in :func:`make_ewp_simulation1`.
 
@@ -141,7 +152,7 @@ def make_ewp_simulation2(
 
     See Also
     --------
-    make_ewp_simulation1 : More clusters, as many informative features as noise.
+    make_ewp_simulation1 : Clusters on a grid in two features.
 
     References
     ----------
@@ -157,13 +168,15 @@ def make_power_kmeans_blobs(
     n_clusters: int = 50,
     n_features: int = 2,
     *,
-    cluster_std: float = 0.05,
+    scale: float | tuple[float, float] = (30.0, 60.0),
+    cluster_std: float = 1.0,
     random_state: RandomState = None,
     chunks: Chunks = "auto",
 ) -> tuple[da.Array, da.Array]:
-    """Make spherical Gaussian clusters around centres uniform on the unit hypercube.
+    """Make spherical Gaussian clusters around centres uniform on a hypercube.
 
-    This is the simulation of the paper on power k-means, which increases the number of features.
+    This is the simulation of the paper on power k-means (section 4), which increases the number
+    of features.
 
     Parameters
     ----------
@@ -172,10 +185,13 @@ def make_power_kmeans_blobs(
         At most `n_samples`.
     n_features : int, default=2
         At least 1.
-    cluster_std : float, default=0.05
-        Standard deviation of a cluster in each feature. The paper does not state it. With the
-        default, clusters overlap in 2 features and are well separated in 5 or more, where
-        Lloyd's algorithm from random rows ends at 2 to 7 times the cost of the true centres.
+    scale : float or tuple of two floats, default=(30.0, 60.0)
+        Length r of the sides of the hypercube; of a tuple, r is drawn uniformly between its two
+        numbers, as in the paper.
+    cluster_std : float, default=1.0
+        Standard deviation of a cluster in each feature. With the defaults, clusters overlap in 2
+        features and are well separated in 5 or more, where Lloyd's algorithm from random rows
+        ends at 2 to 7 times the cost of the true centres.
     random_state, chunks
         As in :func:`make_ewp_simulation1`.
 
@@ -184,41 +200,49 @@ def make_power_kmeans_blobs(
     X : dask array of shape (n_samples, n_features), float64
         In blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row; sizes of clusters differ by at most 1.
+        Cluster of each row; sizes of clusters differ by at most 1, which the paper does not state.
 
     References
     ----------
     Xu and Lange, "Power k-Means Clustering", ICML 2019.
     """
     check_scalar(n_features, "n_features", Integral, min_val=1)
-    return make_mixture(n_samples, n_clusters, n_features, 0, cluster_std, random_state, chunks)
+    ends = scale if isinstance(scale, tuple) else (scale, scale)
+    if len(ends) != 2 or checked_real(ends[0], "scale", least=0.0) > checked_real(
+        ends[1], "scale", least=0.0
+    ):
+        raise ValueError(f"scale must be a number or a smaller and a larger one; got {scale!r}.")
+    return make_mixture(
+        n_samples, n_clusters, n_features, 0, cluster_std, random_state, chunks, scale=ends
+    )
 
 
 def make_wbms_simulation1(
-    n_samples: int = 500,
+    n_samples: int = 200,
     n_clusters: int = 10,
-    n_informative: int = 10,
-    n_noise: int = 10,
+    n_informative: int = 5,
+    n_noise: int = 15,
     *,
-    cluster_std: float = 0.015,
+    cluster_std: float = 0.02,
     random_state: RandomState = None,
     chunks: Chunks = "auto",
 ) -> tuple[da.Array, da.Array]:
-    """Make clusters in half of the features, for methods that find the number of clusters.
+    """Make few rows for each of many clusters, for methods that find the number of clusters.
 
-    The mixture of :func:`make_ewp_simulation1`. The paper on weighted blurring mean shift
-    increases the number of clusters in this simulation, its first.
+    The mixture of :func:`make_ewp_simulation2`. This is simulation 1 (section 4.1.1) of the paper
+    on weighted blurring mean shift, which increases the number of clusters from 2 to 50 with 20
+    rows each.
 
     Parameters
     ----------
-    n_samples : int, default=500
+    n_samples : int, default=200
     n_clusters : int, default=10
         At most `n_samples`.
-    n_informative : int, default=10
+    n_informative : int, default=5
         Features that tell clusters apart, at least 1; they come first.
-    n_noise : int, default=10
+    n_noise : int, default=15
         Features of noise, N(0, 1).
-    cluster_std : float, default=0.015
+    cluster_std : float, default=0.02
         Standard deviation of a cluster in each informative feature, around centres uniform on
         the unit hypercube.
     random_state, chunks
@@ -237,9 +261,7 @@ def make_wbms_simulation1(
 
     Notes
     -----
-    The paper does not state the numbers of rows and features, the distribution of the centres
-    and the standard deviation; here they follow the simulations of the same authors' paper on
-    entropy weighted power k-means.
+    The paper draws the cluster of each row; here sizes differ by at most 1.
 
     References
     ----------
@@ -252,31 +274,33 @@ def make_wbms_simulation1(
 
 
 def make_wbms_simulation2(
-    n_samples: int = 500,
-    n_clusters: int = 10,
-    n_informative: int = 10,
-    n_noise: int = 90,
+    n_samples: int = 100,
+    n_clusters: int = 4,
+    n_informative: int = 2,
+    n_noise: int = 18,
     *,
-    cluster_std: float = 0.015,
+    cluster_std: float = 0.02,
     random_state: RandomState = None,
     chunks: Chunks = "auto",
 ) -> tuple[da.Array, da.Array]:
     """Make clusters among many features of noise, for methods that find the number of clusters.
 
-    The mixture of :func:`make_wbms_simulation1`. The paper on weighted blurring mean shift
-    increases the number of features in this simulation, its second.
+    The mixture of :func:`make_wbms_simulation1`. This is simulation 2 (section 4.1.2) of the paper
+    on weighted blurring mean shift, which increases the number of features p from 20 to 200, one
+    in twenty of them informative, but two of 20.
 
     Parameters
     ----------
-    n_samples : int, default=500
-    n_clusters : int, default=10
+    n_samples : int, default=100
+    n_clusters : int, default=4
         At most `n_samples`.
-    n_informative : int, default=10
+    n_informative : int, default=2
         Features that tell clusters apart, at least 1; they come first.
-    n_noise : int, default=90
+    n_noise : int, default=18
         Features of noise, N(0, 1).
-    cluster_std : float, default=0.015
-        As in :func:`make_wbms_simulation1`.
+    cluster_std : float, default=0.02
+        Standard deviation of a cluster in each informative feature. The paper has a variance of
+        0.3, with which clusters overlap, and says that they do not.
     random_state, chunks
         As in :func:`make_ewp_simulation1`.
 
@@ -290,10 +314,6 @@ def make_wbms_simulation2(
     See Also
     --------
     make_wbms_simulation1 : Fewer features of noise.
-
-    Notes
-    -----
-    See :func:`make_wbms_simulation1` for what the paper does not state.
 
     References
     ----------

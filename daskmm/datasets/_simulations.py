@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -112,9 +113,13 @@ class Mixture(Simulation):
 
     n_informative: int
     cluster_std: float
+    # The sides of the hypercube of the centres are drawn between these.
+    scale: tuple[float, float] = (1.0, 1.0)
 
     def centers(self) -> FloatArray:
-        return self.stream(0).random((self.n_clusters, self.n_informative))
+        stream = self.stream(0)
+        centers = stream.random((self.n_clusters, self.n_informative))
+        return centers * stream.uniform(*self.scale)
 
     def draw(
         self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
@@ -129,11 +134,31 @@ class Mixture(Simulation):
 class DiagonalMixture(Mixture):
     """A mixture whose centres lie at equal steps on the diagonal, the first at the origin."""
 
-    separation: float
+    separation: float = 0.0
 
     def centers(self) -> FloatArray:
         steps = self.separation * np.arange(self.n_clusters, dtype=np.float64)
         return np.repeat(steps[:, None], self.n_informative, axis=1)
+
+
+@dataclass(frozen=True)
+class GridMixture(Mixture):
+    """A mixture whose centres lie on a grid of step 0.1, with noise that is uniform on [0, 2]."""
+
+    def centers(self) -> FloatArray:
+        side = 1
+        while side**self.n_informative < self.n_clusters:
+            side += 1
+        places = np.arange(self.n_clusters)[:, None] // side ** np.arange(self.n_informative)
+        return (places % side).astype(np.float64) / 10.0
+
+    def draw(
+        self, stream: np.random.Generator, labels: NDArray[np.int64], centers: FloatArray
+    ) -> FloatArray:
+        strip = stream.uniform(0.0, 2.0, (len(labels), self.n_features))
+        noise = stream.standard_normal((len(labels), self.n_informative))
+        strip[:, : self.n_informative] = centers[labels] + self.cluster_std * noise
+        return strip
 
 
 @dataclass(frozen=True)
@@ -216,6 +241,8 @@ def make_mixture(
     cluster_std: float,
     random_state: RandomState,
     chunks: Chunks,
+    kind: type[Mixture] = Mixture,
+    **options: Any,
 ) -> tuple[da.Array, da.Array]:
     """Return rows and labels of a mixture as dask arrays; check the parameters."""
     check_sizes(n_samples, n_clusters)
@@ -223,7 +250,7 @@ def make_mixture(
     check_scalar(n_noise, "n_noise", Integral, min_val=0)
     std = checked_real(cluster_std, "cluster_std", least=0.0)
     sizes = int(n_samples), int(n_clusters), int(n_informative) + int(n_noise)
-    mixture = Mixture(*sizes, entropy_of(random_state), int(n_informative), std)
+    mixture = kind(*sizes, entropy_of(random_state), int(n_informative), std, **options)
     return as_dask_arrays(mixture, chunks)
 
 

@@ -133,6 +133,7 @@ def first_pass(
     partial: bool = False,
     weigh_shares: bool = False,
     by_distance: bool = False,
+    centered: bool = True,
 ) -> Survey:
     """Test all values, and compute moments and samples, in one pass.
 
@@ -158,6 +159,8 @@ def first_pass(
         values were missing.
     by_distance : bool
         Whether to sample by distance where a uniform sample would estimate costs badly.
+    centered : bool
+        Whether the model's coordinates subtract the mean, where the distortion allows it.
 
     Raises
     ------
@@ -183,7 +186,7 @@ def first_pass(
     shares = _observed_shares(moments)
     if weigh_shares:
         scale = scale * shares ** (family.degree / 2)
-    coordinates = Coordinates(mean if family.shifts else np.zeros_like(mean), scale)
+    coordinates = Coordinates(mean if centered and family.shifts else np.zeros_like(mean), scale)
     per_row = shares * variance / scale**2
     distortion = family.around(coordinates.to_model(mean), per_row)
     drawn = _in_order(finding.sample, finding.numbers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,13 @@ _EQUAL_DIRECTIONS = 1e-15
 _NO_LENGTH = 10 * np.finfo(np.float64).eps
 # Kernels whose `bandwidth` matters.
 SCALED = frozenset({"rbf", "laplacian", "angular"})
+# Kernels whose distances do not change when all rows are moved: rows may be centred for them.
+_MOVABLE = frozenset({"rbf", "laplacian", "linear"})
+
+
+def are_movable(kernels: Iterable[Any]) -> bool:
+    """Return whether rows may be centred before all these kernels, names or callables, see them."""
+    return all(isinstance(kernel, str) and kernel in _MOVABLE for kernel in kernels)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Simulated data: lazy, reproducible, independent of chunks, and distributed as they say."""
 
 import tracemalloc
+from functools import partial
 
 import dask
 import dask.array as da
@@ -52,13 +53,13 @@ def rows_and_labels(make, *args, **kwargs) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(
     ("make", "shape", "n_clusters"),
     [
-        (make_ewp_simulation1, (1000, 40), 100),
+        (make_ewp_simulation1, (1000, 22), 100),
         (make_ewp_simulation2, (2000, 100), 20),
         (make_power_kmeans_blobs, (2500, 2), 50),
         (make_rings, (1000, 2), 10),
         (make_vmf, (1000, 3), 10),
-        (make_wbms_simulation1, (500, 20), 10),
-        (make_wbms_simulation2, (500, 100), 10),
+        (make_wbms_simulation1, (200, 20), 10),
+        (make_wbms_simulation2, (100, 20), 4),
         (make_wbms_toy, (200, 32), 2),
     ],
 )
@@ -177,7 +178,7 @@ def test_more_clusters_than_rows_in_a_strip():
 
 def test_statistics_of_the_mixture():
     X, y = rows_and_labels(
-        make_ewp_simulation1, 20_000, 20, 4, 3, cluster_std=0.1, random_state=0, chunks=1700
+        make_ewp_simulation2, 20_000, 20, 4, 3, cluster_std=0.1, random_state=0, chunks=1700
     )
     means = np.stack([X[y == j].mean(axis=0) for j in range(20)])
     residuals = X - means[y]
@@ -190,13 +191,37 @@ def test_statistics_of_the_mixture():
     assert abs(np.corrcoef(X[:-1000, 5], X[1000:, 5])[0, 1]) < 0.04
 
 
+def test_the_grid_of_ewp_simulation_1():
+    X, y = rows_and_labels(make_ewp_simulation1, 20_000, random_state=0, chunks=1700)
+    means = np.stack([X[y == j].mean(axis=0) for j in range(100)])
+    grid = np.stack([np.arange(100) % 10, np.arange(100) // 10], axis=1) / 10
+    np.testing.assert_allclose(means[:, :2], grid, atol=0.005)
+    np.testing.assert_allclose((X - means[y])[:, :2].std(axis=0), 0.015, rtol=0.03)
+    assert 0 <= X[:, 2:].min() < 0.01 < 1.99 < X[:, 2:].max() <= 2
+    np.testing.assert_allclose(X[:, 2:].var(axis=0), 1 / 3, rtol=0.05)
+    # Any number of clusters and features: different points of a grid.
+    X, y = rows_and_labels(make_ewp_simulation1, 30, 30, 3, 1, cluster_std=0, random_state=0)
+    assert len(np.unique(X[:, :3], axis=0)) == 30
+
+
 def test_centers_are_uniform_on_the_unit_hypercube():
-    X, y = rows_and_labels(make_power_kmeans_blobs, 2000, 2000, 5, cluster_std=0, random_state=0)
+    X, y = rows_and_labels(
+        make_power_kmeans_blobs, 2000, 2000, 5, scale=1, cluster_std=0, random_state=0
+    )
     assert X.min() >= 0
     assert X.max() < 1
     np.testing.assert_allclose(X.mean(axis=0), 0.5, atol=0.03)
     np.testing.assert_allclose(X.var(axis=0), 1 / 12, atol=0.005)
     assert len(np.unique(X, axis=0)) == len(np.unique(y)) == 2000
+
+
+def test_sides_of_the_hypercube_are_drawn_as_the_paper_says():
+    make = partial(rows_and_labels, make_power_kmeans_blobs, 500, 500, 3, cluster_std=0)
+    sides = [make(random_state=seed)[0].max() for seed in range(40)]
+    assert 30 * 0.98 <= min(sides) <= 33
+    assert 57 <= max(sides) < 60
+    with pytest.raises(ValueError, match="scale"):
+        make_power_kmeans_blobs(scale=(60.0, 30.0))
 
 
 def test_rows_of_a_cluster_share_a_center_across_strips():
@@ -299,7 +324,7 @@ def test_refused_vmf(parameters, message):
 @pytest.mark.parametrize(
     ("make", "sizes", "standardize", "low", "high"),
     [
-        (make_ewp_simulation1, (1000, 100), False, 0.47, 0.53),
+        (make_ewp_simulation1, (1000, 100), False, 0.45, 0.65),
         (make_ewp_simulation2, (2000, 20), True, 0.10, 0.28),
         (make_ewp_simulation2, (5000, 50), True, 0.11, 0.19),
     ],
@@ -311,7 +336,7 @@ def test_noise_hides_the_clusters_from_k_means(make, sizes, standardize, low, hi
         X = StandardScaler().fit_transform(X)
     k_means = KMeans(sizes[1], n_init=1, random_state=0)
     assert low < normalized_mutual_info_score(y, k_means.fit_predict(X)) < high
-    n_informative = 20 if make is make_ewp_simulation1 else 5
+    n_informative = 2 if make is make_ewp_simulation1 else 5
     labels = k_means.fit_predict(X[:, :n_informative])
     assert normalized_mutual_info_score(y, labels) > 0.95
 
@@ -391,9 +416,11 @@ def test_refused_toys(parameters, message):
         make_wbms_toy(**parameters)
 
 
-@pytest.mark.parametrize("make", [make_wbms_simulation1, make_wbms_simulation2])
-def test_wbms_simulations_have_ten_informative_features(make):
+@pytest.mark.parametrize(
+    ("make", "n_informative"), [(make_wbms_simulation1, 5), (make_wbms_simulation2, 2)]
+)
+def test_wbms_simulations_have_few_informative_features(make, n_informative):
     X, y = rows_and_labels(make, 4000, random_state=0)
     residuals = X - cluster_means(X, y)[y]
-    np.testing.assert_allclose(residuals[:, :10].std(axis=0), 0.015, rtol=0.06)
-    np.testing.assert_allclose(residuals[:, 10:].std(axis=0), 1, rtol=0.06)
+    np.testing.assert_allclose(residuals[:, :n_informative].std(axis=0), 0.02, rtol=0.06)
+    np.testing.assert_allclose(residuals[:, n_informative:].std(axis=0), 1, rtol=0.06)

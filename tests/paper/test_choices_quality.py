@@ -6,7 +6,7 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.metrics import normalized_mutual_info_score
 
 from daskmm import EntropyPowerKMeans, KMeans
-from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
+from daskmm.datasets import make_ewp_simulation2
 from daskmm.selection import choose_n_clusters
 
 pytestmark = pytest.mark.long
@@ -25,10 +25,12 @@ def test_lam_on_simulation_2(standardize, tails):
     assert np.mean(scores) >= (0.95 if tails else 0.97)
 
 
-def test_lam_on_simulation_1():
+def test_lam_on_many_clusters_in_half_of_the_features():
     scores = []
     for draw in range(20, 22):
-        rows, truth = (a.compute() for a in make_ewp_simulation1(random_state=draw))
+        rows, truth = (
+            a.compute() for a in make_ewp_simulation2(1000, 100, 20, 20, random_state=draw)
+        )
         model = EntropyPowerKMeans(100, standardize=False, random_state=draw).fit(rows)
         scores.append(normalized_mutual_info_score(truth, model.labels_))
     assert np.mean(scores) >= 0.97

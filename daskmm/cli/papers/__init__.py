@@ -1,0 +1,1 @@
+"""The papers' tables: what is printed, how it is measured here, and what comes of it."""

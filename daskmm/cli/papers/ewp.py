@@ -1,0 +1,290 @@
+"""Experiments of the paper on entropy weighted power k-means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans as ScikitKMeans
+from sklearn.metrics import normalized_mutual_info_score
+
+from daskmm.cli.papers.data import RealData, absent, zscore
+from daskmm.cli.papers.experiment import Experiment, Finding, Left, equal, mean_of
+from daskmm.cluster import EntropyPowerKMeans, PowerKMeans
+from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
+
+FloatArray = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Fit = Callable[[FloatArray, FloatArray, int], NDArray]
+
+_SHARES = (0.05, 0.1)
+_REAL_SHARES = (0.1, 0.25, 0.5, 1.0)
+# Section 4: the first power and its factor, over all rows as they are.
+_PRINTED: dict[str, Any] = {
+    "s0": -1.0,
+    "eta": 1.05,
+    "polish": False,
+    "sample_size": None,
+    "standardize": False,
+}
+
+
+def algorithm_1(rows: FloatArray, init: FloatArray, share: float) -> NDArray:
+    """Return the labels of Algorithm 1 with λ/n = share · mean variance of the features."""
+    lam = f"{share}*variance"
+    labels: NDArray = (
+        EntropyPowerKMeans(len(init), init=init, lam=lam, **_PRINTED).fit(rows).labels_
+    )
+    return labels
+
+
+def _lloyd(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
+    labels: NDArray = ScikitKMeans(len(init), init=init, n_init=1).fit(rows).labels_
+    return labels
+
+
+def _power(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
+    settings = {name: value for name, value in _PRINTED.items() if name != "standardize"}
+    labels: NDArray = PowerKMeans(len(init), init=init, **settings).fit(rows).labels_
+    return labels
+
+
+def _power_auto(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
+    settings = {**_PRINTED, "s0": "auto"}
+    settings.pop("standardize")
+    labels: NDArray = PowerKMeans(len(init), init=init, **settings).fit(rows).labels_
+    return labels
+
+
+def _defaults(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
+    model = EntropyPowerKMeans(len(init), standardize=False, random_state=seed)
+    labels: NDArray = model.fit(rows).labels_
+    return labels
+
+
+def _scores(
+    draws: list[tuple[FloatArray, Labels]], k: int, fit: Fit, starts: int = 1
+) -> Iterator[float]:
+    """Yield the NMI of each start on each draw; starts are random rows, the same for all fits."""
+    for number, (rows, truth) in enumerate(draws):
+        for start in range(starts):
+            rng = np.random.default_rng([number, start])
+            init = rows[rng.choice(len(rows), k, replace=False)]
+            yield float(normalized_mutual_info_score(truth, fit(rows, init, number)))
+
+
+def _with(share: float) -> Fit:
+    return lambda rows, init, seed: algorithm_1(rows, init, share)
+
+
+def _simulated(
+    column: str, name: str, draws: list[tuple[FloatArray, Labels]], k: int
+) -> Iterator[Finding]:
+    """Yield the cells of a column of tables 1 and 2 for one reading of the rows."""
+    for share in _SHARES:
+        convention = f"λ/n = {share} V, {name}"
+        yield mean_of("EWP-k-means", column, convention, _scores(draws, k, _with(share)))
+    yield mean_of("EWP-k-means", column, f"defaults, {name}", _scores(draws, k, _defaults))
+    yield mean_of("k-means", column, name, _scores(draws, k, _lloyd))
+    yield mean_of("Power k-means", column, name, _scores(draws, k, _power))
+    later = _scores(draws, k, _power_auto)
+    yield mean_of("Power k-means", column, f"s0 = auto, {name}", later)
+
+
+def _standardized(draws: list[tuple[FloatArray, Labels]]) -> list[tuple[FloatArray, Labels]]:
+    return [(zscore(rows), truth) for rows, truth in draws]
+
+
+def _drawn(make: Callable[..., Any], *sizes: int, repeats: int, **options: Any) -> Any:
+    return [
+        tuple(a.compute() for a in make(*sizes, random_state=seed, **options))
+        for seed in range(repeats)
+    ]
+
+
+def _table_1(repeats: int, data: RealData) -> Iterator[Finding]:
+    yield from _no_programs()
+    for d in (5, 10, 20, 50, 100):
+        column = f"d = {d}"
+        draws = _drawn(make_ewp_simulation1, 1000, 100, 2, d, repeats=repeats)
+        yield from _simulated(column, "raw", draws, 100)
+        peers = {"k-means": _lloyd, "Power k-means": _power}
+        wide = _drawn(make_ewp_simulation1, 1000, 100, 2, d, repeats=repeats, cluster_std=0.15)
+        for row, fit in peers.items():
+            yield mean_of(row, column, "z-scored", _scores(_standardized(draws), 100, fit))
+            yield mean_of(row, column, "sd .15, raw", _scores(wide, 100, fit))
+        fit_wide = _scores(wide, 100, _with(0.05))
+        yield mean_of("EWP-k-means", column, "λ/n = 0.05 V, sd .15, raw", fit_wide)
+
+
+def _table_2(repeats: int, data: RealData) -> Iterator[Finding]:
+    yield from _no_programs()
+    for k in (20, 100, 200, 500):
+        column, most = f"k = {k}", repeats if k <= 100 else max(1, repeats // 5)
+        for n in dict.fromkeys((100 * k, max(1000, 20 * k))):
+            name = "100 rows a cluster" if n == 100 * k else "fewer rows"
+            draws = _drawn(make_ewp_simulation2, n, k, repeats=most)
+            yield from _simulated(column, name, draws, k)
+        thinnest = _drawn(make_ewp_simulation2, 5 * k if k > 20 else 500, k, repeats=most)
+        for row, fit in {"k-means": _lloyd, "Power k-means": _power}.items():
+            yield mean_of(row, column, "fewest rows", _scores(thinnest, k, fit))
+
+
+# Print's name, ours, and the number of clusters.
+_SETS = {
+    "Newthyroid": "newthyroid",
+    "Automobile": "automobile",
+    "WarpAR10P": "warpar10p",
+    "WarpPIE10P": "warppie10p",
+    "Iris": "iris",
+    "Wine": "wine",
+    "Mammographic": "mammographic",
+    "WDBC": "wdbc",
+    "LIBRAS": "movement_libras",
+    "Wall Robot 4": "wall_robot_4",
+}
+
+
+def _real(name: str, data: RealData, repeats: int) -> Iterator[tuple[str, str, Iterator[float]]]:
+    """Yield method, convention and scores on a real set."""
+    raw, truth = data.load(name)
+    k = len(np.unique(truth))
+    for scaling in ("raw", "z-scored"):
+        draws = [(zscore(raw) if scaling == "z-scored" else raw, truth)]
+        for share in _REAL_SHARES:
+            # A start takes seconds where features are thousands.
+            few = min(repeats, 3) if raw.shape[1] > 1000 else repeats
+            yield "EWP", f"λ/n = {share} V, {scaling}", _scores(draws, k, _with(share), few)
+        yield "EWP", f"defaults, {scaling}", _scores(draws, k, _defaults)
+        yield "k-means", scaling, _scores(draws, k, _lloyd, repeats)
+        yield "Power", scaling, _scores(draws, k, _power, repeats)
+        yield "k-means", f"best of 20, {scaling}", _scores(draws, k, _best_of_20)
+        yield "Power", f"s0 = auto, {scaling}", _scores(draws, k, _power_auto, repeats)
+        yield "Power", f"defaults, {scaling}", _scores(draws, k, _power_defaults)
+
+
+def _best_of_20(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
+    labels: NDArray = ScikitKMeans(len(init), n_init=20, random_state=seed).fit(rows).labels_
+    return labels
+
+
+def _power_defaults(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
+    labels: NDArray = PowerKMeans(len(init), random_state=seed).fit(rows).labels_
+    return labels
+
+
+def _table_3(repeats: int, data: RealData) -> Iterator[Finding]:
+    yield Left("GLIOMA", "WK-means", _NO_WK)
+    yield Left("GLIOMA", "Sparse", _NO_SPARSE)
+    if not data.has("glioma"):
+        yield Left("GLIOMA", None, absent("GLIOMA"))
+        return
+    for method, convention, scores in _real("glioma", data, repeats):
+        yield mean_of("GLIOMA", method, convention, scores)
+
+
+def _table_4(repeats: int, data: RealData) -> Iterator[Finding]:
+    for row, name in _SETS.items():
+        row = "Movement Libras" if row == "LIBRAS" else row
+        if not data.has(name):
+            yield Left(row, None, absent(row))
+            continue
+        rows, truth = data.load(name)
+        sizes = {"k": len(np.unique(truth)), "n": len(rows), "p": rows.shape[1]}
+        for column, size in sizes.items():
+            yield mean_of(row, column, "at hand", [size])
+
+
+def _table_5(repeats: int, data: RealData) -> Iterator[Finding]:
+    columns = {"EWP": "EWP-k-means", "k-means": "k-means", "Power": "Power k-means"}
+    for row, name in _SETS.items():
+        if not data.has(name):
+            yield Left(row, None, absent(row))
+            continue
+        yield Left(row, "WK-means", _NO_WK)
+        yield Left(row, "Sparse k-means", _NO_SPARSE)
+        for method, convention, scores in _real(name, data, repeats):
+            yield mean_of(row, columns[method], convention, scores)
+
+
+_NO_WK = "no program at hand: WK-means (Huang et al. 2005)"
+_NO_SPARSE = "no program at hand: sparse k-means (Witten and Tibshirani; R's sparcl)"
+
+
+def _no_programs() -> Iterator[Finding]:
+    yield Left("WK-means", None, _NO_WK)
+    yield Left("Sparse k-means", None, _NO_SPARSE)
+
+
+def _conventions(names: tuple[str, ...], shares: tuple[float, ...]) -> dict[str, str]:
+    """Return the conventions of Algorithm 1, defaults and peers for each reading of the rows."""
+    found = {}
+    for name in names:
+        for share in shares:
+            found[f"λ/n = {share} V, {name}"] = (
+                f"Algorithm 1 from single random rows, s0 = −1, η = 1.05, λ = {share} · n · mean "
+                "variance of the features"
+            )
+        found[f"defaults, {name}"] = "the defaults of the library, λ chosen without labels"
+        found[name] = "k-means (scikit-learn) and power k-means (s0 = −1) from the same random rows"
+        found[f"s0 = auto, {name}"] = "power k-means from the first power past the critical one"
+    return found
+
+
+_REAL = {
+    **_conventions(("raw", "z-scored"), _REAL_SHARES),
+    **{f"best of 20, {s}": "k-means++, the best of 20 starts" for s in ("raw", "z-scored")},
+}
+_REAL_REMARK = (
+    "Neither the scaling nor λ of the paper is stated, nor how λ was chosen. Where a peer does not "
+    "come out under either scaling, other versions or subsets of the data are likely; the authors' "
+    "files and scripts would settle it."
+)
+
+EXPERIMENTS = (
+    Experiment(
+        "ewp",
+        "Table 1",
+        _table_1,
+        (3, 20),
+        {
+            **_conventions(("raw",), _SHARES),
+            "z-scored": "the same on standardised features",
+            "λ/n = 0.05 V, sd .15, raw": "standard deviation .15 as in the text",
+            "sd .15, raw": "standard deviation .15 as in the text",
+        },
+        ("EWP-k-means",),
+        remark="The text's standard deviation .15 on a grid of step .1 cannot be meant: two "
+        "thirds of a cluster would lie nearer to other centres. With .015 EWP comes out. The "
+        "printed .35 to .39 of k-means lie below what random labels score here (.50 for 100 "
+        "clusters of ten rows), so that another NMI, or fewer clusters found, is behind them; "
+        "the authors' script would settle it.",
+    ),
+    Experiment(
+        "ewp",
+        "Table 2",
+        _table_2,
+        (2, 20),
+        {
+            **_conventions(("100 rows a cluster", "fewer rows"), _SHARES),
+            "fewest rows": "500 rows for 20 clusters, 5 rows for each of more",
+        },
+        ("EWP-k-means",),
+        remark="Fewer rows are 1,000 for 20 clusters and 20 for each of more. The cells of k-means "
+        "fit such numbers, not the 100 rows per cluster of the text: random labels score more, the "
+        "fewer rows a cluster has.",
+    ),
+    Experiment("ewp", "Table 3", _table_3, (5, 20), _REAL, ("EWP",), remark=_REAL_REMARK),
+    Experiment(
+        "ewp",
+        "Table 4",
+        _table_4,
+        (1, 1),
+        {"at hand": "sizes of the data at hand"},
+        (),
+        equal,
+    ),
+    Experiment("ewp", "Table 5", _table_5, (5, 20), _REAL, ("EWP-k-means",), remark=_REAL_REMARK),
+)

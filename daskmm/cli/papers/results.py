@@ -1,0 +1,62 @@
+"""Results of long runs, kept as a file, so that pages and tests need not run everything again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from daskmm.cli.papers.experiment import Finding, Left, Measured
+from daskmm.cli.papers.printed import printed_tables
+
+Key = tuple[str, str]
+_NAME = "results.json"
+_DIGITS = 5
+
+
+@cache
+def kept() -> dict[Key, tuple[Finding, ...]]:
+    """Return the kept results of each table."""
+    text = files(__package__).joinpath(_NAME).read_text(encoding="utf-8")
+    return {key: tuple(found) for key, found in _parsed(text).items()}
+
+
+def keep(path: str | Path, results: dict[Key, Iterable[Finding]]) -> None:
+    """Write results into a file of kept ones, in place of those of the same tables."""
+    path = Path(path)
+    all_of = _parsed(path.read_text(encoding="utf-8")) if path.exists() else {}
+    all_of.update({key: list(found) for key, found in results.items()})
+    known = [key for key in printed_tables() if key in all_of]
+    tables = ",\n".join(
+        f"{json.dumps(' / '.join(key))}: [\n"
+        + ",\n".join(json.dumps(_record(one), ensure_ascii=False) for one in all_of[key])
+        + "\n]"
+        for key in known
+    )
+    path.write_text(f"{{\n{tables}\n}}\n", encoding="utf-8")
+
+
+def _parsed(text: str) -> dict[Key, list[Finding]]:
+    return {
+        (paper, table): [_finding(record) for record in records]
+        for name, records in json.loads(text).items()
+        for paper, table in [name.split(" / ")]
+    }
+
+
+def _record(one: Finding) -> list[Any]:
+    if isinstance(one, Left):
+        return [one.row, one.column, one.why]
+    sd = None if one.sd is None else _rounded(one.sd)
+    return [one.row, one.column, one.convention, _rounded(one.value), sd, one.n]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _finding(record: list[Any]) -> Finding:
+    return Left(*record) if len(record) == 3 else Measured(*record)

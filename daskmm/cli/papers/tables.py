@@ -1,0 +1,203 @@
+"""A printed table beside what was measured: as text, as HTML for notebooks, and as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from daskmm.cli.papers.data import RealData
+from daskmm.cli.papers.ewp import EXPERIMENTS as EWP
+from daskmm.cli.papers.experiment import (
+    MISSED,
+    VERDICTS,
+    Experiment,
+    Finding,
+    Measured,
+    Verdict,
+    verdict_of,
+)
+from daskmm.cli.papers.kernel import EXPERIMENTS as KERNEL
+from daskmm.cli.papers.mean_shift import EXPERIMENTS as MEAN_SHIFT
+from daskmm.cli.papers.power import EXPERIMENTS as POWER
+from daskmm.cli.papers.printed import PrintedCell, PrintedTable, printed_tables
+from daskmm.cli.papers.results import Key, kept
+
+EXPERIMENTS: dict[Key, Experiment] = {
+    (each.paper, each.id): each for each in (*EWP, *POWER, *KERNEL, *MEAN_SHIFT)
+}
+PAPERS = ("ewp", "power", "kernel", "mean-shift")
+
+
+def keys_of(paper: str, table: str | None = None) -> list[Key]:
+    """Return the tables of a paper, or the one of a number ("2", "Table 2", "figure 1").
+
+    Raises
+    ------
+    ValueError
+        If the paper has no such table; names those that it has.
+    """
+    keys = [key for key in EXPERIMENTS if key[0] == paper]
+    if table is None:
+        return keys
+    wanted = {table.lower(), f"table {table}".lower()}
+    found = [key for key in keys if key[1].lower() in wanted]
+    if not found:
+        known = ", ".join(key[1] for key in keys)
+        raise ValueError(f"{paper} has no table {table!r}; it has {known}.")
+    return found
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed number and how it came out."""
+
+    row: str
+    column: str
+    printed: PrintedCell
+    own: bool
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Table:
+    """A printed table with verdicts, and the peers measured beside it.
+
+    Attributes
+    ----------
+    experiment : Experiment
+    printed : PrintedTable
+    cells : tuple of Cell
+        Every printed number.
+    peers : tuple of Measured
+        What is not in print: other libraries, and the defaults of this one.
+    """
+
+    experiment: Experiment
+    printed: PrintedTable
+    cells: tuple[Cell, ...]
+    peers: tuple[Measured, ...]
+
+    @property
+    def title(self) -> str:
+        """Paper, number and quantity."""
+        return f"{self.printed.paper}, {self.printed.id}: {self.printed.quantity}"
+
+    def counts(self, own: bool | None = None) -> Counter[str]:
+        """Return how many cells have each verdict: all, or those of the own method or of peers."""
+        return Counter(c.verdict.verdict for c in self.cells if own is None or c.own == own)
+
+    def text(self) -> str:
+        """Return lines for a terminal."""
+        lines = [self.title, ""]
+        width = max(len(f"{c.row}, {c.column}") for c in self.cells)
+        for c in self.cells:
+            name = f"{c.row}, {c.column}"
+            lines.append(f"{name:{width}}  {'  '.join(_columns(c))}")
+        if self.peers:
+            lines += ["", "not in print, beside it:"]
+            for one in self.peers:
+                name = f"{one.row}, {one.column}"
+                lines.append(f"{name:{width}}  {_digits(one.value)}  {one.convention}")
+        lines += ["", "conventions:"]
+        lines += [f"  {name}: {text}" for name, text in self.experiment.conventions.items()]
+        return "\n".join([*lines, "", described(self.counts())])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return values for JSON."""
+        return {
+            "paper": self.printed.paper,
+            "table": self.printed.id,
+            "quantity": self.printed.quantity,
+            "counts": dict(self.counts()),
+            "cells": [_as_dict(cell) for cell in self.cells],
+            "peers": [vars(one) for one in self.peers],
+        }
+
+    def _repr_html_(self) -> str:
+        head = ("row", "column", "print", "here", "verdict", "by")
+        lines = [f"<tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>"]
+        for c in self.cells:
+            cells = (c.row, c.column, *_columns(c))
+            lines.append(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in cells)}</tr>")
+        for one in self.peers:
+            cells = (one.row, one.column, "–", _digits(one.value), "not in print", one.convention)
+            lines.append(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in cells)}</tr>")
+        caption = f"<caption>{escape(self.title)}</caption>"
+        return f"<table>{caption}{''.join(lines)}</table>{escape(described(self.counts()))}"
+
+
+def table_of(key: Key, found: Iterable[Finding]) -> Table:
+    """Judge every number of a printed table by what was measured."""
+    experiment, printed, found = EXPERIMENTS[key], printed_tables()[key], tuple(found)
+    cells = tuple(
+        Cell(
+            row,
+            column,
+            cell,
+            experiment.is_own(row, column),
+            verdict_of(experiment, row, column, cell, found),
+        )
+        for row, column, cell in printed.numbers()
+    )
+    peers = tuple(
+        one
+        for one in found
+        if isinstance(one, Measured) and (one.row, one.column) not in printed.cells
+    )
+    return Table(experiment, printed, cells, peers)
+
+
+def kept_table(paper: str, table: str) -> Table:
+    """Return a table judged by the kept results."""
+    [key] = keys_of(paper, table)
+    return table_of(key, kept().get(key, ()))
+
+
+def measure(key: Key, repeats: int, data: RealData) -> list[Finding]:
+    """Run the experiment of a table."""
+    return list(EXPERIMENTS[key].run(repeats, data))
+
+
+def described(counts: Counter[str]) -> str:
+    """Return counted verdicts in words: "84 cells: 82 reproduced, 2 exceeded"."""
+    parts = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
+    return f"{sum(counts.values())} cells: {', '.join(parts)}"
+
+
+def _columns(cell: Cell) -> tuple[str, str, str, str]:
+    """Return the printed number, ours, the verdict, and by what or why."""
+    chosen, sd = cell.verdict.chosen, cell.printed.sd
+    assert isinstance(cell.printed.value, int | float)
+    printed = _digits(cell.printed.value) + (f" ({sd:g})" if sd is not None else "")
+    if chosen is None:
+        return printed, "–", cell.verdict.verdict, cell.verdict.why
+    ours = _digits(chosen.value) + (f" ({chosen.sd:.2g})" if chosen.sd is not None else "")
+    by = chosen.convention
+    if cell.verdict.verdict == MISSED:
+        each = (f"{one.convention} {_digits(one.value)}" for one in cell.verdict.tried)
+        by = f"tried: {'; '.join(each)}"
+    return printed, ours, cell.verdict.verdict, by
+
+
+def _as_dict(cell: Cell) -> dict[str, Any]:
+    return {
+        "row": cell.row,
+        "column": cell.column,
+        "printed": cell.printed.value,
+        "sd": cell.printed.sd,
+        "own": cell.own,
+        "verdict": cell.verdict.verdict,
+        "why": cell.verdict.why,
+        "ours": None if cell.verdict.chosen is None else cell.verdict.chosen.value,
+        "tried": [vars(one) for one in cell.verdict.tried],
+    }
+
+
+def _digits(value: float) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:g}" if value == int(value) and abs(value) >= 2 else f"{value:.4g}"

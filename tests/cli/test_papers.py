@@ -1,0 +1,159 @@
+"""The papers' tables: what is printed, how a cell is judged, and the command that shows it."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from _shared import SHARED
+
+from daskmm.cli.main import main
+from daskmm.cli.papers import data, results
+from daskmm.cli.papers.experiment import (
+    ABSENT,
+    EXCEEDED,
+    MISSED,
+    REPRODUCED,
+    UNTRIED,
+    Experiment,
+    Left,
+    Measured,
+    equal,
+    higher_is_better,
+    lower_is_better,
+    mean_of,
+    verdict_of,
+)
+from daskmm.cli.papers.power import drawn_by_distance
+from daskmm.cli.papers.printed import PrintedCell, printed_tables, sources
+from daskmm.cli.papers.tables import EXPERIMENTS, PAPERS, kept_table, keys_of
+
+
+def test_every_printed_cell_is_that_of_the_papers():
+    path = SHARED / "papers" / "tables.json"
+    if not path.exists():
+        pytest.skip(f"the papers' tables are not here: {path}")
+    ours, n_cells = printed_tables(), 0
+    theirs = json.loads(path.read_text(encoding="utf-8"))
+    assert len(theirs) == len(ours)
+    for table in theirs:
+        paper = {"wbms": "mean-shift"}.get(table["paper"], table["paper"])
+        own = ours[paper, table["id"]]
+        assert [*own.rows] == table["rows"]
+        assert [*own.columns] == table["columns"]
+        for row, cells in table["cells"].items():
+            for column, cell in cells.items():
+                expected = {name: cell.get(name) for name in ("value", "sd", "mark", "rank")}
+                expected["note"] = cell.get("note") or ""
+                assert asdict(own.cells[row, column]) == expected, (paper, table["id"], row, column)
+                n_cells += 1
+    assert n_cells == sum(len(table.cells) for table in ours.values()) == 746
+
+
+@pytest.mark.parametrize(
+    ("judge", "sd", "ours", "verdict"),
+    [
+        (higher_is_better, None, 0.85, REPRODUCED),
+        (higher_is_better, None, 0.95, REPRODUCED),
+        (higher_is_better, None, 0.84, MISSED),
+        (higher_is_better, 0.04, 0.83, REPRODUCED),
+        (higher_is_better, 0.01, 0.96, EXCEEDED),
+        (higher_is_better, None, float("nan"), MISSED),
+        (lower_is_better, None, 0.96, MISSED),
+        (lower_is_better, None, 0.84, EXCEEDED),
+        (lower_is_better, 0.2, 1.2, REPRODUCED),
+        (equal, None, 0.9, REPRODUCED),
+        (equal, None, 0.91, MISSED),
+    ],
+)
+def test_judges(judge, sd, ours, verdict):
+    assert judge(0.9, sd, ours) == verdict
+
+
+def experiment(**conventions):
+    return Experiment("p", "Table 1", lambda n, d: iter(()), (1, 1), conventions, ("own",))
+
+
+def test_the_first_convention_that_reproduces_a_cell_decides():
+    cell, of = PrintedCell(0.9), experiment(a="", b="", c="")
+    found = [Measured("r", "c", name, value) for name, value in (("c", 0.9), ("b", 0.89))]
+    assert verdict_of(of, "r", "c", cell, found).chosen.convention == "b"
+    better = [Measured("r", "c", "a", 0.99), Measured("r", "c", "b", 0.2)]
+    assert verdict_of(of, "r", "c", cell, better).verdict == EXCEEDED
+    worse = verdict_of(of, "r", "c", cell, [*better[1:], Measured("r", "c", "a", 0.1)])
+    assert worse.verdict == MISSED
+    assert worse.chosen.value == 0.2
+    assert [one.convention for one in worse.tried] == ["a", "b"]
+
+
+def test_cells_that_were_not_measured_say_why():
+    cell, of = PrintedCell(0.9), experiment(a="")
+    assert verdict_of(of, "r", "c", cell, []).verdict == UNTRIED
+    left = verdict_of(of, "r", "c", cell, [Left("r", None, "no data")])
+    assert (left.verdict, left.why) == (ABSENT, "no data")
+    assert verdict_of(of, "r", "c", cell, [Left("other", None, "no data")]).verdict == UNTRIED
+
+
+def test_results_are_kept_and_read_as_they_were(tmp_path):
+    found = [mean_of("Lloyd", "d = 2", "as printed", [1.0, 2.0]), Left(None, "d = 5", "why")]
+    path = tmp_path / "kept.json"
+    results.keep(path, {("power", "Table 1"): found})
+    results.keep(path, {("power", "Table 2"): found[1:]})
+    again = results._parsed(path.read_text(encoding="utf-8"))
+    assert set(again) == {("power", "Table 1"), ("power", "Table 2")}
+    assert again["power", "Table 1"][0] == Measured("Lloyd", "d = 2", "as printed", 1.5, 0.70711, 2)
+    assert again["power", "Table 1"][1] == found[1]
+
+
+def test_kept_results_belong_to_printed_tables_and_stated_conventions():
+    for key, found in results.kept().items():
+        for one in found:
+            if isinstance(one, Measured):
+                assert one.convention in EXPERIMENTS[key].conventions, (key, one)
+
+
+def test_a_table_prints_every_number_and_its_verdict(capsys):
+    assert main(["reproduce", "power", "--table", "1", "--kept"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("reproduced") + text.count("exceeded") >= 42
+    assert "1.036 (0.018)" in text
+    assert main(["reproduce", "power", "--table", "1", "--kept", "--json"]) == 0
+    [table] = json.loads(capsys.readouterr().out)["tables"]
+    assert len(table["cells"]) == 42
+    assert main(["reproduce"]) == 0
+    text = capsys.readouterr().out
+    assert all(paper in text for paper in PAPERS)
+    assert main(["reproduce", "power", "--table", "9"]) == 2
+    assert "Table 1" in capsys.readouterr().err
+
+
+def test_notebooks_show_a_table_with_escaped_text():
+    html = kept_table("power", "1")._repr_html_()
+    assert html.count("<tr>") >= 43
+    assert "1.036 (0.018)" in html
+
+
+def test_papers_have_sources_and_keys():
+    assert set(sources()) == set(PAPERS)
+    assert keys_of("power", "table 2") == keys_of("power", "2") == [("power", "Table 2")]
+
+
+def test_data_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="zoo"):
+        data.RealData(tmp_path).load("zoo")
+    rows, _ = data.RealData(tmp_path).load("iris")
+    assert rows.shape == (150, 4)
+    np.savez(tmp_path / "zoo.npz", X=np.eye(2, dtype=np.float32), y=np.arange(2))
+    assert data.RealData(tmp_path).load("zoo")[0].dtype == np.float64
+
+
+def test_features_are_standardised_and_constant_ones_vanish():
+    X = np.array([[1.0, 5.0], [3.0, 5.0]])
+    np.testing.assert_array_equal(data.zscore(X), [[-1.0, 0.0], [1.0, 0.0]])
+
+
+def test_starts_are_drawn_in_proportion_to_unsquared_distance():
+    rows = np.array([[0.0], [1.0], [3.0]])
+    drawn = [drawn_by_distance(rows, 2, np.random.default_rng(s)).ravel() for s in range(4000)]
+    second = np.array([b for a, b in drawn if a == 0.0])
+    assert abs((second == 3.0).mean() - 0.75) < 0.04
