@@ -98,8 +98,8 @@ class EntropyPowerKMeans(CenterClusterer):
 
     References
     ----------
-    Chakraborty, Paul, Das & Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020,
-    Algorithm 1.
+    Chakraborty, Paul, Das & Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020:
+    objective (7), centres (10), weights (11), Algorithm 1.
     """
 
     _parameter_constraints: ClassVar[Constraints] = {

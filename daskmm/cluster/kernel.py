@@ -120,7 +120,7 @@ callable
     References
     ----------
     Paul, Chakraborty, Das & Xu, "Kernel k-Means, By All Means: Algorithms and Strong
-    Consistency", 2020, Algorithm 1.
+    Consistency", 2020: objective (4), distances (7), Algorithm 1.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -143,7 +143,8 @@ class WeightedBlurringMeanShift(NearestCenter):
     References
     ----------
     Chakraborty, Paul & Das, "Automated Clustering of High-dimensional Data with a Feature
-    Weighted Mean Shift Algorithm", AAAI 2021, Algorithm 1.
+    Weighted Mean Shift Algorithm", AAAI 2021: means (3), weights (4), Algorithm 1,
+    clusters of section 2.3.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -70,7 +70,7 @@ class MultiKernelPowerKMeans(KernelClusterer):
     References
     ----------
     Paul, Chakraborty, Das & Xu, "Kernel k-Means, By All Means: Algorithms and Strong
-    Consistency", 2020.
+    Consistency", 2020: objective (8), distances (9), Algorithm 2.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

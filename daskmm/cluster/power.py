@@ -58,7 +58,8 @@ class PowerKMeans(CenterClusterer):
     ICML 2022.
     Chi, Chi & Baraniuk, "k-POD: A Method for k-Means Clustering of Missing Data", The American
     Statistician 70, 2016.
-    Xu & Lange, "Power k-Means Clustering", ICML 2019, Algorithm 1.
+    Xu & Lange, "Power k-Means Clustering", ICML 2019: objective (8),
+    majorization (9), Algorithm 1.
     Zhang, Hsu & Dayal, "K-Harmonic Means", 1999.
     """
 

@@ -58,7 +58,7 @@ def softmin_weights(
 
     References
     ----------
-    Chakraborty et al. 2020, Algorithm 1. The smallest D is subtracted first, so small λ cannot
+    Chakraborty et al. 2020, eq. 11. The smallest D is subtracted first, so small λ cannot
     underflow to 0/0.
     """
     if varying is None or not varying.any():

@@ -61,7 +61,8 @@ def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
 
     References
     ----------
-    Xu & Lange, "Power k-Means Clustering", ICML 2019, Section 3 and Algorithm 1.
+    Xu & Lange, "Power k-Means Clustering", ICML 2019: gradient (5), limits (6), Algorithm 1,
+    step 3.
     """
     if s == -np.inf:
         return _hard(distances)
