@@ -33,7 +33,8 @@ def test_every_printed_cell_is_that_of_the_papers():
     path = SHARED / "papers" / "tables.json"
     if not path.exists():
         pytest.skip(f"the papers' tables are not here: {path}")
-    ours, n_cells = printed_tables(), 0
+    ours = {key: table for key, table in printed_tables().items() if not table.claim}
+    n_cells = 0
     theirs = json.loads(path.read_text(encoding="utf-8"))
     assert len(theirs) == len(ours)
     for table in theirs:

@@ -36,7 +36,10 @@ class PrintedCell:
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """A table as it stands in print: its cells by (row, column)."""
+    """A table as it stands in print: its cells by (row, column).
+
+    A claim has no numbers in print: its cells say in numbers what the text says of figures.
+    """
 
     paper: str
     id: str
@@ -46,6 +49,7 @@ class PrintedTable:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: dict[tuple[str, str], PrintedCell]
+    claim: bool = False
 
     def numbers(self) -> Iterator[tuple[str, str, PrintedCell]]:
         """Yield row, column and cell wherever a number stands."""
@@ -89,4 +93,6 @@ def _table(record: dict[str, Any]) -> PrintedTable:
         for j, column in enumerate(columns)
     }
     texts = {name: record[name] for name in ("paper", "id", "where", "quantity", "protocol")}
-    return PrintedTable(**texts, rows=tuple(rows), columns=tuple(columns), cells=cells)
+    return PrintedTable(
+        **texts, rows=tuple(rows), columns=tuple(columns), cells=cells, claim="claim" in record
+    )
