@@ -286,7 +286,7 @@ def test_a_callable_kernel_is_repaired_from_python(capsys, npy, path, table):
         ("--columns a", "no named columns"),
         ("--kernel polynomial --degree 40", "beyond the range of float32"),
         (
-            "--kernel polynomial --degree 3 --coef0 -1e9",
+            "--kernel polynomial --degree 3 --coef0 -1000000000",
             "diagonal must be finite and not negative",
         ),
     ],

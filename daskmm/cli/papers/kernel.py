@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import wilcoxon
+from scipy.stats import mannwhitneyu, wilcoxon
 from sklearn.cluster import KMeans as ScikitKMeans
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
@@ -56,6 +56,7 @@ _SETS = {
 _OWN, _KERNEL, _POWER = "Kernel Power k-means", "Kernel k-means", "Power k-means"
 _SPECTRAL = "Spectral Clustering"
 _SCALED, _RAW, _BEST, _DEFAULTS = "z-scored", "raw", "z-scored, best start", "defaults, z-scored"
+_PLUS, _UNPAIRED = "k-means++", "rank-sum test"
 
 
 def gaussian(rows: FloatArray) -> FloatArray:
@@ -101,8 +102,8 @@ def _defaults(name: str, repeats: int, data: RealData) -> Iterator[float]:
 
 
 def _few(name: str, repeats: int) -> int:
-    """Return fewer repetitions where there are many rows."""
-    return min(repeats, 5) if name in ("isolet", "coil20", "orl") else repeats
+    """Return fewer repetitions where there are many rows, but as many as tests at 5 % need."""
+    return min(repeats, 6) if name in ("isolet", "coil20", "orl") else repeats
 
 
 def _table_1(
@@ -132,24 +133,23 @@ def _table_3(repeats: int, data: RealData) -> Iterator[Finding]:
         if not data.has(name):
             yield Left(printed, None, absent(row))
             continue
-        n = _few(name, max(repeats, 6))
+        n = _few(name, repeats)
         best = _SPECTRAL if row == "TOX171" else _OWN
-        for scaling in (_SCALED, _RAW):
-            of = scores(name, scaling, "random", n, data)
+        starts = {_SCALED: "random", _RAW: "random", _PLUS: "k-means++"}
+        for convention, init in starts.items():
+            of = scores(name, _RAW if convention == _RAW else _SCALED, init, n, data)
             for method in of:
                 if method != best:
-                    p = _p_value(of[method], of[best])
-                    yield mean_of(printed, method, scaling, [p])
-        plus = scores(name, _SCALED, "k-means++", n, data)
-        for method in plus:
-            if method != best:
-                yield mean_of(printed, method, "k-means++", [_p_value(plus[method], plus[best])])
+                    p = _signed_rank(of[method], of[best])
+                    yield mean_of(printed, method, convention, [p])
+                    if convention == _SCALED:
+                        p = float(mannwhitneyu(of[method], of[best]).pvalue)
+                        yield mean_of(printed, method, _UNPAIRED, [p])
 
 
-def _p_value(one: Scores, other: Scores) -> float:
-    if np.allclose(one, other):
-        return 1.0
-    return float(wilcoxon(one, other).pvalue)
+def _signed_rank(one: Scores, other: Scores) -> float:
+    """Return the p-value of the signed-rank test; 1 where all pairs are equal."""
+    return 1.0 if np.allclose(one, other) else float(wilcoxon(one, other).pvalue)
 
 
 def _same_side(printed: float, sd: float | None, ours: float) -> str:
@@ -269,18 +269,25 @@ EXPERIMENTS = (
         },
         ("Kernel Power k-means",),
     ),
-    Experiment("kernel", "Table 1", _table_1, (3, 20), _CONVENTIONS, (_OWN,), remark=_REMARK),
+    Experiment("kernel", "Table 1", _table_1, (6, 20), _CONVENTIONS, (_OWN,), remark=_REMARK),
     Experiment("kernel", "Table 2", _table_2, (2, 20), _OF_SEVERAL, ("MKPK",)),
     Experiment(
         "kernel",
         "Table 3",
         _table_3,
         (6, 20),
-        {**_CONVENTIONS, "k-means++": "as table 4"},
+        {
+            _SCALED: _CONVENTIONS[_SCALED],
+            _RAW: _CONVENTIONS[_RAW],
+            _PLUS: "the starts of table 4",
+            _UNPAIRED: "the test of unpaired samples, which can give the 2e-10 of print",
+        },
         (_OWN,),
         _same_side,
+        "Print's 2.2e-10 and 4.6e-7 lie below the least p-value of a signed-rank test on 20 pairs, "
+        "1.9e-6. A rank-sum test can give them.",
     ),
     Experiment(
-        "kernel", "Table 4", _table_4, (3, 20), _CONVENTIONS, (f"{_OWN}++",), remark=_REMARK
+        "kernel", "Table 4", _table_4, (6, 20), _CONVENTIONS, (f"{_OWN}++",), remark=_REMARK
     ),
 )
