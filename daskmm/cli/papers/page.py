@@ -17,13 +17,13 @@ Every number that the four papers print in their tables, and what this library m
 place. `daskmm reproduce power --table 1` measures a table again, with fewer repetitions than in
 print (`--full` has as many); this page is made of kept results, which `--keep` writes.
 
-A cell is **reproduced** within 0.05 or two printed standard deviations (sizes and parameters: if
-equal; p-values: on the same side of 5 %; seconds: within a factor of two), **exceeded** if better,
-**not reproduced** if neither under any of the conventions that are listed, and **cannot be run**
-where data or a program are not at hand. *Own* cells are those of the paper's own method, the others
-those of its peers: a peer that is exceeded is one that does better here than in print. Where
-several conventions were tried, a cell is judged by the first that reproduces it, or else by the
-best; each table names them.
+A cell is **reproduced** (✓) within 0.05 or two printed standard deviations (sizes and parameters:
+if equal; p-values: on the same side of 5 %; seconds: within a factor of two), **exceeded** (▲) if
+better, **not reproduced** (✗) if neither under any of the conventions that are listed, and
+**cannot be run** (∅) where data or a program are not at hand. *Own* cells are those of the paper's
+own method, the others those of its peers: a peer that is exceeded is one that does better here
+than in print. Where several conventions were tried, a cell is judged by the first that reproduces
+it, or else by the best; each table names them.
 """
 
 
