@@ -60,7 +60,7 @@ def test_a_draw_of_the_simulation_is_measured_again():
             assert abs(ratio - one.value) <= 3.5 * one.sd
 
 
-@pytest.mark.parametrize("table", ["1"])
+@pytest.mark.parametrize("table", ["1", "2"])
 def test_ewp_solves_its_simulations(table):
     for name, verdict in verdicts("ewp", table, row="EWP-k-means").items():
         assert verdict.verdict in GOOD, name
@@ -69,3 +69,22 @@ def test_ewp_solves_its_simulations(table):
 
 def test_zoo_comes_out():
     assert verdicts("mean-shift", "2", row="Zoo ARI")["Zoo ARI", "WBMS"].verdict in GOOD
+
+
+def test_what_the_text_says_of_wbms_figures_is_seen():
+    found = verdicts("mean-shift", "Figures 1 to 4")
+    assert all(verdict.verdict in GOOD for verdict in found.values()), found
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "column"),
+    [
+        ("1", "Yale", "Kernel Power k-means"),
+        ("1", "COIL20", "Kernel Power k-means"),
+        ("2", "Yale", "MKPK"),
+        ("2", "ORL", "MKPK"),
+        ("2", "COIL20", "MKPK"),
+    ],
+)
+def test_kernels_come_out_on_pictures(table, row, column):
+    assert verdicts("kernel", table, row=row)[row, column].verdict in GOOD
