@@ -26,6 +26,8 @@ _STAGES = {
     "table": "passes",
     "span": "passes",
     "restarted table": "passes",
+    "sampled feature weights": "feature weights",
+    "micro-cluster centres": "micro-clusters",
     "blur": "blurring",
 }
 # Stages whose work begins once their result, a choice, is known.

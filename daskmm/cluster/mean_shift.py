@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -25,22 +26,31 @@ from daskmm.data.input import read_table, read_weighted
 from daskmm.data.validation import check_row_count
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
-from daskmm.kmeans.assignment import labels_of
+from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.sums import CenterState
 from daskmm.mean_shift.blurring import (
     CONVENTIONS,
     Blurred,
     Blurring,
     BlurringRecord,
+    Rows,
     blur,
     max_iterations,
     read_rows,
     stages_of,
 )
+from daskmm.mean_shift.micro_clusters import compress, followed
 from daskmm.mm.context import FitContext
 from daskmm.mm.journal import Journal, draw_seeds
+from daskmm.numerics.entropy import softmin_weights
 from daskmm.numerics.rows import Coordinates
 from daskmm.planning import Plan
+
+# Rows up to which every row is blurred: about a minute on two cores (100,000 rows of 10 features
+# take 159 s).
+EXACT_ROWS = 50_000
+# Micro-clusters of more rows, and the bytes that their positions may take.
+MICRO_CLUSTERS, MICRO_CLUSTER_BYTES = 5000, 16 << 20
 
 
 @registered_model
@@ -52,7 +62,8 @@ class WeightedBlurringMeanShift(NearestCenter):
     K_ij = exp(−Σ_l w_l (y_il − y_jl)² / h) and sample weights v; features along which the rows
     move far lose weight, w_l ∝ exp(−D_l / λ) with D_l = (1/n) Σ_i v_i (x_il − y_il)². Rows that
     come together form a cluster. An iteration costs n² kernel values, and less as rows that have
-    come together become one representative.
+    come together become one representative. Of more than 50,000 rows all are compressed to
+    micro-clusters first, so that the time grows as n does.
 
     Blurring mean shift without feature weights is ``WeightedBlurringMeanShift(lam=np.inf)``.
 
@@ -84,8 +95,14 @@ class WeightedBlurringMeanShift(NearestCenter):
         `max_iter`); "reference" takes 50. Distant representatives never stop moving, so movement
         is no criterion: a fit has converged when for five iterations none have merged, and none
         gets more than 1e-4 of its kernel sum from others.
+    n_representatives : int, "auto" or None, default="auto"
+        Largest number of points to blur. Tables of more rows are compressed to so many
+        micro-clusters (see the notes), which takes six or seven passes over the data, whatever
+        their size, and memory for a few blocks. None blurs every row, and keeps all in memory.
+        "auto" blurs every row of up to 50,000, which takes up to a minute on two cores, and 5,000
+        micro-clusters of more rows (fewer if there are more than 400 features).
     random_state : int, RandomState instance or None, default=None
-        Determines the sample on which the bandwidth is chosen.
+        Determines the samples: on which the bandwidth is chosen, and of micro-clusters.
     standardize : bool, default=True
         Divide each feature by its population standard deviation.
     count_components : bool, default=False
@@ -123,7 +140,7 @@ class WeightedBlurringMeanShift(NearestCenter):
     n_iter_ : int
     n_passes_ : int
         Sweeps over the data (two, and one that counts rows where that is needed) and over all
-        pairs of representatives (one per iteration).
+        pairs of representatives (one per iteration). Of micro-clusters: sweeps over the data.
     bandwidth_, lam_ : float
         As used.
     bandwidth_path_ : BandwidthPath
@@ -136,6 +153,16 @@ class WeightedBlurringMeanShift(NearestCenter):
     -----
     `labels_` tell to which mode each row converged, `predict` returns the nearest mode; the two
     may differ on elongated clusters.
+
+    **Micro-clusters.** The feature weights are learned by a fit to the sample of the first pass
+    (10,000 rows, by distance as well where tails are heavy), and all rows are compressed in the
+    weighted metric, where noise hardly counts: half of the centres are rows of the sample, the
+    others are drawn by their distance from those, far rows and the clusters that the sample has
+    missed among them, and one hard step moves all to their means. Each keeps the weight and the
+    variances of its rows. Kernel sums over rows that are spread normally around its centre have a
+    closed form, and neither bandwidth nor weights need to see the compression. Then the
+    micro-clusters are blurred with these weights, and rows follow theirs. Far rows that share a
+    micro-cluster share its label.
 
     With integer sample weights the fit is that of as many copies of each row. Where weights are
     not integers and a row does not count for itself, min(v, 1) of it does not.
@@ -154,6 +181,11 @@ class WeightedBlurringMeanShift(NearestCenter):
         "merge_tol": [Interval(Real, 0, None, closed="left")],
         "component_tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "n_representatives": [
+            StrOptions({"auto"}),
+            None,
+            Interval(Integral, 8, None, closed="left"),
+        ],
         "random_state": ["random_state"],
         "standardize": ["boolean"],
         "count_components": ["boolean"],
@@ -178,6 +210,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         merge_tol: float = 1e-6,
         component_tol: float = 1e-5,
         max_iter: int = 300,
+        n_representatives: int | str | None = "auto",
         random_state: Any = None,
         standardize: bool = True,
         count_components: bool = False,
@@ -192,6 +225,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         self.merge_tol = merge_tol
         self.component_tol = component_tol
         self.max_iter = max_iter
+        self.n_representatives = n_representatives
         self.random_state = random_state
         self.standardize = standardize
         self.count_components = count_components
@@ -206,8 +240,9 @@ class WeightedBlurringMeanShift(NearestCenter):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Read twice, and kept in memory while they are clustered. Data in memory are clustered
-            by threads of this process, dask and zarr data through the active dask scheduler.
+            Blurred row by row, they are read twice, and kept in memory meanwhile; compressed to
+            micro-clusters, they are streamed. Data in memory are clustered by threads of this
+            process, dask and zarr data through the active dask scheduler.
         y : ignored
         sample_weight : array-like or dask Array of shape (n_samples,), optional
             Weights, not negative; chunked in any way. An integer weight counts like as many
@@ -234,7 +269,10 @@ class WeightedBlurringMeanShift(NearestCenter):
             layout = passes.blocks.layout
             context.expect(self._plan_of(layout, timed=context.followed).stages, 0.0)
             [seed] = draw_seeds(context.journal, check_random_state(self.random_state), 1)
-            survey = first_pass(passes, 1, bool(self.standardize), seed)
+            n_points = self._n_micro_clusters(layout)
+            survey = first_pass(
+                passes, 1, bool(self.standardize), seed, by_distance=n_points is not None
+            )
             data = self._described_data(layout, survey)
             passes.add(context.journal.resume(data, lambda: passes.n_passes))
             lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
@@ -249,15 +287,54 @@ class WeightedBlurringMeanShift(NearestCenter):
                 bool(self.count_components),
                 layout.lazy,
             )
-            rows, kept = read_rows(passes, survey, settings.merge_tol)
-            blurred = blur(rows, settings, passes.n_passes, context)
-            self._store(blurred, survey, settings, path)
-            labels = self._labels(blurred, kept, passes)
-            in_blocks = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
-            self._set_labels(in_blocks, X)
-            self.n_passes_ = blurred.history[-1].n_passes + (not kept.all())
+            if n_points is None:
+                rows, kept = read_rows(passes, survey, settings.merge_tol)
+                blurred = blur(rows, settings, passes.n_passes, context)
+                self._store(blurred, survey, settings, path)
+                labels = self._labels(blurred, kept, passes)
+                in_blocks = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
+                self._set_labels(in_blocks, X)
+                self.n_passes_ = blurred.history[-1].n_passes + (not kept.all())
+            else:
+                weights = self._learned_weights(survey, settings, context.journal)
+                compressed, cells = compress(
+                    passes, survey, weights, settings.bandwidth, n_points, seed, context.journal
+                )
+                rows = compressed.rows(survey, weights)
+                blurred = blur(rows, settings, passes.n_passes, context)
+                self._store(blurred, survey, settings, path)
+                shared = (cells, blurred.labels)
+                self._set_labels(
+                    training_labels(table, passes, *shared, function=followed), X, followed, *shared
+                )
+                self.n_passes_ = passes.n_passes
             self._warn_of(blurred, rows.start.n, context)
         return self
+
+    def _n_micro_clusters(self, layout: Layout) -> int | None:
+        """Return the number of micro-clusters of a table; None if every row is blurred."""
+        wanted, n_rows = self.n_representatives, layout.n_rows
+        if wanted is None or n_rows is None:
+            return None
+        if wanted == "auto":
+            affordable = max(MICRO_CLUSTER_BYTES // (8 * layout.n_features), 100)
+            return None if n_rows <= EXACT_ROWS else min(MICRO_CLUSTERS, affordable)
+        return None if n_rows <= int(wanted) else int(wanted)
+
+    def _learned_weights(
+        self, survey: Survey, settings: Blurring, journal: Journal
+    ) -> NDArray[np.float64]:
+        """Return the feature weights that a fit to the sample learns."""
+        if np.isinf(settings.lam):
+            return softmin_weights(np.zeros(len(survey.varying)), np.inf, survey.varying)
+
+        def learn() -> NDArray[np.float64]:
+            rows, weights = survey.sample.rows, survey.sample.weights
+            some = Rows.of(rows, weights, settings.merge_tol, survey.varying)
+            return blur(some, replace(settings, lazy=False)).feature_weights
+
+        learned: NDArray[np.float64] = journal.once("sampled feature weights", learn)
+        return learned
 
     def _described_data(self, layout: Layout, survey: Survey) -> dict[str, Any]:
         """Describe the data, and how many iterations learn weights, which `max_iter` may change."""
@@ -353,8 +430,13 @@ class WeightedBlurringMeanShift(NearestCenter):
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if memory cannot hold it."""
         iterations = max_iterations(self.convention, self.max_iter)
-        chooses = self.bandwidth == "auto"
-        return planning.blurring_plan(layout, iterations, chooses=chooses, timed=timed)
+        chooses, n_points = self.bandwidth == "auto", self._n_micro_clusters(layout)
+        if n_points is None:
+            return planning.blurring_plan(layout, iterations, chooses=chooses, timed=timed)
+        learns = self.lam == "auto" or bool(np.isfinite(float(self.lam)))
+        return planning.micro_cluster_plan(
+            layout, iterations, n_points, chooses=chooses, learns=learns, timed=timed
+        )
 
 
 def _labels_without_weight(

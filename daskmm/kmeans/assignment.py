@@ -217,24 +217,30 @@ def _at_block(
 
 
 def training_labels(
-    table: NDArray | da.Array, passes: Passes, coordinates: Rows, state: CenterState
+    table: NDArray | da.Array,
+    passes: Passes,
+    *shared: Any,
+    function: Callable[..., NDArray] = labels_of,
 ) -> NDArray | da.Array:
     """Return the labels of the training rows, at once if in memory (one pass), else lazily."""
     if isinstance(table, da.Array):
-        return lazy_labels(table, passes, coordinates, state)
+        return lazy_labels(table, passes, *shared, function=function)
     passes.add(1)
-    return map_rows(labels_of, table, coordinates, state)
+    return map_rows(function, table, *shared)
 
 
 def lazy_labels(
-    table: da.Array, passes: Passes, coordinates: Rows, state: CenterState
+    table: da.Array,
+    passes: Passes,
+    *shared: Any,
+    function: Callable[..., NDArray] = labels_of,
 ) -> NDArray | da.Array:
-    """Return the labels of training rows as a lazy array."""
+    """Return the labels of training rows, by a block function, as a lazy array."""
     rows, grid = passes.blocks.layout.rows, passes.blocks.layout.grid
     assert rows is not None
     # The passes have counted the rows; the chunks may not have known.
     table = da.Array(table.dask, table.name, (rows, (table.shape[1],)), meta=table._meta)
-    return map_rows(labels_of, table, coordinates, state, grid=grid)
+    return map_rows(function, table, *shared, grid=grid)
 
 
 def cost(passes: Passes, coordinates: Rows, state: CenterState) -> float:

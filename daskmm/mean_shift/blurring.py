@@ -171,12 +171,15 @@ class Rows:
         Σ_i v_i.
     varying : ndarray of bool of shape (n_features,)
         Features that are not constant; the others get weight 0.
+    feature_weights : ndarray of shape (n_features,), optional
+        w, if they have been learned: the rows are blurred at these.
     """
 
     start: Neighborhood
     squares: FloatArray
     weight: float
     varying: NDArray[np.bool_]
+    feature_weights: FloatArray | None = None
 
     @classmethod
     def of(
@@ -324,6 +327,8 @@ def blur(
         context = FitContext(holds_interrupts=False)
     fixed = bool(np.isinf(settings.lam))
     stages = stages_of(settings.convention, settings.max_iter, fixed)
+    # Weights that have been learned need no stage that learns them.
+    stages = stages[-1:] if rows.feature_weights is not None else stages
     stages = [stage for stage in stages if stage.iterations > 0]
     progress = _iterate(rows, settings, stages, n_passes, context)
     state, last = progress.state, stages[progress.stage]
@@ -347,8 +352,10 @@ def _iterate(
     rows: Rows, settings: Blurring, stages: Sequence[Stage], n_passes: int, context: FitContext
 ) -> Progress:
     """Take all iterations, or those up to a request to stop."""
-    equal = softmin_weights(np.zeros(len(rows.varying)), np.inf, rows.varying)
-    progress: Progress = context.journal.recall(BLUR) or Progress(rows.start, equal, 0, 0, 0, [])
+    first = rows.feature_weights
+    if first is None:
+        first = softmin_weights(np.zeros(len(rows.varying)), np.inf, rows.varying)
+    progress: Progress = context.journal.recall(BLUR) or Progress(rows.start, first, 0, 0, 0, [])
     try:
         while context.stopped is None:
             if _is_over(stages[progress.stage], progress):
@@ -379,13 +386,15 @@ def _after(
     n_passes: int,
     context: FitContext,
 ) -> Progress:
-    """Take one iteration: move and merge, then update the feature weights."""
+    """Take one iteration: move and merge, then update the feature weights if they are learned."""
     number = len(old.history) + 1
     self_term = old.taken >= stage.self_term_from
     shift = Shift(settings.bandwidth, self_term, settings.merge_tol, number, settings.lazy)
     state, attraction = old.state.step(old.feature_weights, shift)
-    dispersion = state.representatives.dispersion(rows.squares, rows.weight)
-    weights = softmin_weights(dispersion, settings.lam, rows.varying)
+    weights = rows.feature_weights
+    if weights is None:
+        dispersion = state.representatives.dispersion(rows.squares, rows.weight)
+        weights = softmin_weights(dispersion, settings.lam, rows.varying)
     record = BlurringRecord(
         iteration=number,
         stage=stage.name,
@@ -396,7 +405,7 @@ def _after(
         n_components=(
             state.components(settings.component_tol)[0] if settings.count_components else None
         ),
-        n_passes=n_passes + number,
+        n_passes=n_passes + number * state.passes_per_step,
         seconds=time.perf_counter() - context.began,
     )
     unchanged = state.n == old.state.n and attraction <= ISOLATED

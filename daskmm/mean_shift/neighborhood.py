@@ -89,6 +89,11 @@ class Neighborhood:
         """Number of representatives."""
         return len(self.representatives)
 
+    @property
+    def passes_per_step(self) -> int:
+        """Sweeps over all pairs that a step takes."""
+        return 1
+
     def step(self, weights: FloatArray, shift: Shift) -> tuple[Neighborhood, float]:
         """Move every representative to the mean of its neighbours, and merge.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from daskmm.data.blocks import Layout, visited_together
-from daskmm.engine.first_pass import SampleSizes, sample_sizes
+from daskmm.engine.first_pass import SampleSizes, sample_size, sample_sizes
 from daskmm.engine.graph import SPLIT_EVERY
 from daskmm.engine.grouping import GROUPS_PER_THREAD
 from daskmm.engine.passes import cheaper_at_hand
@@ -17,6 +17,7 @@ from daskmm.kmeans.bounds import bounds_bytes
 from daskmm.kmeans.sample_annealing import POLISHED
 from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import FARTHEST
+from daskmm.mean_shift.micro_clusters import PASSES as MICRO_CLUSTER_PASSES
 from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES
 from daskmm.planning.seconds import (
@@ -28,6 +29,7 @@ from daskmm.planning.seconds import (
     blurring_seconds,
     center_seconds,
     gram_seconds,
+    micro_cluster_seconds,
 )
 from daskmm.storage.readable import readable_bytes, readable_seconds
 
@@ -361,6 +363,83 @@ def blurring_plan(
     )
 
 
+def micro_cluster_plan(
+    layout: Layout,
+    max_iter: int,
+    n_micro_clusters: int,
+    *,
+    chooses: bool = False,
+    learns: bool = True,
+    timed: bool = False,
+) -> Plan:
+    """Predict the cost of a mean shift of micro-clusters.
+
+    Parameters
+    ----------
+    layout : Layout
+        With known rows.
+    max_iter : int
+    n_micro_clusters : int
+    chooses : bool
+        Whether the bandwidth is chosen on a sample.
+    learns : bool
+        Whether feature weights are learned on a sample.
+    timed : bool
+        Whether to predict seconds, for which the speed of this machine is measured once.
+
+    Returns
+    -------
+    Plan
+        Its passes are those over the data.
+
+    Raises
+    ------
+    ValueError
+        If workers have too little memory for blocks, with the numbers and what to change.
+    """
+    n, p, k = layout.n_rows or 0, layout.n_features, n_micro_clusters
+    worker = smallest_worker(layout.lazy)
+    largest = max(layout.rows or (n,)) * layout.bytes_per_row
+    threads = min(worker.threads, layout.n_blocks)
+    if layout.lazy:
+        _refuse_blocks(layout, largest, worker)
+        loaded = threads * _loaded_bytes(largest)
+    else:
+        loaded = n * layout.bytes_per_row + threads * _KEPT_BYTES[0]
+    # Sums, deviations and squares of each cell.
+    width = _WAITING * threads if layout.lazy else 2 * threads
+    records = min(layout.n_blocks + threads, width) * 3 * 8 * k * p
+    sample = 8 * p * sample_size(n, p, 1) * (_POSITION_COPIES + 2 * threads)
+    # What is multiplied with the kernel, and a step's results.
+    blurred = 8 * k * (p * _POSITION_COPIES + 3 * TILE * threads)
+    passes = 1 + MICRO_CLUSTER_PASSES + (not layout.lazy)
+    visits = len(visited_together(layout))
+    return Plan(
+        n_rows=n,
+        n_features=p,
+        n_blocks=layout.n_blocks,
+        n_starts=1,
+        bytes_per_pass=n * layout.bytes_per_row,
+        largest_block_bytes=largest,
+        passes=passes,
+        # Heavy tails take a second pass for the sample, unknown rows one that counts them.
+        max_passes=passes + 2,
+        peak_bytes_per_worker=INTERPRETER_BYTES
+        + _COMPILER_BYTES
+        + loaded
+        + threads * TILE_BYTES
+        + max(records, sample, blurred),
+        tasks_per_pass=_tasks(visits, layout.lazy, worker.threads),
+        worker_memory_bytes=worker.memory,
+        visits_per_pass=visits,
+        stages=micro_cluster_seconds(
+            layout, max_iter, k, worker.threads, chooses=chooses, learns=learns
+        )
+        if timed
+        else None,
+    )
+
+
 def _refuse_positions(n_rows: int, n_features: int, worker: Worker) -> None:
     """Refuse rows that mean shift cannot keep in memory, with the time of a sweep over them."""
     threads = min(worker.threads, max(1, -(-n_rows // TILE)))
@@ -372,7 +451,7 @@ def _refuse_positions(n_rows: int, n_features: int, worker: Worker) -> None:
         f"{copies} arrays as large as its {n_rows:,} rows of {n_features:,} features, "
         f"{readable_bytes(positions)}",
         f"Each sweep over all pairs of rows would take about {readable_seconds(n_rows**2 * pair)}: "
-        "fit a sample of the rows, and `predict` the others",
+        "take n_representatives='auto'",
     )
 
 

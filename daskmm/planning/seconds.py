@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
 from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
-from daskmm.engine.first_pass import SampleSizes
+from daskmm.engine.first_pass import SampleSizes, sample_size
 from daskmm.engine.passes import cheaper_at_hand, one_blas_thread
 from daskmm.kmeans.cells import CLUSTERS_PER_CELL, PARTITIONS
 from daskmm.kmeans.seeding import MANY_CLUSTERS, ROUNDS
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import block_sums
+from daskmm.mean_shift.micro_clusters import DRAWS, PASSES
 from daskmm.mm.driver import Schedule
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
@@ -212,6 +213,37 @@ def blurring_seconds(
         pairs = _BANDWIDTH_SWEEPS * min(n, 1000) ** 2
         stages["bandwidth"] = _BANDWIDTHS * pairs * pair_seconds(p) / threads
     stages["blurring"] = min(FULL_SWEEPS, max_iter) * n**2 * pair_seconds(p) / at_once
+    return stages
+
+
+def micro_cluster_seconds(
+    layout: Layout,
+    max_iter: int,
+    n_micro_clusters: int,
+    threads: int,
+    *,
+    chooses: bool,
+    learns: bool,
+) -> dict[str, float]:
+    """Return the seconds of each stage of a mean shift of micro-clusters, in their order."""
+    n, p = layout.n_rows or 0, layout.n_features
+    stages = blurring_seconds(layout, max_iter, threads, chooses=chooses)
+    del stages["blurring"]
+    sample = sample_size(n, p, 1)
+    stages["feature weights"] = (
+        learns * min(FULL_SWEEPS, max_iter) * sample**2 * pair_seconds(p) / threads
+    )
+    visits = min(threads, len(visited_together(layout)))
+    own = (n_micro_clusters, p, SquaredEuclidean, True, False, threads)
+    step = step_seconds(-math.inf, n >= _MANY_ROWS, str(float_dtype(layout.dtype)), *own)
+    # Rows are drawn while there are half of the centres, and more.
+    nearest = (0.75 * DRAWS + PASSES - DRAWS) * n * step / visits
+    stages["micro-clusters"] = PASSES * _loading(layout, threads) + nearest
+    # Five products per feature and pair, and about a tenth of the points after some sweeps.
+    sweep = n_micro_clusters**2 * (7 * p * product_seconds() + _KERNEL_SECONDS) / threads
+    stages["blurring"] = min(2 * FULL_SWEEPS, max_iter) * sweep
+    if not layout.lazy:
+        stages["labels"] = n * step / visits
     return stages
 
 

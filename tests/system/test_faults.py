@@ -93,6 +93,11 @@ def shifted(folder):
     return WeightedBlurringMeanShift(0.3, random_state=0).fit(table(ROWS, CHUNK, folder))
 
 
+def compressed(folder):
+    model = WeightedBlurringMeanShift(0.3, n_representatives=100, random_state=0)
+    return model.fit(table(ROWS, CHUNK, folder))
+
+
 class Case(NamedTuple):
     """A fit, the pass in which a worker is killed, and what it spends tickets on there."""
 
@@ -113,6 +118,8 @@ CASES = {
     "scoring": Case(scored, "block-sums", 4, "rows"),
     "annealing on the sample": Case(polished, "anneal", 1, "jobs", (1, 2, 4, 6, 8)),
     "polishing": Case(polished, "block-sums", 1, "rows"),
+    "drawing micro-clusters": Case(compressed, "farther", 2, "rows"),
+    "moments of micro-clusters": Case(compressed, "cell-sums", 1, "rows"),
     "polishing, data kept by workers": Case(
         functools.partial(polished, persist=True), "block-sums", 1, "jobs"
     ),

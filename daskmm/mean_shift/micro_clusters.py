@@ -1,0 +1,351 @@
+"""Micro-clusters: all rows of a table as some thousand weighted points with an inner scatter.
+
+The rows are compressed in the metric that a sample has learned, where features of noise weigh
+nothing: centres that nearness to noise has mixed would be lost for the mean shift. Half of the
+centres are rows of the sample. The others are drawn in two passes by their distance from those
+that there are, so that rows far from all others become micro-clusters of their own, and clusters
+too small to be in the sample are found. Hard steps move the centres to the means of their rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from daskmm.compiled import dispatch
+from daskmm.data.blocks import Position
+from daskmm.data.validation import check_finite
+from daskmm.engine.first_pass import Survey, row_uniforms
+from daskmm.engine.passes import Passes, tree_reduce
+from daskmm.mean_shift.blurring import Rows
+from daskmm.mean_shift.neighborhood import Neighborhood, Shift
+from daskmm.mean_shift.representatives import Representatives
+from daskmm.mm.journal import Journal
+from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.mean_shift import group_sums
+from daskmm.numerics.micro_clusters import TILE, MicroClusters, Neighbours
+from daskmm.numerics.rows import Coordinates, tile_rows, tiles
+from daskmm.storage.records import registered
+
+FloatArray = NDArray[np.float64]
+Labels = NDArray[np.int32]
+
+# Passes that draw rows as further centres, and hard steps.
+DRAWS, STEPS = 2, 1
+PASSES = DRAWS + STEPS + 1
+# Features may be left out of distances of rows from centres as long as their share of the mean
+# squared distance is less than this share of the bandwidth.
+_NEGLIGIBLE = 0.02
+# Squared distances, in bandwidths, beyond which rows are equally far when they are drawn: the
+# kernel is below 1e-13 there.
+_FAR = 30.0
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The nearest of some centres, in a weighted metric of the features that matter there.
+
+    Attributes
+    ----------
+    features : ndarray of int of shape (n_used,)
+    coordinates : Coordinates
+        Of these features.
+    weights : ndarray of shape (n_used,)
+    centers : ndarray of shape (n_cells, n_used)
+        In the model's coordinates.
+    """
+
+    features: NDArray[np.intp]
+    coordinates: Coordinates
+    weights: FloatArray
+    centers: FloatArray
+
+    @classmethod
+    def of(
+        cls, centers: FloatArray, survey: Survey, feature_weights: FloatArray, bandwidth: float
+    ) -> Self:
+        """Return the cells of some rows, given in the model's coordinates."""
+        spread = feature_weights * survey.variance
+        order = np.argsort(spread)
+        negligible = np.cumsum(spread[order]) <= _NEGLIGIBLE * bandwidth
+        used = np.sort(order[~negligible])
+        if not len(used):
+            used = order[-1:]
+        frame = survey.coordinates
+        some = Coordinates(frame.mean[used], frame.scale[used])
+        return cls(used, some, feature_weights[used], np.ascontiguousarray(centers[:, used]))
+
+    def nearest(self, rows: NDArray, position: Position) -> tuple[Labels, FloatArray]:
+        """Return the cell of each row, and the squared distance to its centre."""
+        some = np.ascontiguousarray(rows[:, self.features])
+        labels, distances = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
+        if dispatch.available():
+            from daskmm.compiled.labels import nearest_centers
+
+            frame, w = self.coordinates, self.weights
+            if nearest_centers(some, frame, self.centers, w, labels, distances):
+                return labels, distances
+        root = np.sqrt(self.weights)
+        for tile in tiles(len(rows), tile_rows(len(self.features), len(self.centers))):
+            check_finite(some[tile].astype(np.float64), position, tile.start)
+            z = self.coordinates.to_model(some[tile])
+            found = squared_distances(z * root, self.centers * root)
+            labels[tile], distances[tile] = found.argmin(axis=1), found.min(axis=1)
+        return labels, distances
+
+
+def followed(
+    rows: NDArray, position: Position, cells: Cells, labels: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """Return the label of each row's cell: the block function of a fit's labels."""
+    return labels[cells.nearest(rows, position)[0]]
+
+
+@registered
+@dataclass(frozen=True)
+class ScatteredNeighborhood(Neighborhood):
+    """Micro-clusters while they are blurred.
+
+    Their rows come together as they move: near μ a step is y ↦ m(μ) + J (y − μ), with
+    J_l = 2 w_l V_l / h and the variance V of the rows around μ, weighted by the kernel, so that
+    variances s become J² s.
+
+    Attributes
+    ----------
+    scatter : ndarray of shape (n, n_features)
+        Variances s of the rows of each; 0 in features that hardly weigh.
+    """
+
+    scatter: FloatArray
+
+    def step(self, weights: FloatArray, shift: Shift) -> tuple[ScatteredNeighborhood, float]:
+        """Move every micro-cluster to the mean of the rows around it, and merge."""
+        old, h = self.representatives, shift.bandwidth
+        ready = MicroClusters.of(old.positions, self.scatter, old.multiplicity, weights, h)
+        # One row, at its micro-cluster's position, does not count for itself.
+        alone = np.exp(-ready.largest) * old.own / old.multiplicity
+        share = np.ones(self.n) if shift.self_term else np.maximum(1.0 - alone, 0.0)
+        around = _around(ready, old.positions, share)
+        pull = float(around.share.max(initial=0.0)) if shift.self_term else 1.0
+        there = np.isfinite(around.mean)
+        moved = replace(old, positions=np.where(there, around.mean, old.positions))
+        closer = np.minimum(2.0 * weights / h * np.where(there, around.variance, 0.0), 1.0)
+        scatter = np.square(closer) * self.scatter
+        new, groups = moved.merged(shift.merge_tol, shift.seed)
+        if new is not moved:
+            mass = old.multiplicity[:, None]
+            scatter = group_sums(scatter * mass, groups) / new.multiplicity[:, None]
+        return ScatteredNeighborhood(new, groups[self.members], scatter), pull
+
+    @property
+    def passes_per_step(self) -> int:
+        """None: no rows are visited."""
+        return 0
+
+
+def _around(ready: MicroClusters, points: FloatArray, own_share: FloatArray) -> Neighbours:
+    """Average around all micro-clusters, on threads of this process."""
+    indices = np.arange(len(points))
+    tasks = [(indices[tile],) for tile in tiles(len(points), 4 * TILE)]
+    found = tree_reduce(_around_some, tasks, (ready, points, own_share), False, "blurring")
+    return Neighbours(*(np.concatenate(each) for each in zip(*found, strict=True)))
+
+
+def _around_some(
+    indices: NDArray[np.intp], ready: MicroClusters, points: FloatArray, own_share: FloatArray
+) -> list[Neighbours]:
+    return [ready.around(points[indices], indices, own_share[indices])]
+
+
+@registered
+@dataclass(frozen=True)
+class Compressed:
+    """A table as micro-clusters.
+
+    Attributes
+    ----------
+    positions : ndarray of shape (n, n_features)
+        Means of the rows, in the model's coordinates.
+    scatter : ndarray of shape (n, n_features)
+        Variances of the rows around them; 0 in features that hardly weigh.
+    multiplicity, own : ndarray of shape (n,)
+        As in `Representatives`.
+    centers : ndarray of shape (n, n_used)
+        Of their cells.
+    """
+
+    positions: FloatArray
+    scatter: FloatArray
+    multiplicity: FloatArray
+    own: FloatArray
+    centers: FloatArray
+
+    def rows(self, survey: Survey, feature_weights: FloatArray) -> Rows:
+        """Return what is to be blurred, at fixed feature weights."""
+        mass = self.multiplicity
+        some = Representatives(self.positions, self.positions * mass[:, None], mass, self.own)
+        start = ScatteredNeighborhood(some, np.arange(len(mass)), self.scatter)
+        squares = survey.weight * survey.variance
+        return Rows(start, squares, survey.weight, survey.varying, feature_weights)
+
+
+def compress(
+    passes: Passes,
+    survey: Survey,
+    feature_weights: FloatArray,
+    bandwidth: float,
+    n_representatives: int,
+    seed: int,
+    journal: Journal,
+) -> tuple[Compressed, Cells]:
+    """Make micro-clusters of all rows, in `PASSES` passes.
+
+    Parameters
+    ----------
+    passes : Passes
+    survey : Survey
+    feature_weights : ndarray of shape (n_features,)
+        Those of the metric.
+    bandwidth : float
+        h of the kernel.
+    n_representatives : int
+        Largest number of micro-clusters.
+    seed : int
+    journal : Journal
+        Centres are kept after each pass.
+
+    Returns
+    -------
+    compressed : Compressed
+    cells : Cells
+        To which each row of the table belongs.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = n_representatives // (2 * DRAWS)
+    sample = survey.sample.rows
+    first = min(n_representatives - DRAWS * drawn, len(sample))
+    centers = sample[np.sort(rng.choice(len(sample), first, replace=False))]
+    cells_of = functools.partial(
+        Cells.of, survey=survey, feature_weights=feature_weights, bandwidth=bandwidth
+    )
+
+    def draw(key: tuple[int, int]) -> FloatArray:
+        found: _Farther = passes.reduce(_farther, cells_of(centers), bandwidth, drawn, key)
+        return np.concatenate([centers, survey.coordinates.to_model(found.rows)])
+
+    for number in range(DRAWS):
+        key = (seed, number)
+        centers = journal.once("micro-cluster centres", functools.partial(draw, key))
+
+    def step() -> Compressed:
+        cells = cells_of(centers)
+        sums: _CellSums = passes.reduce(_cell_sums, cells, survey.coordinates)
+        return sums.compressed(cells)
+
+    for _ in range(PASSES - DRAWS):
+        made: Compressed = journal.once("micro-clusters", step)
+        centers = made.positions
+    return made, replace(cells_of(centers), centers=made.centers)
+
+
+@dataclass(frozen=True)
+class _Farther:
+    """Rows drawn by their distance from the nearest centre.
+
+    The keys are exponential with the rows' rates; those with the smallest keys are drawn as if one
+    by one, without replacement (Efraimidis & Spirakis 2006), whatever the blocks.
+    """
+
+    rows: NDArray
+    keys: FloatArray
+    n_drawn: int
+
+    def __add__(self, other: Self) -> Self:
+        return self.smallest(
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.keys, other.keys]),
+            self.n_drawn,
+        )
+
+    @classmethod
+    def smallest(cls, rows: NDArray, keys: FloatArray, n_drawn: int) -> Self:
+        """Return the rows with the smallest keys, in their order."""
+        if len(keys) > n_drawn:
+            first = np.sort(np.argpartition(keys, n_drawn)[:n_drawn])
+            rows, keys = rows[first], keys[first]
+        return cls(rows, keys, n_drawn)
+
+
+def _farther(
+    rows: NDArray,
+    weights: FloatArray | None,
+    position: Position,
+    cells: Cells,
+    bandwidth: float,
+    n_drawn: int,
+    key: tuple[int, int],
+) -> _Farther:
+    """Draw rows of one block."""
+    _, distances = cells.nearest(rows, position)
+    rates = np.square(np.minimum(distances / bandwidth, _FAR))
+    if weights is not None:
+        rates *= weights
+    some = np.flatnonzero(rates > 0)
+    uniform = row_uniforms(key, position.start + some)
+    return _Farther.smallest(rows[some], -np.log(uniform) / rates[some], n_drawn)
+
+
+class _CellSums(NamedTuple):
+    """Sums over the rows of each cell; deviations are those from its centre."""
+
+    multiplicity: FloatArray
+    own: FloatArray
+    sums: FloatArray
+    deviations: FloatArray
+    squares: FloatArray
+
+    def __add__(self, other: Self) -> Self:  # type: ignore[override]
+        return type(self)(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def compressed(self, cells: Cells) -> Compressed:
+        """Return the micro-clusters of the cells that have rows."""
+        there = self.multiplicity > 0
+        mass = self.multiplicity[there]
+        positions = self.sums[there] / mass[:, None]
+        off = self.deviations[there] / mass[:, None]
+        scatter = np.zeros_like(positions)
+        inner = self.squares[there] / mass[:, None] - np.square(off)
+        # What is left of rounding would not be 0 for copies of one row.
+        inner[inner < 1e-12 * (np.square(off) + np.square(cells.centers[there]))] = 0.0
+        scatter[:, cells.features] = inner
+        own = self.own[there] / mass
+        return Compressed(positions, scatter, mass, own, cells.centers[there])
+
+
+def _cell_sums(
+    rows: NDArray,
+    weights: FloatArray | None,
+    position: Position,
+    cells: Cells,
+    coordinates: Coordinates,
+) -> _CellSums:
+    """Compute the record of one block."""
+    labels, _ = cells.nearest(rows, position)
+    (n, p), (k, used) = rows.shape, cells.centers.shape
+    v = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    sums, deviations, squares = np.zeros((k, p)), np.zeros((k, used)), np.zeros((k, used))
+    for tile in tiles(n, tile_rows(p, 1)):
+        own, z = labels[tile], coordinates.to_model(rows[tile])
+        spread = csr_array((v[tile], own, np.arange(len(own) + 1)), (len(own), k)).T
+        off = z[:, cells.features] - cells.centers[own]
+        sums += spread @ z
+        deviations += spread @ off
+        squares += spread @ np.square(off)
+    mass: FloatArray = np.bincount(labels, v, k).astype(np.float64)
+    alone: FloatArray = np.bincount(labels, v * np.minimum(v, 1.0), k).astype(np.float64)
+    return _CellSums(mass, alone, sums, deviations, squares)

@@ -1,0 +1,148 @@
+"""Mean shift of micro-clusters: kernel sums between points and Gaussian clouds of rows.
+
+A micro-cluster stands for rows that are spread around its position, with variances s_l per
+feature. For such a row x and a point y, with t_l = 2 w_l s_l / (h + 2 w_l s_l),
+
+    E exp(−Σ_l w_l (x_l − y_l)² / h) = Π_l √(1 − t_l) exp(−(1 − t_l) w_l (μ_l − y_l)² / h),
+
+and under the kernel's weight the row has mean (1 − t_l) μ_l + t_l y_l and variance (1 − t_l) s_l.
+Kernel sums over rows are therefore sums over micro-clusters, without error where their rows are
+normal. Every term is a product of what belongs to the point and what belongs to the micro-cluster,
+so that the sums are matrix products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.numerics.rows import tiles
+
+FloatArray = NDArray[np.float64]
+
+# Points per tile: its kernel values with a few thousand micro-clusters stay in a core's cache.
+TILE = 64
+
+
+class Neighbours(NamedTuple):
+    """Rows around each point, weighted by the kernel.
+
+    Attributes
+    ----------
+    mean, variance : ndarray of shape (n, n_features)
+        NaN where nothing has weight; the variance is 0 in features in which no micro-cluster
+        spreads.
+    share : ndarray of shape (n,)
+        Share of the weight that is not the point's own micro-cluster.
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+    share: FloatArray
+
+
+@dataclass(frozen=True)
+class MicroClusters:
+    """Micro-clusters, prepared for kernel sums.
+
+    Attributes
+    ----------
+    right : ndarray of shape (n, 2 n_features + 1)
+        Factor of the exponents: of a point y the other one is (y², y, 1).
+    largest : ndarray of shape (n,)
+        Exponent of each for a point at its own position: Σ_l ½ log(1 − t_l).
+    masses : ndarray of shape (n, 1 + n_features + 4 n_spread)
+        What kernel values multiply: c, c (1 − t) μ; and for the features with a spread c t,
+        c ((1 − t) s + (1 − t)² μ²), 2 c (1 − t) t μ and c t².
+    spread : ndarray of bool of shape (n_features,)
+    """
+
+    right: FloatArray
+    largest: FloatArray
+    masses: FloatArray
+    spread: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls,
+        positions: FloatArray,
+        scatter: FloatArray,
+        multiplicity: FloatArray,
+        feature_weights: FloatArray,
+        bandwidth: float,
+    ) -> MicroClusters:
+        """Prepare micro-clusters.
+
+        Parameters
+        ----------
+        positions : ndarray of shape (n, n_features)
+            μ, centred near the origin.
+        scatter : ndarray of shape (n, n_features)
+            s, the variances of the rows around them.
+        multiplicity : ndarray of shape (n,)
+            c.
+        feature_weights : ndarray of shape (n_features,)
+            w, not negative.
+        bandwidth : float
+            h > 0.
+        """
+        wide = 2.0 * feature_weights * scatter
+        pull = wide / (bandwidth + wide)
+        slope = feature_weights / (bandwidth + wide)
+        largest = -0.5 * np.log1p(wide / bandwidth).sum(axis=1)
+        constant = largest - np.einsum("il,il->i", slope, np.square(positions))
+        right = np.column_stack([-slope, 2.0 * slope * positions, constant])
+        spread = np.asarray(scatter.any(axis=0))
+        stay, t = 1.0 - pull, pull[:, spread]
+        kept = (stay * positions)[:, spread]
+        squares = stay[:, spread] * scatter[:, spread] + np.square(kept)
+        masses = np.column_stack(
+            [np.ones(len(positions)), stay * positions, t, squares, 2.0 * kept * t, np.square(t)]
+        )
+        return cls(right, largest, masses * multiplicity[:, None], spread)
+
+    def around(
+        self, points: FloatArray, own: NDArray[np.intp], own_share: FloatArray
+    ) -> Neighbours:
+        """Average the rows around points at positions of micro-clusters.
+
+        Parameters
+        ----------
+        points : ndarray of shape (n, n_features)
+        own : ndarray of int of shape (n,)
+            Index of the micro-cluster at each point.
+        own_share : ndarray of shape (n,)
+            Share of its own kernel value that counts.
+        """
+        found = [
+            self._around(points[tile], own[tile], own_share[tile])
+            for tile in tiles(len(points), TILE)
+        ]
+        return Neighbours(*(np.concatenate(each) for each in zip(*found, strict=True)))
+
+    def _around(self, y: FloatArray, own: NDArray[np.intp], own_share: FloatArray) -> Neighbours:
+        rows, p = np.arange(len(y)), y.shape[1]
+        kernel = np.column_stack([np.square(y), y, np.ones(len(y))]) @ self.right.T
+        # Products cancel for points that are far from the origin and near each other.
+        np.minimum(kernel, self.largest, out=kernel)
+        with np.errstate(divide="ignore"):
+            kernel[rows, own] = self.largest[own] + np.log(own_share)
+        # In a scale of its own for each point, so that the nearest of far neighbours counts.
+        kernel -= np.maximum(kernel.max(axis=1), -np.finfo(np.float64).max)[:, None]
+        np.exp(kernel, out=kernel)
+        itself = kernel[rows, own] * self.masses[own, 0]
+        sums = kernel @ self.masses
+        total = sums[:, :1]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean, rest = sums[:, 1 : p + 1] / total, sums[:, p + 1 :] / total
+            share = 1.0 - itself / total[:, 0]
+        pull, squares, cross, twice = np.split(rest, 4, axis=1)
+        near = y[:, self.spread]
+        mean[:, self.spread] += pull * near
+        variance = np.zeros_like(mean)
+        second = squares + cross * near + twice * np.square(near)
+        variance[:, self.spread] = np.maximum(second - np.square(mean[:, self.spread]), 0.0)
+        return Neighbours(mean, variance, share)
