@@ -128,7 +128,8 @@ class ScatteredNeighborhood(Neighborhood):
         old, h = self.representatives, shift.bandwidth
         ready = MicroClusters.of(old.positions, self.scatter, old.multiplicity, weights, h)
         # One row, at its micro-cluster's position, does not count for itself.
-        alone = np.exp(-ready.largest) * old.own / old.multiplicity
+        with np.errstate(over="ignore"):  # of wide ones hardly anything counts for itself
+            alone = np.exp(-ready.largest) * old.own / old.multiplicity
         share = np.ones(self.n) if shift.self_term else np.maximum(1.0 - alone, 0.0)
         around = _around(ready, old.positions, share)
         pull = float(around.share.max(initial=0.0)) if shift.self_term else 1.0

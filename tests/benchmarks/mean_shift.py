@@ -2,7 +2,9 @@
 
 Run: python tests/benchmarks/mean_shift.py [picture.png]
 
-Prints Markdown tables. Ratios are medians of runs in turns, in one process.
+Prints Markdown tables: also of micro-clusters beside the exact fit, of the processor time from
+100,000 rows on, and of what other programs do with as many rows. Ratios are medians of
+runs in turns, in one process.
 """
 
 import os
@@ -12,15 +14,21 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import itertools
 import multiprocessing
+import queue
 import statistics
 import sys
 import time
 import warnings
 
 import numpy as np
+from sklearn.cluster import DBSCAN, HDBSCAN, Birch, MeanShift, SpectralClustering
+from sklearn.cluster import KMeans as SklearnKMeans
+from sklearn.kernel_approximation import Nystroem
+from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
 
 from daskmm import WeightedBlurringMeanShift
-from daskmm.datasets import make_wbms_simulation1, make_wbms_toy
+from daskmm.datasets import make_wbms_simulation1, make_wbms_simulation2, make_wbms_toy
 from daskmm.engine.resources import peak_memory_bytes
 from daskmm.mean_shift.blurring import Blurring, blur_rows
 from daskmm.mean_shift.neighborhood import _balanced_strips, _sums_of_strips
@@ -200,6 +208,118 @@ def against_n(picture, p=20):
     figure.savefig(picture)
 
 
+def compressed_and_exact():
+    """The road of many rows, forced, beside the fit of every row."""
+    print("\n### Micro-clusters beside the exact fit\n")
+    print("| data | micro-clusters | ARI with exact | clusters, exact | found | largest Δw |")
+    print("|---|---|---|---|---|---|")
+    for seed, points in itertools.product(range(3), (500, 2000)):
+        toy, _ = make_wbms_toy(5000, random_state=seed)
+        tables = {
+            "toy, 5,000": toy.compute(),
+            "simulation 1, 20 clusters, 20,000": simulation(20_000, 20, seed)[0],
+            "simulation 2, 10 clusters, 5,000": make_wbms_simulation2(5000, 10, random_state=seed)[
+                0
+            ].compute(),
+        }
+        for name, X in tables.items():
+            exact, found = (
+                WeightedBlurringMeanShift(n_representatives=n, random_state=seed).fit(X)
+                for n in (None, points)
+            )
+            difference = np.abs(exact.feature_weights_ - found.feature_weights_).max()
+            print(
+                f"| {name} | {points:,} | {adjusted_rand_score(exact.labels_, found.labels_):.4f} "
+                f"| {exact.n_clusters_} | {found.n_clusters_} | {difference:.4f} |",
+                flush=True,
+            )
+
+
+def unequal_clusters(n, seed=0, p=20, k=20, informative=5):
+    """Clusters of n/10,000 to about n/5 rows, and 1 % of outliers (labelled −1)."""
+    rng = np.random.default_rng(seed)
+    centers = [rng.random(informative)]
+    while len(centers) < k:
+        other = rng.random(informative)
+        if np.linalg.norm(np.array(centers) - other, axis=1).min() > 0.25:
+            centers.append(other)
+    n_outliers, shares = n // 100, np.geomspace(1, 2000, k)
+    sizes = np.maximum((n - n_outliers) * shares / shares.sum(), n / 10_000).astype(int)
+    sizes[-1] = n - n_outliers - sizes[:-1].sum()
+    y = rng.permutation(np.repeat(np.arange(-1, k), [n_outliers, *sizes]))
+    X = rng.standard_normal((n, p), dtype=np.float32)
+    X[:, :informative] = np.array(centers)[y] + 0.015 * X[:, :informative]
+    X[y < 0, :informative] = rng.random((n_outliers, informative)) * 1.6 - 0.3
+    return X, y
+
+
+def processor_time(sizes=(100_000, 300_000, 1_000_000, 3_000_000)):
+    print("\n### Micro-clusters against n, 20 clusters and outliers, p = 20\n")
+    print("| n | processor seconds | clusters of n/20,000 rows or more (20) | ARI |")
+    print("|---|---|---|---|")
+    times = []
+    for n in sizes:
+        X, y = unequal_clusters(n)
+        began = time.process_time()
+        model = WeightedBlurringMeanShift(random_state=0).fit(X)
+        times.append(time.process_time() - began)
+        large = int((model.cluster_sizes_ >= n / 20_000).sum())
+        inside = y >= 0
+        ari = adjusted_rand_score(y[inside], model.labels_[inside])
+        print(f"| {n:,} | {times[-1]:.0f} | {large} | {ari:.4f} |", flush=True)
+    print(f"\nTime grows as n^{np.polyfit(np.log(sizes), np.log(times), 1)[0]:.2f}.")
+
+
+def peer(name):
+    """Make another program's estimator, with the number of clusters where it needs one."""
+    return {
+        "WeightedBlurringMeanShift": lambda: WeightedBlurringMeanShift(random_state=0),
+        "HDBSCAN": lambda: HDBSCAN(min_cluster_size=10, copy=True),
+        "DBSCAN": lambda: DBSCAN(eps=2.5),
+        "MeanShift, bin seeding": lambda: MeanShift(bandwidth=3.0, bin_seeding=True),
+        "BIRCH": lambda: Birch(n_clusters=20),
+        "Nyström + k-means": lambda: make_pipeline(
+            Nystroem(gamma=0.05, n_components=200, random_state=0),
+            SklearnKMeans(20, n_init=3, random_state=0),
+        ),
+        "spectral": lambda: SpectralClustering(20, affinity="nearest_neighbors", random_state=0),
+    }[name]()
+
+
+def fit_peer(name, n, results):
+    warnings.simplefilter("ignore")
+    X, y = unequal_clusters(n)
+    began = time.process_time()
+    labels = peer(name).fit_predict(standardized(X.astype(np.float64)))
+    inside = y >= 0
+    taken = time.process_time() - began
+    ari = adjusted_rand_score(y[inside], np.asarray(labels)[inside])
+    results.put((taken, peak_memory_bytes(), ari))
+
+
+def peers(limit=60.0, sizes=(10_000, 30_000, 100_000, 300_000, 1_000_000)):
+    """The largest size that each can do within a limit of seconds."""
+    print(f"\n### The largest table within {limit:.0f} s: 20 clusters, 5 of 20 features\n")
+    print("| | rows | processor seconds | peak, GB | ARI |\n|---|---|---|---|---|")
+    names = ["WeightedBlurringMeanShift", "HDBSCAN", "DBSCAN", "MeanShift, bin seeding", "BIRCH"]
+    for name in [*names, "Nyström + k-means", "spectral"]:
+        done = "| none | | | |"
+        for n in sizes:
+            context = multiprocessing.get_context("spawn")
+            results = context.Queue()
+            process = context.Process(target=fit_peer, args=(name, n, results))
+            process.start()
+            try:
+                seconds, memory, ari = results.get(timeout=limit)
+                done = f"| {n:,} | {seconds:.1f} | {memory / 1e9:.2f} | {ari:.3f} |"
+            except queue.Empty:
+                process.terminate()
+                break
+            finally:
+                process.join()
+        print(f"| {name} {done}", flush=True)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     passes()
@@ -207,3 +327,6 @@ if __name__ == "__main__":
     fit_in_passes()
     against_n(sys.argv[1] if len(sys.argv) > 1 else None)
     large()
+    compressed_and_exact()
+    processor_time()
+    peers()
