@@ -10,6 +10,7 @@ from daskmm.cluster import (
     WeightedBlurringMeanShift,
 )
 from daskmm.cluster._models import load
+from daskmm.cluster._monitor import monitor
 from daskmm.engine.distributed import ClusterLostError, DeadlyBlockError
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "WeightedBlurringMeanShift",
     "__version__",
     "load",
+    "monitor",
 ]

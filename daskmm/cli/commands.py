@@ -28,7 +28,7 @@ a first session:
   daskmm predict run more.zarr --out more-labels.zarr
 
 exit codes: 0 success; 1 unexpected failure (or gram verify found a fault); 2 an error
-that you can fix, described in one line."""
+that you can fix, described in one line; 3 drift (monitor)."""
 
 # Summary, description and example of each command.
 _COMMANDS = {
@@ -142,6 +142,20 @@ example:
   daskmm gram repair gram points.zarr""",
 )
 
+_MONITOR = (
+    "tell drift of new data from sampling error",
+    """\
+Compare INPUT, a new partition, with the rows that a run was fitted to: shares, costs
+and centres of the clusters, each partition by itself and all of them together. Exit
+code 3 if something differs by more than sampling error explains. The probability
+of any false alarm, over all partitions to come, is at most --level. What was seen
+is kept in RUN/monitor; the first call reads the reference rows once.""",
+    """\
+example:
+  daskmm monitor run monday.parquet || echo "look at run"
+  daskmm monitor run tuesday.parquet --picture drift.png --json""",
+)
+
 _GRAM_COMMANDS = {
     "build": (
         "build a store, or resume building one",
@@ -252,6 +266,7 @@ def build_parser() -> argparse.ArgumentParser:
         "name the rows; not used for the prediction unless the model was fitted to them",
     )
     _add_csv(predict)
+    _add_monitor(commands)
     _add_model(plan)
     plan.add_argument(
         "--workers",
@@ -389,6 +404,13 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         help="kmeans, power, entropy: what to do with a cluster without rows (farthest)",
     )
     add(
+        "--trim",
+        type=float,
+        metavar="SHARE",
+        help="kmeans, power, entropy: leave out this share of the rows, the worst served, in Lloyd "
+        "steps (0)",
+    )
+    add(
         "--persist",
         action="store_true",
         help="kmeans, power, entropy, or kernel with landmarks: keep the data in memory during "
@@ -523,6 +545,30 @@ def _auto_or(number: type) -> Any:
 
 def _iterations_or_duration(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
+
+
+def _add_monitor(commands: Any) -> None:
+    monitor = _add_command(commands, "monitor", {"monitor": _MONITOR})
+    monitor.add_argument("folder", metavar="RUN", help="run folder written by 'daskmm fit'")
+    monitor.add_argument("input", metavar="INPUT", help=_INPUT)
+    monitor.add_argument(
+        "--reference",
+        metavar="DATA",
+        help="first call: rows that partitions are compared with (those of the fit)",
+    )
+    monitor.add_argument(
+        "--level",
+        type=float,
+        default=0.05,
+        metavar="P",
+        help="first call: probability of any false alarm ever (%(default)s)",
+    )
+    monitor.add_argument(
+        "--picture", metavar="PNG", help="draw cost and certainty of drift, of all looks so far"
+    )
+    _add_csv(monitor)
+    _add_scheduler(monitor)
+    monitor.add_argument("--quiet", action="store_true", help="print warnings only")
 
 
 def _add_scheduler(command: argparse.ArgumentParser) -> None:

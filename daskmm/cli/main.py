@@ -14,15 +14,25 @@ from typing import Any
 
 import dask
 
+from daskmm import plot
 from daskmm.cli import gram as gram_cli
 from daskmm.cli.commands import UserError, build_parser
-from daskmm.cli.printing import describe_fit, describe_plan, describe_prediction, describe_run
+from daskmm.cli.printing import (
+    describe_fit,
+    describe_look,
+    describe_plan,
+    describe_prediction,
+    describe_run,
+)
 from daskmm.cli.run_folder import (
     CHECKPOINT,
+    MONITOR,
+    Run,
     add_report,
     check_unfinished,
     open_for,
     open_run,
+    plain,
     strict_json,
     write_run,
 )
@@ -35,6 +45,7 @@ from daskmm.cluster import (
     WeightedBlurringMeanShift,
 )
 from daskmm.cluster._estimator import MMClusterer
+from daskmm.cluster._monitor import Monitor, monitor
 from daskmm.cluster._progress import ProgressLine
 from daskmm.data.files import open_data
 from daskmm.data.names import n_clusters_of, printable
@@ -55,6 +66,8 @@ _CLASSES: dict[str, type[MMClusterer]] = {
     "multi-kernel": MultiKernelPowerKMeans,
     "mean-shift": WeightedBlurringMeanShift,
 }
+# Exit code of a partition that differs.
+DRIFT = 3
 # Seconds to wait for a scheduler.
 _SCHEDULER_TIMEOUT = 10
 
@@ -71,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         Exit code: 0 success, 1 unexpected failure (or a faulty Gram store), 2 an error of the
-        user, 130 interrupted.
+        user, 3 drift, 130 interrupted.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -204,6 +217,33 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _monitor(arguments: argparse.Namespace) -> int:
+    if arguments.picture:
+        require_matplotlib()
+    run = open_run(arguments.folder)
+    place = local_path(run.path, "A run that is monitored") / MONITOR
+    with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
+        watch = _watch(run, place, arguments)
+        look = watch.look(open_for(run.model, arguments.input, **_csv(arguments)))
+        if arguments.picture:
+            plot.drift(watch).savefig(arguments.picture)
+        # Last, so that a failed look does not count.
+        watch.save(place)
+    found = {"run": str(run.path), "input": arguments.input, "drifted": look.drifted}
+    found |= {"reasons": look.reasons, **plain(vars(look))}
+    _report(arguments, found, lambda: describe_look(look))
+    return DRIFT if look.drifted else 0
+
+
+def _watch(run: Run, place: Path, arguments: argparse.Namespace) -> Monitor:
+    """Return the monitor of a run, or a new one, which reads the reference rows."""
+    if place.exists():
+        return Monitor.load(place, run.model)
+    reference = arguments.reference or run.summary["input"]
+    data = open_for(run.model, reference, **_csv(arguments))
+    return monitor(run.model, data, level=arguments.level)
+
+
 def _inspect(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.folder)
     found = {"run": str(run.path), **run.summary}
@@ -272,6 +312,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "demo": _demo,
     "fit": _fit,
     "predict": _predict,
+    "monitor": _monitor,
     "inspect": _inspect,
     "plan": _plan,
     "reproduce": _reproduce,

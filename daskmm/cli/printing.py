@@ -43,6 +43,15 @@ def describe_prediction(found: dict[str, Any]) -> str:
     )
 
 
+def describe_look(look: Any) -> str:
+    """Describe what a monitor saw in a partition."""
+    cost = f"cost {look.cost / look.reference_cost:.3g} times that of the reference"
+    lines = [f"partition {look.number}, {look.n_rows:,} rows: {cost}"]
+    if not look.drifted:
+        return "\n".join([*lines, "no drift beyond sampling error"])
+    return "\n".join([*lines, f"drift: {listed(look.reasons)}"])
+
+
 def describe_plan(source: str, model: Any, plan: Plan, seconds: Mapping[int, float]) -> str:
     """Describe a plan, with the seconds of a pass by the number of workers, where known."""
     known = getattr(model, "n_clusters", None)

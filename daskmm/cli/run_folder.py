@@ -47,7 +47,7 @@ from daskmm.storage.strict_json import plain, strict_json
 FORMAT = "daskmm-run"
 VERSION = 1
 MODEL, LABELS, SUMMARY = "model", "labels.zarr", "summary.json"
-REPORT, CENTERS = "report.html", "centers.csv"
+REPORT, CENTERS, MONITOR = "report.html", "centers.csv", "monitor"
 # An unfinished run has a checkpoint; a finished one has a summary.
 CHECKPOINT = "checkpoint"
 # Prefix of the folder in which contents are written before they are moved into place.

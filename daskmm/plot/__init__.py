@@ -5,6 +5,7 @@ alternative text, and raises ImportError if matplotlib is not installed.
 """
 
 from daskmm.plot.blurring import blur_frames
+from daskmm.plot.drift import drift
 from daskmm.plot.figures import require_matplotlib as require_matplotlib
 from daskmm.plot.fit import annealing_trace, feature_weights
 from daskmm.plot.paths import bandwidth_path, distortion_choice, lam_path, n_clusters_path
@@ -17,6 +18,7 @@ __all__ = [
     "blur_frames",
     "cluster_profiles",
     "distortion_choice",
+    "drift",
     "feature_weights",
     "lam_path",
     "n_clusters_path",

@@ -1,0 +1,228 @@
+"""Watch partitions that arrive one after the other for drift; public as `daskmm.monitor`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm.data.input import read_weighted
+from daskmm.data.rasters import pixels_of
+from daskmm.engine.passes import one_blas_thread
+from daskmm.kmeans.drift import cluster_sums, shift_axes
+from daskmm.numerics.drift import ClusterSums, center_shifts, cost_p_values, share_p_values
+from daskmm.storage.records import read_state, registered, write_state
+
+FloatArray = NDArray[np.float64]
+
+# What is tested, in the order of `Look.p_values`.
+TESTED = ("share", "cost", "centre")
+
+
+@registered
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What one partition did to the clusters, beside the rows that they are compared with.
+
+    Attributes
+    ----------
+    number : int
+        1 for the first partition.
+    n_rows : int
+    level : float
+    cost, reference_cost : float
+        Mean distance (unsquared) of the rows to their centres.
+    shares, reference_shares : ndarray of shape (n_clusters,)
+        Share of the rows in each cluster.
+    cost_ratios : ndarray of shape (n_clusters,)
+        Mean distance over that of the reference; NaN for clusters without rows.
+    shifts : ndarray of shape (n_clusters,)
+        How far the mean has moved, in standard deviations of the cluster along the shift; NaN for
+        clusters of fewer than 30 rows.
+    p_values : ndarray of shape (3, n_clusters)
+        Of share, cost and centre of each cluster, adjusted for all tests and all looks: where the
+        smallest ever is at most p, sampling error alone would have led to it with probability p.
+    """
+
+    number: int
+    n_rows: int
+    level: float
+    cost: float
+    reference_cost: float
+    shares: FloatArray
+    reference_shares: FloatArray
+    cost_ratios: FloatArray
+    shifts: FloatArray
+    p_values: FloatArray
+
+    @property
+    def drifted(self) -> bool:
+        """Whether some cluster differs by more than sampling error explains."""
+        return bool((self.p_values <= self.level).any())
+
+    @property
+    def reasons(self) -> list[str]:
+        """What differs, the most certain first: such as "centre of cluster 3 (p = 1e-09)"."""
+        tests, clusters = np.nonzero(self.p_values <= self.level)
+        order = np.argsort(self.p_values[tests, clusters], kind="stable")
+        return [
+            f"{TESTED[tests[i]]} of cluster {clusters[i]} "
+            f"(p = {self.p_values[tests[i], clusters[i]]:.2g})"
+            for i in order
+        ]
+
+    @property
+    def table(self) -> Any:
+        """The clusters as a pandas DataFrame."""
+        import pandas as pd
+
+        columns = {
+            "share": self.shares,
+            "reference share": self.reference_shares,
+            "cost ratio": self.cost_ratios,
+            "shift": self.shifts,
+        }
+        tests = zip(TESTED, self.p_values, strict=True)
+        return pd.DataFrame(columns | {f"p of {name}": p for name, p in tests})
+
+
+@dataclass
+class Monitor:
+    """Compares partitions with reference rows; made by `daskmm.monitor`.
+
+    Attributes
+    ----------
+    model : fitted estimator
+    reference : ClusterSums
+    level : float
+    so_far : ClusterSums or None
+        Sums of all partitions so far but those that drifted by themselves.
+    looks : list of Look
+    """
+
+    model: Any
+    reference: ClusterSums
+    level: float
+    so_far: ClusterSums | None = None
+    looks: list[Look] = field(default_factory=list)
+
+    def look(self, X: Any, feature_dim: str | None = None) -> Look:
+        """Compare a new partition with the reference, in one pass over it.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        Look
+            Also appended to `looks`.
+        """
+        new = _sums_of(self.model, X, feature_dim)
+        together = new if self.so_far is None else self.so_far + new
+        number = len(self.looks) + 1
+        # Two comparisons of each cluster in three ways; the level is spent on all looks to come.
+        times = 2 * new.counts.size * len(TESTED) * number * (number + 1)
+        alone = _p_values(self.reference, new) * times
+        p_values = np.minimum(np.minimum(alone, _p_values(self.reference, together) * times), 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = new.costs / self.reference.costs
+        found = Look(
+            number,
+            int(new.counts.sum()),
+            self.level,
+            new.cost,
+            self.reference.cost,
+            new.shares,
+            self.reference.shares,
+            ratios,
+            center_shifts(self.reference, new)[0],
+            p_values,
+        )
+        if alone.min() > self.level:
+            self.so_far = together
+        self.looks.append(found)
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write all but the model to a file, in place of one that is there."""
+        write_state(Path(path), [self.reference, self.level, self.so_far, self.looks])
+
+    @classmethod
+    def load(cls, path: str | Path, model: Any) -> Monitor:
+        """Read what `save` wrote, for the same model."""
+        return cls(model, *read_state(Path(path)))
+
+
+def monitor(model: Any, X: Any, *, level: float = 0.05, feature_dim: str | None = None) -> Monitor:
+    """Watch partitions that arrive one after the other for drift, against reference rows.
+
+    Each partition is compared with the reference by the clusters of the model: their shares of the
+    rows (likelihood ratio), mean distances to the centre (Student's t) and means (Hotelling's T²,
+    with the covariance of the cluster), once by itself and once together with the partitions
+    before, but for those that differed by themselves, which finds slow drift. Both sides' sampling
+    error counts. Look t may spend level / (t (t + 1)) on all of its tests together (Bonferroni), so
+    the probability of any false alarm in any number of looks is at most `level`, whatever the
+    dependence of the tests.
+
+    Parameters
+    ----------
+    model : fitted KMeans, PowerKMeans or EntropyPowerKMeans
+    X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        Reference rows, such as those of the fit: one pass over them.
+    level : float, default=0.05
+        Probability of any false alarm ever.
+    feature_dim : str, optional
+        Of an xarray DataArray or Dataset; by default that of the fit.
+
+    Returns
+    -------
+    Monitor
+        Whose `look` takes the next partition.
+
+    Notes
+    -----
+    Rows are taken for independent draws, and means of at least 30 rows for normal. Shifts of more
+    than 32 features are looked for along 32 random directions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskmm
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> watch = daskmm.monitor(daskmm.KMeans(2, random_state=0).fit(X[:1000]), X[:1000])
+    >>> watch.look(X[1000:]).drifted
+    False
+    >>> watch.look(X[1000:] + 1).drifted
+    True
+    """
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1, got {level!r}.")
+    check_is_fitted(model, "cluster_centers_")
+    if not hasattr(model, "_passes"):
+        raise TypeError(f"monitor needs a model with centres, not {type(model).__name__}.")
+    return Monitor(model, _sums_of(model, X, feature_dim), float(level))
+
+
+def _sums_of(model: Any, X: Any, feature_dim: str | None) -> ClusterSums:
+    X = pixels_of(X, feature_dim, getattr(model, "feature_dim_", None))
+    coordinates, state = model._fitted_state()
+    passes = model._passes(*read_weighted(model, X, None, reset=False), X)
+    with one_blas_thread():
+        return cluster_sums(passes, coordinates, state, shift_axes(state))
+
+
+def _p_values(reference: ClusterSums, new: ClusterSums) -> FloatArray:
+    return np.stack(
+        [
+            share_p_values(reference, new),
+            cost_p_values(reference, new),
+            center_shifts(reference, new)[1],
+        ]
+    )

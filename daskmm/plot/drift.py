@@ -1,0 +1,76 @@
+"""A picture of drift; public in `daskmm.plot`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskmm.data.names import counted
+from daskmm.plot.figures import BLUE, GREY, MARKS, RED, new_figure, open_frame
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# p-values below this are drawn alike.
+_LEAST_P = 1e-12
+
+
+def drift(monitor: Any) -> Figure:
+    """Draw what a monitor saw: the cost of each look, and how certain drift of each cluster is.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        From :func:`daskmm.monitor`, with at least one look.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ValueError
+        If there was no look.
+    """
+    looks = monitor.looks
+    if not looks:
+        raise ValueError("The monitor has seen no partition: call look(X) first.")
+    numbers = np.array([look.number for look in looks])
+    drifted = np.array([look.drifted for look in looks])
+    ratios = np.array([look.cost / look.reference_cost for look in looks])
+    figure = new_figure(figsize=(7.2, 5.4))
+    above, below = figure.subplots(2, sharex=True, height_ratios=(1, 1.4))
+    above.axhline(1.0, color=GREY, linewidth=1)
+    above.plot(numbers, ratios, color=BLUE, **MARKS)
+    above.plot(numbers[drifted], ratios[drifted], "o", color=RED, markersize=5)
+    above.set_ylabel("cost / reference cost")
+    open_frame(above)
+    least = np.stack([look.p_values.min(axis=0) for look in looks], axis=1)
+    certainty = -np.log10(np.maximum(least, _LEAST_P))
+    k = len(least)
+    image = below.imshow(
+        certainty,
+        aspect="auto",
+        origin="lower",
+        cmap="Reds",
+        vmin=0.0,
+        vmax=-np.log10(_LEAST_P),
+        extent=(numbers[0] - 0.5, numbers[-1] + 0.5, -0.5, k - 0.5),
+        interpolation="nearest",
+    )
+    bar = figure.colorbar(image, ax=below, label="−log₁₀ p, adjusted")
+    bar.ax.axhline(-np.log10(looks[-1].level), color="black", linewidth=1)
+    below.set_ylabel("cluster")
+    below.set_xlabel("look (red: drift)")
+    for axis in (below.xaxis, below.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    n_drifted = int(drifted.sum())
+    above.set_title(f"drift in {n_drifted:,} of {counted(len(looks), 'look')}", fontsize=11)
+    first = f"; the first is look {numbers[drifted][0]}: {looks[int(drifted.argmax())].reasons[0]}"
+    figure.set_label(
+        f"Of {counted(len(looks), 'partition')}, {n_drifted:,} differ from the reference by more "
+        f"than sampling error explains{first if n_drifted else ''}. The cost of the last is "
+        f"{ratios[-1]:.3g} times that of the reference."
+    )
+    return figure
