@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -155,6 +155,7 @@ class CenterClusterer(Belonging, NearestCenter, PartialFit):
         "standardize": ["boolean", StrOptions({"auto"})],
         "init": [StrOptions({"k-means++", "k-means||", "random"}), "array-like"],
         "empty_cluster": [StrOptions(set(METHODS))],
+        "trim": [Interval(Real, 0, 1, closed="left")],
     }
     # Whether each feature counts in distances as if it had all of its values.
     _weighs_shares: ClassVar[bool] = False
@@ -168,6 +169,7 @@ class CenterClusterer(Belonging, NearestCenter, PartialFit):
     distortion: str
     missing: str
     empty_cluster: str
+    trim: float
     # Parameters that not all of these estimators have.
     metric_params: dict[str, Any] | None = None
     polish: bool = True
@@ -292,6 +294,7 @@ class CenterClusterer(Belonging, NearestCenter, PartialFit):
         passes.add(context.journal.resume(data, lambda: passes.n_passes))
         survey = self._in_metric(survey)
         update, penalty = self._update(survey, n_clusters, seeds[0], lazy)
+        update = replace(update, trim=float(self.trim))  # type: ignore[type-var]
 
         schedule = self._schedule(survey.critical_power)
         if context.followed:

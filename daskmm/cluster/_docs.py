@@ -132,6 +132,13 @@ empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
     with an empty cluster. With "farthest" and "random", centres that coincide at the end are moved
     likewise, polished once more, and warned about.
 """,
+    "trim": """
+trim : float, default=0
+    Share of the rows that the Lloyd steps leave out, those farthest from their centres, for data
+    with outliers: `inertia_` and `cluster_sizes_` are those of the rows that are kept, while
+    `labels_` are of all rows. The share is exact, and costs two more passes per step. Annealing
+    steps keep all rows.
+""",
     "forget": """
 forget : float or str, optional
     Half-life of earlier rows in `partial_fit`: a number of rows, counted by their sample weights,

@@ -64,7 +64,7 @@ class EntropyPowerKMeans(CenterClusterer):
     distortion : {"sqeuclidean", "manhattan"}, default="sqeuclidean"
         With "manhattan" the distance is Σ_l w_l |x_l − θ_l|, which is less sensitive to outliers;
         centres are medians, as in `PowerKMeans`.
-    [missing, empty_cluster, forget, verbose, callbacks, checkpoint]
+    [missing, empty_cluster, trim, forget, verbose, callbacks, checkpoint]
 
     Attributes
     ----------
@@ -138,6 +138,7 @@ class EntropyPowerKMeans(CenterClusterer):
         missing: str = "error",
         empty_rows: str = "error",
         empty_cluster: str = "farthest",
+        trim: float = 0.0,
         forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
@@ -163,6 +164,7 @@ class EntropyPowerKMeans(CenterClusterer):
         self.missing = missing
         self.empty_rows = empty_rows
         self.empty_cluster = empty_cluster
+        self.trim = trim
         self.forget = forget
         self.verbose = verbose
         self.callbacks = callbacks

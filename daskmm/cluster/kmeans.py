@@ -29,7 +29,7 @@ class KMeans(CenterClusterer):
     tol : float, default=1e-4
         Relative tolerance. A fit has converged when the objective changes by less, three times in
         a row.
-    [random_state, standardize, distortion, metric_params, missing, empty_cluster, forget]
+    [random_state, standardize, distortion, metric_params, missing, empty_cluster, trim, forget]
     [verbose, callbacks, checkpoint]
 
     Attributes
@@ -75,6 +75,7 @@ class KMeans(CenterClusterer):
         missing: str = "error",
         empty_rows: str = "error",
         empty_cluster: str = "farthest",
+        trim: float = 0.0,
         forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
@@ -96,6 +97,7 @@ class KMeans(CenterClusterer):
         self.missing = missing
         self.empty_rows = empty_rows
         self.empty_cluster = empty_cluster
+        self.trim = trim
         self.forget = forget
         self.verbose = verbose
         self.callbacks = callbacks

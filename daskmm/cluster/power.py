@@ -40,7 +40,8 @@ class PowerKMeans(CenterClusterer):
         the nearest centre of a start, so that annealing does not undo it
         (``tests/benchmarks/many_clusters.py``).
     [eta, anneal_every, polish, max_iter, tol, random_state, standardize]
-    [distortion, metric_params, missing, empty_cluster, forget, verbose, callbacks, checkpoint]
+    [distortion, metric_params, missing, empty_cluster, trim, forget]
+    [verbose, callbacks, checkpoint]
 
     Attributes
     ----------
@@ -90,6 +91,7 @@ class PowerKMeans(CenterClusterer):
         missing: str = "error",
         empty_rows: str = "error",
         empty_cluster: str = "farthest",
+        trim: float = 0.0,
         forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
@@ -115,6 +117,7 @@ class PowerKMeans(CenterClusterer):
         self.missing = missing
         self.empty_rows = empty_rows
         self.empty_cluster = empty_cluster
+        self.trim = trim
         self.forget = forget
         self.verbose = verbose
         self.callbacks = callbacks

@@ -184,7 +184,7 @@ def _in_span(
     """
     blocks, update = problem.passes.blocks, problem.update
     n_rows, p = blocks.layout.n_rows, blocks.layout.n_features
-    plain = isinstance(update, PowerUpdate) and not update.partial
+    plain = isinstance(update, PowerUpdate) and not (update.partial or update.trim)
     plain = plain and update.distortion.code == SQUARED_EUCLIDEAN.code
     if not plain or isinstance(update.relocation, RandomRows) or blocks.layout.lazy:
         return None
@@ -263,6 +263,7 @@ def _finished(
         sample = replace(survey.sample, rows=rows)
         survey = replace(survey, coordinates=coordinates, sample=sample)
     lazy = problem.passes.blocks.layout.lazy
-    if problem.degree == 1 and not lazy and outcome.run.state.s == -np.inf:
+    trimmed = problem.update.trim > 0
+    if problem.degree == 1 and not (lazy or trimmed) and outcome.run.state.s == -np.inf:
         outcome = with_exact_medians(problem, outcome)
     return CentersFit(survey, outcome, before, n_split)

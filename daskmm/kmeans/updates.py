@@ -28,6 +28,7 @@ from daskmm.data.blocks import Layout, Position, RowBlocks
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.bounds import Bounds, KeptBounds
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
+from daskmm.kmeans.trimming import trimmed_sums
 from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
 from daskmm.numerics.distances import CANCELLATION
@@ -86,6 +87,10 @@ class Update(Protocol):
     def relocation(self) -> Relocation:
         """Rule for the centres of emptied clusters."""
 
+    @property
+    def trim(self) -> float:
+        """Share of the rows that hard steps leave out."""
+
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """Return the state at given centres and power."""
 
@@ -107,11 +112,14 @@ class PowerUpdate:
     partial : bool
         Whether values may be missing.
     relocation : Relocation
+    trim : float
+        Share of the rows that hard steps leave out.
     """
 
     distortion: Distortion = SQUARED_EUCLIDEAN
     partial: bool = False
     relocation: Relocation = to_worst_served
+    trim: float = 0.0
 
     hedged: ClassVar[bool] = True
 
@@ -148,6 +156,8 @@ class EntropyUpdate:
     partial : bool
         Whether values may be missing.
     relocation : Relocation
+    trim : float
+        Share of the rows that hard steps leave out.
     """
 
     lam: float
@@ -155,6 +165,7 @@ class EntropyUpdate:
     distortion: Distortion = SQUARED_EUCLIDEAN
     partial: bool = False
     relocation: Relocation = to_worst_served
+    trim: float = 0.0
 
     @property
     def hedged(self) -> bool:
@@ -291,15 +302,30 @@ class CentersProblem:
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
         steps = [self._step(*pair) for pair in zip(states, self.sums(states), strict=True)]
-        self._bounds.after([step.state.centers for step in steps])
+        if not self.update.trim:
+            self._bounds.after([step.state.centers for step in steps])
         return steps
 
     def sums(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
-        """Compute the sums over the rows for each state, in one pass."""
+        """Compute the sums over the rows for each state, in one pass; three if rows are trimmed."""
+        if self.update.trim:
+            return self._trimmed(states)
         bounds = self._bounds.before(states)
         shared = (self.coordinates, tuple(states), *([bounds] if any(bounds) else []))
         found: PerStart[CenterSums] = self.passes.reduce(block_sums, *shared)
         return found.records
+
+    def _trimmed(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
+        """Compute the sums, those of hard steps over the rows that are kept."""
+        hard = [state.s == -np.inf for state in states]
+        kept = [state for state, is_hard in zip(states, hard, strict=True) if is_hard]
+        soft = tuple(state for state, is_hard in zip(states, hard, strict=True) if not is_hard)
+        here = self.passes, self.coordinates
+        of_kept = iter(trimmed_sums(*here, kept, self.update.trim) if kept else ())
+        of_soft = iter(
+            self.passes.reduce(block_sums, self.coordinates, soft).records if soft else ()
+        )
+        return tuple(next(of_kept if is_hard else of_soft) for is_hard in hard)
 
     def yardstick(self, sums: CenterSums) -> float:
         """Return the mean distance by which `repeated_centers` tells coincident centres."""

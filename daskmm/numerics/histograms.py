@@ -47,10 +47,11 @@ class Histogram:
         """
         bins = np.ascontiguousarray(values, dtype=np.float64).view(np.int64) >> _DROPPED_BITS
         codes = (groups.astype(np.int64) << _BIN_BITS) | bins
-        return cls._sum(codes, np.ones(len(codes)) if weights is None else weights)
+        return cls.of_codes(codes, np.ones(len(codes)) if weights is None else weights)
 
     @classmethod
-    def _sum(cls, codes: NDArray[np.int64], weights: FloatArray) -> Self:
+    def of_codes(cls, codes: NDArray[np.int64], weights: FloatArray) -> Self:
+        """Add up the weights of equal codes, in any order."""
         order = np.argsort(codes, kind="stable")
         codes, weights = codes[order], weights[order]
         first = np.flatnonzero(np.diff(codes, prepend=-1))
@@ -59,7 +60,7 @@ class Histogram:
 
     def __add__(self, other: Self) -> Self:
         codes = np.concatenate([self.codes, other.codes])
-        return self._sum(codes, np.concatenate([self.weights, other.weights]))
+        return self.of_codes(codes, np.concatenate([self.weights, other.weights]))
 
     @property
     def groups(self) -> NDArray[np.int64]:
@@ -94,4 +95,4 @@ class Histogram:
 
     def pooled(self) -> Self:
         """Return the histogram of all groups together, as group 0."""
-        return self._sum(self.codes & ((1 << _BIN_BITS) - 1), self.weights)
+        return self.of_codes(self.codes & ((1 << _BIN_BITS) - 1), self.weights)

@@ -1,0 +1,152 @@
+"""Hard steps that leave out the worst-served share of the rows (trimmed k-means).
+
+The threshold is a quantile of the rows' distances, found by histograms of two passes: one with bins
+of 1/256 of an octave, one that cuts the bin with the quantile by 2^24. Rows in the last bin keep
+the part of their weight that makes the share exact; bins are so narrow (2^-32 of a distance) that
+other bins would change the cost less than rounding does. Then the sums take a third pass.
+
+References
+----------
+Cuesta-Albertos, Gordaliza & Matrán, "Trimmed k-means: an attempt to robustify quantizers", Annals
+of Statistics 25, 1997.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Position
+from daskmm.engine.passes import Passes
+from daskmm.kmeans.assignment import nearest_of
+from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
+from daskmm.numerics.histograms import Histogram
+from daskmm.numerics.rows import Rows
+
+FloatArray = NDArray[np.float64]
+
+# Low bits of a distance that the first and the second histogram do not see.
+_COARSE, _FINE = 44, 20
+
+
+class Threshold(NamedTuple):
+    """The largest distance that is kept.
+
+    Attributes
+    ----------
+    bits : int
+        Bits with which its bin begins, as those of the doubles in it.
+    dropped : int
+        Low bits that vary within the bin.
+    below, inside : float
+        Weight of the rows below the bin, and in it.
+    wanted : float
+        Weight of all rows that are to be kept.
+    """
+
+    bits: int
+    dropped: int
+    below: float
+    inside: float
+    wanted: float
+
+    def kept(self, distances: FloatArray) -> FloatArray:
+        """Return the share of each row's weight that is kept."""
+        bins = distances.view(np.int64) >> self.dropped
+        part = (self.wanted - self.below) / self.inside
+        return np.where(bins < self.bits, 1.0, np.where(bins == self.bits, part, 0.0))
+
+
+def trimmed_sums(
+    passes: Passes, coordinates: Rows, states: Sequence[CenterState], share: float
+) -> tuple[CenterSums, ...]:
+    """Compute the sums of a hard step for each state over all but a share of the rows.
+
+    Three passes. Parameters are those of `daskmm.kmeans.sums.center_sums`.
+    """
+    shared = coordinates, tuple(states)
+    coarse: PerStart[Histogram] = passes.reduce(_coarse_bins, *shared)
+    first = [
+        _threshold(each, _COARSE, 0.0, (1.0 - share) * each.weights.sum())
+        for each in coarse.records
+    ]
+    fine: PerStart[Histogram] = passes.reduce(_fine_bins, *shared, first)
+    second = [
+        _threshold(each, _FINE, before.below, before.wanted)
+        for each, before in zip(fine.records, first, strict=True)
+    ]
+    found: PerStart[CenterSums] = passes.reduce(_kept_sums, *shared, second)
+    return found.records
+
+
+def _threshold(found: Histogram, dropped: int, below: float, wanted: float) -> Threshold:
+    """Return the bin in which a weight is reached, counted from what lies below all bins."""
+    reached = below + np.cumsum(found.weights)
+    place = min(int(np.searchsorted(reached, wanted * (1 - 1e-15))), len(reached) - 1)
+    inside = float(found.weights[place])
+    return Threshold(
+        int(found.codes[place]), dropped, float(reached[place]) - inside, inside, wanted
+    )
+
+
+def _distances(
+    rows: NDArray,
+    weights: FloatArray | None,
+    position: Position,
+    coordinates: Rows,
+    state: CenterState,
+) -> tuple[FloatArray, FloatArray]:
+    """Return distances and weights of one block; rows without any value have no weight."""
+    labels, smallest = nearest_of(rows, position, coordinates, state)
+    held = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
+    return smallest, np.where(labels < 0, 0.0, held)
+
+
+def _coarse_bins(
+    rows: NDArray,
+    weights: FloatArray | None,
+    position: Position,
+    coordinates: Rows,
+    states: tuple[CenterState, ...],
+) -> PerStart[Histogram]:
+    records = []
+    for state in states:
+        smallest, held = _distances(rows, weights, position, coordinates, state)
+        records.append(Histogram.of_codes(smallest.view(np.int64) >> _COARSE, held))
+    return PerStart(tuple(records))
+
+
+def _fine_bins(
+    rows: NDArray,
+    weights: FloatArray | None,
+    position: Position,
+    coordinates: Rows,
+    states: tuple[CenterState, ...],
+    thresholds: list[Threshold],
+) -> PerStart[Histogram]:
+    records = []
+    for state, threshold in zip(states, thresholds, strict=True):
+        smallest, held = _distances(rows, weights, position, coordinates, state)
+        bits = smallest.view(np.int64)
+        inside = bits >> _COARSE == threshold.bits
+        records.append(Histogram.of_codes(bits[inside] >> _FINE, held[inside]))
+    return PerStart(tuple(records))
+
+
+def _kept_sums(
+    rows: NDArray,
+    weights: FloatArray | None,
+    position: Position,
+    coordinates: Rows,
+    states: tuple[CenterState, ...],
+    thresholds: list[Threshold],
+) -> PerStart[CenterSums]:
+    records: list[CenterSums] = []
+    for state, threshold in zip(states, thresholds, strict=True):
+        smallest, held = _distances(rows, weights, position, coordinates, state)
+        kept = held * threshold.kept(smallest)
+        records += center_sums(rows, kept, coordinates, (state,)).records
+    return PerStart(tuple(records))

@@ -1,0 +1,105 @@
+"""Hard steps that leave out the worst-served rows."""
+
+import dask.array as da
+import numpy as np
+import pytest
+from _support import ESTIMATORS, blobs, computed, quick
+
+from daskmm import KMeans, PowerKMeans
+from daskmm.data.blocks import row_blocks
+from daskmm.engine.passes import Passes, weighted_passes
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.trimming import trimmed_sums
+from daskmm.numerics.rows import Coordinates
+
+
+def contaminated(seed, n=4750, k=6, p=5, separation=3.5):
+    """Normal clusters whose centres are so far apart, then 5 % uniform noise; true centres."""
+    rng = np.random.default_rng(seed)
+    centers = []
+    while len(centers) < k:
+        center = rng.normal(size=p) * separation
+        if all(np.linalg.norm(center - other) >= separation for other in centers):
+            centers.append(center)
+    rows = np.array(centers)[rng.integers(k, size=n)] + rng.normal(size=(n, p))
+    noise = rng.uniform(rows.min(axis=0), rows.max(axis=0), (n // 19, p))
+    return rows, np.vstack([rows, noise]), np.array(centers)
+
+
+def errors(centers, found):
+    """Distance of each centre to the nearest one that was found."""
+    return np.linalg.norm(centers[:, None] - found, axis=2).min(axis=1)
+
+
+@pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
+def test_centres_of_contaminated_rows_are_those_of_clean_ones(cls):
+    rows, both, centers = contaminated(seed=0)
+    clean = KMeans(6, init=centers).fit(rows).cluster_centers_
+    assert errors(clean, cls(6, random_state=0).fit(both).cluster_centers_).max() > 0.1
+    trimmed = cls(6, random_state=0, trim=0.05).fit(both)
+    assert errors(clean, trimmed.cluster_centers_).max() < 0.05
+    assert trimmed.cluster_sizes_.sum() == pytest.approx(0.95 * len(both), rel=1e-12)
+    streamed = cls(6, random_state=0, trim=0.05).fit(da.from_array(both, chunks=(800, -1)))
+    assert errors(clean, streamed.cluster_centers_).max() < 0.05
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 1 / 7])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_are_those_of_the_rows_that_are_served_best(share, weighted):
+    rng = np.random.default_rng(0)
+    rows, centers = rng.normal(size=(501, 3)), rng.normal(size=(4, 3))
+    weights = rng.integers(0, 4, 501).astype(float) if weighted else np.ones(501)
+    state = CenterState(centers, -np.inf)
+    passes = weighted_passes(da.from_array(rows, chunks=(100, -1)), weights)
+    (found,) = trimmed_sums(passes, Coordinates.identity(3), [state], share)
+    assert passes.n_passes == 3
+    squares = np.square(rows[:, None] - centers).sum(axis=2)
+    labels, nearest = squares.argmin(axis=1), squares.min(axis=1)
+    left, counts, sums, cost = (1 - share) * weights.sum(), np.zeros(4), np.zeros((4, 3)), 0.0
+    for i in np.argsort(nearest):
+        part = min(left, weights[i])
+        left -= part
+        counts[labels[i]] += part
+        sums[labels[i]] += part * rows[i]
+        cost += part * nearest[i]
+    np.testing.assert_allclose(found.weights, counts, rtol=1e-9)
+    np.testing.assert_allclose(found.sums, sums, rtol=1e-9, atol=1e-9)
+    assert found.inertia == pytest.approx(cost, rel=1e-9)
+
+
+def test_rows_at_one_distance_share_what_is_left():
+    rows = np.array([[1.0], [-1.0], [1.0], [-1.0]])
+    passes = Passes(row_blocks(rows))
+    (found,) = trimmed_sums(
+        passes, Coordinates.identity(1), [CenterState(np.zeros((1, 1)), -np.inf)], 0.5
+    )
+    assert found.weights[0] == pytest.approx(2.0)
+    assert found.sums[0, 0] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_trimmed_fits_descend_and_do_not_depend_on_chunks(cls):
+    X, _ = blobs(400)
+    model = quick(cls, trim=0.1, init=X[:4]).fit(X)
+    hard = np.array([record.objective for record in model.history_ if np.isinf(record.s)])
+    assert (np.diff(hard) <= 1e-9 * np.abs(hard[:-1])).all()
+    for rows in (57, 200):
+        again = quick(cls, trim=0.1, init=X[:4], sample_size=None).fit(
+            da.from_array(X, chunks=(rows, -1))
+        )
+        np.testing.assert_allclose(again.cluster_centers_, model.cluster_centers_, rtol=1e-9)
+        np.testing.assert_array_equal(computed(again.labels_), model.labels_)
+
+
+@pytest.mark.parametrize("distortion", ["kl", "cosine", "mahalanobis", "manhattan"])
+def test_every_distortion_can_be_trimmed(distortion):
+    X = np.abs(blobs(300)[0]) + 1.0
+    model = KMeans(4, distortion=distortion, trim=0.1, random_state=0).fit(X)
+    assert model.cluster_sizes_.sum() == pytest.approx(270, rel=1e-9)
+    assert model.inertia_ < -model.score(X)
+
+
+@pytest.mark.parametrize("trim", [-0.1, 1.0, "auto"])
+def test_a_share_that_is_none_is_refused(trim):
+    with pytest.raises(ValueError, match="'trim' parameter"):
+        KMeans(2, trim=trim).fit(np.eye(5))
