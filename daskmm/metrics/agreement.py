@@ -244,8 +244,8 @@ def _sparse_sum(
 
 def _contingency(labels_true: Any, labels_pred: Any) -> _Contingency:
     """Count the pairs of two labelings, in one compute if either is lazy."""
-    true = _as_labels(labels_true, "labels_true")
-    pred = _as_labels(labels_pred, "labels_pred")
+    true = as_labels(labels_true, "labels_true")
+    pred = as_labels(labels_pred, "labels_pred")
     # Labels of a dask DataFrame, whose partitions are of unknown lengths.
     if isinstance(pred, np.ndarray) and _is_unmatchable(true):
         true = true.compute()
@@ -274,7 +274,7 @@ def _contingency(labels_true: Any, labels_pred: Any) -> _Contingency:
     ).compute()
 
 
-def _as_labels(labels: Any, name: str) -> Any:
+def as_labels(labels: Any, name: str) -> Any:
     """Return labels as a one-dimensional numpy or dask array; lazy ones stay lazy."""
     if not is_lazy(labels):
         labels = np.asarray(labels)

@@ -1,0 +1,349 @@
+"""Scores of one clustering from its rows, for tables of any size and labels of any origin.
+
+Rows and labels may be numpy or dask; blocks are visited by the active scheduler, each once per
+pass. Rows with negative labels (outliers, rows without any value) are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.metrics import pairwise_distances
+
+from daskmm.data.blocks import Position, as_dask_array, is_lazy
+from daskmm.data.validation import check_finite
+from daskmm.engine.passes import tree_reduce
+from daskmm.metrics.agreement import as_labels
+
+FloatArray = NDArray[np.float64]
+
+# 2^64 over the golden ratio: its multiples leave no gaps in a table.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# Groups of rows that are left out in turn for a standard error.
+_GROUPS = 10
+# Distances held at once.
+_DISTANCES = 1 << 22
+
+
+class Estimate(NamedTuple):
+    """A score, and its standard error as an estimate of that of all rows there could be."""
+
+    value: float
+    standard_error: float
+
+
+def calinski_harabasz_score(X: Any, labels: Any) -> float:
+    """Compute the ratio of the variances between and within clusters, per degree of freedom.
+
+    Equals :func:`sklearn.metrics.calinski_harabasz_score`, in one pass over rows of any number.
+
+    Parameters
+    ----------
+    X : array-like, dask Array or dask DataFrame of shape (n_samples, n_features)
+    labels : array-like, dask Array or Series of shape (n_samples,)
+        Integers. Negative ones are left out.
+
+    Returns
+    -------
+    float
+        Larger is better.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than 2 clusters, or as many as rows, or `X` and `labels` do not match.
+
+    References
+    ----------
+    Caliński & Harabasz, "A dendrite method for cluster analysis", Comm. in Statistics 3, 1974.
+    """
+    found = _clusters(X, labels)
+    k, n = len(found.labels), found.counts.sum()
+    mean = found.counts @ found.means / n
+    between = found.counts @ np.square(found.means - mean).sum(axis=1)
+    within = found.scatter.sum()
+    return 1.0 if within == 0.0 else float(between * (n - k) / (within * (k - 1.0)))
+
+
+def davies_bouldin_score(X: Any, labels: Any) -> float:
+    """Compute the mean, over clusters, of the largest ratio of two widths to their distance.
+
+    In one pass: widths are root mean squared distances to the mean (the paper's q = 2), while
+    :func:`sklearn.metrics.davies_bouldin_score` takes mean distances (q = 1), which needs two.
+
+    Parameters
+    ----------
+    X, labels
+        As in :func:`calinski_harabasz_score`.
+
+    Returns
+    -------
+    float
+        Smaller is better.
+
+    References
+    ----------
+    Davies & Bouldin, "A cluster separation measure", IEEE Trans. PAMI 1, 1979.
+    """
+    found = _clusters(X, labels)
+    widths = np.sqrt(found.scatter / found.counts)
+    apart = pairwise_distances(found.means)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = (widths[:, None] + widths) / apart
+    np.fill_diagonal(ratios, 0.0)
+    return float(np.nan_to_num(ratios, nan=0.0, posinf=np.inf).max(axis=1).mean())
+
+
+def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> Estimate:
+    """Compute the silhouette with distances to centres in place of mean distances to rows.
+
+    Parameters
+    ----------
+    X, labels
+        As in :func:`calinski_harabasz_score`.
+    centers : array-like of shape (n_clusters, n_features), optional
+        Those of cluster 0, 1 and so on. By default the means, by a pass of their own.
+
+    Returns
+    -------
+    Estimate
+        Mean of (b − a) / max(a, b) over all rows, a the distance to the own centre and b to the
+        nearest other one; and its standard error. Between −1 and 1; larger is better.
+
+    References
+    ----------
+    Hruschka, de Castro & Campello, "Evolutionary algorithms for clustering gene-expression data",
+    ICDM 2004.
+    """
+    if centers is None:
+        found = _clusters(X, labels)
+        names, centers = found.labels, found.means
+    else:
+        centers = np.asarray(centers, dtype=np.float64)
+        names = np.arange(len(centers))
+        if len(centers) < 2:
+            raise ValueError("A silhouette needs at least 2 centers.")
+    n, total, squares = _reduced(_silhouettes, X, labels, names, centers).sums
+    mean = total / n
+    return Estimate(float(mean), float(np.sqrt(max(squares / n - mean**2, 0.0) / n)))
+
+
+def silhouette_score(
+    X: Any, labels: Any, *, sample_size: int = 5_000, metric: str = "euclidean"
+) -> Estimate:
+    """Compute the mean silhouette on a sample, in one pass over the rows.
+
+    Equals :func:`sklearn.metrics.silhouette_score` on the sample, which is spread evenly over the
+    table.
+
+    Parameters
+    ----------
+    X, labels
+        As in :func:`calinski_harabasz_score`.
+    sample_size : int, default=5000
+        Rows between which all distances are computed.
+    metric : str, default="euclidean"
+        Of :func:`sklearn.metrics.pairwise_distances`.
+
+    Returns
+    -------
+    Estimate
+        Its standard error is that of the jackknife over ten groups of sampled rows.
+
+    References
+    ----------
+    Rousseeuw, "Silhouettes", J. of Computational and Applied Mathematics 20, 1987.
+    """
+    sample: _Sample = _reduced(_sampled, X, labels, int(sample_size))
+    order = np.argsort(sample.priorities, kind="stable")
+    data, (names, own) = sample.rows[order], np.unique(sample.labels[order], return_inverse=True)
+    _check_clusters(len(names), len(own))
+    n, k = len(own), len(names)
+    group = np.arange(n) % _GROUPS
+    columns = own * _GROUPS + group
+    member = csr_array((np.ones(n), (np.arange(n), columns)), shape=(n, k * _GROUPS))
+    counts = np.bincount(columns, minlength=k * _GROUPS).reshape(k, _GROUPS)
+    # Sums without none of the groups, then without each.
+    left_out = np.hstack([np.zeros((_GROUPS, 1)), np.eye(_GROUPS)])
+    sizes = counts.sum(axis=1)[:, None] - counts @ left_out
+    totals, rows = np.zeros(_GROUPS + 1), np.zeros(_GROUPS + 1)
+    step = max(1, _DISTANCES // n)
+    for start in range(0, n, step):
+        part = slice(start, start + step)
+        distances = pairwise_distances(data[part], data, metric=metric)
+        grouped = (member.T @ distances.T).T.reshape(-1, k, _GROUPS)
+        sums = grouped.sum(axis=2)[:, :, None] - grouped @ left_out
+        kept = 1.0 - left_out[group[part]]
+        totals += (kept * _silhouette(sums, sizes, own[part])).sum(axis=0)
+        rows += kept.sum(axis=0)
+    values = totals / rows
+    apart = values[1:] - values[1:].mean()
+    return Estimate(float(values[0]), float(np.sqrt((_GROUPS - 1) / _GROUPS * (apart @ apart))))
+
+
+def _silhouette(sums: FloatArray, sizes: FloatArray, own: NDArray) -> FloatArray:
+    """Return silhouettes of rows from sums of distances to clusters, for some sets of columns."""
+    places = np.arange(len(own))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inner = sums[places, own] / (sizes[own] - 1.0)
+        means = np.where(sizes > 0, sums / sizes, np.inf)
+        means[places, own] = np.inf
+        outer = means.min(axis=1)
+        found = (outer - inner) / np.maximum(inner, outer)
+    return np.where(sizes[own] > 1, np.nan_to_num(found), 0.0)
+
+
+@dataclass(frozen=True)
+class _Clusters:
+    """Size, mean and sum of squared deviations of clusters, by label."""
+
+    labels: NDArray[np.int64]
+    counts: FloatArray
+    means: FloatArray
+    scatter: FloatArray
+
+    def __add__(self, other: Self) -> Self:
+        labels = np.union1d(self.labels, other.labels)
+        k, p = len(labels), self.means.shape[1]
+        counts, means, scatter = np.zeros(k), np.zeros((k, p)), np.zeros(k)
+        for part in (self, other):
+            # The pairwise update of Chan, Golub & LeVeque (1983).
+            at = np.searchsorted(labels, part.labels)
+            total = counts[at] + part.counts
+            delta = part.means - means[at]
+            scatter[at] += part.scatter + np.square(delta).sum(axis=1) * (
+                counts[at] * part.counts / total
+            )
+            means[at] += delta * (part.counts / total)[:, None]
+            counts[at] = total
+        return type(self)(labels, counts, means, scatter)
+
+
+def _clusters(X: Any, labels: Any) -> _Clusters:
+    found: _Clusters = _reduced(_block_clusters, X, labels)
+    _check_clusters(len(found.labels), int(found.counts.sum()))
+    return found
+
+
+def _check_clusters(k: int, n: int) -> None:
+    if not 2 <= k < n:
+        raise ValueError(f"There are {k} clusters of {n} rows; 2 to {max(n - 1, 2)} are needed.")
+
+
+def _block_clusters(block: int, start: int, X: Any, labels: Any) -> _Clusters:
+    rows, labels = _checked(block, start, X, labels)
+    names, own = np.unique(labels, return_inverse=True)
+    counts = np.bincount(own, minlength=len(names)).astype(np.float64)
+    member = csr_array((np.ones(len(own)), (own, np.arange(len(own)))), (len(names), len(own)))
+    # Sums of deviations from some row lose no digits far from the origin.
+    origin = rows[:1]
+    means = origin + (member @ (rows - origin)) / counts[:, None]
+    squares = np.square(rows - means[own]).sum(axis=1)
+    scatter = np.bincount(own, squares, len(names)).astype(np.float64)
+    return _Clusters(names, counts, means, scatter)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    sums: FloatArray
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.sums + other.sums)
+
+
+def _silhouettes(
+    block: int, start: int, X: Any, labels: Any, names: NDArray[np.int64], centers: FloatArray
+) -> _Sums:
+    rows, labels = _checked(block, start, X, labels)
+    own = np.searchsorted(names, labels)
+    if len(labels) and (own.max() >= len(names) or (names[own] != labels).any()):
+        raise ValueError(f"labels hold numbers that have no center, such as {labels.max()}.")
+    values = []
+    step = max(1, _DISTANCES // len(centers))
+    for part in (slice(at, at + step) for at in range(0, len(rows), step)):
+        distances = pairwise_distances(rows[part], centers)
+        places = np.arange(len(distances))
+        inner = distances[places, own[part]]
+        distances[places, own[part]] = np.inf
+        outer = distances.min(axis=1)
+        widest = np.maximum(inner, outer)
+        values.append(np.divide(outer - inner, widest, np.zeros_like(inner), where=widest > 0))
+    found = np.concatenate([np.empty(0), *values])
+    return _Sums(np.array([len(found), found.sum(), found @ found]))
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """The rows of the lowest priorities."""
+
+    most: int
+    priorities: NDArray[np.uint64]
+    rows: FloatArray
+    labels: NDArray[np.int64]
+
+    def __add__(self, other: Self) -> Self:
+        priorities = np.concatenate([self.priorities, other.priorities])
+        kept = np.argsort(priorities, kind="stable")[: self.most]
+        rows = np.concatenate([self.rows, other.rows])[kept]
+        labels = np.concatenate([self.labels, other.labels])[kept]
+        return type(self)(self.most, priorities[kept], rows, labels)
+
+
+def _sampled(block: int, start: int, X: Any, labels: Any, most: int) -> _Sample:
+    rows, labels = _checked(block, start, X, labels)
+    places = np.arange(start + 1, start + 1 + len(rows), dtype=np.uint64)
+    priorities = places * _GOLDEN
+    kept = np.argsort(priorities)[:most]
+    return _Sample(most, priorities[kept], rows[kept], labels[kept])
+
+
+def _checked(block: int, start: int, X: Any, labels: Any) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Return the rows of one block and their labels, without those of negative labels."""
+    rows, labels = np.asarray(X, dtype=np.float64), np.asarray(labels)
+    if rows.ndim != 2 or len(rows) != len(labels):
+        raise ValueError(
+            f"X and labels do not match in block {block}: {rows.shape} and {labels.shape}."
+        )
+    if labels.dtype.kind not in "iub":
+        raise ValueError(f"labels must be integers, got {labels.dtype}.")
+    held = labels >= 0
+    rows, labels = rows[held], labels[held].astype(np.int64)
+    check_finite(rows, Position(block, start))
+    return rows, labels
+
+
+def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
+    """Sum ``function(block, start, rows, labels, *shared)`` over all blocks of rows."""
+    own = as_labels(labels, "labels")
+    lazy = is_lazy(X) or isinstance(own, da.Array)
+    if not lazy:
+        return function(0, 0, X, own, *shared)
+    table = as_dask_array(X) if is_lazy(X) else None
+    if table is None:
+        table = da.from_array(np.asarray(X), chunks=(own.chunks[0], -1), name=False)
+    if isinstance(own, np.ndarray):
+        if np.isnan(table.shape[0]):
+            table = table.compute_chunk_sizes()
+        own = da.from_array(own, chunks=-1, name=False)
+    known = not (np.isnan(table.shape[0]) or np.isnan(own.shape[0]))
+    if known and table.shape[0] != own.shape[0]:
+        raise ValueError(f"X and labels differ in length: {table.shape[0]} and {own.shape[0]}.")
+    if known:
+        own = own.rechunk((table.chunks[0],))
+    elif table.numblocks[0] != own.numblocks[0]:
+        raise ValueError(
+            f"X and labels cannot be matched: chunk sizes are unknown, and they have "
+            f"{table.numblocks[0]} and {own.numblocks[0]} blocks."
+        )
+    starts = np.cumsum([0, *table.chunks[0][:-1]]) if known else np.zeros(table.numblocks[0])
+    parts = zip(table.to_delayed().ravel(), own.to_delayed().ravel(), strict=True)
+    arguments = [
+        (number, int(start), *part)
+        for number, (start, part) in enumerate(zip(starts, parts, strict=True))
+    ]
+    return tree_reduce(function, arguments, shared, True, "quality")

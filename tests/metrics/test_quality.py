@@ -1,0 +1,132 @@
+"""Quality of a clustering, against scikit-learn and loops."""
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.metrics
+from _support import blobs, counting_computes
+
+from daskmm.metrics import (
+    calinski_harabasz_score,
+    davies_bouldin_score,
+    silhouette_score,
+    simplified_silhouette_score,
+)
+
+X, LABELS = blobs(300, p=3, k=4)
+NOISY = np.where(np.random.default_rng(0).random(300) < 0.2, (LABELS + 1) % 4, LABELS)
+SCORES = [
+    calinski_harabasz_score,
+    davies_bouldin_score,
+    simplified_silhouette_score,
+    silhouette_score,
+]
+
+
+def forms():
+    """The same rows and labels in several containers."""
+    lazy, labels = da.from_array(X, chunks=(70, 2)), da.from_array(NOISY, chunks=110)
+    yield lazy, NOISY
+    yield lazy, labels
+    yield X, labels
+    frame = dd.from_pandas(pd.DataFrame(X, columns=list("abc")), npartitions=3)
+    yield frame, dd.from_pandas(pd.Series(NOISY), npartitions=3)
+    yield frame, NOISY
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_lazy_rows_give_the_same(score):
+    expected = score(X, NOISY)
+    for rows, labels in forms():
+        found = score(rows, labels)
+        if isinstance(rows, dd.DataFrame) and score is silhouette_score:
+            # Groups of rows differ where their numbers are not known.
+            assert found.standard_error == pytest.approx(expected.standard_error, rel=0.5)
+            found = found._replace(standard_error=expected.standard_error)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_scores_are_those_of_scikit_learn():
+    for shift in (0.0, 1e6):
+        expected = sklearn.metrics.calinski_harabasz_score(X, NOISY)
+        assert calinski_harabasz_score(X + shift, NOISY) == pytest.approx(expected, rel=1e-6)
+    expected = sklearn.metrics.silhouette_score(X, NOISY)
+    assert silhouette_score(X, NOISY).value == pytest.approx(expected, abs=1e-9)
+
+
+def test_davies_bouldin_is_its_definition():
+    means = np.array([X[j == NOISY].mean(axis=0) for j in range(4)])
+    widths = [
+        np.sqrt(np.square(np.linalg.norm(X[j == NOISY] - means[j], axis=1)).mean())
+        for j in range(4)
+    ]
+    ratios = [
+        max(
+            (widths[i] + widths[j]) / np.linalg.norm(means[i] - means[j])
+            for j in range(4)
+            if j != i
+        )
+        for i in range(4)
+    ]
+    assert davies_bouldin_score(X, NOISY) == pytest.approx(np.mean(ratios))
+
+
+def test_the_simplified_silhouette_is_its_definition():
+    centers = np.random.default_rng(0).normal(size=(4, 3))
+    distances = np.linalg.norm(X[:, None] - centers, axis=2)
+    values = []
+    for row, j in zip(distances, NOISY, strict=True):
+        a, b = row[j], np.delete(row, j).min()
+        values.append((b - a) / max(a, b))
+    found = simplified_silhouette_score(X, NOISY, centers=centers)
+    assert found.value == pytest.approx(np.mean(values))
+    assert found.standard_error == pytest.approx(np.std(values) / np.sqrt(300))
+
+
+def test_one_pass_and_a_sample_that_does_not_depend_on_chunks():
+    whole = silhouette_score(X, NOISY, sample_size=100)
+    for rows in (60, 300):
+        lazy = da.from_array(X, chunks=(rows, -1))
+        with counting_computes() as computes:
+            found = silhouette_score(lazy, NOISY, sample_size=100)
+            calinski_harabasz_score(lazy, NOISY)
+            davies_bouldin_score(lazy, NOISY)
+        assert len(computes) == 3
+        np.testing.assert_allclose(found, whole, rtol=1e-9)
+
+
+def test_the_standard_error_is_that_of_fresh_rows():
+    rng = np.random.default_rng(0)
+    values, errors = [], []
+    for _ in range(40):
+        labels = rng.integers(3, size=400)
+        rows = rng.normal(size=(400, 2)) + 2.5 * np.eye(3, 2)[labels]
+        found = silhouette_score(rows, labels)
+        values.append(found.value)
+        errors.append(found.standard_error)
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.35)
+
+
+def test_rows_of_negative_labels_are_left_out():
+    some = np.where(np.arange(300) < 50, -1, NOISY)
+    for score in SCORES:
+        np.testing.assert_allclose(score(X, some), score(X[50:], NOISY[50:]), rtol=0.2)
+    assert calinski_harabasz_score(X, some) == pytest.approx(
+        calinski_harabasz_score(X[50:], NOISY[50:])
+    )
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_what_makes_no_sense_is_refused(score):
+    with pytest.raises(ValueError, match="1 clusters of 300 rows"):
+        score(X, np.zeros(300, int))
+    with pytest.raises(ValueError, match=r"do not match|differ in length"):
+        score(da.from_array(X), NOISY[:20])
+    with pytest.raises(ValueError, match="labels must be integers"):
+        score(X, NOISY / 2)
+    holes = X.copy()
+    holes[250, 1] = np.nan
+    with pytest.raises(ValueError, match=r"NaN.*block 2, row 50 of the block"):
+        score(da.from_array(holes, chunks=(100, -1)), NOISY)
