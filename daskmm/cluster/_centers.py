@@ -36,6 +36,7 @@ from daskmm.cluster._parameters import (
 )
 from daskmm.cluster._partial_fit import PartialFit
 from daskmm.cluster._sklearn import Interval, StrOptions
+from daskmm.cluster._stability import Stability
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
 from daskmm.data.rasters import Raster, pixels_of
@@ -136,10 +137,11 @@ _OPTIONAL = (
     "precision_",
     "feature_dim_",
     "updates_",
+    "stability_",
 )
 
 
-class CenterClusterer(Belonging, NearestCenter, PartialFit):
+class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     """Base of the estimators whose clusters are centres.
 
     A subclass says what its schedule is and, if it is not that of power k-means, its update.

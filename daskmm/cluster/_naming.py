@@ -111,4 +111,7 @@ def summary_frame(model: Any) -> Any:
     except ImportError as error:
         raise ImportError("summary_ needs pandas: pip install 'daskmm[dataframe]'.") from error
     columns, rows = center_table(model)
-    return pd.DataFrame(rows, columns=columns).set_index("cluster")
+    frame = pd.DataFrame(rows, columns=columns).set_index("cluster")
+    if hasattr(model, "stability_"):
+        frame.insert(len(COLUMNS), "cluster_stability", model.stability_)
+    return frame

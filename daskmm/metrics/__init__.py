@@ -6,6 +6,7 @@ from daskmm.metrics.agreement import (
     normalized_mutual_info_score,
     variation_of_information,
 )
+from daskmm.metrics.matching import Matching, match_clusters
 from daskmm.metrics.quality import (
     Estimate,
     calinski_harabasz_score,
@@ -16,10 +17,12 @@ from daskmm.metrics.quality import (
 
 __all__ = [
     "Estimate",
+    "Matching",
     "adjusted_rand_score",
     "calinski_harabasz_score",
     "contingency_matrix",
     "davies_bouldin_score",
+    "match_clusters",
     "normalized_mutual_info_score",
     "silhouette_score",
     "simplified_silhouette_score",

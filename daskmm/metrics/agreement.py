@@ -69,7 +69,7 @@ def contingency_matrix(labels_true: Any, labels_pred: Any) -> NDArray[np.int64]:
     Lazy labels are counted by the active dask scheduler in one compute. Memory is bounded by a few
     blocks and the non-zero entries of the table; only the returned matrix is dense.
     """
-    return _contingency(labels_true, labels_pred).table.toarray()
+    return contingency(labels_true, labels_pred).table.toarray()
 
 
 def normalized_mutual_info_score(
@@ -106,7 +106,7 @@ def normalized_mutual_info_score(
             f"average_method must be one of {', '.join(map(repr, _AVERAGES))}; "
             f"got {average_method!r}."
         )
-    table = _contingency(labels_true, labels_pred).table
+    table = contingency(labels_true, labels_pred).table
     if max(table.shape) <= 1:
         return 1.0
     information = _mutual_information(table)
@@ -146,7 +146,7 @@ def adjusted_rand_score(labels_true: Any, labels_pred: Any) -> float:
     ----------
     Hubert and Arabie, "Comparing partitions", Journal of Classification 2, 1985.
     """
-    table = _contingency(labels_true, labels_pred).table
+    table = contingency(labels_true, labels_pred).table
     together = _sum_of_squares(table.data)
     in_true = _sum_of_squares(table.sum(axis=1))
     in_pred = _sum_of_squares(table.sum(axis=0))
@@ -193,12 +193,12 @@ def variation_of_information(labels_true: Any, labels_pred: Any) -> float:
     Meilă, "Comparing clusterings - an information based distance", Journal of Multivariate
     Analysis 98, 2007.
     """
-    joint, of_true, of_pred = _frequencies(_contingency(labels_true, labels_pred).table)
+    joint, of_true, of_pred = _frequencies(contingency(labels_true, labels_pred).table)
     return float(np.abs(rel_entr(joint, of_true) + rel_entr(joint, of_pred)).sum())
 
 
 @dataclass(frozen=True)
-class _Contingency:
+class Contingency:
     """Counts of label pairs in some rows; a sum holds those of all its rows.
 
     Attributes
@@ -213,14 +213,14 @@ class _Contingency:
     table: csr_array
 
     @classmethod
-    def of(cls, labels_true: NDArray, labels_pred: NDArray) -> _Contingency:
+    def of(cls, labels_true: NDArray, labels_pred: NDArray) -> Contingency:
         """Count the pairs of one block of labels."""
         true, rows = np.unique(labels_true, return_inverse=True)
         pred, columns = np.unique(labels_pred, return_inverse=True)
         ones = np.ones(len(rows), dtype=np.int64)
         return cls(true, pred, _sparse_sum(ones, rows, columns, (len(true), len(pred))))
 
-    def __add__(self, other: _Contingency) -> _Contingency:
+    def __add__(self, other: Contingency) -> Contingency:
         true = np.unique(np.concatenate([self.true, other.true]))
         pred = np.unique(np.concatenate([self.pred, other.pred]))
         parts = [(part, part.table.tocoo()) for part in (self, other)]
@@ -228,7 +228,7 @@ class _Contingency:
         columns = [np.searchsorted(pred, part.pred)[coo.col] for part, coo in parts]
         counts = np.concatenate([coo.data for _, coo in parts])
         shape = (len(true), len(pred))
-        return _Contingency(
+        return Contingency(
             true,
             pred,
             _sparse_sum(counts, np.concatenate(rows), np.concatenate(columns), shape),
@@ -242,7 +242,7 @@ def _sparse_sum(
     return coo_array((counts, (rows, columns)), shape=shape).tocsr()
 
 
-def _contingency(labels_true: Any, labels_pred: Any) -> _Contingency:
+def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
     """Count the pairs of two labelings, in one compute if either is lazy."""
     true = as_labels(labels_true, "labels_true")
     pred = as_labels(labels_pred, "labels_pred")
@@ -324,7 +324,7 @@ def _chunked_like(labels: NDArray, other: da.Array) -> da.Array:
     return da.from_array(labels, chunks=chunks, name=False)
 
 
-def _count_block(labels_true: Any, labels_pred: Any) -> _Contingency:
+def _count_block(labels_true: Any, labels_pred: Any) -> Contingency:
     """Count the pairs of one block; raise if lengths differ or labels are not finite."""
     true, pred = np.asarray(labels_true), np.asarray(labels_pred)
     if len(true) != len(pred):
@@ -336,14 +336,14 @@ def _count_block(labels_true: Any, labels_pred: Any) -> _Contingency:
     for name, labels in (("labels_true", true), ("labels_pred", pred)):
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
             raise ValueError(f"{name} contains NaN or infinity, which are no labels.")
-    return _Contingency.of(true, pred)
+    return Contingency.of(true, pred)
 
 
-def _unchanged(record: _Contingency, axis: Any, keepdims: bool) -> _Contingency:
+def _unchanged(record: Contingency, axis: Any, keepdims: bool) -> Contingency:
     return record
 
 
-def _merge_blocks(records: Sequence[_Contingency], axis: Any, keepdims: bool) -> _Contingency:
+def _merge_blocks(records: Sequence[Contingency], axis: Any, keepdims: bool) -> Contingency:
     return merge(records)
 
 

@@ -159,9 +159,8 @@ def silhouette_score(
     ----------
     Rousseeuw, "Silhouettes", J. of Computational and Applied Mathematics 20, 1987.
     """
-    sample: _Sample = _reduced(_sampled, X, labels, int(sample_size))
-    order = np.argsort(sample.priorities, kind="stable")
-    data, (names, own) = sample.rows[order], np.unique(sample.labels[order], return_inverse=True)
+    data, sampled = sampled_rows(X, labels, sample_size)
+    names, own = np.unique(sampled, return_inverse=True)
     _check_clusters(len(names), len(own))
     n, k = len(own), len(names)
     group = np.arange(n) % _GROUPS
@@ -184,6 +183,13 @@ def silhouette_score(
     values = totals / rows
     apart = values[1:] - values[1:].mean()
     return Estimate(float(values[0]), float(np.sqrt((_GROUPS - 1) / _GROUPS * (apart @ apart))))
+
+
+def sampled_rows(X: Any, labels: Any, most: int) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Draw some rows and their labels, spread evenly over the table, in one pass."""
+    sample: _Sample = _reduced(_sampled, X, labels, int(most))
+    order = np.argsort(sample.priorities, kind="stable")
+    return sample.rows[order], sample.labels[order]
 
 
 def _silhouette(sums: FloatArray, sizes: FloatArray, own: NDArray) -> FloatArray:

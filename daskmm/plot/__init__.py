@@ -8,6 +8,7 @@ from daskmm.plot.blurring import blur_frames
 from daskmm.plot.drift import drift
 from daskmm.plot.figures import require_matplotlib as require_matplotlib
 from daskmm.plot.fit import annealing_trace, feature_weights
+from daskmm.plot.matching import matching
 from daskmm.plot.paths import bandwidth_path, distortion_choice, lam_path, n_clusters_path
 from daskmm.plot.plane import projection
 from daskmm.plot.profiles import cluster_profiles
@@ -21,6 +22,7 @@ __all__ = [
     "drift",
     "feature_weights",
     "lam_path",
+    "matching",
     "n_clusters_path",
     "projection",
 ]

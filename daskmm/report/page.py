@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daskmm.data.names import ALIKE, counted, listed
 from daskmm.numerics.kernels import Kernel
@@ -50,7 +51,12 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
             "<main>",
             _warnings(summary["warnings"]),
             *(_figure(picture) for picture in drawn),
-            _clusters(summary["cluster_sizes"], profiles, summary.get("cluster_names")),
+            _clusters(
+                summary["cluster_sizes"],
+                profiles,
+                summary.get("cluster_names"),
+                getattr(model, "stability_", None),
+            ),
             _fitted(model, summary),
             "</main>",
             _footer(summary, sampled),
@@ -158,11 +164,17 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def _clusters(sizes: list[int], profiles: Profiles | None, names: list[str] | None) -> str:
+def _clusters(
+    sizes: list[int],
+    profiles: Profiles | None,
+    names: list[str] | None,
+    stability: NDArray[np.float64] | None,
+) -> str:
     """Return a table of the clusters, the largest first."""
     order = np.argsort(-np.asarray(sizes), kind="stable")[:_MOST_ROWS]
     total, largest = max(sum(sizes), 1), max([1, *sizes])
     heads = "" if names is None else '<th scope="col">name</th>'
+    heads += "" if stability is None else '<th scope="col" class="number">stability</th>'
     heads += "" if profiles is None else '<th scope="col">stands out in</th>'
     rows = []
     for cluster in order:
@@ -172,11 +184,17 @@ def _clusters(sizes: list[int], profiles: Profiles | None, names: list[str] | No
             f'<tr><th scope="row" class="number">{cluster}</th>'
             f'<td class="number">{size:,}</td><td class="number">{size / total:.1%}</td>'
             f'<td class="bar"><span class="share" style="--part: {size / largest:.1%}"></span></td>'
-            f"{'' if names is None else _name(names[cluster])}{telling}</tr>"
+            f"{'' if names is None else _name(names[cluster])}"
+            f"{'' if stability is None else _stability(float(stability[cluster]))}{telling}</tr>"
         )
     caption = f"{counted(len(sizes), 'cluster')}, the largest first."
     if len(order) < len(sizes):
         caption += f" The {len(sizes) - len(order):,} smallest are not listed."
+    if stability is not None:
+        caption += (
+            " Stability is the mean Jaccard similarity with the most similar cluster of fits to "
+            "bootstrap samples: 1 where a cluster always comes back."
+        )
     if profiles is not None:
         caption += (
             f" A cluster stands out in the features in which its centre is farthest from the mean; "
@@ -195,6 +213,10 @@ def _clusters(sizes: list[int], profiles: Profiles | None, names: list[str] | No
 
 def _name(name: str) -> str:
     return f"<td>{_text(_shortened(name))}</td>"
+
+
+def _stability(value: float) -> str:
+    return f'<td class="number">{value:.2f}</td>'
 
 
 def _telling(profiles: Profiles, cluster: int) -> str:

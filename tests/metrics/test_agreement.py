@@ -264,7 +264,7 @@ def test_rand_score_of_billions_of_rows(monkeypatch):
     table = np.array([[5, 1, 0], [2, 7, 3]], dtype=np.int64) * 10**9
 
     merged = SimpleNamespace(table=csr_array(table))
-    monkeypatch.setattr("daskmm.metrics.agreement._contingency", lambda *_: merged)
+    monkeypatch.setattr("daskmm.metrics.agreement.contingency", lambda *_: merged)
     # With n → ∞ pairs are drawn with replacement: the score from squared frequencies.
     p = table / table.sum()
     both, true, pred = ((q**2).sum() for q in (p, p.sum(axis=1), p.sum(axis=0)))

@@ -1,0 +1,44 @@
+"""Stability of clusters under resampling."""
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from _support import ESTIMATORS, blobs, quick
+
+from daskmm import KMeans, load
+
+X, _ = blobs()
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_separated_clusters_come_back(cls):
+    model = quick(cls, n_init=4).fit(X)
+    model.bootstrap(X, n_bootstraps=3)
+    assert model.stability_.min() > 0.9
+
+
+def test_a_cluster_cut_in_two_is_less_stable_than_a_separated_one(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = np.vstack([rng.normal(size=(400, 2)), rng.normal(size=(200, 2)) + 15])
+    model = KMeans(3, random_state=0).fit(rows).bootstrap(rows, n_bootstraps=10)
+    apart = model.predict([[15.0, 15.0]])[0]
+    assert model.stability_[apart] == 1.0
+    assert np.delete(model.stability_, apart).max() < 0.9
+    np.testing.assert_array_equal(model.summary_["cluster_stability"], model.stability_)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").stability_, model.stability_)
+    assert not hasattr(model.fit(rows), "stability_")
+
+
+def test_chunks_do_not_matter():
+    model = quick(KMeans).fit(X)
+    expected = model.bootstrap(X, n_bootstraps=2, sample_size=100).stability_
+    lazy = da.from_array(X, chunks=(70, -1))
+    found = model.bootstrap(lazy, n_bootstraps=2, sample_size=100).stability_
+    np.testing.assert_array_equal(found, expected)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    named = quick(KMeans).fit(frame)
+    np.testing.assert_array_equal(
+        named.bootstrap(frame, n_bootstraps=2, sample_size=100).stability_, expected
+    )
