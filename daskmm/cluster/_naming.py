@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.names import feature_names
 
@@ -96,15 +97,18 @@ def summary_frame(model: Any) -> Any:
 
     Raises
     ------
+    NotFittedError
+        If the model is not fitted, which is an AttributeError too.
     AttributeError
-        If the model is not fitted, or has no centres in the input's units.
+        If it has no centres in the input's units.
     ImportError
         If pandas is not installed.
     """
+    check_is_fitted(model)
     if not hasattr(model, "cluster_centers_"):
         raise AttributeError(
-            f"summary_ is of fitted models with centres in the input's units; this "
-            f"{type(model).__name__} has none."
+            f"summary_ is of models with centres in the input's units; this {type(model).__name__} "
+            "has none."
         )
     try:
         import pandas as pd

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from os import PathLike
 from typing import Any
 
 import dask.array as da
@@ -49,6 +50,11 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
     if isinstance(X, Raster):
         validate_data(estimator, X.header, reset=reset, skip_check_array=True)
         return X.table
+    if isinstance(X, str | PathLike):
+        raise TypeError(
+            "X is a path. Open it first, for instance by dask.dataframe.read_csv, read_parquet or "
+            "zarr.open_array; the command `daskmm fit` takes paths."
+        )
     X = unwrapped(X)
     if is_lazy(X):
         table = as_dask_array(X)

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from _support import ESTIMATORS, blobs, quick
+from sklearn.exceptions import NotFittedError
 
 from daskmm import KernelPowerKMeans, KMeans, PowerKMeans, WeightedBlurringMeanShift, load
 from daskmm.cluster._naming import cluster_names
@@ -49,6 +50,8 @@ def test_the_table_of_centres(tmp_path):
 
 def test_no_table_without_centres():
     assert not hasattr(KMeans(2), "summary_")
+    with pytest.raises(NotFittedError):
+        _ = KMeans(2).summary_
     with pytest.raises(AttributeError, match="has none"):
         _ = KernelPowerKMeans(4, random_state=0).fit(X).summary_
 

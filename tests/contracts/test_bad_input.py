@@ -1,5 +1,7 @@
 """Input that cannot be used is refused at once and clearly; odd input that can be, is used."""
 
+from pathlib import Path
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -286,6 +288,12 @@ def test_wrong_parameters_are_named_without_reading_data(cls, name, value):
         for data in (X, lazy()):
             with pytest.raises(ValueError, match=f"The '{name}' parameter of {cls.__name__}"):
                 cls(**{name: value}).fit(data)
+
+
+@pytest.mark.parametrize("path", ["table.csv", Path("table.zarr")])
+def test_paths_are_to_be_opened_first(path):
+    with pytest.raises(TypeError, match=r"X is a path\. Open it first"):
+        KMeans(2).fit(path)
 
 
 @each_estimator
