@@ -53,6 +53,7 @@ from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.information import normal_scores
 from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
+from daskmm.numerics.sparse_rows import few_dense
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -194,7 +195,7 @@ def _followed(
 ) -> ClusterNumberPath:
     """Evaluate 2, 3, …, `most` clusters."""
     wanted = n_rows or max(SAMPLE_ROWS, ROWS_PER_CLUSTER * most)
-    rows, weights = thinned(sample.rows, sample.weights, wanted, seed)
+    rows, weights = few_dense(*thinned(sample.rows, sample.weights, wanted, seed))
     rows = dithered(filled(rows, weights), weights, np.random.default_rng(seed))
     if feature_weights is not None:
         scale = feature_weights * np.square(rows).mean(axis=0)

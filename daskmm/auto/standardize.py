@@ -80,7 +80,8 @@ def choose_scale(
 def _in_own_units(survey: Survey) -> Survey:
     """Return what the first pass finds for features that are not standardised."""
     scale = survey.coordinates.scale
-    rows, variance = survey.sample.rows * scale, survey.variance * scale**2
+    rows = Coordinates(np.zeros_like(scale), 1.0 / scale).to_model(survey.sample.rows)
+    variance = survey.variance * scale**2
     return replace(
         survey,
         coordinates=Coordinates(survey.coordinates.mean, np.ones_like(scale)),

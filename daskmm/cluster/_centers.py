@@ -325,7 +325,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     ) -> Survey:
         at_least, at_most = self._cluster_range
         assert layout.n_rows is not None
-        usual = usual_sample_size(layout.n_rows, layout.n_features, at_most)
+        usual = usual_sample_size(layout.n_rows, layout.width, at_most)
         return first_pass(
             passes,
             at_least,
@@ -456,6 +456,9 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     def __sklearn_tags__(self) -> Tags:
         """Say which values are allowed."""
         tags: Tags = super().__sklearn_tags__()
+        squared_or_counts = ("sqeuclidean", "cosine", "kl", "poisson")
+        whole = self.missing == "error" and self.distortion in squared_or_counts
+        tags.input_tags.sparse = whole
         tags.input_tags.allow_nan = self.missing == "partial"
         tags.input_tags.positive_only = DISTORTIONS[self.distortion].domain in ("x ≥ 0", "x > 0")
         return tags

@@ -136,7 +136,7 @@ def anneals_on_sample(
     wanted = wanted_rows(sample_size, at_least)
     if wanted is not None:
         return layout.n_rows > wanted
-    return layout.n_rows > _LARGE * usual_sample_size(layout.n_rows, layout.n_features, at_most)
+    return layout.n_rows > _LARGE * usual_sample_size(layout.n_rows, layout.width, at_most)
 
 
 def checked_distortion(

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.grids import Grid, Window
+from daskmm.data.sparse import INDEX_BYTES, is_sparse, stored_per_row, whole_sparse_rows
 from daskmm.numerics.span import is_wide
+from daskmm.numerics.sparse_rows import SparseRows
 
 # A table in memory is cut into at most so many blocks of at least so many elements. The numbers are
 # fixed, so that results do not depend on the machine.
@@ -32,6 +34,8 @@ _WIDE_ROWS = 128
 # all, as long as it makes _JOINED_BLOCKS calls, so that there is work for as many threads. Results
 # depend on what is visited together, so this follows from the chunks alone.
 _JOINED_BLOCKS = 64
+# Blocks of sparse rows in memory have at least so many entries for each feature.
+_SPARSE_ENTRIES_PER_FEATURE = 20
 # About so many bytes of a zarr store, in whole chunks, make a block; more if there would be more
 # than _ZARR_BLOCKS blocks.
 _ZARR_BLOCK_BYTES = 16 << 20
@@ -53,6 +57,8 @@ class Layout:
         Whether blocks are made by dask, or are views of an array in memory.
     grid : Grid or None
         Of lazy pixels, whose blocks are windows of a grid and not consecutive rows.
+    stored : float or None
+        Values stored per row, or what they are taken to be, where rows are sparse; else None.
     """
 
     rows: tuple[int, ...] | None
@@ -61,6 +67,17 @@ class Layout:
     dtype: np.dtype
     lazy: bool
     grid: Grid | None = None
+    stored: float | None = None
+
+    @property
+    def sparse(self) -> bool:
+        """Whether rows are sparse."""
+        return self.stored is not None
+
+    @property
+    def width(self) -> int:
+        """Numbers in memory per row: features, or of sparse rows values with half an index each."""
+        return self.n_features if self.stored is None else 1 + int(1.5 * self.stored)
 
     @property
     def n_rows(self) -> int | None:
@@ -70,6 +87,8 @@ class Layout:
     @property
     def bytes_per_row(self) -> int:
         """Size of one row as it is read."""
+        if self.stored is not None:
+            return 8 + int(self.stored * (self.dtype.itemsize + INDEX_BYTES))
         return self.n_features * self.dtype.itemsize
 
 
@@ -196,8 +215,10 @@ def as_dask_array(X: Any, name: str = "X") -> da.Array:
     if np.isnan(X.shape[1]):
         raise ValueError(f"{name} has an unknown number of columns. Call compute_chunk_sizes().")
     if X.shape[1] == 0:
-        raise ValueError(_no_features(X.shape, name))
-    if X.numblocks[1] > 1:
+        raise ValueError(no_features(X.shape, name))
+    if is_sparse(X):
+        X = whole_sparse_rows(X)
+    elif X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     return X
 
@@ -221,7 +242,8 @@ def refuse_masked(array: Any, name: str, where: str = "") -> None:
         raise ValueError(f"{name} has masked values ({place}). Fill them, or leave such rows out.")
 
 
-def _no_features(shape: Any, name: str) -> str:
+def no_features(shape: Any, name: str) -> str:
+    """Return the message for a table without columns."""
     return (
         f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: "
         f"{name} has no columns."
@@ -236,7 +258,7 @@ def common_dtype(dtypes: Any) -> np.dtype:
 def check_columns(dtypes: Any, name: str = "X") -> None:
     """Raise ValueError if a frame has no columns, or some neither numeric nor boolean."""
     if len(dtypes) == 0:
-        raise ValueError(_no_features("(n, 0)", name))
+        raise ValueError(no_features("(n, 0)", name))
     text = [
         f"{column!r} ({dtype})"
         for column, dtype in dtypes.items()
@@ -274,14 +296,21 @@ def layout_of(table: NDArray | da.Array, grid: Grid | None = None) -> Layout:
     if isinstance(table, da.Array):
         counts = table.chunks[0]
         rows = None if np.isnan(counts).any() else tuple(int(count) for count in counts)
-        return Layout(rows, len(counts), n_features, table.dtype, True, grid)
+        stored = stored_per_row(table)
+        return Layout(rows, len(counts), n_features, table.dtype, True, grid, stored)
     n_rows = len(table)
     enough = min(_MEMORY_ROWS, -(-n_rows // _FEW_BLOCKS))
-    if is_wide(n_rows, n_features):
+    per_row, stored = n_features, None
+    if isinstance(table, SparseRows):
+        stored = table.nnz / max(1, n_rows)
+        per_row = 1 + int(stored)
+        # Work with the centres, for each block, is to be little beside that with the rows.
+        enough = max(enough, _SPARSE_ENTRIES_PER_FEATURE * n_features // per_row)
+    elif is_wide(n_rows, n_features):
         enough = max(enough, _WIDE_ROWS)
-    size = max(1, _MEMORY_ELEMENTS // n_features, enough, -(-n_rows // _MEMORY_BLOCKS))
+    size = max(1, _MEMORY_ELEMENTS // per_row, enough, -(-n_rows // _MEMORY_BLOCKS))
     rows = tuple(min(size, n_rows - start) for start in range(0, n_rows, size))
-    return Layout(rows, len(rows), n_features, table.dtype, lazy=False)
+    return Layout(rows, len(rows), n_features, table.dtype, False, stored=stored)
 
 
 def row_blocks(table: NDArray | da.Array, grid: Grid | None = None) -> RowBlocks:
@@ -315,6 +344,8 @@ class Position(NamedTuple):
         Of the blocks that are visited together as this one.
     window : Window, optional
         Where its rows lie on a grid of pixels.
+    sparse : bool, optional
+        Whether rows are sparse.
     """
 
     block: int
@@ -323,6 +354,7 @@ class Position(NamedTuple):
     shape: tuple[int | None, int | None] = (None, None)
     pieces: tuple[Position, ...] = ()
     window: Window | None = None
+    sparse: bool = False
 
     def numbers(self, n_rows: int) -> NDArray[np.int64]:
         """Return the global index of each of its rows, which does not depend on the blocks."""
@@ -354,11 +386,14 @@ def positions(layout: Layout) -> list[Position]:
     """Return the position of each block of a table."""
     p = layout.n_features
     if layout.rows is None:
-        return [Position(block, 0, False, (None, p)) for block in range(layout.n_blocks)]
+        return [
+            Position(block, 0, False, (None, p), sparse=layout.sparse)
+            for block in range(layout.n_blocks)
+        ]
     starts = itertools.accumulate(layout.rows, initial=0)
     windows = itertools.repeat(None) if layout.grid is None else layout.grid.windows()
     return [
-        Position(block, start, True, (n, p), (), window)
+        Position(block, start, True, (n, p), (), window, layout.sparse)
         for block, (start, n, window) in enumerate(zip(starts, layout.rows, windows, strict=False))
     ]
 
@@ -371,7 +406,7 @@ def visited_together(layout: Layout) -> list[range]:
     spans = []
     start = elements = 0
     for block, rows in enumerate(layout.rows):
-        more = rows * layout.n_features
+        more = rows * layout.width
         if block > start and (elements + more > _MEMORY_ELEMENTS or block - start == most):
             spans.append(range(start, block))
             start, elements = block, 0

@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from daskmm.data.blocks import (
@@ -20,16 +21,19 @@ from daskmm.data.blocks import (
     is_frame,
     is_lazy,
     is_series,
+    no_features,
     refuse_masked,
 )
 from daskmm.data.foreign import unwrapped
 from daskmm.data.rasters import Raster
+from daskmm.data.sparse import is_sparse, sparse_rows
+from daskmm.numerics.sparse_rows import SparseRows
 
 _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
 
 
 def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Array:
-    """Return a table as a numpy array, or as a dask array of whole rows.
+    """Return a table as a numpy array or sparse rows, or as a dask array of whole rows.
 
     Finiteness is not tested here but in the passes, block by block.
 
@@ -37,8 +41,8 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
     ----------
     estimator : BaseEstimator
         Its ``n_features_in_`` and ``feature_names_in_`` are set or compared.
-    X : array-like, dask Array, dask DataFrame, pandas DataFrame, zarr Array, Raster, or see
-        `unwrapped`
+    X : array-like, sparse matrix, dask Array, DataFrame of pandas or dask, zarr Array, Raster
+        Or what `unwrapped` takes.
     reset : bool
         Whether to set (fit) or compare (predict) them.
 
@@ -58,10 +62,14 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
     X = unwrapped(X)
     if is_lazy(X):
         table = as_dask_array(X)
+        if is_sparse(table):
+            _refuse_sparse(estimator)
         # An empty pandas frame carries a dask frame's column names.
         names = X._meta if hasattr(X, "columns") else table
         validate_data(estimator, names, reset=reset, skip_check_array=True)
         return table
+    if is_sparse(X):
+        return _read_sparse(estimator, X, reset)
     refuse_masked(X, "X")
     if hasattr(X, "dtypes") and hasattr(X, "columns"):
         check_columns(X.dtypes)
@@ -76,6 +84,29 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
             raise
         # scikit-learn and numpy do not always name the argument.
         raise type(error)(f"X cannot be read as a table of numbers: {error}") from error
+
+
+def _read_sparse(estimator: BaseEstimator, X: Any, reset: bool) -> SparseRows:
+    """Return a sparse table in memory as rows."""
+    check_dtype(X.dtype, "X")
+    _refuse_sparse(estimator)
+    rows = sparse_rows(X)
+    if rows.shape[1] == 0:
+        raise ValueError(no_features(rows.shape, "X"))
+    validate_data(estimator, rows, reset=reset, skip_check_array=True)
+    return rows
+
+
+def _refuse_sparse(estimator: BaseEstimator) -> None:
+    """Raise TypeError if an estimator, as its parameters are, does not take sparse rows."""
+    if get_tags(estimator).input_tags.sparse:
+        return
+    raise TypeError(
+        f"Sparse rows are not supported by {type(estimator).__name__} with these parameters. "
+        "KMeans, PowerKMeans and EntropyPowerKMeans take them, for distortion='sqeuclidean', "
+        "'cosine', 'kl' and 'poisson', without missing values. Give dense rows, such as those of "
+        "sklearn.decomposition.TruncatedSVD, or X.toarray() where that fits into memory."
+    )
 
 
 def by_name(estimator: BaseEstimator, X: Any) -> Any:

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position, RowBlocks, cut_rows, is_series, refuse_masked
+from daskmm.data.sparse import sparse_rows
 from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.sparse_rows import SparseRows, first_entry
 
 
 def check_domain(
@@ -54,7 +56,7 @@ def check_domain(
         )
     outside = distortion.outside(rows)
     if outside is not None:
-        row, feature = (int(index) for index in np.argwhere(outside)[0])
+        row, feature = first_entry(outside)
         negative = "Negative values in data: " if rows[row, feature] < 0 else ""
         raise ValueError(
             f"{negative}Input X contains {rows[row, feature]:.6g}, which is outside of the domain "
@@ -68,16 +70,22 @@ _LIGHTEST, _HEAVIEST = 1e-100, 1e100
 
 
 def checked_rows(rows: Any, position: Position) -> NDArray:
-    """Return the rows of a lazy block as a plain array.
+    """Return the rows of a lazy block as a plain array, or as sparse rows.
 
-    Raise TypeError if they are no numpy array, and ValueError if the shape is not the expected
-    one, or values are not numeric or masked.
+    Raise TypeError if they are neither, and ValueError if the shape is not the expected one, values
+    are not numeric or masked, or the arrays of a sparse matrix are not valid.
     """
     where = f"block {position.block}"
-    if not isinstance(rows, np.ndarray):
-        raise TypeError(f"X must have numpy blocks; {where} is a {type(rows).__name__}.")
-    refuse_masked(rows, "X", where)
-    rows = np.asarray(rows)
+    if position.sparse:
+        rows = sparse_rows(rows, where)
+    elif not isinstance(rows, np.ndarray):
+        raise TypeError(
+            f"X must have numpy blocks; {where} is a {type(rows).__name__}. If blocks are sparse, "
+            "the array must say so: X.map_blocks(lambda b: b, meta=scipy.sparse.csr_array((0, 0)))."
+        )
+    else:
+        refuse_masked(rows, "X", where)
+        rows = np.asarray(rows)
     if rows.dtype.kind not in "fiub":
         raise ValueError(f"X must have numeric blocks; {where} has dtype {rows.dtype}.")
     expected = position.shape
@@ -221,13 +229,14 @@ def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
 
     `rows` start at row `offset` of the block.
     """
+    values = rows.data if isinstance(rows, SparseRows) else rows
     # Each entry is tested only if the sum is not finite: then one is not, or the sum overflows.
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(rows.sum()):
+        if np.isfinite(values.sum()):
             return
-    bad = np.argwhere(~np.isfinite(rows))
-    if len(bad):
-        row, feature = (int(index) for index in bad[0])
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row, feature = first_entry(rows.with_data(bad) if isinstance(rows, SparseRows) else bad)
         value = "NaN" if np.isnan(rows[row, feature]) else "infinity"
         local = offset + row
         raise ValueError(

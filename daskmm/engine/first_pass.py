@@ -21,7 +21,8 @@ from daskmm.engine.passes import Passes
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, SquaredEuclidean
-from daskmm.numerics.rows import Coordinates, FeatureCoordinates, tile_rows, tiles
+from daskmm.numerics.rows import Coordinates, FeatureCoordinates, pieces, tile_rows, tiles
+from daskmm.numerics.sparse_rows import SparseRows, has_holes, stacked
 from daskmm.storage.digests import digest
 
 FloatArray = NDArray[np.float64]
@@ -175,7 +176,7 @@ def first_pass(
     assert n_rows is not None
     check_row_count(n_rows, n_clusters)
     rng = np.random.default_rng(seed)
-    size, larger = sample_sizes(n_rows, layout.n_features, n_clusters, wanted, with_larger)
+    size, larger = sample_sizes(n_rows, layout.width, n_clusters, wanted, with_larger)
     chosen = _sample_indices(n_rows, larger or size, rng)
     finding: _Finding = passes.reduce(_first_look, chosen, family, partial)
     moments = finding.moments
@@ -186,7 +187,8 @@ def first_pass(
     shares = _observed_shares(moments)
     if weigh_shares:
         scale = scale * shares ** (family.degree / 2)
-    coordinates = Coordinates(mean if centered and family.shifts else np.zeros_like(mean), scale)
+    shifts = centered and family.shifts and not layout.sparse
+    coordinates = Coordinates(mean if shifts else np.zeros_like(mean), scale)
     per_row = shares * variance / scale**2
     distortion = family.around(coordinates.to_model(mean), per_row)
     drawn = _in_order(finding.sample, finding.numbers)
@@ -319,7 +321,7 @@ def checked_moments(
 
 def _distances(rows: FloatArray, center: FloatArray, distortion: Distortion) -> FloatArray:
     """Compute the distances of rows in the model's coordinates, NaN in holes, from a centre."""
-    tile = distortion.tile(rows, bool(np.isnan(rows).any()))
+    tile = distortion.tile(rows, has_holes(rows))
     return distortion.distances(tile, center[None, :], None)[:, 0]
 
 
@@ -388,7 +390,7 @@ class _Draw:
 
     def __add__(self, other: Self) -> Self:
         joined = type(self)(
-            np.concatenate([self.rows, other.rows]),
+            stacked([self.rows, other.rows]),
             np.concatenate([self.weights, other.weights]),
             np.concatenate([self.rates, other.rates]),
             np.concatenate([self.keys, other.keys]),
@@ -431,8 +433,8 @@ def _draw_by_distance(
     """Draw rows of one block."""
     v = np.ones(len(rows)) if weights is None else weights.astype(np.float64)
     rates = np.empty(len(rows))
-    for tile in tiles(len(rows), tile_rows(rows.shape[1], 1)):
-        rates[tile] = rate.of(rows[tile], v[tile])
+    for tile, some in pieces(rows, 1):
+        rates[tile] = rate.of(some, v[tile])
     numbers = position.numbers(len(rows))
     uniform = row_uniforms(key, numbers)
     drawn = np.flatnonzero(uniform < rates)
@@ -465,6 +467,10 @@ def _block_moments(
     rows: NDArray, weights: NDArray | None, position: Position, partial: bool = False
 ) -> Moments:
     """Return the moments of one block; raise on bad values."""
+    if isinstance(rows, SparseRows):
+        check_finite(rows, position)
+        _check_exact(rows.data[:, None], position)
+        return Moments.of_sparse(rows, weights)
     _check_exact(rows, position)
     if dispatch.available():
         moments = Moments.of_block(rows, weights)

@@ -8,6 +8,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics.sparse_rows import SparseRows, stacked
+
 FloatArray = NDArray[np.float64]
 
 
@@ -78,6 +80,30 @@ class Moments:
         return cls(len(rows), float(v.sum()), mean, deviations, lowest, highest, observed)
 
     @classmethod
+    def of_sparse(cls, rows: SparseRows, weights: FloatArray | None) -> Self:
+        """Compute the moments of sparse rows: zeros that are not stored count as one number."""
+        n_rows, p = rows.shape
+        v = np.ones(n_rows) if weights is None else weights
+        total, n_positive = float(v.sum()), int(np.count_nonzero(v))
+        if total == 0.0:
+            return cls.empty(p)
+        each = np.repeat(v, np.diff(rows.indptr))
+        held = each > 0
+        at, x, each = rows.indices[held], rows.data[held].astype(np.float64), each[held]
+        counts = np.bincount(at, minlength=p)
+        # Features with zeros that are not stored.
+        lowest = np.where(counts < n_positive, 0.0, np.inf)
+        highest = np.where(counts < n_positive, 0.0, -np.inf)
+        np.minimum.at(lowest, at, x)
+        np.maximum.at(highest, at, x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.bincount(at, each * x, minlength=p) / total
+            zeros = np.where(counts < n_positive, total - np.bincount(at, each, minlength=p), 0.0)
+            deviations = zeros * np.square(mean)
+            deviations += np.bincount(at, each * np.square(x - mean[at]), minlength=p)
+        return cls(n_positive, total, mean, deviations, lowest, highest)
+
+    @classmethod
     def of_block(cls, rows: NDArray, weights: FloatArray | None) -> Self | None:
         """Compute the moments of rows of any number and dtype by the compiled loops.
 
@@ -131,13 +157,13 @@ class Moments:
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows drawn from the data, in row order, with their sample weights."""
+    """Rows drawn from the data, sparse or dense, in row order, with their sample weights."""
 
     rows: NDArray
     weights: FloatArray
 
     def __add__(self, other: Self) -> Self:
         return type(self)(
-            np.concatenate([self.rows, other.rows]),
+            stacked([self.rows, other.rows]),
             np.concatenate([self.weights, other.weights]),
         )

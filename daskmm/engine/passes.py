@@ -60,6 +60,7 @@ from daskmm.engine.worker_task import (
     run_group,
     run_queue,
 )
+from daskmm.numerics.sparse_rows import stacked
 
 Persist = bool | Literal["auto"]
 
@@ -256,7 +257,7 @@ def _visit_blocks(
         if part is not None
     ]
     if len(pieces) > 1:
-        rows, weights = [np.concatenate(rows)], [np.concatenate(weights)] if weights else []
+        rows, weights = [stacked(rows)], [np.concatenate(weights)] if weights else []
     if skip_empty and (empty := without_values(rows[0])).any():
         weights = [np.where(empty, 0.0, weights[0] if weights else 1.0)]
     return function(rows[0], weights[0] if weights else None, position, *shared)

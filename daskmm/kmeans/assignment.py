@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
@@ -19,7 +20,8 @@ from daskmm.data.validation import check_domain, check_finite, checked_rows, wit
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
-from daskmm.numerics.rows import FeatureCoordinates, Rows, tile_rows, tiles
+from daskmm.numerics.rows import Coordinates, FeatureCoordinates, Rows, pieces
+from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
@@ -42,20 +44,21 @@ def blockwise(
     ValueError
         If a value is not finite, or outside of the distortion's domain; names block and row.
     """
-    k, p = state.centers.shape
     distortion, partial = state.distortion, state.partial
-    for part in tiles(len(rows), tile_rows(p, k)):
+    if isinstance(rows, SparseRows):
+        coordinates, state = _unshifted(coordinates, state)
+    for part, some in pieces(rows, len(state.centers)):
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # reported by the checks
-                z = coordinates.to_model(rows[part])
+                z = coordinates.to_model(some)
                 tile = distortion.tile(z, partial)
                 finite = np.isfinite(tile.terms.sum(axis=1)).all()
         except ValueError:
             # A callable kernel may refuse such values itself, but cannot name the row.
-            check_finite(rows[part].astype(np.float64), position, part.start)
+            check_finite(some.astype(np.float64), position, part.start)
             raise
         if not finite and not partial:
-            check_finite(rows[part].astype(np.float64), position, part.start)
+            check_finite(some.astype(np.float64), position, part.start)
         check_domain(z, position, part.start, distortion, partial, state.gaps)
         if not finite:
             raise ValueError(
@@ -66,6 +69,18 @@ def blockwise(
         if state.gaps:
             out[part][without_values(z)] = gap
     return out
+
+
+def _unshifted(coordinates: Rows, state: CenterState) -> tuple[Rows, CenterState]:
+    """Return coordinates without a shift, in which sparse rows are sparse, and the state in them.
+
+    They differ if the model is one of dense rows.
+    """
+    if not (isinstance(coordinates, Coordinates) and coordinates.mean.any()):
+        return coordinates, state
+    scale = coordinates.scale
+    centers = coordinates.to_input(state.centers) / scale
+    return Coordinates(np.zeros_like(scale), scale), replace(state, centers=centers)
 
 
 def labels_of(
@@ -114,6 +129,7 @@ def _compiled_nearest(
     then raises the error).
     """
     plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
+    plain = plain and not isinstance(rows, SparseRows)
     plain = plain and state.distortion.outside(rows) is None
     if not (plain and dispatch.available() and isinstance(coordinates, FeatureCoordinates)):
         return False

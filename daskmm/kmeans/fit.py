@@ -27,6 +27,7 @@ from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import WhitenedCoordinates
 from daskmm.numerics.span import is_wide, span_of
+from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
@@ -167,6 +168,8 @@ def _from_nearby(schedule: Schedule, start: FloatArray, survey: Survey, update: 
     multiple = schedule.critical_multiple
     if multiple is None or not plain or survey.partial or len(start) < MANY_CLUSTERS:
         return schedule
+    if isinstance(survey.sample.rows, SparseRows):
+        return schedule
     n_rows, p = survey.sample.rows.shape
     step = max(1, n_rows // max(_ROWS_NEARBY, _ROWS_PER_FEATURE * p))
     rows, weights = survey.sample.rows[::step], survey.sample.weights[::step]
@@ -186,7 +189,8 @@ def _in_span(
     n_rows, p = blocks.layout.n_rows, blocks.layout.n_features
     plain = isinstance(update, PowerUpdate) and not (update.partial or update.trim)
     plain = plain and update.distortion.code == SQUARED_EUCLIDEAN.code
-    if not plain or isinstance(update.relocation, RandomRows) or blocks.layout.lazy:
+    streamed = blocks.layout.lazy or blocks.layout.sparse
+    if not plain or isinstance(update.relocation, RandomRows) or streamed:
         return None
     assert n_rows is not None
     if not is_wide(n_rows + sum(map(len, starts)), p):

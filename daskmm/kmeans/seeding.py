@@ -25,8 +25,9 @@ from daskmm.kmeans.cells import (
 from daskmm.kmeans.sums import PerStart
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
-from daskmm.numerics.rows import Rows, tile_rows, tiles
+from daskmm.numerics.rows import Rows, pieces
 from daskmm.numerics.span import in_span
+from daskmm.numerics.sparse_rows import SparseRows, dense, has_holes
 
 FloatArray = NDArray[np.float64]
 
@@ -109,7 +110,8 @@ def _plus_plus(
 
     For `MANY_CLUSTERS`, it chooses among centres that were found within cells of the rows.
     """
-    if distortion.code != SQUARED_EUCLIDEAN.code or np.isnan(rows).any():
+    plain = distortion.code == SQUARED_EUCLIDEAN.code and not isinstance(rows, SparseRows)
+    if not plain or has_holes(rows):
         return [greedy_rows(rows, weights, n_clusters, seed, distortion) for seed in seeds]
     if n_clusters < MANY_CLUSTERS or len(rows) <= PARTITIONS * n_clusters:
         return plus_plus(rows, weights, n_clusters, seeds)
@@ -167,7 +169,7 @@ def greedy_rows(
         Rows drawn into the inside of the domain.
     """
     rng = np.random.default_rng(seed)
-    tile = distortion.tile(rows, bool(np.isnan(rows).any()))
+    tile = distortion.tile(rows, has_holes(rows))
     trials = 2 + int(np.log(n_clusters))
     first = rng.choice(len(rows), 1, p=weights / weights.sum())
     centers = distortion.inside(rows[first])
@@ -261,8 +263,8 @@ def _draw(
     n_features = rows.shape[1]
     draws = [_Draw(np.empty(0), np.empty((0, n_features)), size) for _ in candidates]
     numbers = position.numbers(len(rows))
-    for tile in tiles(len(rows), tile_rows(n_features, max(map(len, candidates)))):
-        z = coordinates.to_model(rows[tile])
+    for tile, some in pieces(rows, max(map(len, candidates))):
+        z = coordinates.to_model(some)
         held = distortion.tile(z, partial)
         for index, (centers, key) in enumerate(zip(candidates, keys, strict=True)):
             rate = distortion.distances(held, centers, None).min(axis=1)
@@ -270,7 +272,9 @@ def _draw(
                 rate *= weights[tile]
             served = np.flatnonzero(rate > 0)
             uniform = row_uniforms(key, numbers[tile][served])
-            found = _Draw(-np.log(uniform) / rate[served], z[served], size)
+            waits = -np.log(uniform) / rate[served]
+            first = np.argsort(waits, kind="stable")[:size]
+            found = _Draw(waits[first], dense(z[served[first]]), size)
             draws[index] = draws[index] + found
     return PerStart(tuple(draws))
 
@@ -286,8 +290,8 @@ def _count_served(
 ) -> PerStart[FloatArray]:
     """Block function of the last pass: sum the weights of the rows nearest to each candidate."""
     counts = [np.zeros(len(centers)) for centers in candidates]
-    for tile in tiles(len(rows), tile_rows(rows.shape[1], max(map(len, candidates)))):
-        held = distortion.tile(coordinates.to_model(rows[tile]), partial)
+    for tile, some in pieces(rows, max(map(len, candidates))):
+        held = distortion.tile(coordinates.to_model(some), partial)
         v = None if weights is None else weights[tile]
         for count, centers in zip(counts, candidates, strict=True):
             nearest = distortion.distances(held, centers, None).argmin(axis=1)

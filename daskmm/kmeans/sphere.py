@@ -7,20 +7,25 @@ from dataclasses import replace
 import numpy as np
 
 from daskmm.engine.first_pass import Survey
-from daskmm.engine.moments import Sample
+from daskmm.engine.moments import Moments, Sample
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.rows import SphereCoordinates
+from daskmm.numerics.sparse_rows import SparseRows
 
 
 def on_sphere(survey: Survey) -> Survey:
     """Transform a survey, in the input's units, to directions."""
     coordinates = SphereCoordinates(len(survey.variance))
     rows, weights = coordinates.to_model(survey.sample.rows), survey.sample.weights
-    mean = np.average(rows, axis=0, weights=weights)
+    if isinstance(rows, SparseRows):
+        variance = Moments.of_sparse(rows, weights).variance
+    else:
+        mean = np.average(rows, axis=0, weights=weights)
+        variance = np.average(np.square(rows - mean), axis=0, weights=weights)
     return replace(
         survey,
         coordinates=coordinates,
-        variance=np.average(np.square(rows - mean), axis=0, weights=weights),
+        variance=variance,
         sample=Sample(rows, weights),
         critical_power=critical_power(rows, weights, survey.distortion),
         spread=survey.distortion.spread(rows, weights),

@@ -11,13 +11,15 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from daskmm.compiled import dispatch
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion, Tile
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.power_means import power_means
-from daskmm.numerics.rows import FeatureCoordinates, Rows, tile_rows, tiles
+from daskmm.numerics.rows import FeatureCoordinates, Rows, pieces
+from daskmm.numerics.sparse_rows import dense
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -86,7 +88,7 @@ class Farthest:
         served = distances if weights is None else np.where(weights > 0, distances, 0.0)
         order = np.argsort(-served, kind="stable")[:FARTHEST]
         order = order[served[order] > 0]
-        return cls(served[order], rows[order])
+        return cls(served[order], dense(rows[order]))
 
     def __add__(self, other: Self) -> Self:
         distances = np.concatenate([self.distances, other.distances])
@@ -240,7 +242,7 @@ def center_sums(
 
     Parameters
     ----------
-    rows : ndarray of shape (n_rows, n_features)
+    rows : ndarray or SparseRows of shape (n_rows, n_features)
         A block in the input's units and dtype.
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
@@ -255,15 +257,14 @@ def center_sums(
         return PerStart(())
     first = states[0]
     compiled = dispatch.available() and first.distortion.code is not None
-    if compiled and isinstance(coordinates, FeatureCoordinates):
+    if compiled and isinstance(coordinates, FeatureCoordinates) and not issparse(rows):
         return _compiled_sums(rows, weights, coordinates, states, labels)
     totals: PerStart[CenterSums] | None = None
-    k, p = first.centers.shape
     # A block without rows is one empty tile, whose sums are zeros.
-    for part in tiles(max(1, len(rows)), tile_rows(p, k)):
-        z = coordinates.to_model(rows[part])
+    for part, some in pieces(rows, len(first.centers)):
+        z = coordinates.to_model(some)
         v = None if weights is None else weights[part]
-        if compiled:
+        if compiled and not issparse(z):
             found = _compiled_sums(z, v, None, states)
         else:
             tile = first.distortion.tile(z, first.partial)

@@ -19,6 +19,7 @@ from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.distortions.base import observed_mean
 from daskmm.numerics.information import Partition, gain_over, partition, weighted_variance
 from daskmm.numerics.span import in_span, is_wide
+from daskmm.numerics.sparse_rows import few_dense
 
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -70,7 +71,7 @@ class Trials:
     @classmethod
     def of(cls, sample: Sample, n_rows: int, seed: int) -> Trials:
         """Draw at most `n_rows` rows of a sample; missing values become the mean of the feature."""
-        rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
+        rows, weights = few_dense(*thinned(sample.rows, sample.weights, n_rows, seed))
         rows = filled(rows, weights)
         return cls(rows, weights, weighted_variance(rows, weights))
 

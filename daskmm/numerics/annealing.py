@@ -9,6 +9,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.span import in_span
+from daskmm.numerics.sparse_rows import few_dense
 
 # Up to this size the whole spectrum is cheaper than an iterative solver is to set up.
 _DENSE = 512
@@ -30,7 +31,7 @@ def critical_power(
     ----------
     rows : ndarray of shape (n_rows, n_features), float64
         A sample, in the metric of the clustering (centred, and scaled if it is to be). NaN are
-        values that are missing.
+        values that are missing. Of many sparse rows some are taken.
     row_weights : ndarray of shape (n_rows,), float64
         Sample weights.
     distortion : Distortion
@@ -40,6 +41,7 @@ def critical_power(
     float
         s_crit; 1/2 when all rows coincide.
     """
+    rows, row_weights = few_dense(rows, row_weights)
     if distortion.code == SQUARED_EUCLIDEAN.code:
         rows = in_span(rows)
     offset, factor = distortion.growth(rows, row_weights)

@@ -10,10 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dtrmm
 
+from daskmm.numerics.sparse_rows import SparseRows, dense
+
 FloatArray = NDArray[np.float64]
 
 # Temporaries of one block kernel, bytes. Tiles that stay in a core's cache are fastest.
 TILE_BYTES = 4 << 20
+# The same for tiles of sparse rows; they are made dense if this share of the values is stored.
+_SPARSE_BYTES, DENSE_FROM = 64 << 20, 0.25
 # Sums of squares in between this and its inverse have all their digits.
 _LEAST_SQUARE = 1e-290
 
@@ -29,8 +33,9 @@ class Rows(Protocol):
 class Coordinates:
     """The model's coordinates z = (x − mean) / scale.
 
-    Distances by matrix products cancel far from the origin, so the mean is always subtracted;
-    `scale` is all ones unless the features are standardised.
+    Distances by matrix products cancel far from the origin, so the mean is subtracted, except from
+    sparse rows, whose coordinates have a mean of 0: distances, which are all that counts, are the
+    same. `scale` is all ones unless the features are standardised.
 
     Attributes
     ----------
@@ -47,7 +52,13 @@ class Coordinates:
         return cls(np.zeros(n_features), np.ones(n_features))
 
     def to_model(self, rows: NDArray) -> FloatArray:
-        """Transform rows of any numeric dtype to the model's coordinates: a new float64 array."""
+        """Transform rows of any numeric dtype to the model's coordinates: a new float64 array.
+
+        Sparse rows remain sparse.
+        """
+        if isinstance(rows, SparseRows):
+            assert not self.mean.any()
+            return rows.with_data(rows.data / self.scale[rows.indices])
         z = np.subtract(rows, self.mean, dtype=np.float64)
         z /= self.scale
         return z
@@ -123,7 +134,12 @@ class SphereCoordinates:
         return np.ones(self.n_features)
 
     def to_model(self, rows: NDArray) -> FloatArray:
-        """Transform rows of any numeric dtype to the model's coordinates: a new float64 array."""
+        """Transform rows of any numeric dtype to the model's coordinates: a new float64 array.
+
+        Sparse rows remain sparse.
+        """
+        if isinstance(rows, SparseRows):
+            return _sparse_directions(rows)
         z: FloatArray = np.array(rows, dtype=np.float64, order="C")
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             squares = np.einsum("ij,ij->i", z, z)
@@ -141,6 +157,22 @@ class SphereCoordinates:
         return np.sqrt(2.0) * rows
 
 
+def _sparse_directions(rows: SparseRows) -> SparseRows:
+    """Return sparse rows at the length 1/√2; those of zeros remain."""
+    if not rows.nnz:
+        return rows.with_data(rows.data.astype(np.float64))
+    owner, data = rows.row_of_entry, rows.data.astype(np.float64)
+    largest = np.zeros(len(rows))
+    np.maximum.at(largest, owner, np.abs(data))
+    largest[largest == 0.0] = 1.0
+    with np.errstate(invalid="ignore"):
+        data /= largest[owner]
+        squares = np.bincount(owner, np.square(data), minlength=len(rows))
+        squares[squares == 0.0] = 1.0
+        data *= np.sqrt(0.5 / squares)[owner]
+    return rows.with_data(data)
+
+
 FeatureCoordinates = Coordinates | WhitenedCoordinates | SphereCoordinates
 
 
@@ -152,6 +184,24 @@ def tile_rows(n_features: int, n_clusters: int) -> int:
     """
     bytes_per_row = 8 * (3 * n_features + 5 * n_clusters)
     return max(16, TILE_BYTES // bytes_per_row)
+
+
+def pieces(rows: NDArray, n_clusters: int) -> Iterator[tuple[slice, NDArray]]:
+    """Yield the tiles of a block: their slices and their rows, with an empty one of no rows.
+
+    Tiles of sparse rows are larger, as each prepares the centres anew; those of rows with few
+    zeros, which are dense faster, are made so.
+    """
+    n, p = rows.shape
+    size = tile_rows(p, n_clusters)
+    stored = rows.nnz / max(1, n * p) if isinstance(rows, SparseRows) else 1.0
+    if stored < DENSE_FROM:
+        size = max(_SPARSE_BYTES // (8 * (3 * int(stored * p + 1) + 5 * n_clusters)), 16)
+    for part in tiles(max(1, n), size):
+        some = rows[part]
+        if isinstance(some, SparseRows) and stored >= DENSE_FROM:
+            some = dense(some)
+        yield part, some
 
 
 def tiles(n_rows: int, size: int) -> Iterator[slice]:

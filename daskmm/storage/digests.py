@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 
 
-def digest(*arrays: ArrayLike) -> str:
-    """Return a digest of arrays, which changes with any bit, dtype or shape."""
+def digest(*arrays: Any) -> str:
+    """Return a digest of arrays, CSR ones too, which changes with any bit, dtype or shape."""
     found = hashlib.blake2b(digest_size=16)
-    for array in arrays:
+    parts = (
+        (array.data, array.indices, array.indptr) if issparse(array) else (array,)
+        for array in arrays
+    )
+    for array in itertools.chain.from_iterable(parts):
         values = np.ascontiguousarray(array)
         found.update(f"{values.dtype.str}{values.shape}".encode())
         found.update(values.data)

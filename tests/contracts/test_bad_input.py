@@ -237,23 +237,6 @@ def test_missing_values_of_nullable_columns_are_found(kind, library):
 
 
 @each_estimator
-@pytest.mark.parametrize("kind", [scipy.sparse.csr_array, scipy.sparse.csc_matrix])
-def test_sparse_matrices_are_refused(cls, kind):
-    assert "Sparse data was passed for X" in refusal(quick(cls), kind(X), TypeError)
-    model = quick(cls).fit(X)
-    with pytest.raises(TypeError, match="Sparse data"):
-        model.predict(kind(X))
-
-
-@each_estimator
-def test_dask_arrays_of_sparse_blocks_are_refused(cls):
-    array = lazy().map_blocks(scipy.sparse.csr_matrix)
-    message = refusal(quick(cls), array, (TypeError, ValueError))
-    assert "X" in message
-    assert "csr_matrix" in message
-
-
-@each_estimator
 @pytest.mark.parametrize("collection", [dask.delayed(X), dask.delayed(X.tolist())])
 def test_other_dask_collections_are_refused(cls, collection):
     assert "X must be a numpy array, a dask array" in refusal(quick(cls), collection, TypeError)

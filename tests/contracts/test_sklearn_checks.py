@@ -9,11 +9,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 pytestmark = pytest.mark.in_turn("estimator")
+_REPEATED = (
+    "random seeding draws from a different number of rows when rows are repeated; from an init "
+    "array, integer weights equal repetition"
+)
 EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "random seeding draws from a different number of rows when rows are repeated; from an "
-        "init array, integer weights equal repetition"
-    ),
+    f"check_sample_weight_equivalence_on_{kind}_data": _REPEATED for kind in ("dense", "sparse")
 }
 
 # These two fit fewer distinct rows than the default number of clusters, which is warned about.

@@ -9,6 +9,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics.sparse_rows import SparseRows, has_holes
+
 FloatArray = NDArray[np.float64]
 
 # Starting centres are (1 − ε) x + ε · reference where D is infinite at the edge of its domain.
@@ -144,7 +146,7 @@ class Distortion(ABC):
 
     def spread(self, rows: FloatArray, row_weights: FloatArray) -> float:
         """Return the mean distortion of rows (NaN where missing) from their mean."""
-        tile = self.tile(rows, bool(np.isnan(rows).any()))
+        tile = self.tile(rows, has_holes(rows))
         mean = observed_mean(rows, row_weights)[None, :]
         return float(np.average(self.distances(tile, mean, None)[:, 0], weights=row_weights))
 
@@ -163,6 +165,8 @@ def split_holes(rows: FloatArray, partial: bool) -> tuple[FloatArray, FloatArray
 
 def observed_mean(rows: FloatArray, row_weights: FloatArray) -> FloatArray:
     """Return the weighted mean of each feature's values; 0 where it has none."""
+    if isinstance(rows, SparseRows):
+        return np.asarray(row_weights @ rows / row_weights.sum())
     filled, observed = split_holes(rows, True)
     assert observed is not None
     weight = row_weights @ observed

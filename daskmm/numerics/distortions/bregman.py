@@ -36,6 +36,7 @@ from daskmm.numerics.distortions.base import (
     observed_mean,
     split_holes,
 )
+from daskmm.numerics.sparse_rows import SparseRows, dense
 
 # Coefficients of t − log(1 + t) in q = t/(2 + t): t q − 2 q³ Σ_i q^(2i) / (2i + 3).
 _SERIES = tuple(1.0 / (2 * i + 3) for i in range(14))
@@ -141,7 +142,14 @@ class Bregman(Distortion):
         return (lower + 2 * upper).astype(np.int8)
 
     def tile(self, rows: FloatArray, partial: bool) -> Tile:
-        """Prepare rows, with their divergences from the reference per feature."""
+        """Prepare rows, with their divergences from the reference per feature.
+
+        Those of sparse rows are differences from the divergences of zeros, which are sparse too.
+        """
+        if isinstance(rows, SparseRows):
+            m = np.broadcast_to(self.reference, rows.shape[1:])[rows.indices]
+            terms = self.elements(rows.data, m) - self.elements(np.zeros_like(m), m)
+            return Tile(rows, None, rows.with_data(terms))
         filled, observed = split_holes(rows, partial)
         if observed is None:
             return Tile(filled, None, self.elements(filled, self.reference))
@@ -154,6 +162,10 @@ class Bregman(Distortion):
         """Compute divergences by matrix products; where these cancel, by the definition."""
         constants, factors, reaches, edges = self.planes(centers, feature_weights)
         own = tile.terms.sum(axis=1) if feature_weights is None else tile.terms @ feature_weights
+        if isinstance(tile.rows, SparseRows):
+            zeros = self._of_zeros(centers.shape[1])
+            whole = zeros.sum() if feature_weights is None else zeros @ feature_weights
+            own, reaches = own + whole, reaches + whole
         distances = tile.rows @ factors.T
         if tile.observed is None:
             distances += own[:, None] + constants.sum(axis=1)
@@ -166,7 +178,7 @@ class Bregman(Distortion):
         step = max(1, REDO_ELEMENTS // tile.rows.shape[1])
         for start in range(0, len(near[0]), step):
             i, j = (index[start : start + step] for index in near)
-            terms = self.elements(tile.rows[i], centers[j])
+            terms = self.elements(dense(tile.rows[i]), centers[j])
             if tile.observed is not None:
                 terms = np.where(tile.observed[i] > 0, terms, 0.0)
             distances[i, j] = (
@@ -174,13 +186,19 @@ class Bregman(Distortion):
             )
         return distances
 
+    def _of_zeros(self, n_features: int) -> FloatArray:
+        """Divergence of 0 from the reference, per feature."""
+        m = np.broadcast_to(self.reference, n_features)
+        return self.elements(np.zeros(n_features), m)
+
     def _separate(self, distances: FloatArray, tile: Tile, edges: NDArray[np.int8]) -> None:
         """Set distances to centres on an edge to ∞ for all rows that are not on it."""
         held = True if tile.observed is None else tile.observed > 0
-        for edge, apart in ((1, tile.rows > self.lowest), (2, tile.rows < self.highest)):
+        for edge in (1, 2):
             chosen = np.flatnonzero((edges == edge).any(axis=1))
             if len(chosen):
-                beside = (apart & held).astype(np.float32)
+                apart = tile.rows > self.lowest if edge == 1 else tile.rows < self.highest
+                beside = (apart if held is True else apart & held).astype(np.float32)
                 counts = beside @ (edges[chosen] == edge).astype(np.float32).T
                 distances[:, chosen] = np.where(counts > 0, np.inf, distances[:, chosen])
 
@@ -195,7 +213,11 @@ class Bregman(Distortion):
         """Compute weighted sums: the mean is the best centre for every Bregman divergence."""
         sums = phi.T @ tile.rows
         denominators = None if tile.observed is None else phi.T @ tile.observed
-        squares = None if feature_weights is None else phi.sum(axis=1) @ tile.terms
+        squares = None
+        if feature_weights is not None:
+            squares = phi.sum(axis=1) @ tile.terms
+            if isinstance(tile.rows, SparseRows):
+                squares = squares + phi.sum() * self._of_zeros(tile.rows.shape[1])
         return CenterUpdate(sums, denominators, squares)
 
     @classmethod
@@ -207,12 +229,16 @@ class Bregman(Distortion):
         above = least >= cls.lowest if cls.closed else least > cls.lowest
         if above and rows.max() <= cls.highest:
             return None
+        if isinstance(rows, SparseRows):
+            outside = cls.outside(rows.data)
+            return None if outside is None else rows.with_data(outside)
         bad: NDArray[np.bool_] = rows < cls.lowest if cls.closed else rows <= cls.lowest
         bad |= rows > cls.highest
         return bad if bad.any() else None
 
     def inside(self, rows: FloatArray) -> FloatArray:
         """Move rows towards the reference, which also replaces missing values."""
+        rows = dense(rows)
         filled = np.where(np.isnan(rows), self.reference, rows)
         return filled + INWARDS * (self.reference - filled)
 
@@ -281,6 +307,7 @@ class SquaredEuclidean(Bregman):
 
     def inside(self, rows: FloatArray) -> FloatArray:
         """Return rows with missing values replaced by the reference."""
+        rows = dense(rows)
         return np.where(np.isnan(rows), self.reference, rows)
 
     def reported(self, distances: FloatArray) -> FloatArray:

@@ -12,9 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from daskmm.numerics.distortions.base import FloatArray
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
+from daskmm.numerics.sparse_rows import SparseRows
 
 # A mean of directions shorter than this share of their length has no direction of its own.
 _UNDIRECTED = 1e-12
@@ -30,6 +32,12 @@ class Cosine(SquaredEuclidean):
     @classmethod
     def outside(cls, rows: NDArray) -> NDArray[np.bool_] | None:
         """Return the mask of the values of rows that are all zeros."""
+        if isinstance(rows, SparseRows):
+            held = rows.row_of_entry[rows.data != 0]
+            empty = np.flatnonzero(np.bincount(held, minlength=len(rows)) == 0)
+            ones = np.ones(len(empty), dtype=np.bool_)
+            mask = csr_array((ones, (empty, np.zeros_like(empty))), shape=rows.shape)
+            return mask if len(empty) else None
         zero: NDArray[np.bool_] = np.equal(rows, 0).all(axis=1, keepdims=True)
         return np.broadcast_to(zero, rows.shape) if zero.any() else None
 

@@ -1,0 +1,105 @@
+"""Sparse tables: scipy's, those of the library sparse, and dask arrays of either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from daskmm.numerics.sparse_rows import SparseRows, canonical
+
+# Bytes of the index of a stored value, and the share of stored values that is assumed where only
+# reading could tell.
+INDEX_BYTES, _ASSUMED_SHARE = 4, 0.05
+# Attribute of dask arrays for the mean number of stored values per row.
+_STORED = "_daskmm_stored_per_row"
+
+
+def is_sparse(X: Any) -> bool:
+    """Tell whether a table, or the blocks of a dask array by what it says, are sparse."""
+    X = X._meta if isinstance(X, da.Array) else X
+    return issparse(X) or type(X).__module__.partition(".")[0] == "sparse"
+
+
+def stored_per_row(table: da.Array) -> float | None:
+    """Return the mean number of values stored per row of a dask array; None if it is dense.
+
+    Where `with_stored` has not told it, one value in 20 is assumed.
+    """
+    if not is_sparse(table):
+        return None
+    return float(getattr(table, _STORED, _ASSUMED_SHARE * table.shape[1]))
+
+
+def with_stored(table: da.Array, n_stored: int) -> da.Array:
+    """Note the number of stored values of a sparse table on a dask array of it; return it."""
+    setattr(table, _STORED, n_stored / max(1, table.shape[0]))
+    return table
+
+
+def whole_sparse_rows(table: da.Array) -> da.Array:
+    """Return a sparse dask array with one column of blocks."""
+    if table.numblocks[1] == 1:
+        return table
+    # Blocks of scipy's matrices are those that dask joins.
+    map_blocks: Callable[..., da.Array] = table.map_blocks
+    return map_blocks(_to_scipy, meta=csr_array((0, 0), dtype=table.dtype)).rechunk({1: -1})
+
+
+def _to_scipy(block: Any) -> Any:
+    return csr_array(block.to_scipy_sparse() if hasattr(block, "to_scipy_sparse") else block)
+
+
+def sparse_rows(matrix: Any, where: str = "") -> SparseRows:
+    """Return a sparse table in memory, or a block (also a dense one), as rows.
+
+    Parameters
+    ----------
+    matrix : scipy sparse matrix or array, sparse.SparseArray, or ndarray
+    where : str
+        Name of the block, for messages; empty for a whole table.
+
+    Raises
+    ------
+    ValueError
+        If it is not two-dimensional, or its arrays are no valid CSR or CSC matrix: with the block,
+        row and column.
+    """
+    if isinstance(matrix, SparseRows):
+        return matrix
+    if hasattr(matrix, "to_scipy_sparse"):
+        matrix = matrix.to_scipy_sparse()
+    if matrix.ndim != 2:
+        raise ValueError(f"Expected 2D array for X, got {matrix.ndim}D array instead. Reshape it.")
+    if getattr(matrix, "format", "") in ("csr", "csc"):
+        _check_compressed(matrix, where)
+    if matrix.dtype.kind == "f" and matrix.dtype.itemsize not in (4, 8):
+        # scipy computes in these types only.
+        matrix = matrix.astype(np.float32 if matrix.dtype.itemsize < 4 else np.float64)
+    return canonical(matrix)
+
+
+def _check_compressed(matrix: Any, where: str) -> None:
+    """Raise ValueError if the arrays of a CSR or CSC matrix do not fit together."""
+    axes = ("row", "column") if matrix.format == "csr" else ("column", "row")
+    major, minor = matrix.shape if matrix.format == "csr" else matrix.shape[::-1]
+    indptr, indices = matrix.indptr, matrix.indices
+    place = f" ({where})" if where else ""
+
+    def refuse(text: str) -> None:
+        raise ValueError(f"X is no valid sparse matrix{place}: {text}.")
+
+    if len(indptr) != major + 1 or indptr[0] != 0:
+        refuse(f"indptr must have {major + 1} entries, the first of them 0")
+    if (falls := np.flatnonzero(np.diff(indptr) < 0)).size:
+        refuse(f"indptr decreases at {axes[0]} {falls[0]}")
+    n = int(indptr[-1])
+    if n > len(indices) or n > len(matrix.data):
+        refuse(f"indptr ends at {n}, beyond {len(indices)} indices and {len(matrix.data)} values")
+    if n and (indices[:n].min() < 0 or indices[:n].max() >= minor):
+        entry = int(np.flatnonzero((indices[:n] < 0) | (indices[:n] >= minor))[0])
+        at = int(np.searchsorted(indptr, entry, side="right")) - 1
+        refuse(f"{axes[0]} {at} has an entry at {axes[1]} {indices[entry]}, of {minor} {axes[1]}s")

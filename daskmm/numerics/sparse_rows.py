@@ -1,0 +1,109 @@
+"""Sparse rows: a scipy CSR array that the functions of a block take where they take dense rows.
+
+Scaled rows remain sparse and shifted ones do not, so models of sparse rows do not shift them. Sums
+and distances are products of CSR arrays. What needs dense rows asks `dense` for a few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+FloatArray = NDArray[np.float64]
+
+# Bytes of the rows that are made dense where only an estimate is needed.
+_FEW_BYTES = 64 << 20
+_FEW_ROWS = 128
+
+
+class SparseRows(csr_array):
+    """Rows as a CSR array with a length, in canonical form: indices sorted, each at most once."""
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __array__(self, *_: Any, **__: Any) -> NDArray:
+        raise TypeError("Sparse rows are made dense by daskmm.numerics.sparse_rows.dense only.")
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return slices of rows as views, all else as scipy does."""
+        if not isinstance(key, slice) or key.step not in (None, 1):
+            return super().__getitem__(key)
+        start, stop, _ = key.indices(len(self))
+        indptr = self.indptr[start : max(start, stop) + 1]
+        own = slice(indptr[0], indptr[-1])
+        return made_of(self.data[own], self.indices[own], indptr - indptr[0], self.shape[1])
+
+    @property
+    def row_of_entry(self) -> NDArray[np.int64]:
+        """Row of each stored value."""
+        return np.repeat(np.arange(len(self)), np.diff(self.indptr))
+
+    def with_data(self, data: NDArray) -> SparseRows:
+        """Return rows with other values stored at the same places."""
+        return made_of(data, self.indices, self.indptr, self.shape[1])
+
+
+def made_of(data: NDArray, indices: NDArray, indptr: NDArray, n_features: int) -> SparseRows:
+    """Return rows of the arrays of a CSR array in canonical form, which are not copied."""
+    rows = SparseRows((data, indices, indptr), shape=(len(indptr) - 1, n_features))
+    rows.has_canonical_format = True
+    return rows
+
+
+def canonical(matrix: Any) -> SparseRows:
+    """Return a valid sparse matrix or array of any format as rows; arrays of its own if changed."""
+    rows = SparseRows(matrix)
+    if not rows.has_canonical_format:
+        rows = SparseRows(rows, copy=True)
+        rows.sum_duplicates()
+    return rows
+
+
+def dense(rows: Any) -> NDArray:
+    """Return rows, sparse or not, as an array."""
+    return np.asarray(rows.toarray() if isinstance(rows, SparseRows) else rows)
+
+
+def stacked(blocks: Sequence[Any]) -> Any:
+    """Concatenate rows, all sparse or all dense."""
+    if not isinstance(blocks[0], SparseRows):
+        return np.concatenate(blocks)
+    ends = np.cumsum([0, *(block.nnz for block in blocks)])
+    indptr = [block.indptr[:-1] + end for block, end in zip(blocks, ends[:-1], strict=True)]
+    return made_of(
+        np.concatenate([block.data for block in blocks]),
+        np.concatenate([block.indices for block in blocks]),
+        np.concatenate([*indptr, ends[-1:]]),
+        blocks[0].shape[1],
+    )
+
+
+def has_holes(rows: Any) -> bool:
+    """Tell whether values of dense rows are missing (NaN); those of sparse rows never are."""
+    return not isinstance(rows, SparseRows) and bool(np.isnan(rows).any())
+
+
+def few_dense(rows: Any, weights: FloatArray) -> tuple[NDArray, FloatArray]:
+    """Return dense rows unchanged; of sparse ones as many as fit into 64 MB, evenly spaced."""
+    if not isinstance(rows, SparseRows):
+        return rows, weights
+    most = max(_FEW_ROWS, _FEW_BYTES // (8 * rows.shape[1]))
+    if len(rows) > most:
+        kept = np.linspace(0, len(rows) - 1, most).astype(np.int64)
+        rows, weights = rows[kept], weights[kept]
+    return dense(rows), weights
+
+
+def first_entry(mask: Any) -> tuple[int, int]:
+    """Return row and column of the first entry that is true, of a dense or sparse mask."""
+    if isinstance(mask, csr_array):
+        entry = int(np.flatnonzero(mask.data)[0])
+        row = int(np.searchsorted(mask.indptr, entry, side="right")) - 1
+        return row, int(mask.indices[entry])
+    row, column = (int(index) for index in np.argwhere(mask)[0])
+    return row, column
