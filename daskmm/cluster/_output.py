@@ -18,6 +18,7 @@ from daskmm.cluster._sklearn import output_container, wrap_output
 from daskmm.data.blocks import float_dtype, is_frame, is_lazy
 from daskmm.data.input import by_name, read_table
 from daskmm.data.rasters import Raster, pixels_of
+from daskmm.data.sparse import NamedSparse
 from daskmm.engine.frames import NAME, array_as_frame, map_frame
 from daskmm.kmeans.assignment import distances_of, map_rows
 
@@ -57,9 +58,9 @@ def values_of_table(
 
 
 def as_asked(estimator: BaseEstimator, labels: Any, X: Any) -> Any:
-    """Return labels of a pandas frame as a series, if `set_output` asks for pandas."""
-    in_memory = isinstance(labels, np.ndarray) and hasattr(X, "iloc")
-    if not (in_memory and output_container(estimator) == "pandas"):
+    """Return labels of rows with names as a series, if `set_output` asks for pandas."""
+    named = hasattr(X, "iloc") or isinstance(X, NamedSparse)
+    if not (named and isinstance(labels, np.ndarray) and output_container(estimator) == "pandas"):
         return labels
     import pandas as pd
 

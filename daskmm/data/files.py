@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import check_columns
 from daskmm.data.csv_files import is_csv, open_csv
+from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
 
 # Bounds of the bytes of a block: small ones save memory, large ones save tasks.
@@ -48,7 +49,9 @@ def open_data(
     ----------
     path : str or Path
         A zarr array; a zarr group with a single two-dimensional array, or ``store.zarr::name``;
-        an .npy file; an .npz file with an array named X or a single two-dimensional one; csv or
+        or a CSR group, as anndata writes it (``store.zarr``, ``store.zarr::layers/counts``); an
+        .npy file; an .npz file with an array named X or a single two-dimensional one, or of
+        `scipy.sparse.save_npz`; csv or
         parquet files (extra ``dataframe``), also as a pattern or a folder of them. A csv file whose
         first line is all numbers has no header. URLs are opened by fsspec.
     component : str, optional
@@ -67,8 +70,9 @@ def open_data(
     Returns
     -------
     dask Array of shape (n_rows, n_features), or dask DataFrame
-        A DataFrame for csv and parquet, float64 for csv. Nothing is read before it is computed,
-        except .npz, which cannot be read in parts.
+        A DataFrame for csv and parquet, float64 for csv; an array of CSR blocks for sparse tables.
+        Nothing is read before it is computed, except .npz, which cannot be read in parts unless it
+        is a CSR matrix that was saved without compression, and where rows of a CSR matrix begin.
 
     Raises
     ------
@@ -102,6 +106,10 @@ def open_data(
             return _open_frame(text, kind, columns, keep)
     if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
+    if kind == "zarr" and (table := open_sparse_group(text, component, chunks)) is not None:
+        return table
+    if kind == "npz" and (table := open_sparse_npz(text, chunks)) is not None:
+        return table
     if kind == "npz":
         array = _read_npz(text, component)
         return da.from_array(array, chunks=_row_chunks(array, 1, chunks), name=False)

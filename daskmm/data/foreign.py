@@ -6,6 +6,10 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from scipy.sparse import issparse
+
+from daskmm.data.sparse import NamedSparse
+from daskmm.data.sparse_files import open_h5_rows
 
 # Bytes of a block of a file behind an AnnData object.
 _BLOCK_BYTES = 16 << 20
@@ -19,13 +23,14 @@ def unwrapped(X: Any) -> Any:
     Returns
     -------
     A pandas DataFrame of a polars frame (a LazyFrame is collected); the numpy or dask array of an
-    xarray DataArray; of an AnnData object its array, in memory as a DataFrame with the names of the
-    variables.
+    xarray DataArray; of an AnnData object its array, in memory with the names of observations and
+    variables: as a DataFrame, or as `NamedSparse`.
 
     Raises
     ------
     ValueError
-        If a DataArray is not two-dimensional, or the array of an AnnData object is sparse.
+        If a DataArray is not two-dimensional, or the sparse file behind an AnnData object is stored
+        by columns.
     TypeError
         If it is an xarray Dataset.
     """
@@ -64,19 +69,15 @@ def _of_anndata(data: Any) -> Any:
     array = data.X
     if array is None:
         raise ValueError("X is an AnnData object without X. Give one of its obsm or layers.")
-    if isinstance(array, da.Array):
-        sparse = not isinstance(array._meta, np.ndarray)
-    else:
-        sparse = not (isinstance(array, np.ndarray) or hasattr(array, "chunks"))
-    if sparse:
-        raise ValueError(
-            "X is an AnnData object with sparse rows, which are not supported. Give dense ones, "
-            "such as its obsm['X_pca'], or adata.X.toarray() where that fits into memory."
-        )
+    if issparse(array):
+        return NamedSparse.of(array, data.obs_names, data.var_names)
     if isinstance(array, np.ndarray):
         return pd.DataFrame(array, index=data.obs_names, columns=data.var_names)
     if isinstance(array, da.Array):
         return array
+    if hasattr(array, "format"):
+        # A sparse group of an open file, which each task opens for itself.
+        return open_h5_rows(str(data.filename), array.group.name)
     # The dataset of a file that is open ("backed").
     rows = max(1, _BLOCK_BYTES // max(1, array.shape[1] * array.dtype.itemsize))
     return da.from_array(array, chunks=(rows, -1), name=False, lock=True)

@@ -26,7 +26,7 @@ from daskmm.data.blocks import (
 )
 from daskmm.data.foreign import unwrapped
 from daskmm.data.rasters import Raster
-from daskmm.data.sparse import is_sparse, sparse_rows
+from daskmm.data.sparse import NamedSparse, is_sparse, sparse_rows
 from daskmm.numerics.sparse_rows import SparseRows
 
 _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
@@ -93,7 +93,8 @@ def _read_sparse(estimator: BaseEstimator, X: Any, reset: bool) -> SparseRows:
     rows = sparse_rows(X)
     if rows.shape[1] == 0:
         raise ValueError(no_features(rows.shape, "X"))
-    validate_data(estimator, rows, reset=reset, skip_check_array=True)
+    names = X.columns.to_frame().T[:0] if isinstance(X, NamedSparse) else rows
+    validate_data(estimator, names, reset=reset, skip_check_array=True)
     return rows
 
 

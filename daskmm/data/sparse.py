@@ -18,6 +18,17 @@ INDEX_BYTES, _ASSUMED_SHARE = 4, 0.05
 _STORED = "_daskmm_stored_per_row"
 
 
+class NamedSparse(csr_array):
+    """A CSR array with names of its rows and columns, those of an AnnData object."""
+
+    @classmethod
+    def of(cls, matrix: Any, index: Any, columns: Any) -> NamedSparse:
+        """Name the rows and columns of a sparse matrix."""
+        named = cls(matrix)
+        named.index, named.columns = index, columns
+        return named
+
+
 def is_sparse(X: Any) -> bool:
     """Tell whether a table, or the blocks of a dask array by what it says, are sparse."""
     X = X._meta if isinstance(X, da.Array) else X

@@ -122,7 +122,7 @@ class KeptBounds:
         self._possible = (
             plain
             and not isinstance(coordinates, WhitenedCoordinates)
-            and not layout.lazy
+            and not (layout.lazy or layout.sparse)
             and dispatch.available()
         )
         self._n_rows, self._row_bytes = layout.n_rows or 0, layout.bytes_per_row

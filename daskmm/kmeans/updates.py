@@ -37,6 +37,7 @@ from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
 from daskmm.numerics.information import weighted_variance
 from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
+from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
@@ -393,7 +394,8 @@ def sample_problem(
     if spread is None:
         spread = float(weighted_variance(rows, weights).sum())
     p = rows.shape[1]
-    layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False)
+    stored = rows.nnz / max(1, len(rows)) if isinstance(rows, SparseRows) else None
+    layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False, stored=stored)
     # Weights of 1 are common, and cost nothing if they are left out.
     passes = Passes(RowBlocks(rows, layout, (rows,), None if (weights == 1).all() else (weights,)))
     total, identity = float(weights.sum()), Coordinates.identity(p)

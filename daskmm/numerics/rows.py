@@ -57,7 +57,8 @@ class Coordinates:
         Sparse rows remain sparse.
         """
         if isinstance(rows, SparseRows):
-            assert not self.mean.any()
+            if self.mean.any():
+                raise TypeError("Rows are sparse, and the model is of dense rows. Give dense ones.")
             return rows.with_data(rows.data / self.scale[rows.indices])
         z = np.subtract(rows, self.mean, dtype=np.float64)
         z /= self.scale

@@ -4,7 +4,6 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 
 from daskmm import KMeans, PowerKMeans, WeightedBlurringMeanShift
 from daskmm.data.foreign import unwrapped
@@ -71,10 +70,6 @@ def test_anndata(tmp_path):
     )
     data.write_h5ad(tmp_path / "data.h5ad")
     fitted(anndata.read_h5ad(tmp_path / "data.h5ad", backed="r"))
-    for sparse in (scipy.sparse.csr_matrix(ROWS), scipy.sparse.csr_array(ROWS)):
-        for estimator in (KMeans(3), WeightedBlurringMeanShift(0.5)):
-            with pytest.raises(ValueError, match=r"sparse rows.*X_pca"):
-                estimator.fit(anndata.AnnData(sparse))
     with pytest.raises(ValueError, match="without X"):
         PowerKMeans(3).fit(anndata.AnnData(obs=data.obs))
 

@@ -1,0 +1,277 @@
+"""Sparse tables on disk, read by rows: CSR groups of zarr and HDF5 as anndata writes them, and npz.
+
+A table is the three arrays of a CSR matrix: values, column indices, and where each row begins. The
+last one is read when the table is opened, and each block is sent its own part of it, so that a task
+reads the values of its rows and nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import dask.array as da
+import numpy as np
+import zarr
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from daskmm.data.sparse import INDEX_BYTES, with_stored
+from daskmm.storage.remote import patiently
+
+_ARRAYS = ("data", "indices", "indptr")
+# About so many bytes of values and indices make a block; more if there would be more blocks.
+_BLOCK_BYTES, _MOST_BLOCKS = 16_000_000, 1024
+_BY_COLUMNS = (
+    "{} is stored by columns (CSC), of which rows cannot be read alone. Write it by rows: "
+    "X.tocsr(), or anndata's adata.X = adata.X.tocsr()."
+)
+
+
+class SparseSource(Protocol):
+    """A CSR matrix on disk that any process can open."""
+
+    @property
+    def described(self) -> str:
+        """Path and name, for messages."""
+
+    def arrays(self) -> dict[str, Any]:
+        """Open the arrays "data", "indices" and "indptr", to slice them."""
+
+
+def lazy_rows(source: SparseSource, n_features: int, chunks: int | str = "auto") -> da.Array:
+    """Return a sparse matrix on disk as a dask array of CSR blocks of whole rows.
+
+    Parameters
+    ----------
+    source : SparseSource
+    n_features : int
+    chunks : int or "auto"
+        Rows per block; "auto" makes blocks of about 16 MB.
+    """
+    arrays = source.arrays()
+    indptr = np.asarray(arrays["indptr"][:]).astype(np.int64, copy=False)
+    dtype = np.dtype(arrays["data"].dtype)
+    if indptr.ndim != 1 or not len(indptr) or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+        raise ValueError(f"{source.described} is no CSR matrix: indptr does not increase from 0.")
+    if indptr[-1] > min(arrays["data"].shape[0], arrays["indices"].shape[0]):
+        raise ValueError(
+            f"{source.described} is no CSR matrix: indptr ends at {indptr[-1]}, beyond its values."
+        )
+    if dtype.kind not in "fiub":
+        raise ValueError(f"{source.described} has dtype {dtype}, which is not numeric.")
+    ends = _block_ends(indptr, dtype.itemsize + INDEX_BYTES, chunks)
+    tasks = [
+        (_read_rows, source, indptr[start : stop + 1], n_features)
+        for start, stop in itertools.pairwise(ends)
+    ]
+    token = tokenize(source.described, n_features, ends, indptr)
+    return _array_of(tasks, ends, n_features, dtype, int(indptr[-1]), token)
+
+
+def _array_of(
+    tasks: Sequence[Any],
+    ends: NDArray[np.int64],
+    n_features: int,
+    dtype: np.dtype,
+    n_stored: int,
+    token: str,
+) -> da.Array:
+    """Return a dask array of CSR blocks, of which each task makes one."""
+    name = f"sparse-{token}"
+    graph: Any = {(name, block, 0): task for block, task in enumerate(tasks)}
+    chunks = (tuple(int(size) for size in np.diff(ends)), (n_features,))
+    layers = HighLevelGraph.from_collections(name, graph)
+    table = da.Array(layers, name, chunks, meta=csr_array((0, 0), dtype=dtype))
+    return with_stored(table, n_stored)
+
+
+def _block_ends(indptr: NDArray[np.int64], entry_bytes: int, chunks: int | str) -> NDArray:
+    """Return the rows at which blocks begin, and the number of rows."""
+    n_rows = len(indptr) - 1
+    if isinstance(chunks, int) and chunks >= 1:
+        return np.append(np.arange(0, n_rows, chunks), n_rows)
+    wanted = max(_BLOCK_BYTES // entry_bytes, int(indptr[-1]) // _MOST_BLOCKS, 1)
+    cuts = np.searchsorted(indptr, np.arange(wanted, indptr[-1], wanted))
+    return np.unique(np.concatenate([[0], cuts, [n_rows]]))
+
+
+def _read_rows(source: SparseSource, indptr: NDArray[np.int64], n_features: int) -> Any:
+    """Read the rows of a block, which are checked when they are visited (the task function)."""
+    span = slice(int(indptr[0]), int(indptr[-1]))
+
+    def read() -> tuple[NDArray, NDArray]:
+        arrays = source.arrays()
+        return np.asarray(arrays["data"][span]), np.asarray(arrays["indices"][span])
+
+    try:
+        data, indices = patiently(read, source.described)
+    except Exception as error:  # stores and codecs raise their own kinds
+        raise ValueError(
+            f"{source.described}: values {span.start} to {span.stop} cannot be read: {error}"
+        ) from error
+    matrix = csr_array((len(indptr) - 1, n_features), dtype=data.dtype)
+    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr - indptr[0]
+    return matrix
+
+
+@dataclass(frozen=True)
+class _ZarrGroup:
+    path: str
+    component: str
+
+    @property
+    def described(self) -> str:
+        return f"{self.path}::{self.component}" if self.component else self.path
+
+    def group(self) -> Any:
+        return zarr.open_group(self.path, path=self.component, mode="r")
+
+    def arrays(self) -> dict[str, Any]:
+        group = self.group()
+        return {name: group[name] for name in _ARRAYS}
+
+
+def open_sparse_group(path: str, component: str | None, chunks: int | str) -> da.Array | None:
+    """Open a CSR group of a zarr store, by default the root or its X; None if there is none.
+
+    Raise ValueError if the group is stored by columns.
+    """
+    for name in ("", "X") if component is None else (component,):
+        source = _ZarrGroup(path, name)
+        try:
+            attributes = dict(source.group().attrs)
+            kind, shape = attributes.get("encoding-type"), attributes.get("shape")
+        except Exception:  # no group, which others report
+            continue
+        if kind == "csc_matrix":
+            raise ValueError(_BY_COLUMNS.format(source.described))
+        if kind == "csr_matrix" and shape is not None:
+            return lazy_rows(source, int(shape[1]), chunks)
+    return None
+
+
+@dataclass(frozen=True)
+class _H5Group:
+    path: str
+    name: str
+
+    @property
+    def described(self) -> str:
+        return f"{self.path}::{self.name}"
+
+    def arrays(self) -> dict[str, Any]:
+        return {name: _H5Array(self.path, f"{self.name}/{name}") for name in _ARRAYS}
+
+
+@dataclass(frozen=True)
+class _H5Array:
+    """Array of an HDF5 file that is opened for each reading."""
+
+    path: str
+    name: str
+
+    def __getitem__(self, span: slice) -> NDArray:
+        import h5py
+
+        with h5py.File(self.path, "r") as file:
+            return np.asarray(file[self.name][span])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        import h5py
+
+        with h5py.File(self.path, "r") as file:
+            return tuple(file[self.name].shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self[:0].dtype
+
+
+def open_h5_rows(path: str, name: str) -> da.Array:
+    """Open a CSR group of an HDF5 file that anndata has written."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        attributes = dict(file[name].attrs)
+    source = _H5Group(str(Path(path).absolute()), name)
+    if attributes.get("encoding-type", attributes.get("h5sparse_format")) in ("csc_matrix", "csc"):
+        raise ValueError(_BY_COLUMNS.format(source.described))
+    shape: Any = attributes.get("shape", attributes.get("h5sparse_shape"))
+    return lazy_rows(source, int(shape[1]))
+
+
+@dataclass(frozen=True)
+class _StoredNpz:
+    """A file of `scipy.sparse.save_npz(..., compressed=False)`, whose arrays are mapped."""
+
+    path: str
+
+    @property
+    def described(self) -> str:
+        return self.path
+
+    def arrays(self) -> dict[str, Any]:
+        return {name: _mapped(self.path, f"{name}.npy") for name in _ARRAYS}
+
+
+def _mapped(path: str, member: str) -> NDArray:
+    """Map an array that is stored in a zip file without compression."""
+    with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, _, dtype = read(file)
+        header = file.tell()
+        start = archive.getinfo(member).header_offset
+    with Path(path).open("rb") as raw:
+        raw.seek(start + 26)
+        name_length, extra_length = struct.unpack("<HH", raw.read(4))
+    offset = start + 30 + name_length + extra_length + header
+    return np.memmap(path, dtype, "r", offset, shape) if shape[0] else np.empty(shape, dtype)
+
+
+def open_sparse_npz(path: str, chunks: int | str) -> da.Array | None:
+    """Open a file of `scipy.sparse.save_npz`; None if it holds no sparse matrix.
+
+    Its rows are read when they are needed if it is a CSR matrix without compression. Otherwise it
+    is read now, and cut into blocks.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename: info for info in archive.infolist()}
+        if not {f"{name}.npy" for name in ("data", "shape", "format")} <= set(members):
+            return None
+        with np.load(path) as arrays:
+            kind, shape = arrays["format"].item(), arrays["shape"]
+    except Exception:  # no zip file, or another one, which others report
+        return None
+    stored = all(info.compress_type == zipfile.ZIP_STORED for info in members.values())
+    if stored and kind == b"csr":
+        return lazy_rows(_StoredNpz(path), int(shape[1]), chunks)
+    rows = csr_array(_load_npz(path))
+    ends = _block_ends(
+        rows.indptr.astype(np.int64), rows.data.itemsize + rows.indices.itemsize, chunks
+    )
+    blocks = [rows[start:stop] for start, stop in itertools.pairwise(ends)]
+    token = tokenize(path, ends, rows.data)
+    return _array_of(blocks, ends, rows.shape[1], rows.dtype, rows.nnz, token)
+
+
+def _load_npz(path: str) -> Any:
+    from scipy.sparse import load_npz
+
+    try:
+        return load_npz(path)
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read as a sparse matrix: {error}") from error

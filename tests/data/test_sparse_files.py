@@ -1,0 +1,87 @@
+"""Sparse tables on disk are opened by rows, and damaged ones are refused by name."""
+
+import anndata
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import zarr
+
+from daskmm import KMeans
+from daskmm.data.blocks import layout_of
+from daskmm.data.files import open_data
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.poisson(2.0, (300, 20)) * (RNG.random((300, 20)) < 0.2).astype(np.float32)
+MATRIX = scipy.sparse.csr_matrix(ROWS)
+# anndata warns of what its next versions will write.
+pytestmark = pytest.mark.filterwarnings("ignore:.*zarr v")
+
+
+def annotated():
+    names = pd.DataFrame(index=[f"cell {i}" for i in range(300)])
+    genes = pd.DataFrame(index=[f"gene {i}" for i in range(20)])
+    return anndata.AnnData(MATRIX, obs=names, var=genes, layers={"counts": MATRIX * 2})
+
+
+def matrix_of(table):
+    return scipy.sparse.vstack([block.compute() for block in table.to_delayed().ravel()])
+
+
+@pytest.mark.parametrize("chunks", ["auto", 64])
+def test_groups_that_anndata_writes(tmp_path, chunks):
+    annotated().write_zarr(tmp_path / "data.zarr")
+    for name, times in (("", 1), ("::X", 1), ("::layers/counts", 2)):
+        table = open_data(f"{tmp_path / 'data.zarr'}{name}", chunks=chunks)
+        assert isinstance(table, da.Array)
+        assert table.numblocks[0] == (1 if chunks == "auto" else 5)
+        assert layout_of(table).stored == pytest.approx(MATRIX.nnz / 300)
+        np.testing.assert_array_equal(matrix_of(table).toarray(), times * ROWS)
+    # Blocks are read from the store, and no entry of the graph holds the rows.
+    assert max(len(str(task)) for task in dict(table.dask).values()) < 5000
+
+
+def test_npz_files(tmp_path):
+    for compressed in (True, False):
+        for kind in ("csr", "csc"):
+            path = tmp_path / f"{kind}{compressed}.npz"
+            scipy.sparse.save_npz(path, MATRIX.asformat(kind), compressed=compressed)
+            table = open_data(path, chunks=70)
+            assert table.chunks[0] == (70, 70, 70, 70, 20)
+            np.testing.assert_array_equal(matrix_of(table).toarray(), ROWS)
+
+
+def test_anndata_in_memory_and_backed(tmp_path):
+    data = annotated()
+    model = KMeans(3, init=ROWS[:3], random_state=0).fit(data)
+    assert list(model.feature_names_in_) == list(data.var_names)
+    expected = KMeans(3, init=ROWS[:3], random_state=0).fit(ROWS).labels_
+    labels = model.set_output(transform="pandas").predict(data)
+    assert list(labels.index) == list(data.obs_names)
+    np.testing.assert_array_equal(labels, expected)
+    data.write_h5ad(tmp_path / "data.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "data.h5ad", backed="r")
+    lazy = KMeans(3, init=ROWS[:3], random_state=0).fit(backed)
+    assert isinstance(lazy.labels_, da.Array)
+    np.testing.assert_array_equal(lazy.labels_, expected)
+
+
+def test_what_is_stored_by_columns_is_refused(tmp_path):
+    data = annotated()
+    data.X = data.X.tocsc()
+    data.write_zarr(tmp_path / "data.zarr")
+    with pytest.raises(ValueError, match=r"data.zarr::X is stored by columns.*tocsr"):
+        open_data(f"{tmp_path / 'data.zarr'}::X")
+
+
+def test_damaged_groups_are_refused(tmp_path):
+    path = tmp_path / "data.zarr"
+    annotated().write_zarr(path)
+    group = zarr.open_group(path, path="X")
+    group["indices"][100] = 25
+    with pytest.raises(ValueError, match=r"column 25, of 20 columns"):
+        KMeans(3).fit(open_data(path))
+    group["indptr"][5] = 10**6
+    with pytest.raises(ValueError, match=r"data.zarr::X is no CSR matrix: indptr"):
+        open_data(f"{path}::X")
