@@ -197,7 +197,7 @@ example:
 
 _INPUT = (
     "zarr, .npy, .npz, .csv, .tsv, .csv.gz or .parquet, or a folder of these; store.zarr::name for "
-    "one array of a group"
+    "one array of a group, or a sparse (CSR) group such as X of an AnnData store"
 )
 
 

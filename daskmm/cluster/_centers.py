@@ -214,7 +214,9 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Data in memory are clustered by threads of this process. Dask and zarr data are
+            Or sparse: a scipy matrix, a dask array of sparse blocks, or an AnnData object, for
+            ``distortion="sqeuclidean"``, "cosine" and "kl"; then ``mean_`` is 0, as rows are not
+            shifted. Data in memory are clustered by threads of this process. Dask and zarr data are
             streamed through the active dask scheduler, each block loaded once per pass.
         y : ignored
         sample_weight : array-like or dask Array of shape (n_samples,), optional

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 FloatArray = NDArray[np.float64]
 
 # Bytes of the rows that are made dense where only an estimate is needed.
-_FEW_BYTES = 64 << 20
+FEW_BYTES = 64 << 20
 _FEW_ROWS = 128
 
 
@@ -92,7 +92,7 @@ def few_dense(rows: Any, weights: FloatArray) -> tuple[NDArray, FloatArray]:
     """Return dense rows unchanged; of sparse ones as many as fit into 64 MB, evenly spaced."""
     if not isinstance(rows, SparseRows):
         return rows, weights
-    most = max(_FEW_ROWS, _FEW_BYTES // (8 * rows.shape[1]))
+    most = max(_FEW_ROWS, FEW_BYTES // (8 * rows.shape[1]))
     if len(rows) > most:
         kept = np.linspace(0, len(rows) - 1, most).astype(np.int64)
         rows, weights = rows[kept], weights[kept]

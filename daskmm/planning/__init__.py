@@ -20,6 +20,7 @@ from daskmm.kmeans.sums import FARTHEST
 from daskmm.mean_shift.micro_clusters import PASSES as MICRO_CLUSTER_PASSES
 from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES
+from daskmm.numerics.sparse_rows import FEW_BYTES
 from daskmm.planning.seconds import (
     EXACT_SWEEPS,
     HARD_STEPS,
@@ -58,6 +59,8 @@ _KEPT_COPIES = 6
 _KEPT_BYTES = (56 << 20, 112 << 20)
 # Seconds that a pass takes for each block besides visiting it (measured: threads and two workers).
 _OPENING_SECONDS = 1e-4
+# Temporaries of sparse rows, which are not processed in small tiles, in units of their block.
+_SPARSE_COPIES = 5
 # Fewest blocks in memory per thread.
 _LEAST_COPIES = 2
 
@@ -536,14 +539,14 @@ def _peak_bytes(
     else:
         loaded = whole + threads * _KEPT_BYTES[0]
         loaded += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, steps.n_starts)
+    if layout.sparse:
+        loaded += threads * _SPARSE_COPIES * largest
     process = INTERPRETER_BYTES + _COMPILER_BYTES
     return process + loaded + threads * TILE_BYTES + _centers_bytes(layout, steps, sizes, threads)
 
 
 def _sizes(layout: Layout, steps: CenterSteps, wanted: int | None) -> SampleSizes:
-    return sample_sizes(
-        layout.n_rows or 0, layout.n_features, steps.n_clusters, wanted, steps.sampled
-    )
+    return sample_sizes(layout.n_rows or 0, layout.width, steps.n_clusters, wanted, steps.sampled)
 
 
 def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threads: int) -> int:
@@ -556,7 +559,9 @@ def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threa
     # coordinates of a restart, and two while it is seeded and scored. Copies of the larger sample:
     # as read, and one while it is concatenated.
     copies = 3 + 3 * threads
-    sampled = layout.n_features * (8 * copies * sizes.sample + 2 * 8 * sizes.larger)
+    sampled = layout.width * (8 * copies * sizes.sample + 2 * 8 * sizes.larger)
+    # Parameters are tried on a few rows of a sparse sample, which are dense.
+    sampled += layout.sparse * (1 + 2 * threads) * FEW_BYTES
     # All starts, and hard ones beside them, take a step on the larger sample.
     sampled += steps.sampled * 2 * steps.n_starts * (threads + 2) * record
     larger = sizes.larger, layout.bytes_per_row, steps.n_clusters, 2 * steps.n_starts

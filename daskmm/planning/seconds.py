@@ -116,7 +116,8 @@ def center_seconds(
     layout: Layout, sizes: SampleSizes, steps: CenterSteps, threads: int
 ) -> dict[str, float]:
     """Return the seconds of each stage of a fit of centres, in their order."""
-    n, p, k, starts = layout.n_rows or 0, layout.n_features, steps.n_clusters, steps.n_starts
+    # A stored value of sparse rows is taken to cost what one of dense rows does.
+    n, p, k, starts = layout.n_rows or 0, layout.width, steps.n_clusters, steps.n_starts
     width = steps.n_landmarks or p
     own = (k, width, steps.family, steps.weighted, steps.partial, threads)
     dtype = str(float_dtype(layout.dtype))
