@@ -26,10 +26,12 @@ from daskmm.cluster._naming import center_table, cluster_names
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import has_columns, open_data
 from daskmm.data.names import feature_names, features_found, n_clusters_of
+from daskmm.data.sparse import is_sparse, sparse_rows
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.passes import one_blas_thread
 from daskmm.engine.resources import peak_memory_bytes
 from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.sparse_rows import dense
 from daskmm.report.figures import Sampled
 from daskmm.report.page import report_page
 from daskmm.storage.atomic import written_whole
@@ -234,7 +236,8 @@ def _chosen(n_rows: int, n_features: int) -> NDArray[np.int64]:
 
 @dask.delayed(pure=False)
 def _pick(labels: Any, rows: Any, local: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray]:
-    return labels, np.asarray(rows)[local], labels[local]
+    some = dense(sparse_rows(rows)[local]) if is_sparse(rows) else np.asarray(rows)[local]
+    return labels, some, labels[local]
 
 
 def _draw(folder: Path, model: Any, sampled: Sampled) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
+import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -254,11 +255,11 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
                 self.feature_dim_ = X.feature_dim
             state = self._fitted_state()
             labels: Any
-            if isinstance(table, np.ndarray):
-                labels, profile = labelled(passes, *state)
-            else:
+            if isinstance(table, da.Array):
                 labels = lazy_labels(table, passes, *state)
                 profile = profile_of_sample(fit.survey.sample, state[1])
+            else:
+                labels, profile = labelled(passes, *state)
             self._store_profile(profile)
             self._set_labels(labels, X, labels_of, *state)
             self.n_passes_ = passes.n_passes
