@@ -85,6 +85,7 @@ def assert_alike(found, expected, rows, table):
     np.testing.assert_allclose(found.score(table), expected.score(rows), rtol=1e-9)
 
 
+@pytest.mark.in_turn("weighted")
 @pytest.mark.parametrize("model", MODELS, ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sparse_equals_dense(model, weighted):
@@ -98,6 +99,7 @@ def test_sparse_equals_dense(model, weighted):
         assert_alike(found, expected, rows, table)
 
 
+@pytest.mark.long
 @given(
     st.integers(0, 10_000),
     st.floats(0.0, 1.0),
@@ -128,6 +130,7 @@ def test_a_matrix_of_the_user_is_not_changed():
         np.testing.assert_array_equal(array, copy)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
 def test_every_choice_works_on_sparse_rows(init):
     rows, truth = counts(400, 30)
