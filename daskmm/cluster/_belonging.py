@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster._output import labels_of_table, values_of_table
 from daskmm.data.input import read_weighted
-from daskmm.data.rasters import pixels_of
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.belonging import (
@@ -62,7 +61,7 @@ class Belonging:
             for pandas. Of a raster a DataArray on its grid, with its coordinates.
         """
         estimator: Any = self
-        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        X = estimator._as_fitted(X, feature_dim)
         if outliers is None:
             return labels_of_table(estimator, X, labels_of, *estimator._fitted_state())
         if not (isinstance(outliers, Real) and 0.0 < outliers < 1.0):
@@ -124,7 +123,7 @@ class Belonging:
         name: str,
     ) -> Any:
         estimator: Any = self
-        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        X = estimator._as_fitted(X, feature_dim)
         coordinates, state = estimator._fitted_state()
         power = self._of_profile("membership_power_") if power is None else float(power)
         shared = coordinates, replace(state, s=power)
@@ -147,7 +146,7 @@ class Belonging:
             that cluster's rows: −1 for a typical row.
         """
         estimator: Any = self
-        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        X = estimator._as_fitted(X, feature_dim)
         shared = *estimator._fitted_state(), self._of_profile("typical_distances_")
         return values_of_table(estimator, X, scores_of, *shared, name="score")
 
@@ -170,7 +169,7 @@ class Belonging:
         self
         """
         estimator: Any = self
-        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        X = estimator._as_fitted(X, feature_dim)
         state = estimator._fitted_state()
         passes = estimator._passes(*read_weighted(estimator, X, sample_weight, reset=False), X)
         with one_blas_thread():

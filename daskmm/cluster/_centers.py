@@ -26,6 +26,7 @@ from daskmm.auto.n_clusters import (
 from daskmm.auto.standardize import ScaleChoice, choose_scale
 from daskmm.cluster._belonging import Belonging
 from daskmm.cluster._estimator import MMClusterer, warn_convergence, warn_user
+from daskmm.cluster._mixed import checked_mixed, coded, learned_coding, planned
 from daskmm.cluster._output import DistanceOutput, labels_of_table
 from daskmm.cluster._parameters import (
     METRIC,
@@ -40,6 +41,7 @@ from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._stability import Stability
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
+from daskmm.data.mixed import Coding, Column, expansion_of
 from daskmm.data.rasters import Raster, pixels_of
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
@@ -55,6 +57,7 @@ from daskmm.kmeans.updates import PowerUpdate, Relocation, Update, to_worst_serv
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule
 from daskmm.mm.journal import draw_seeds
+from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
@@ -63,6 +66,7 @@ from daskmm.numerics.rows import (
     FeatureCoordinates,
     SphereCoordinates,
     WhitenedCoordinates,
+    centers_in_model,
 )
 from daskmm.planning import CenterSteps, Plan
 
@@ -73,15 +77,19 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
     cluster_centers_: NDArray[np.float64]
     mean_: NDArray[np.float64]
     scale_: NDArray[np.float64]
-    # A parameter that not all of these estimators have.
+    # Parameters that not all of these estimators have.
     empty_rows: str = "error"
+    metric_params: dict[str, Any] | None = None
+    columns_: tuple[Column, ...]
 
     def _fitted_state(self) -> tuple[FeatureCoordinates, CenterState]:
         """Coordinates and state that assignment needs, from public attributes alone."""
         check_is_fitted(self, "cluster_centers_")
         coordinates = self._fitted_coordinates()
         weights = getattr(self, "feature_weights_", None)
-        centers = coordinates.to_model(self.cluster_centers_)
+        if isinstance(coordinates, MixedCoordinates) and weights is not None:
+            weights = weights[coordinates.expansion.groups]
+        centers = centers_in_model(coordinates, self.cluster_centers_)
         metric = self._fitted_distortion(centers)
         state = CenterState(centers, -np.inf, weights, *metric, gaps=self.empty_rows == "label")
         return coordinates, state
@@ -95,6 +103,13 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
     def _fitted_distortion(self, centers: NDArray[np.float64]) -> tuple[Distortion, bool]:
         """Distortion at given centres, and whether values may be missing."""
         return SQUARED_EUCLIDEAN, False
+
+    def _as_fitted(self, X: Any, feature_dim: str | None) -> Any:
+        """A table of numbers, or a Raster, of what the model was fitted to."""
+        check_is_fitted(self, "cluster_centers_")
+        if hasattr(self, "columns_"):
+            return coded(X, self.columns_, self.metric_params)
+        return pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
 
     def predict(self, X: Any, feature_dim: str | None = None) -> Any:
         """Predict the nearest centre of each row, in the model's distance.
@@ -113,7 +128,7 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
             array. Of a pandas DataFrame, a pandas Series if ``set_output(transform="pandas")`` asks
             for pandas. Of a raster a DataArray on its grid, with its coordinates.
         """
-        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        X = self._as_fitted(X, feature_dim)
         return labels_of_table(self, X, labels_of, *self._fitted_state())
 
 
@@ -137,6 +152,9 @@ _OPTIONAL = (
     "lam_path_",
     "precision_",
     "feature_dim_",
+    "columns_",
+    "coordinates_",
+    "distortion_",
     "updates_",
     "stability_",
 )
@@ -173,8 +191,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     missing: str
     empty_cluster: str
     trim: float
-    # Parameters that not all of these estimators have.
-    metric_params: dict[str, Any] | None = None
+    # A parameter that not all of these estimators have.
     polish: bool = True
 
     n_clusters_: int
@@ -182,6 +199,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     standardize_path_: ScaleChoice
     precision_: NDArray[np.float64]
     feature_dim_: str
+    coordinates_: MixedCoordinates
+    distortion_: Distortion
 
     @abstractmethod
     def _schedule(self, critical_power: float) -> Schedule:
@@ -244,13 +263,17 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         """
         self._validate_params()
         with self._context() as context:
-            X = pixels_of(X, feature_dim)
+            X, coding = self._opened(X, feature_dim)
             table, weights = read_weighted(self, X, sample_weight, reset=True)
-            init = self._checked_init()
+            expansion = None if coding is None else expansion_of(coding.columns)
+            init = self._checked_init(expansion)
             passes = self._passes(table, weights, X)
             with one_blas_thread(), passes.persisted(self.persist):
-                fitted, fit = self._minimize(passes, init, context)
+                fitted, fit = self._minimize(passes, init, context, expansion)
             self._store(fitted, fit)
+            if coding is not None:
+                self.columns_ = coding.columns
+                passes.add(int(coding.learned))
             if isinstance(X, Raster):
                 self.feature_dim_ = X.feature_dim
             state = self._fitted_state()
@@ -267,13 +290,25 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             self._warn(fit.outcome, self.n_clusters_, context)
         return self
 
+    def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:
+        """A Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""
+        if self.distortion != "mixed":
+            return pixels_of(X, feature_dim), None
+        checked_mixed(self.metric_params, self.missing, self.n_clusters)
+        X, coding = learned_coding(X, self.metric_params)
+        return coding.of(X), coding
+
     def _passes(self, table: Any, weights: Any, X: Any) -> Passes:
         """Passes over a table, in which rows without any value have no weight if they may be."""
         grid = X.lazy_grid if isinstance(X, Raster) else None
         return weighted_passes(table, weights, grid, self.empty_rows == "label")
 
     def _minimize(
-        self, passes: Passes, init: str | NDArray[np.float64], context: FitContext
+        self,
+        passes: Passes,
+        init: str | NDArray[np.float64],
+        context: FitContext,
+        expansion: Expansion | None,
     ) -> tuple[dict[str, Any], CentersFit]:
         """Make the first pass and the choices on its sample, then fit the centres.
 
@@ -291,7 +326,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         lazy = layout.lazy and on_sample
 
         seeds = draw_seeds(context.journal, rng, 1 + self._n_starts(layout))
-        survey = self._first_pass(passes, layout, family, seeds[0])
+        survey = self._first_pass(passes, layout, family, seeds[0], expansion)
         context.follow("choices")
         survey, scale = self._choose_scale(survey, layout, seeds[0])
         n_clusters, number = self._choose_n_clusters(survey, seeds[0], lazy)
@@ -324,7 +359,12 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         return {**scale, **number, **penalty}, fit
 
     def _first_pass(
-        self, passes: Passes, layout: Layout, family: type[Distortion], seed: int
+        self,
+        passes: Passes,
+        layout: Layout,
+        family: type[Distortion],
+        seed: int,
+        expansion: Expansion | None,
     ) -> Survey:
         at_least, at_most = self._cluster_range
         assert layout.n_rows is not None
@@ -341,7 +381,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             partial=self.missing == "partial",
             weigh_shares=self._weighs_shares,
             # Directions have no heavy tails.
-            by_distance=self._samples(layout) and self.distortion != "cosine",
+            by_distance=self._samples(layout) and self.distortion not in ("cosine", "mixed"),
+            expansion=expansion,
         )
 
     def _choose_scale(
@@ -413,7 +454,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             return min(STARTS_IN_MEMORY, max(1, CENTERS_OF_STARTS // int(self.n_clusters)))
         return int(self.n_init)
 
-    def _checked_init(self) -> str | NDArray[np.float64]:
+    def _checked_init(self, expansion: Expansion | None) -> str | NDArray[np.float64]:
         """The name of a method, or given centres, which must fit the data and n_clusters."""
         if isinstance(self.init, str):
             return self.init
@@ -423,11 +464,12 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             raise ValueError(f"init must be an array of numbers: {error}") from error
         if isinstance(self.n_clusters, str):
             raise ValueError("init must be the name of a method where n_clusters='auto'.")
-        expected = (self.n_clusters, self.n_features_in_)
+        n_features = self.n_features_in_ if expansion is None else len(expansion.groups)
+        expected = (self.n_clusters, n_features)
         if centers.shape != expected:
             raise ValueError(
                 f"init has shape {centers.shape}; with n_clusters={self.n_clusters} and "
-                f"{self.n_features_in_} features it must be {expected}."
+                f"{n_features} features it must be {expected}."
             )
         if not np.isfinite(centers).all():
             raise ValueError("init contains NaN or infinity.")
@@ -441,6 +483,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         state, coordinates = fit.outcome.run.state, fit.survey.coordinates
         self.mean_, self.scale_ = coordinates.mean, coordinates.scale
         self.cluster_centers_ = coordinates.to_input(state.centers)
+        if isinstance(coordinates, MixedCoordinates):
+            self.coordinates_, self.distortion_ = coordinates, fit.survey.distortion
         if isinstance(coordinates, WhitenedCoordinates):
             self.precision_ = coordinates.whitening @ coordinates.whitening.T
         self._n_features_out = len(self.cluster_centers_)
@@ -449,9 +493,13 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     def _fitted_coordinates(self) -> FeatureCoordinates:
         if self.distortion == "cosine":
             return SphereCoordinates(self.cluster_centers_.shape[1])
+        if self.distortion == "mixed":
+            return self.coordinates_
         return super()._fitted_coordinates()
 
     def _fitted_distortion(self, centers: NDArray[np.float64]) -> tuple[Distortion, bool]:
+        if self.distortion == "mixed":
+            return self.distortion_, self.missing == "partial"
         family = DISTORTIONS[self.distortion]
         distortion = family.around(centers.mean(axis=0), centers.var(axis=0))
         return distortion, self.missing == "partial"
@@ -485,7 +533,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             The negative of `inertia_`, for the training data.
         """
         state = self._fitted_state()
-        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        X = self._as_fitted(X, feature_dim)
         table, weights = read_weighted(self, X, sample_weight, reset=False)
         return -cost(self._passes(table, weights, X), *state)
 
@@ -505,7 +553,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         ValueError
             If workers have too little memory, with the numbers and what to change.
         """
-        X = pixels_of(X, feature_dim)
+        self._validate_params()
+        X = planned(X) if self.distortion == "mixed" else pixels_of(X, feature_dim)
         return self._plan_of(self._planned_layout(X, self._cluster_range[0]), timed=True)
 
     def _plan_of(self, layout: Layout, timed: bool = False, **known: Any) -> Plan:

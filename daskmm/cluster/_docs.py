@@ -108,14 +108,17 @@ distortion : str, default="sqeuclidean"
     (Σ x/θ − log(x/θ) − 1, for positive values whose noise grows with them); "logistic" (for values
     in [0, 1]); "mahalanobis", with one matrix for all clusters. These are Bregman divergences,
     whose centres are means. "cosine" is 1 − cos of the angle, for embeddings and texts; its centres
-    have length 1. "euclidean" and "manhattan" are not squared and less sensitive to
+    have length 1. "mixed" is for DataFrames with numbers, flags, categories and dates.
+    "euclidean" and "manhattan" are not squared and less sensitive to
     outliers; their centres are geometric medians, and medians. See the notes, and
     `daskmm.selection.choose_distortion` for a choice without labels.
 """,
     "metric_params": """
 metric_params : dict, optional
     ``{"VI": matrix}``, the inverse covariance of "mahalanobis". By default it is learned, with
-    determinant 1.
+    determinant 1. For "mixed" ``{"dates": ["day:trend", "day:season"], "unknown": "missing"}``:
+    what counts of a column of dates, time that goes on or the day of the year; and whether levels
+    that the fit did not see are taken as missing values, or are an error (the default).
 """,
     "missing": """
 missing : {"error", "partial"}, default="error"
@@ -252,6 +255,16 @@ the previous distances (per feature for "manhattan"), where ε is 1e-6 of the st
 the objective may rise by as much. Starting centres, given ones too, are moved towards the mean as
 above, because a centre leaves a row slowly. For data in memory the centres finally become the
 exact medians, if hard steps came before; streamed data end with the weighted means.
+
+"mixed" takes the columns of a DataFrame (pandas, dask, polars) as they are: numbers with squared
+distances, flags (booleans) with the logistic divergence, categories and texts with
+Kullback-Leibler's between shares of levels. Each column's divergence is divided by its mean between
+the rows and their mean, so that all columns count alike, whatever their units and numbers of
+levels; `standardize` has no effect. Rows of flags and categories are smoothed, .95 of the row and
+.05 of the shares of all rows, so that no centre is infinitely far. Frames are coded block by block;
+levels of lazy ones take one more pass over those columns. `cluster_centers_` has means and shares,
+one column per level (see `columns_`), as an `init` array has; `summary_` and `level_shares_` are
+tables to be read. There is no ``n_clusters="auto"`` and no `partial_fit` yet.
 
 With missing values, a distance is the sum over the features that a row has, and a centre is, per
 feature, the mean of the values present (k-POD). A feature without any value is an error, and a row

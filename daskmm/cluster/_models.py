@@ -12,6 +12,7 @@ import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.kernels import Kernel
 from daskmm.storage.arrays import CHECKSUMMED
 from daskmm.storage.atomic import restore_former, written_whole
@@ -28,7 +29,9 @@ _MOST_EXPANSION = 1_000_000
 # Classes that `load` may make, by name.
 _ESTIMATORS: dict[str, type[BaseEstimator]] = {}
 
-registered(Kernel)  # here, because the definitions in `numerics` know nothing of storage
+# Here, because the definitions in `numerics` know nothing of storage.
+for _definition in (Kernel, Expansion, MixedCoordinates):
+    registered(_definition)
 
 
 def registered_model(estimator: E) -> E:

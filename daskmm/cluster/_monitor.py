@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.input import read_weighted
-from daskmm.data.rasters import pixels_of
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.drift import cluster_sums, shift_axes
 from daskmm.numerics.drift import ClusterSums, center_shifts, cost_p_values, share_p_values
@@ -211,7 +210,7 @@ def monitor(model: Any, X: Any, *, level: float = 0.05, feature_dim: str | None 
 
 
 def _sums_of(model: Any, X: Any, feature_dim: str | None) -> ClusterSums:
-    X = pixels_of(X, feature_dim, getattr(model, "feature_dim_", None))
+    X = model._as_fitted(X, feature_dim)
     coordinates, state = model._fitted_state()
     passes = model._passes(*read_weighted(model, X, None, reset=False), X)
     with one_blas_thread():

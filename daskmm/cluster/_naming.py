@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm.data.mixed import DAYS_OF_YEAR
 from daskmm.data.names import feature_names
 
 # Features in a name, and at most, if clusters would have the same name. A second one is named if
@@ -25,14 +26,44 @@ def cluster_names(model: Any) -> list[str]:
     clusters then.
     """
     centers, scale = np.asarray(model.cluster_centers_), np.asarray(model.scale_)
+    columns = getattr(model, "columns_", None)
     sizes = np.asarray(getattr(model, "cluster_sizes_", np.ones(len(centers))), dtype=np.float64)
     mean = sizes @ centers / sizes.sum() if sizes.sum() > 0 else centers.mean(axis=0)
     away = (centers - mean) / scale
+    if columns is not None:
+        features = [name for column in columns for name in column.features]
+        return _distinct(centers, *_by_columns(model, mean), features, _words_of(columns))
     weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
     parts = np.nan_to_num(np.square(away)) * weights
     named = hasattr(model, "feature_names_in_")
     features = [name if named else f"feature {name}" for name in feature_names(model)]
-    return _distinct(centers, np.sign(np.nan_to_num(away)), parts, features)
+    words = [(f"high {name}", f"low {name}") for name in features]
+    return _distinct(centers, np.sign(np.nan_to_num(away)), parts, features, words)
+
+
+def _by_columns(model: Any, mean: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+    """Return signs and parts of centres of mixed columns, in the model's divergence."""
+    coordinates, distortion = model.coordinates_, model.distortion_
+    centers, mean = map(coordinates.from_input, (model.cluster_centers_, mean))
+    parts = distortion.elements(centers, mean)
+    if hasattr(model, "feature_weights_"):
+        parts = parts * model.feature_weights_[coordinates.expansion.groups]
+    return np.sign(centers - mean), parts
+
+
+def _words_of(columns: Any) -> list[tuple[str, str]]:
+    """Return the words for features of mixed columns that are above and below the mean."""
+    words = []
+    for column in columns:
+        if column.kind == "category":
+            words += [
+                (f"{column.name} {level}", f"not {column.name} {level}") for level in column.levels
+            ]
+        elif column.kind == "flag":
+            words += [(column.name, f"not {column.name}")]
+        else:
+            words += [(f"high {name}", f"low {name}") for name in column.features]
+    return words
 
 
 def _distinct(
@@ -40,6 +71,7 @@ def _distinct(
     signs: NDArray[np.float64],
     parts: NDArray[np.float64],
     features: list[str],
+    words: list[tuple[str, str]],
 ) -> list[str]:
     """Name clusters by the features with the largest parts.
 
@@ -51,12 +83,12 @@ def _distinct(
     def named(cluster: int, most: int) -> str:
         chosen = order[cluster, :most]
         least = _LEAST_SHARE * parts[cluster, chosen[0]] if most == _USUAL else 0.0
-        words = [
-            f"{'high' if signs[cluster, feature] > 0 else 'low'} {features[feature]}"
+        said = [
+            words[feature][0 if signs[cluster, feature] > 0 else 1]
             for feature in chosen
             if parts[cluster, feature] > max(least, negligible)
         ]
-        return ", ".join(words) or "average"
+        return ", ".join(said) or "average"
 
     names = [named(cluster, _USUAL) for cluster in range(len(parts))]
     for most in range(_USUAL + 1, _MOST + 1):
@@ -74,8 +106,11 @@ def _distinct(
 
 
 def center_table(model: Any) -> tuple[list[str], list[list[Any]]]:
-    """Return the columns and rows of the table of centres: number, name, size, share, features."""
-    centers = np.asarray(model.cluster_centers_)
+    """Return the columns and rows of the table of centres: number, name, size, share, features.
+
+    Of mixed columns they are means, shares of true, and the commonest levels.
+    """
+    centers = _readable_centers(model)
     sizes = np.asarray(getattr(model, "cluster_sizes_", np.full(len(centers), np.nan)))
     total = sizes.sum()
     if np.all(sizes == np.rint(sizes)):
@@ -84,12 +119,50 @@ def center_table(model: Any) -> tuple[list[str], list[list[Any]]]:
     rows = [
         [cluster, name, size, share, *center]
         for cluster, (name, size, share, center) in enumerate(
-            zip(
-                cluster_names(model), sizes.tolist(), shares.tolist(), centers.tolist(), strict=True
-            )
+            zip(cluster_names(model), sizes.tolist(), shares.tolist(), centers, strict=True)
         )
     ]
     return ["cluster", *COLUMNS, *feature_names(model)], rows
+
+
+def _readable_centers(model: Any) -> list[list[Any]]:
+    centers = np.asarray(model.cluster_centers_)
+    columns = getattr(model, "columns_", None)
+    if columns is None:
+        rows: list[list[Any]] = centers.tolist()
+        return rows
+    expansion = model.coordinates_.expansion
+    read = []
+    for column, start, size in zip(columns, expansion.starts, expansion.sizes, strict=True):
+        own = centers[:, start : start + size]
+        if column.kind == "category":
+            read.append([column.levels[level] for level in own.argmax(axis=1)])
+        elif column.is_season:  # the day of the year
+            turn = np.arctan2(own[:, 1], own[:, 0]) / (2 * np.pi) % 1.0
+            read.append((1 + turn * DAYS_OF_YEAR).tolist())
+        elif column.kind == "trend":
+            read.append([str(np.datetime64("1970-01-01") + round(day)) for (day,) in own.tolist()])
+        else:
+            read.append(own[:, 0].tolist())
+    return [list(row) for row in zip(*read, strict=True)]
+
+
+def level_shares(model: Any) -> Any:
+    """Return the shares of every level in every cluster as a pandas DataFrame.
+
+    Columns are pairs of a category and a level; rows are the clusters.
+    """
+    import pandas as pd
+
+    starts = model.coordinates_.expansion.starts
+    pairs, found = [], []
+    for column, start in zip(model.columns_, starts, strict=True):
+        for place, level in enumerate(column.levels):
+            pairs.append((column.name, level))
+            found.append(np.asarray(model.cluster_centers_)[:, start + place])
+    columns = pd.MultiIndex.from_tuples(pairs, names=["column", "level"])
+    values = np.array(found).reshape(len(pairs), -1).T
+    return pd.DataFrame(values, columns=columns).rename_axis(index="cluster")
 
 
 def summary_frame(model: Any) -> Any:

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from daskmm.cluster._sklearn import output_container, wrap_output
 from daskmm.data.blocks import float_dtype, is_frame, is_lazy
 from daskmm.data.input import by_name, read_table
-from daskmm.data.rasters import Raster, pixels_of
+from daskmm.data.rasters import Raster
 from daskmm.data.sparse import NamedSparse
 from daskmm.engine.frames import NAME, array_as_frame, map_frame
 from daskmm.kmeans.assignment import distances_of, map_rows
@@ -96,7 +96,7 @@ class DistanceOutput:
             If `set_output` asks for polars, and the input is lazy.
         """
         estimator: Any = self
-        X = pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
+        X = estimator._as_fitted(X, feature_dim)
         return _distances_of_table(estimator, X, *estimator._fitted_state())
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:

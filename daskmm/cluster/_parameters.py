@@ -179,6 +179,6 @@ def checked_distortion(
             "empty_rows='label' is about rows in which all values are missing: it needs "
             "missing='partial'."
         )
-    if metric_params is not None and distortion != "mahalanobis":
-        raise ValueError("metric_params are those of distortion='mahalanobis' alone.")
+    if metric_params is not None and distortion not in ("mahalanobis", "mixed"):
+        raise ValueError("metric_params are those of distortion='mahalanobis' and 'mixed' alone.")
     return family

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from daskmm.cluster._parameters import Constraints
 from daskmm.cluster._sklearn import Interval
 from daskmm.data.input import read_weighted
-from daskmm.data.rasters import pixels_of
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.sums import CenterState
@@ -31,6 +30,7 @@ class PartialFit:
     }
 
     forget: float | str | None
+    distortion: str
     polish: bool
     s_: float
     inertia_: float
@@ -92,6 +92,8 @@ class PartialFit:
         if key is not None and not isinstance(key, str | Integral):
             raise TypeError(f"key must be a string or an integer, got {key!r}.")
         fading = half_life(self.forget)
+        if self.distortion == "mixed":
+            raise ValueError("partial_fit does not take distortion='mixed'.")
         model = self
         if not hasattr(self, "cluster_centers_"):
             model = type(self)(**self.get_params(deep=False))  # type: ignore[attr-defined]
@@ -101,7 +103,7 @@ class PartialFit:
         else:
             updates = model._updates()
         coordinates, state = model._fitted_state()
-        X = pixels_of(X, feature_dim, getattr(model, "feature_dim_", None))
+        X = model._as_fitted(X, feature_dim)
         passes = model._passes(*read_weighted(model, X, sample_weight, reset=False), X)
         with one_blas_thread():
             name = None if key is None else str(key)
@@ -146,6 +148,10 @@ class PartialFit:
         if state.feature_weights is not None:
             found["feature_weights_"] = state.feature_weights
         return found
+
+    @abstractmethod
+    def _as_fitted(self, X: Any, feature_dim: str | None) -> Any:
+        """A table of what the model was fitted to."""
 
     @abstractmethod
     def _passes(self, table: Any, weights: Any, X: Any) -> Passes:

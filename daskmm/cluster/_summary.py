@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskmm.cluster._naming import summary_frame
+from daskmm.cluster._naming import level_shares, summary_frame
 from daskmm.data.names import ALIKE, feature_names, features_found, listed, n_clusters_of
 from daskmm.storage.readable import readable_seconds
 
@@ -28,9 +28,17 @@ class FittedSummary:
 
         Names are made of the features in which a centre is farthest from the mean of the data, in
         the model's distance. Sizes are sums of sample weights: numbers of rows if there are none.
-        Kernel models have no centres, and no table.
+        Kernel models have no centres, and no table. Of ``distortion="mixed"`` centres are means,
+        shares of true, commonest levels (see `level_shares_`), dates, and days of the year.
         """
         return summary_frame(self)
+
+    @property
+    def level_shares_(self) -> Any:
+        """For ``distortion="mixed"``: the share of every level in every cluster, as a DataFrame."""
+        if not hasattr(self, "columns_"):
+            raise AttributeError("level_shares_ is of fitted models with distortion='mixed'.")
+        return level_shares(self)
 
     def _repr_html_inner(self) -> str:
         diagram: str = super()._repr_html_inner()  # type: ignore[misc]

@@ -22,6 +22,7 @@ from daskmm.kmeans.fit import CentersFit
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.driver import IterationRecord, Schedule
+from daskmm.numerics.columns import MixedCoordinates
 
 # lam="auto" where there is no choice: this share of the mean feature variance.
 AUTO_LAM = 0.5
@@ -50,7 +51,8 @@ class EntropyPowerKMeans(CenterClusterer):
         ``inf`` keeps it equal. A multiple is relative to the mean variance of the features, in the
         model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that variance and ``inf``
         by the information gain over noise (see Notes), on the sample of the first pass; for
-        ``distortion="manhattan"`` it is half the variance.
+        ``distortion="manhattan"`` and "mixed" it is half the variance (of "mixed", half the spread
+        that every column has).
     [init, n_init, sample_size, persist]
     s0 : float or "auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), just past the power above which
@@ -61,9 +63,12 @@ class EntropyPowerKMeans(CenterClusterer):
         Divide each feature by its population standard deviation, inside the block function: the
         penalty presumes comparable scales. Centres are reported in the input's units. Turn it
         off if low variance itself marks the features that matter.
-    distortion : {"sqeuclidean", "manhattan"}, default="sqeuclidean"
+    distortion : {"sqeuclidean", "manhattan", "mixed"}, default="sqeuclidean"
         With "manhattan" the distance is Σ_l w_l |x_l − θ_l|, which is less sensitive to outliers;
-        centres are medians, as in `PowerKMeans`.
+        centres are medians, as in `PowerKMeans`. "mixed" weighs the columns of a DataFrame, those
+        of categories as a whole; see `KMeans`.
+    metric_params : dict, optional
+        Of "mixed", as in `KMeans`.
     [missing, empty_cluster, trim, forget, verbose, callbacks, checkpoint]
 
     Attributes
@@ -105,7 +110,7 @@ class EntropyPowerKMeans(CenterClusterer):
     _parameter_constraints: ClassVar[Constraints] = {
         **CenterClusterer._parameter_constraints,
         **ANNEALING,
-        "distortion": [StrOptions({"sqeuclidean", "manhattan"})],
+        "distortion": [StrOptions({"sqeuclidean", "manhattan", "mixed"})],
         "standardize": ["boolean"],
         "lam": [str, Interval(Real, 0, np.inf, closed="right")],
     }
@@ -135,6 +140,7 @@ class EntropyPowerKMeans(CenterClusterer):
         random_state: Any = None,
         standardize: bool = True,
         distortion: str = "sqeuclidean",
+        metric_params: dict[str, Any] | None = None,
         missing: str = "error",
         empty_rows: str = "error",
         empty_cluster: str = "farthest",
@@ -161,6 +167,7 @@ class EntropyPowerKMeans(CenterClusterer):
         self.random_state = random_state
         self.standardize = standardize
         self.distortion = distortion
+        self.metric_params = metric_params
         self.missing = missing
         self.empty_rows = empty_rows
         self.empty_cluster = empty_cluster
@@ -192,7 +199,14 @@ class EntropyPowerKMeans(CenterClusterer):
         fitted["lam_"] = lam
         relocation = self._relocation(survey)
         return (
-            EntropyUpdate(lam, survey.varying, survey.distortion, survey.partial, relocation),
+            EntropyUpdate(
+                lam,
+                survey.varying,
+                survey.distortion,
+                survey.partial,
+                relocation,
+                groups=survey.groups,
+            ),
             fitted,
         )
 
@@ -216,4 +230,7 @@ class EntropyPowerKMeans(CenterClusterer):
         super()._store(fitted, fit)
         weights = fit.outcome.run.state.feature_weights
         assert weights is not None
+        coordinates = fit.survey.coordinates
+        if isinstance(coordinates, MixedCoordinates):
+            weights = weights[coordinates.expansion.starts]
         self.feature_weights_ = weights

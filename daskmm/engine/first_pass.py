@@ -19,8 +19,10 @@ from daskmm.data.validation import (
 from daskmm.engine.moments import Moments, Sample
 from daskmm.engine.passes import Passes
 from daskmm.numerics.annealing import critical_power
+from daskmm.numerics.columns import Expansion
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, SquaredEuclidean
+from daskmm.numerics.distortions.mixed import measured
 from daskmm.numerics.rows import Coordinates, FeatureCoordinates, pieces, tile_rows, tiles
 from daskmm.numerics.sparse_rows import SparseRows, has_holes, stacked
 from daskmm.storage.digests import digest
@@ -81,6 +83,8 @@ class Survey:
         Whether values are missing.
     spread : float
         Mean distance of the rows from their mean.
+    groups : ndarray of int of shape (n_features,) or None
+        Column of each feature, if columns have several.
     """
 
     n_rows: int
@@ -94,6 +98,7 @@ class Survey:
     distortion: Distortion = SQUARED_EUCLIDEAN
     partial: bool = False
     spread: float = 1.0
+    groups: NDArray[np.int64] | None = None
 
     @property
     def varying(self) -> NDArray[np.bool_]:
@@ -102,7 +107,10 @@ class Survey:
 
     @property
     def mean_variance(self) -> float:
-        """Mean variance V of the features that vary; 1 if none does."""
+        """Mean variance V of the features (or groups) that vary; 1 if none does."""
+        if self.groups is not None:
+            whole = np.bincount(self.groups, self.variance)
+            return float(whole[whole > 0].mean()) if self.varying.any() else 1.0
         return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
 
 
@@ -135,6 +143,7 @@ def first_pass(
     weigh_shares: bool = False,
     by_distance: bool = False,
     centered: bool = True,
+    expansion: Expansion | None = None,
 ) -> Survey:
     """Test all values, and compute moments and samples, in one pass.
 
@@ -162,6 +171,8 @@ def first_pass(
         Whether to sample by distance where a uniform sample would estimate costs badly.
     centered : bool
         Whether the model's coordinates subtract the mean, where the distortion allows it.
+    expansion : Expansion, optional
+        Of coded columns, for the distortion `Mixed`: moments are those of their features.
 
     Raises
     ------
@@ -178,19 +189,25 @@ def first_pass(
     rng = np.random.default_rng(seed)
     size, larger = sample_sizes(n_rows, layout.width, n_clusters, wanted, with_larger)
     chosen = _sample_indices(n_rows, larger or size, rng)
-    finding: _Finding = passes.reduce(_first_look, chosen, family, partial)
+    finding: _Finding = passes.reduce(_first_look, chosen, family, partial, expansion)
     moments = finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
     mean, variance = mean_and_variance(moments)
     scale = np.sqrt(variance) if standardize else np.ones_like(variance)
     scale[scale == 0] = 1.0
-    shares = _observed_shares(moments)
-    if weigh_shares:
-        scale = scale * shares ** (family.degree / 2)
-    shifts = centered and family.shifts and not layout.sparse
-    coordinates = Coordinates(mean if shifts else np.zeros_like(mean), scale)
-    per_row = shares * variance / scale**2
-    distortion = family.around(coordinates.to_model(mean), per_row)
+    groups = None if expansion is None else expansion.groups
+    shares = _observed_shares(moments, groups)
+    coordinates: FeatureCoordinates
+    distortion: Distortion
+    if expansion is not None:
+        coordinates, distortion, per_row = measured(expansion, mean, variance, shares, weigh_shares)
+    else:
+        if weigh_shares:
+            scale = scale * shares ** (family.degree / 2)
+        shifts = centered and family.shifts and not layout.sparse
+        coordinates = Coordinates(mean if shifts else np.zeros_like(mean), scale)
+        per_row = shares * variance / scale**2
+        distortion = family.around(coordinates.to_model(mean), per_row)
     drawn = _in_order(finding.sample, finding.numbers)
     uniform = _weighted(drawn)
     if larger:
@@ -205,8 +222,9 @@ def first_pass(
     squared = family.code == SQUARED_EUCLIDEAN.code
     whole = float(per_row.sum()) if squared else distortion.spread(sample.rows, sample.weights)
     larger_sample = _weighted(drawn) if larger else None
-    center = coordinates.to_model(mean)
     if by_distance and size < n_rows:
+        assert isinstance(coordinates, Coordinates)
+        center = coordinates.to_model(mean)
         distances = _distances(sample.rows, center, distortion)
         extreme = _largest_square(moments, coordinates) if squared else 0.0
         if _variation(distances, sample.weights, extreme, n_rows) > _UNEVEN:
@@ -231,6 +249,7 @@ def first_pass(
         distortion,
         moments.observed is not None,
         whole,
+        groups,
     )
 
 
@@ -289,9 +308,12 @@ def _first_look(
     chosen: NDArray[np.int64],
     family: type[Distortion],
     partial: bool,
+    expansion: Expansion | None,
 ) -> _Finding:
     """Compute the record of one block."""
     moments = checked_moments(rows, weights, position, family, partial)
+    if expansion is not None:
+        moments = _expanded_moments(rows, weights, expansion, moments.observed is not None)
     numbers = position.numbers(len(rows))
     found = np.searchsorted(chosen, numbers)
     local = np.flatnonzero(chosen[np.minimum(found, len(chosen) - 1)] == numbers)
@@ -316,6 +338,18 @@ def checked_moments(
     """
     moments = _block_moments(rows, weights, position, partial)
     check_domain(rows, position, 0, family, False)
+    return moments
+
+
+def _expanded_moments(
+    rows: NDArray, weights: NDArray | None, expansion: Expansion, partial: bool
+) -> Moments:
+    """Return the moments of the features of coded rows, whose values have been tested."""
+    n_features = len(expansion.groups)
+    moments = Moments.empty(n_features)
+    for tile in tiles(len(rows), tile_rows(n_features, 1)):
+        wide, v = expansion.expand(rows[tile]), None if weights is None else weights[tile]
+        moments = moments + (Moments.of_partial if partial else Moments.of)(wide, v)
     return moments
 
 
@@ -453,10 +487,11 @@ def row_uniforms(key: tuple[int, int], rows: NDArray[np.int64]) -> FloatArray:
     return ((x >> np.uint64(11)).astype(np.float64) + 0.5) / (1 << 53)
 
 
-def _observed_shares(moments: Moments) -> FloatArray:
+def _observed_shares(moments: Moments, groups: NDArray[np.int64] | None) -> FloatArray:
     """Return the share of the weight of the rows with a value, per feature; raise if it is 0."""
     if not moments.masses.all():
         feature = int(np.flatnonzero(moments.masses == 0)[0])
+        feature = feature if groups is None else int(groups[feature])
         raise ValueError(
             f"Input X has a feature without any value: feature {feature}. Leave it out."
         )

@@ -25,7 +25,7 @@ from daskmm.kmeans.cells import (
 from daskmm.kmeans.sums import PerStart
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
-from daskmm.numerics.rows import Rows, pieces
+from daskmm.numerics.rows import Rows, centers_in_model, pieces
 from daskmm.numerics.span import in_span
 from daskmm.numerics.sparse_rows import SparseRows, dense, has_holes
 
@@ -83,7 +83,7 @@ def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
     """
     distortion = survey.distortion
     with np.errstate(over="ignore", invalid="ignore"):  # tested below
-        start = survey.coordinates.to_model(centers)
+        start = centers_in_model(survey.coordinates, centers)
         if distortion.outside(start) is not None:
             raise ValueError(
                 f"init has values outside of the domain of {distortion.title} "

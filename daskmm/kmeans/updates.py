@@ -34,7 +34,7 @@ from daskmm.mm.problem import COINCIDENT
 from daskmm.numerics.distances import CANCELLATION
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
-from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
+from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.information import weighted_variance
 from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
 from daskmm.numerics.sparse_rows import SparseRows
@@ -159,6 +159,8 @@ class EntropyUpdate:
     relocation : Relocation
     trim : float
         Share of the rows that hard steps leave out.
+    groups : ndarray of int of shape (n_features,) or None
+        Features with the same number have one weight, by the sum of their dispersions.
     """
 
     lam: float
@@ -167,6 +169,7 @@ class EntropyUpdate:
     partial: bool = False
     relocation: Relocation = to_worst_served
     trim: float = 0.0
+    groups: NDArray[np.int64] | None = None
 
     @property
     def hedged(self) -> bool:
@@ -175,15 +178,15 @@ class EntropyUpdate:
 
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """Return the state at given centres and power, with equal feature weights."""
-        equal = softmin_weights(np.zeros(centers.shape[1]), self.lam, self.varying)
+        equal = self._weights(np.zeros(centers.shape[1]))
         return CenterState(centers, s, equal, self.distortion, self.partial)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
         """Compute the centres (eq. 10), then the feature weights at these centres (eq. 11)."""
         assert sums.squares is not None
         means = moved_centers(sums, state)
-        dispersion = within_dispersion(sums.squares, sums.masses, means) / weight
-        weights = softmin_weights(dispersion, self.lam, self.varying)
+        dispersion = state.distortion.dispersion(sums.squares, sums.masses, means) / weight
+        weights = self._weights(dispersion)
         return replace(self.relocation(means, sums, state), feature_weights=weights)
 
     def penalty(self, state: CenterState) -> float:
@@ -191,7 +194,18 @@ class EntropyUpdate:
         assert state.feature_weights is not None
         if np.isinf(self.lam):
             return 0.0
-        return self.lam * negative_entropy(state.feature_weights)
+        weights = state.feature_weights
+        if self.groups is not None:
+            weights = weights[np.unique(self.groups, return_index=True)[1]]
+        return self.lam * negative_entropy(weights)
+
+    def _weights(self, dispersion: FloatArray) -> FloatArray:
+        """Weights of the features, which are those of their groups if there are any."""
+        if self.groups is None:
+            return softmin_weights(dispersion, self.lam, self.varying)
+        varying = np.bincount(self.groups, self.varying) > 0
+        whole = np.asarray(np.bincount(self.groups, dispersion), dtype=np.float64)
+        return softmin_weights(whole, self.lam, varying)[self.groups]
 
 
 def moved_centers(sums: CenterSums, state: CenterState) -> FloatArray:

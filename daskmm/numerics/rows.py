@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dtrmm
 
+from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.sparse_rows import SparseRows, dense
 
 FloatArray = NDArray[np.float64]
@@ -174,7 +175,14 @@ def _sparse_directions(rows: SparseRows) -> SparseRows:
     return rows.with_data(data)
 
 
-FeatureCoordinates = Coordinates | WhitenedCoordinates | SphereCoordinates
+FeatureCoordinates = Coordinates | WhitenedCoordinates | SphereCoordinates | MixedCoordinates
+
+
+def centers_in_model(coordinates: FeatureCoordinates, centers: FloatArray) -> FloatArray:
+    """Transform centres in the input's units, which are rows unless columns are coded."""
+    if isinstance(coordinates, MixedCoordinates):
+        return coordinates.from_input(centers)
+    return coordinates.to_model(centers)
 
 
 def tile_rows(n_features: int, n_clusters: int) -> int:

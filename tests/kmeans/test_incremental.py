@@ -46,7 +46,7 @@ def cycled(model, X, rounds, weights=None):
 
 FIXED = {"s0": -3.0, "eta": 1.0, "polish": False}
 CASES = [
-    *[(KMeans, distortion, "error", {}) for distortion in DISTORTIONS],
+    *[(KMeans, distortion, "error", {}) for distortion in DISTORTIONS if distortion != "mixed"],
     *[(KMeans, distortion, "partial", {}) for distortion in ("sqeuclidean", "kl", "manhattan")],
     *[(PowerKMeans, distortion, "error", FIXED) for distortion in ("sqeuclidean", "logistic")],
     (PowerKMeans, "cosine", "error", {}),
@@ -78,7 +78,7 @@ LIMITS = [
     *[
         (KMeans, distortion, "error", {})
         for distortion in DISTORTIONS
-        if DISTORTIONS[distortion].degree == 2
+        if DISTORTIONS[distortion].degree == 2 and distortion != "mixed"
     ],
     (KMeans, "sqeuclidean", "partial", {}),
     (PowerKMeans, "sqeuclidean", "error", FIXED),

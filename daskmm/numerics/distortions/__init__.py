@@ -10,6 +10,7 @@ from daskmm.numerics.distortions.bregman import (
     SquaredEuclidean,
 )
 from daskmm.numerics.distortions.cosine import Cosine
+from daskmm.numerics.distortions.mixed import Mixed
 from daskmm.numerics.distortions.norms import Euclidean, Manhattan
 
 # The deviance of a distribution is twice the divergence that its log-likelihood belongs to, so
@@ -27,4 +28,6 @@ DISTORTIONS: dict[str, type[Distortion]] = {
     "cosine": Cosine,
     "manhattan": Manhattan,
     "euclidean": Euclidean,
+    # Of frames, by the kinds of their columns.
+    "mixed": Mixed,
 }

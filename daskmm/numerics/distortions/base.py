@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics.entropy import within_dispersion
 from daskmm.numerics.sparse_rows import SparseRows, has_holes
 
 FloatArray = NDArray[np.float64]
@@ -143,6 +144,10 @@ class Distortion(ABC):
         factor : ndarray of shape (n_rows, n_features) or None
             A in s_crit = offset − 1/λ_max(AᵀA); None where all rows coincide.
         """
+
+    def dispersion(self, squares: FloatArray, masses: FloatArray, means: FloatArray) -> FloatArray:
+        """Compute the dispersion within clusters per feature; see `within_dispersion`."""
+        return within_dispersion(squares, masses, means)
 
     def spread(self, rows: FloatArray, row_weights: FloatArray) -> float:
         """Return the mean distortion of rows (NaN where missing) from their mean."""

@@ -250,6 +250,10 @@ class Bregman(Distortion):
         beside = (edges > 0).any(axis=1, keepdims=True)
         return np.where(beside, self.inside(centers), centers)
 
+    def restricted(self, features: NDArray[np.bool_]) -> Bregman:
+        """Return the divergence between some of the features: by default the same for all."""
+        return self
+
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
         r"""Centres at the mean μ part when (1 − s) λ_max(E[H^½ zzᵀ H^½ / d(x, μ)]) > 1.
 
@@ -260,14 +264,15 @@ class Bregman(Distortion):
         rows = np.where(held, rows, mean)
         varying = rows.min(axis=0) < rows.max(axis=0)
         rows, held, mean = rows[:, varying], held[:, varying], mean[varying]
-        distances = self.elements(rows, mean).sum(axis=1)
+        own = self.restricted(varying)
+        distances = own.elements(rows, mean).sum(axis=1)
         # Rows at the mean have no direction; rounding must not give them one.
         directed = distances > 1e-24 * distances.max(initial=0.0)
         if not directed.any():
             return 1.0, None
         weights = row_weights[directed] / row_weights[directed].sum()
         shares = np.maximum(weights @ held[directed], np.finfo(float).tiny)
-        scale = np.sqrt(self.curvature(mean) / shares)
+        scale = np.sqrt(own.curvature(mean) / shares)
         z = (rows[directed] - mean) * scale
         # Roots first: of denormal distances the quotient would overflow.
         return 1.0, z * (np.sqrt(weights) / np.sqrt(distances[directed]))[:, None]

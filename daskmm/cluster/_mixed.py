@@ -1,0 +1,75 @@
+"""Frames with columns of several kinds: the steps of a fit that read and describe them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dask.delayed import delayed
+
+from daskmm.data.blocks import is_frame
+from daskmm.data.foreign import unwrapped
+from daskmm.data.mixed import Coding, columns_of, levels_in, with_levels
+from daskmm.engine.distributed import computed
+
+_PARAMETERS = {"dates", "unknown"}
+
+
+def checked_mixed(metric_params: dict[str, Any] | None, missing: str, n_clusters: Any) -> None:
+    """Raise ValueError if parameters do not fit the distortion "mixed"."""
+    given = metric_params or {}
+    if set(given) - _PARAMETERS or given.get("unknown", "error") not in ("error", "missing"):
+        raise ValueError(
+            "metric_params of distortion='mixed' are 'dates', a list such as ['day:trend', "
+            f"'day:season'], and 'unknown', 'error' or 'missing'; got {metric_params!r}."
+        )
+    if given.get("unknown") == "missing" and missing != "partial":
+        raise ValueError("metric_params={'unknown': 'missing'} needs missing='partial'.")
+    if isinstance(n_clusters, str):
+        raise ValueError(
+            "n_clusters='auto' compares squared distances: give a number for distortion='mixed'."
+        )
+
+
+def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, Coding]:
+    """Return a frame whose columns are read once for their levels, and how it is coded.
+
+    Raises
+    ------
+    TypeError
+        If `X` is no frame, or its columns are of no known kind.
+    ValueError
+        See `daskmm.data.mixed`.
+    """
+    X = _frame(X)
+    given = metric_params or {}
+    columns = columns_of(X._meta if is_frame(X) else X, given.get("dates", ()))
+    names = [column.source for column in columns if column.kind == "category"]
+    if names and is_frame(X):
+        found = computed(*(delayed(levels_in)(part) for part in X[names].to_delayed()))
+        columns = with_levels(columns, found)
+    elif names:
+        columns = with_levels(columns, [levels_in(X[names])])
+    return X, Coding(tuple(columns), given.get("unknown", "error"))
+
+
+def planned(X: Any) -> Any:
+    """Return a frame of as many columns, of which only the shape is to be looked at."""
+    X = _frame(X)
+    frame = X._meta if is_frame(X) else X
+    dated = [f"{name}:trend" for name, dtype in frame.dtypes.items() if dtype.kind == "M"]
+    return Coding(tuple(columns_of(frame, dated)), "missing").of(X)
+
+
+def coded(X: Any, columns: tuple[Any, ...], metric_params: dict[str, Any] | None) -> Any:
+    """Return a frame coded as in the fit; see `Coding.of`."""
+    return Coding(columns, (metric_params or {}).get("unknown", "error")).of(_frame(X))
+
+
+def _frame(X: Any) -> Any:
+    X = unwrapped(X)
+    if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
+        raise TypeError(
+            "distortion='mixed' takes DataFrames, whose columns have kinds (pandas, dask, polars); "
+            f"X is a {type(X).__name__}."
+        )
+    return X

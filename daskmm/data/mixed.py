@@ -1,0 +1,265 @@
+"""Frames with columns of several kinds, coded as numbers block by block."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import is_frame
+from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, SEASON, Expansion
+from daskmm.storage.records import registered
+
+# More levels than this are names or keys of the rows, not categories.
+MOST_LEVELS = 1000
+_PARTS = ("trend", "season")
+DAYS_OF_YEAR = 365.25
+
+
+@registered
+@dataclass(frozen=True)
+class Column:
+    """A column of a coded table.
+
+    Attributes
+    ----------
+    name : str
+        That of the frame's column, or of a part of a date such as "day:season".
+    source : str
+        The frame's column.
+    kind : {"number", "flag", "category", "trend", "season"}
+    levels : tuple
+        Of a category, sorted.
+    """
+
+    name: str
+    source: str
+    kind: str
+    levels: tuple[Any, ...] = ()
+
+    @property
+    def features(self) -> list[str]:
+        """Names of its features in the model."""
+        if self.kind == "category":
+            return [f"{self.name}={level}" for level in self.levels]
+        return [f"{self.name} {part}" for part in ("cos", "sin")] if self.is_season else [self.name]
+
+    @property
+    def is_season(self) -> bool:
+        """Whether it goes round with the year."""
+        return self.kind == "season"
+
+
+def expansion_of(columns: Sequence[Column]) -> Expansion:
+    """Return how coded columns become features."""
+    known = {"flag": FLAG, "category": CATEGORY, "season": SEASON}
+    kinds = [known.get(column.kind, NUMBER) for column in columns]
+    return Expansion(np.array(kinds), np.array([len(column.features) for column in columns]))
+
+
+def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
+    """Return the columns of a pandas frame, or of one without rows, by their dtypes.
+
+    Parameters
+    ----------
+    frame : pandas DataFrame
+    dates : iterable of str
+        What to take of columns of dates: "day:trend", "day:season".
+
+    Raises
+    ------
+    TypeError
+        If a name is not text, or a column is of dates of which nothing is said or of another dtype.
+    ValueError
+        If there is no column, or `dates` names what is not there.
+    """
+    from pandas.api import types
+
+    wanted: dict[str, list[str]] = {}
+    for entry in dates:
+        source, _, part = entry.rpartition(":")
+        if part not in _PARTS or source not in frame.columns:
+            raise ValueError(
+                f"dates: {entry!r} is not a column of X with ':trend' (time that goes on) or "
+                "':season' (the day of the year)."
+            )
+        wanted.setdefault(source, []).append(part)
+    columns = []
+    for name, dtype in frame.dtypes.items():
+        if not isinstance(name, str):
+            raise TypeError(f"distortion='mixed' needs columns with names; X has {name!r}.")
+        if types.is_datetime64_any_dtype(dtype):
+            if name not in wanted:
+                raise TypeError(
+                    f"X has dates in column {name!r}. Say what counts, metric_params="
+                    f"{{'dates': ['{name}:trend', '{name}:season']}} or one of both, or leave the "
+                    "column out."
+                )
+            columns += [Column(f"{name}:{part}", name, part) for part in wanted.pop(name)]
+        elif types.is_bool_dtype(dtype) and not isinstance(dtype, _categorical()):
+            columns.append(Column(name, name, "flag"))
+        elif types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
+            columns.append(Column(name, name, "number"))
+        elif isinstance(dtype, _categorical()) or types.is_string_dtype(dtype):
+            columns.append(Column(name, name, "category"))
+        else:
+            raise TypeError(f"X has column {name!r} of dtype {dtype}, which is of no known kind.")
+    if wanted:
+        raise ValueError(f"dates: column {next(iter(wanted))!r} is not of dates.")
+    if not columns:
+        raise ValueError("Found array with 0 feature(s): X has no columns.")
+    return columns
+
+
+def _categorical() -> type:
+    import pandas as pd
+
+    return pd.CategoricalDtype
+
+
+def levels_in(part: Any) -> dict[str, list[Any]]:
+    """Return the levels that occur in each column of a pandas frame.
+
+    Raises
+    ------
+    ValueError
+        If there are more than `MOST_LEVELS`.
+    """
+    found = {}
+    for name in part.columns:
+        levels = part[name].dropna().unique().tolist()
+        _refuse_keys(name, levels)
+        found[name] = levels
+    return found
+
+
+def with_levels(columns: Sequence[Column], found: Iterable[dict[str, list[Any]]]) -> list[Column]:
+    """Return columns with the levels that were found in the blocks."""
+    union: dict[str, set[Any]] = {}
+    for levels in found:
+        for name, own in levels.items():
+            _refuse_keys(name, union.setdefault(name, set()) | set(own))
+            union[name] |= set(own)
+    return [
+        Column(column.name, column.source, column.kind, _sorted(union[column.source]))
+        if column.kind == "category"
+        else column
+        for column in columns
+    ]
+
+
+def _refuse_keys(name: str, levels: Any) -> None:
+    if len(levels) > MOST_LEVELS:
+        raise ValueError(
+            f"X has more than {MOST_LEVELS:,} levels in column {name!r}. Join some, or leave the "
+            "column out."
+        )
+
+
+def _sorted(levels: set[Any]) -> tuple[Any, ...]:
+    return tuple(sorted(levels, key=lambda level: (type(level).__name__, level)))
+
+
+@dataclass(frozen=True)
+class Coding:
+    """Codes frames: numbers as they are, flags as 0 and 1, levels by their place; NaN in holes.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+    unknown : {"error", "missing"}
+        What levels are that the fit did not see.
+    """
+
+    columns: tuple[Column, ...]
+    unknown: str = "error"
+    # Instead of a digest of the levels.
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def learned(self) -> bool:
+        """Whether levels had to be looked for."""
+        return any(column.kind == "category" for column in self.columns)
+
+    def __dask_tokenize__(self) -> str:
+        return self.token
+
+    def __repr__(self) -> str:
+        return "coded"  # a part of dask's keys
+
+    def of(self, X: Any) -> Any:
+        """Return a frame of floats, with the index and the partitions of `X`.
+
+        Parameters
+        ----------
+        X : pandas or dask DataFrame
+            May have other columns too.
+
+        Raises
+        ------
+        ValueError
+            If columns are missing; and, of a lazy frame when its blocks are loaded, if a value is
+            not of its column's kind or a level is unknown: names column, level, block and row.
+        """
+        sources = list(dict.fromkeys(column.source for column in self.columns))
+        absent = [source for source in sources if source not in set(X.columns)]
+        if absent:
+            raise ValueError(f"X has no column {absent[0]!r}, which the fit had.")
+        if not is_frame(X):
+            return self(X)
+        return X[sources].map_partitions(self, meta=self(X._meta[sources]))
+
+    def __call__(self, part: Any, partition_info: dict[str, Any] | None = None) -> Any:
+        """Code a pandas frame."""
+        import pandas as pd
+
+        block = 0 if partition_info is None else int(partition_info["number"])
+        values = {column.name: self._coded(column, part, block) for column in self.columns}
+        return pd.DataFrame(values, index=part.index)
+
+    def _coded(self, column: Column, part: Any, block: int) -> NDArray[np.float64]:
+        series = part[column.source]
+        if column.kind == "category":
+            return self._levels(column, series, block)
+        try:
+            if column.kind in _PARTS:
+                return _time(series, column.kind)
+            if column.kind == "flag":
+                series = series.astype("boolean")
+            return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ValueError(
+                f"X has values in column {column.source!r} that are no {column.kind}, as in the "
+                f"fit: block {block}. {error}"
+            ) from error
+
+    def _levels(self, column: Column, series: Any, block: int) -> NDArray[np.float64]:
+        import pandas as pd
+
+        codes = pd.Categorical(series, categories=list(column.levels)).codes.astype(np.float64)
+        unseen = np.flatnonzero((codes < 0) & series.notna().to_numpy())
+        if len(unseen) and self.unknown == "error":
+            raise ValueError(
+                f"X has the level {series.iloc[unseen[0]]!r} in column {column.source!r}, which "
+                f"the fit did not see: block {block}, row {unseen[0]} of the block. To take it as "
+                "missing, fit with metric_params={'unknown': 'missing'} and missing='partial'."
+            )
+        codes[codes < 0] = np.nan
+        return codes
+
+
+def _time(series: Any, part: str) -> NDArray[np.float64]:
+    """Return days since 1970, or the part of the year that has passed."""
+    import pandas as pd
+
+    if series.dt.tz is not None:
+        series = series.dt.tz_localize(None)
+    days = ((series - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64)
+    if part == "trend":
+        return np.asarray(days)
+    within = days - np.floor(days)
+    return np.asarray((series.dt.dayofyear.to_numpy(np.float64) - 1 + within) / DAYS_OF_YEAR)

@@ -1,0 +1,153 @@
+"""Columns of several kinds: each has the Bregman divergence of its kind, on a common scale.
+
+A column is a group of the model's features: one for a number or a flag, one per level for a
+category, cosine and sine for the season of a date. The divergences are squared for numbers and
+seasons, logistic for flags, and Kullback-Leibler's between shares of levels for categories. Each is
+divided by the mean divergence of the rows from their mean, so that every column counts 1 in the
+mean distance of the rows from their mean.
+
+A row of a category is not the corner (0, …, 1, …, 0) but (1 − ε) of it plus ε of the shares of all
+rows, and the same for flags: no centre is infinitely far from a row then, and means of such rows
+are smoothed shares. Centres are reported without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, Expansion, MixedCoordinates
+from daskmm.numerics.distortions.base import INWARDS, FloatArray
+from daskmm.numerics.distortions.bregman import Bregman, information
+
+_Function = Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed(Bregman):
+    """Divergences of several kinds, each feature's times a factor.
+
+    Attributes
+    ----------
+    kinds : ndarray of int of shape (n_features,)
+        NUMBER (also seasons, and what is constant), FLAG or CATEGORY.
+    factors : ndarray of shape (n_features,)
+    """
+
+    kinds: NDArray[np.int64]
+    factors: FloatArray
+
+    title: ClassVar[str] = "the divergence of mixed columns"
+    shifts: ClassVar[bool] = True
+
+    @classmethod
+    def around(cls, mean: FloatArray, variance: FloatArray) -> Bregman:
+        """Make the divergence of numbers alone: moments do not tell kinds, as `measured` does."""
+        return cls(np.zeros_like(mean), np.full(len(mean), NUMBER), np.ones_like(mean))
+
+    def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
+        """Compute each feature's divergence."""
+        x, theta = np.broadcast_arrays(x, theta)
+        found = np.square(x - theta)
+        flags, levels = self.kinds == FLAG, self.kinds == CATEGORY
+        a, b = x[..., flags], theta[..., flags]
+        found[..., flags] = information(a, b) + information(1.0 - a, 1.0 - b)
+        found[..., levels] = information(x[..., levels], theta[..., levels])
+        found *= self.factors
+        return found
+
+    def gradient(self, theta: FloatArray) -> FloatArray:
+        """2 θ, log(θ/(1 − θ)) and log θ."""
+        return self._by_kind(
+            theta, lambda t: 2.0 * t, lambda t: np.log(t) - np.log1p(-t), lambda t: np.log(t)
+        )
+
+    def curvature(self, theta: FloatArray) -> FloatArray:
+        """2, 1/(θ (1 − θ)) and 1/θ."""
+        return self._by_kind(
+            theta,
+            lambda t: np.full_like(t, 2.0),
+            lambda t: 1.0 / (t * (1.0 - t)),
+            lambda t: 1.0 / t,
+        )
+
+    def _by_kind(
+        self, theta: FloatArray, number: _Function, flag: _Function, level: _Function
+    ) -> FloatArray:
+        found = np.asarray(number(theta))
+        for kind, function in ((FLAG, flag), (CATEGORY, level)):
+            own = self.kinds == kind
+            found[..., own] = function(theta[..., own])
+        return found * self.factors
+
+    def restricted(self, features: NDArray[np.bool_]) -> Self:
+        """Return the divergence between some of the features."""
+        return replace(
+            self,
+            reference=self.reference[features],
+            kinds=self.kinds[features],
+            factors=self.factors[features],
+        )
+
+    def inside(self, rows: FloatArray) -> FloatArray:
+        """Return rows with missing values replaced by the reference: all are inside."""
+        return np.where(np.isnan(rows), self.reference, rows)
+
+    def dispersion(self, squares: FloatArray, masses: FloatArray, means: FloatArray) -> FloatArray:
+        """Compute D_l = Σ_i φ_ij d(x_il, m_l) − Σ_j N_jl d(θ_jl, m_l), with the reference m."""
+        between = (masses * self.elements(means, self.reference)).sum(axis=0)
+        return np.maximum(squares - between, 0.0)
+
+
+def measured(
+    expansion: Expansion,
+    mean: FloatArray,
+    variance: FloatArray,
+    shares: FloatArray,
+    weigh_shares: bool,
+) -> tuple[MixedCoordinates, Mixed, FloatArray]:
+    """Return coordinates and divergence of rows of given moments, and the spread of each feature.
+
+    Parameters
+    ----------
+    expansion : Expansion
+    mean, variance, shares : ndarray of shape (n_features,)
+        Of the observed values of the features, and the share of the rows that have one.
+    weigh_shares : bool
+        Whether each column counts as if none of its values were missing.
+
+    Returns
+    -------
+    coordinates : MixedCoordinates
+    distortion : Mixed
+    spread : ndarray of shape (n_features,)
+        Mean divergence of the rows from their mean; 0 where a value is missing. Those of a column
+        sum to 1, or to the share of its values.
+    """
+    groups = expansion.groups
+    kinds = expansion.kinds[groups]
+    is_share = (kinds == FLAG) | (kinds == CATEGORY)
+    deviation = np.sqrt(np.bincount(groups, variance))[groups]
+    deviation[deviation == 0] = 1.0
+    scale = np.where(is_share, 1.0 / (1.0 - INWARDS), deviation)
+    shift = np.where(is_share, mean, 0.0)
+    coordinates = MixedCoordinates(expansion, mean, scale, shift)
+    constant = is_share & ((mean <= 0) | (mean >= 1))
+    kinds = np.where(constant | ~is_share, NUMBER, kinds)
+    plain = Mixed(shift, kinds, np.ones(len(kinds)))
+    # A flag or level is there with its share, and not with the rest.
+    with_it = plain.elements((1 - mean) / scale + shift, shift)
+    without = plain.elements(-mean / scale + shift, shift)
+    expected = np.where(
+        is_share, mean * with_it + (1 - mean) * without, variance / np.square(scale)
+    )
+    expected[constant] = 0.0
+    whole = np.bincount(groups, expected)[groups]
+    factors = 1.0 / np.where(whole > 0, whole, 1.0)
+    if weigh_shares:
+        factors = factors / shares
+    return coordinates, replace(plain, factors=factors), shares * expected * factors

@@ -1,0 +1,348 @@
+"""distortion="mixed": numbers, flags, categories and dates in one table."""
+
+import math
+import pickle
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from _naive import power_means
+from _support import (
+    ESTIMATORS,
+    assert_same_model,
+    computed,
+    fit_recording,
+    quick,
+    raise_if_computes,
+)
+from sklearn.metrics import adjusted_rand_score
+
+import daskmm
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+
+each_class = pytest.mark.parametrize("cls", ESTIMATORS)
+SMOOTHING = 0.05
+
+
+def table(n=400, k=4, noise=1, holes=0.0, seed=0):
+    """One informative column of each kind, and `noise` others of each; and the clusters."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(k, size=n)
+    own = np.where(rng.random(n) < 0.9, truth, rng.integers(6, size=n))
+    columns = {
+        "age": 40.0 + 15.0 * truth + 4.0 * rng.normal(size=n),
+        "member": rng.random(n) < np.where(truth % 2, 0.97, 0.03),
+        "city": np.array(["Basel", "Oslo", "Paris", "Rome", "Turin", "Wien"])[own],
+    }
+    for i in range(noise):
+        columns[f"number{i}"] = rng.normal(size=n)
+        columns[f"flag{i}"] = rng.random(n) < 0.5
+        columns[f"color{i}"] = rng.choice(["blue", "green", "red"], size=n)
+    frame = pd.DataFrame(columns)
+    if holes:
+        frame = frame.astype({name: "boolean" for name in frame if frame[name].dtype == bool})
+        for name in frame:
+            frame.loc[rng.random(n) < holes, name] = None
+    return frame, truth
+
+
+def naive_columns(frame):
+    """Rows of features of each column as lists, None in holes: smoothed or standardised."""
+    found = {}
+    for name in frame:
+        values = [None if pd.isna(value) else value for value in frame[name]]
+        held = [value for value in values if value is not None]
+        if isinstance(held[0], float):
+            mean = sum(held) / len(held)
+            scale = math.sqrt(sum((x - mean) ** 2 for x in held) / len(held))
+            rows = [None if x is None else [(x - mean) / scale] for x in values]
+            kind, middle, back = "number", [0.0], (mean, scale)
+        else:
+            levels = [True] if isinstance(held[0], bool | np.bool_) else sorted(set(held))
+            kind = "flag" if levels == [True] else "category"
+            middle = [sum(value == level for value in held) / len(held) for level in levels]
+            rows = [
+                None
+                if value is None
+                else [
+                    (1 - SMOOTHING) * (value == level) + SMOOTHING * share
+                    for level, share in zip(levels, middle, strict=True)
+                ]
+                for value in values
+            ]
+            back = None
+        spread = [divergence(kind, row, middle) for row in rows if row is not None]
+        found[name] = kind, rows, middle, sum(spread) / len(spread), len(held) / len(values), back
+    return found
+
+
+def divergence(kind, x, theta):
+    if kind == "number":
+        return (x[0] - theta[0]) ** 2
+    if kind == "flag":
+        (a,), (b,) = x, theta
+        return a * math.log(a / b) + (1 - a) * math.log((1 - a) / (1 - b))
+    return sum(a * math.log(a / b) for a, b in zip(x, theta, strict=True))
+
+
+def naive_fit(frame, init, s, eta, steps, lam=None):
+    """Power k-means, or EWP, by the definitions: centres in the input's units, history, weights."""
+    columns = naive_columns(frame)
+    n, k = len(frame), len(init)
+    centers, at = [{} for _ in range(k)], 0
+    for name, (kind, _, middle, _, _, back) in columns.items():
+        for j in range(k):
+            own = init[j, at : at + len(middle)]
+            centers[j][name] = [
+                (x - back[0]) / back[1] if kind == "number" else (1 - SMOOTHING) * x + SMOOTHING * m
+                for x, m in zip(own, middle, strict=True)
+            ]
+        at += len(middle)
+    weights = {name: 1.0 / len(columns) if lam else 1.0 for name in columns}
+
+    def part(name, i, center):
+        kind, rows, _, spread, share, _ = columns[name]
+        if rows[i] is None:
+            return 0.0
+        return divergence(kind, rows[i], center[name]) / spread / (share if lam else 1.0)
+
+    history = []
+    for _ in range(steps):
+        distances = np.array(
+            [[sum(weights[c] * part(c, i, t) for c in columns) for t in centers] for i in range(n)]
+        )
+        phi, values = power_means(distances, s)
+        penalty = lam * sum(w * math.log(w) for w in weights.values()) if lam else 0.0
+        history.append(values.mean() + penalty)
+        for j in range(k):
+            for name, (_, rows, middle, _, _, _) in columns.items():
+                held = [i for i in range(n) if rows[i] is not None]
+                mass = sum(phi[i, j] for i in held)
+                centers[j][name] = [
+                    sum(phi[i, j] * rows[i][at] for i in held) / mass for at in range(len(middle))
+                ]
+        if lam:
+            dispersion = {
+                name: sum(phi[i, j] * part(name, i, centers[j]) for i in range(n) for j in range(k))
+                / n
+                for name in columns
+            }
+            shares = {name: math.exp(-value / lam) for name, value in dispersion.items()}
+            weights = {name: share / sum(shares.values()) for name, share in shares.items()}
+        s *= eta
+    means = []
+    for center in centers:
+        row = []
+        for name, (kind, _, middle, _, _, back) in columns.items():
+            row += [
+                x * back[1] + back[0] if kind == "number" else (x - SMOOTHING * m) / (1 - SMOOTHING)
+                for x, m in zip(center[name], middle, strict=True)
+            ]
+        means.append(row)
+    return np.array(means), history, list(weights.values())
+
+
+def features_of(frame):
+    """Rows with one column per level, as centres have them."""
+    texts = frame.select_dtypes(exclude=["number", "bool"]).columns
+    parts = [pd.get_dummies(frame[n]) if n in texts else frame[n] for n in frame]
+    return pd.concat(parts, axis=1).to_numpy(dtype=np.float64)
+
+
+@pytest.mark.parametrize("holes", [0.0, 0.15])
+@pytest.mark.parametrize("lam", [None, 0.4])
+def test_steps_are_those_of_the_definitions(holes, lam):
+    frame, _ = table(60, 3, holes=holes)
+    init = features_of(table(60, 3)[0])[:3]
+    expected, history, weights = naive_fit(frame, init, -1.0, 1.4, 4, lam)
+    cls = PowerKMeans if lam is None else EntropyPowerKMeans
+    options = {} if lam is None else {"lam": lam}
+    model = cls(
+        3,
+        distortion="mixed",
+        missing="partial" if holes else "error",
+        init=init,
+        s0=-1,
+        eta=1.4,
+        tol=0,
+        polish=False,
+        max_iter=4,
+        **options,
+    )
+    fit_recording(model, frame)
+    np.testing.assert_allclose(model.cluster_centers_, expected, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(model.objective_history_, history, rtol=1e-9)
+    if lam:
+        np.testing.assert_allclose(model.feature_weights_, weights, rtol=1e-9)
+        assert model.feature_weights_.shape == (len(frame.columns),)
+
+
+@each_class
+def test_the_objective_falls(cls):
+    frame, _ = table(holes=0.1)
+    options = {} if cls is KMeans else {"s0": -2.0, "eta": 1.0, "polish": False}
+    model = quick(cls, distortion="mixed", missing="partial", max_iter=25, n_init=1, **options)
+    fit_recording(model, frame)
+    history = model.objective_history_
+    assert (np.diff(history) <= 1e-12 * abs(history[0])).all()
+    assert history[-1] < history[0]
+
+
+@each_class
+@pytest.mark.parametrize("npartitions", [1, 5])
+def test_lazy_frames_give_the_fit_of_those_in_memory(cls, npartitions, tmp_path):
+    frame, truth = table(holes=0.05)
+    frame["city"] = frame["city"].astype("category")
+    options = {"distortion": "mixed", "missing": "partial"}
+    weights = pd.Series(np.random.default_rng(0).integers(1, 4, len(frame)), index=frame.index)
+    model = quick(cls, **options).fit(frame, sample_weight=weights)
+    assert adjusted_rand_score(truth, model.labels_) > 0.5
+    lazy = dd.from_pandas(frame, npartitions=npartitions)
+    other = quick(cls, **options).fit(lazy, sample_weight=dd.from_pandas(weights, npartitions))
+    assert_same_model(other, model)
+    with raise_if_computes():
+        labels = other.predict(lazy)
+    assigned = lazy.assign(cluster=labels).compute()
+    np.testing.assert_array_equal(assigned["cluster"], model.labels_)
+    np.testing.assert_allclose(computed(other.transform(lazy)), model.transform(frame), rtol=1e-9)
+    assert model.score(frame, sample_weight=weights) == pytest.approx(-model.inertia_, rel=1e-9)
+    assert model.plan(lazy).n_features == len(frame.columns)
+    np.testing.assert_allclose(
+        computed(other.predict_proba(lazy)), model.predict_proba(frame), atol=1e-6
+    )
+    np.testing.assert_array_equal(model.predict_proba(frame).argmax(axis=1), model.labels_)
+    assert computed(other.score_samples(lazy)).shape == (len(frame),)
+    shuffled = frame[frame.columns[::-1]].assign(more="text")
+    np.testing.assert_array_equal(model.predict(shuffled), model.labels_)
+    model.save(tmp_path / "model")
+    for again in (daskmm.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(again.predict(frame), model.labels_)
+        np.testing.assert_array_equal(again.transform(frame), model.transform(frame))
+
+
+@each_class
+def test_integer_weights_count_like_copies(cls):
+    frame, _ = table()
+    weights = np.random.default_rng(0).integers(1, 4, len(frame))
+    options = {"distortion": "mixed", "init": features_of(frame)[:4], "n_init": 1}
+    model = quick(cls, **options).fit(frame, sample_weight=weights)
+    copies = quick(cls, **options).fit(frame.loc[frame.index.repeat(weights)])
+    np.testing.assert_allclose(model.cluster_centers_, copies.cluster_centers_, atol=1e-9)
+    np.testing.assert_array_equal(model.labels_.repeat(weights), copies.labels_)
+
+
+def test_columns_are_found_and_described():
+    frame, truth = table(1500, noise=3)
+    model = EntropyPowerKMeans(4, distortion="mixed", random_state=0).fit(frame)
+    assert adjusted_rand_score(truth, model.labels_) > 0.9
+    heaviest = np.argsort(-model.feature_weights_)[:3]
+    assert set(model.feature_names_in_[heaviest]) == {"age", "member", "city"}
+    assert model.feature_weights_.sum() == pytest.approx(1.0)
+    summary = model.summary_
+    of_truth = [np.bincount(truth[model.labels_ == j]).argmax() for j in range(4)]
+    cities = np.array(["Basel", "Oslo", "Paris", "Rome"])
+    assert list(summary["city"]) == list(cities[of_truth])
+    np.testing.assert_allclose(summary["age"], 40 + 15 * np.array(of_truth), atol=2)
+    np.testing.assert_allclose(summary["member"], np.array(of_truth) % 2, atol=0.1)
+    shares = model.level_shares_
+    np.testing.assert_allclose(shares.T.groupby(level="column").sum(), 1.0)
+    counted = pd.crosstab(model.labels_, frame["city"], normalize="index")
+    np.testing.assert_allclose(shares["city"], counted, atol=1e-9)
+    assert any("city" in name or "member" in name for name in summary["cluster_name"])
+    assert "heaviest features" in model._repr_html_()
+
+
+def test_dates_count_as_the_user_says():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=300)
+    summer = pd.Timestamp("2020-07-01") + pd.to_timedelta(rng.integers(-20, 20, 300), unit="D")
+    year = pd.to_timedelta(365 * rng.integers(4, size=300) + 182 * truth, unit="D")
+    frame = pd.DataFrame({"day": summer + year, "x": rng.normal(size=300)})
+
+    def fit(*dates, **options):
+        found = {"dates": list(dates), **options}
+        return KMeans(2, distortion="mixed", metric_params=found, random_state=0).fit(frame)
+
+    model = fit("day:season")
+    assert adjusted_rand_score(truth, model.labels_) > 0.9
+    days = model.summary_["day:season"]
+    np.testing.assert_allclose(np.sort(np.minimum(days, 365 - days)), [0, 182], atol=15)
+    late = frame["day"] > pd.Timestamp("2022-03-01")
+    assert adjusted_rand_score(late, fit("day:trend").labels_) > 0.3
+    assert list(fit("day:trend", "day:season").feature_names_in_) == [
+        "day:trend",
+        "day:season",
+        "x",
+    ]
+    with pytest.raises(TypeError, match=r"dates in column 'day'.*'day:trend'"):
+        fit()
+    for wrong in ("day:month", "hour:trend"):
+        with pytest.raises(ValueError, match=wrong):
+            fit(wrong)
+    with pytest.raises(ValueError, match="'x' is not of dates"):
+        fit("day:trend", "x:trend")
+
+
+def test_levels_that_differ_between_partitions():
+    frame, _ = table()
+    frame["city"] = pd.Categorical(frame["city"])
+    expected = quick(KMeans, distortion="mixed").fit(frame)
+    first, second = frame.iloc[:150].copy(), frame.iloc[150:].copy()
+    backwards = list(second["city"].cat.categories)[::-1]
+    second["city"] = second["city"].cat.set_categories(["nobody's", *backwards])
+    meta = frame.iloc[:0].assign(city=dd.from_pandas(frame, 1)["city"].cat.as_unknown()._meta)
+    lazy = dd.from_map(lambda part: part, [first, second], meta=meta)
+    model = quick(KMeans, distortion="mixed").fit(lazy)
+    np.testing.assert_array_equal(computed(model.labels_), expected.labels_)
+    assert model.columns_[2].levels == tuple(frame["city"].cat.categories)
+
+
+def test_levels_that_the_fit_did_not_see():
+    frame, _ = table()
+    model = quick(KMeans, distortion="mixed").fit(frame)
+    new = frame.copy()
+    new.loc[333, "city"] = "Riga"
+    said = r"level 'Riga' in column 'city'.*block 0, row 333 .*'unknown': 'missing'"
+    with pytest.raises(ValueError, match=said):
+        model.predict(new)
+    lazy = model.predict(dd.from_pandas(new, npartitions=4))
+    with pytest.raises(ValueError, match=r"'Riga' in column 'city'.*block 3, row 33 of the block"):
+        lazy.compute()
+    options = {"missing": "partial", "metric_params": {"unknown": "missing"}}
+    tolerant = quick(KMeans, distortion="mixed", **options).fit(frame)
+    hole = new.assign(city=new["city"].where(new["city"] != "Riga"))
+    np.testing.assert_array_equal(tolerant.transform(new), tolerant.transform(hole))
+
+
+def test_what_cannot_be_used_is_said():
+    frame, _ = table(60)
+
+    def fit(X=frame, cls=KMeans, n_clusters=2, **options):
+        return cls(n_clusters, distortion="mixed", **options).fit(X)
+
+    with pytest.raises(TypeError, match=r"takes DataFrames.*ndarray"):
+        fit(np.zeros((5, 2)))
+    with pytest.raises(ValueError, match="n_clusters='auto'"):
+        fit(n_clusters="auto")
+    with pytest.raises(ValueError, match=r"got \{'days'"):
+        fit(metric_params={"days": []})
+    with pytest.raises(ValueError, match="needs missing='partial'"):
+        fit(metric_params={"unknown": "missing"})
+    with pytest.raises(ValueError, match="more than 1,000 levels in column 'key'"):
+        fit(pd.DataFrame({"key": np.arange(1500).astype(str)}))
+    with pytest.raises(TypeError, match="needs columns with names"):
+        fit(pd.DataFrame(np.zeros((5, 2))))
+    with pytest.raises(TypeError, match=r"column 'z' of dtype complex"):
+        fit(frame.assign(z=1j))
+    with pytest.raises(ValueError, match=r"contains NaN: block \d+, row \d.*feature 2"):
+        fit(frame.assign(city=frame["city"].where(frame.index != 7)))
+    with pytest.raises(ValueError, match="no column 'city', which the fit had"):
+        fit().predict(frame.drop(columns="city"))
+    with pytest.raises(ValueError, match=r"column 'age' that are no number.*block 0"):
+        fit().predict(frame.assign(age="old"))
+    with pytest.raises(ValueError, match="partial_fit"):
+        KMeans(2, distortion="mixed").partial_fit(frame)
+    plain = KMeans(2, random_state=0).fit(frame[["age"]])
+    with pytest.raises(AttributeError, match="distortion='mixed'"):
+        _ = plain.level_shares_
