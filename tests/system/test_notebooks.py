@@ -76,6 +76,20 @@ def test_kernel():
     assert pictures(outputs) == 2
 
 
+@pytest.mark.long
+def test_rasters():
+    asked = ("of_complete", "of_imputed", "of_truth", "sea_is_empty", "same", "hidden", "chosen")
+    found, outputs = numbers("rasters", *asked)
+    assert found["hidden"] == pytest.approx(0.4, abs=0.02)
+    assert found["of_complete"] > 0.99
+    assert found["of_complete"] > found["of_imputed"]
+    assert found["of_truth"] > 0.99
+    assert found["sea_is_empty"] is True
+    assert found["same"] is True
+    assert found["chosen"] == 5
+    assert pictures(outputs) == 2
+
+
 # Each worker of a fresh installation compiles the inner loops for itself.
 @pytest.mark.long
 @pytest.mark.timeout(600)
