@@ -10,7 +10,7 @@ The machine code is cached on disk.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from daskmm.compiled.labels import nearest_centers
 from daskmm.compiled.layout import code_of, frame_of, parts, plain, row_dtype
 from daskmm.compiled.products import repeated
 from daskmm.compiled.tile import to_model_exactly
-from daskmm.numerics.rows import FeatureCoordinates, tile_rows, tiles
+from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
 
@@ -48,56 +48,76 @@ class Moves(NamedTuple):
     reach: FloatArray
     farthest: FloatArray
 
+    @classmethod
+    def of(cls, n_clusters: int) -> Self:
+        """Return room for the moves around so many centres."""
+        return cls(np.empty((n_clusters, _SHELLS)), np.empty((n_clusters, _SHELLS)))
 
-def moves(before: FloatArray, centers: FloatArray) -> Moves:
-    """Compare centres with those of the step before, both of shape (n_clusters, n_features)."""
-    k, p = centers.shape
-    ways = (1.0 + _DOUBT) * np.sqrt(np.square(centers - before).sum(axis=1))
-    found = Moves(np.empty((k, _SHELLS)), np.empty((k, _SHELLS)))
-    norms = np.einsum("ij,ij->i", centers, centers)
-    rounding = (p + 4) * np.finfo(np.float64).eps
-    for own in tiles(k, tile_rows(p, k)):
-        squares = centers[own] @ (-2.0 * centers.T)
-        squares += (1.0 - rounding) * (norms[own, None] + norms)
-        _fill(squares, own.start, ways, found.reach[own], found.farthest[own])
-    return found
+
+class Moving(NamedTuple):
+    """Centres sorted by how far they moved, the farthest first.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (n_clusters, n_features)
+    norms, ways : ndarray of shape (n_clusters,)
+        Sums of squares, and how far the centres moved.
+    """
+
+    centers: FloatArray
+    norms: FloatArray
+    ways: FloatArray
+
+    @classmethod
+    def between(cls, before: FloatArray, centers: FloatArray) -> tuple[Self, NDArray[np.intp]]:
+        """Sort centres by their way from those before; return the order, too."""
+        ways = (1.0 + _DOUBT) * np.sqrt(np.square(centers - before).sum(axis=1))
+        order = np.argsort(-ways, kind="stable")
+        norms = np.einsum("ij,ij->i", centers, centers)
+        return cls(centers[order], norms[order], ways[order]), order
+
+
+def add_moves(moving: Moving, order: NDArray[np.intp], own: slice, found: Moves) -> None:
+    """Write to `found` what centres moved around some of the centres, those at order[own]."""
+    squares = moving.centers[own] @ (-2.0 * moving.centers.T)
+    reach, farthest = np.empty((2, len(squares), _SHELLS))
+    rounding = (moving.centers.shape[1] + 4) * np.finfo(np.float64).eps
+    _fill(squares, (1.0 - rounding) * moving.norms, moving.ways, own.start, reach, farthest)
+    found.reach[order[own]], found.farthest[order[own]] = reach, farthest
 
 
 @entry
-def _fill(squares, first, ways, reach, farthest):
-    """Write radii and ways of some centres, given their squared distances to all centres."""
+def _fill(squares, norms, ways, first, reach, farthest):
+    """Write radii and ways of some centres, given their products with all centres."""
     wide_vectors()
-    last = reach.shape[1] - 1
+    k, last = len(ways), reach.shape[1] - 1
     for i in range(len(squares)):
         row = squares[i]
-        row[first + i] = np.inf
-        square = max(_least(row), 0.0)
+        square = max(_complete(row, norms, norms[first + i], first + i), 0.0)
         for shell in range(last):
             reach[i, shell] = np.sqrt(square)
-            farthest[i, shell] = _farthest(row, ways, square)
             square *= 2.0
         reach[i, last] = np.inf
-        farthest[i, last] = _farthest(row, ways, np.inf)
+        # Largest ball first: what is within a smaller one comes later in the order.
+        j = 0
+        for shell in range(last, -1, -1):
+            square = reach[i, shell] * reach[i, shell]
+            while j < k and ways[j] > 0.0 and not row[j] < square:
+                j += 1
+            farthest[i, shell] = ways[j] if j < k else 0.0
 
 
 @part(REORDERED)
-def _least(values):
+def _complete(row, norms, norm, own):
+    """Turn products into squared distances, that to itself into ∞; return the least."""
     wide_vectors()
-    least = values[0]
-    for j in range(len(values)):
-        least = values[j] if values[j] < least else least
+    for j in range(len(row)):
+        row[j] += norms[j] + norm
+    row[own] = np.inf
+    least = row[0]
+    for j in range(len(row)):
+        least = row[j] if row[j] < least else least
     return least
-
-
-@part(REORDERED)
-def _farthest(squares, ways, limit):
-    """Return the longest way of the centres within a ball."""
-    wide_vectors()
-    farthest = 0.0
-    for j in range(len(ways)):
-        way = ways[j] if squares[j] < limit else 0.0
-        farthest = way if way > farthest else farthest
-    return farthest
 
 
 def update_nearest(

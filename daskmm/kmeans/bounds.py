@@ -7,6 +7,7 @@ others, without changing a bit of the sums.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,9 +18,16 @@ from numpy.typing import NDArray
 from daskmm.compiled import dispatch
 from daskmm.compiled.layout import SCORED
 from daskmm.data.blocks import Layout, Position
+from daskmm.engine.passes import one_blas_thread, run_on_threads
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
-from daskmm.numerics.rows import FeatureCoordinates, Rows, WhitenedCoordinates
+from daskmm.numerics.rows import (
+    FeatureCoordinates,
+    Rows,
+    WhitenedCoordinates,
+    tile_rows,
+    tiles,
+)
 
 if TYPE_CHECKING:
     from daskmm.compiled.bounds import Moves
@@ -30,7 +38,9 @@ FloatArray = NDArray[np.float64]
 BOUND_BYTES = 12
 # Fewest centres for which bounds pay, and rows per centre: the centres' distances from one another
 # have to cost little.
-LEAST_CLUSTERS, _ROWS_PER_CLUSTER = SCORED, 8
+LEAST_CLUSTERS, _ROWS_PER_CLUSTER = SCORED, 16
+# Parts of the centres whose moves are computed at once, at least.
+_PARTS = 8
 # Bounds that leave more than this share of the rows in doubt are given up for a number of steps,
 # which doubles each time.
 _IN_DOUBT = 0.7
@@ -41,6 +51,21 @@ def bounds_bytes(n_rows: int, row_bytes: int, n_clusters: int, n_starts: int) ->
     if n_clusters < LEAST_CLUSTERS:
         return 0
     return n_rows * max(BOUND_BYTES, min(n_starts * BOUND_BYTES, row_bytes))
+
+
+def moves(before: FloatArray, centers: FloatArray) -> Moves:
+    """Compare centres with those of the step before, both of shape (n_clusters, n_features)."""
+    from daskmm.compiled.bounds import Moves, Moving, add_moves
+
+    k, p = centers.shape
+    (moving, order), found = Moving.between(before, centers), Moves.of(k)
+    size = min(tile_rows(p, k), -(-k // _PARTS))
+    with one_blas_thread():
+        for _ in run_on_threads(
+            [functools.partial(add_moves, moving, order, own, found) for own in tiles(k, size)]
+        ):
+            pass
+    return found
 
 
 @dataclass
@@ -72,8 +97,6 @@ class Bounds:
 
     def expect(self, centers: FloatArray) -> None:
         """Prepare a step at new centres."""
-        from daskmm.compiled.bounds import moves
-
         self.moved = None if self.centers is None else moves(self.centers, centers)
         self.centers, self.searched = centers, []
 

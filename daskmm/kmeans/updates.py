@@ -17,6 +17,7 @@ S. Chakraborty, D. Paul, S. Das, J. Xu, "Entropy Weighted Power k-Means Clusteri
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Layout, Position, RowBlocks
-from daskmm.engine.passes import Passes
+from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.bounds import Bounds, KeptBounds
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
 from daskmm.kmeans.trimming import trimmed_sums
@@ -237,13 +238,20 @@ def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.boo
     limit = COINCIDENT ** (distortion.degree / 2) * mean_distance
     plain = distortion.code == SQUARED_EUCLIDEAN.code
     same = np.zeros(len(centers), dtype=np.bool_)
-    # All distances at once would take gigabytes for ten thousand centres.
-    for own in tiles(len(centers), tile_rows(centers.shape[1], len(centers))):
+
+    def compare(own: slice) -> None:
         earlier = centers[: own.stop]
         if plain and _clearly_apart(centers[own], earlier, w, limit):
-            continue
+            return
         apart = distortion.distances(distortion.tile(centers[own], False), earlier, w)
         same[own] = np.tril(apart <= limit, own.start - 1).any(axis=1)
+
+    # All distances at once would take gigabytes for ten thousand centres. Threads of BLAS would
+    # wait for each other longer than they compute.
+    parts = tiles(len(centers), tile_rows(centers.shape[1], len(centers)))
+    with one_blas_thread():
+        for _ in run_on_threads([functools.partial(compare, own) for own in parts]):
+            pass
     return same
 
 

@@ -2,7 +2,7 @@
 
 Run: python tests/benchmarks/hard_steps.py [--rows N] [--features P] [--clusters K]
 
-From rows drawn at random until no centre moves, or for 30 steps: clusters well apart, overlapping
+From k-means++ centres until no centre moves, or for 30 steps: clusters well apart, overlapping
 ones, and heavy tails in groups. Both ways take turns, step by step; the sums are the same bits.
 """
 
@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 from many_clusters import KINDS
+from sklearn.cluster import kmeans_plusplus
 
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans import bounds
@@ -29,7 +30,7 @@ def problem_of(X):
 def timed_steps(X, k):
     """Return the seconds of each step with bounds and without."""
     least, problems = bounds.LEAST_CLUSTERS, (problem_of(X), problem_of(X))
-    start = X[np.random.default_rng(0).choice(len(X), k, replace=False)].astype(float)
+    start, _ = kmeans_plusplus(X[: 20 * k].astype(float), k, random_state=0)
     states = [CenterState(problems[0].coordinates.to_model(start), -np.inf)] * 2
     seconds = [], []
     for _ in range(STEPS):

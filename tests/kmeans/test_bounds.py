@@ -5,7 +5,7 @@ import pytest
 from _naive import exact_squared_distances
 
 from daskmm import KMeans
-from daskmm.compiled.bounds import moves, update_nearest
+from daskmm.compiled.bounds import update_nearest
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans import bounds
 from daskmm.kmeans.sums import CenterState
@@ -22,7 +22,7 @@ def odd_rows(seed):
     """Rows with ties, duplicates, an offset, or far-off ones, in either precision."""
     rng = np.random.default_rng(seed)
     k, p = int(rng.integers(bounds.LEAST_CLUSTERS, 300)), int(rng.integers(1, 9))
-    n = int(rng.integers(8 * k, 12 * k))
+    n = int(rng.integers(16 * k, 20 * k))
     kind = seed % 4
     if kind == 0:  # a lattice: most distances are tied
         X = rng.integers(-4, 5, size=(n, p)).astype(float)
@@ -83,7 +83,7 @@ def test_nearest_centres_are_those_of_the_definition(seed):
         moving = rng.random(len(before)) < 0.1
         after = before + scale * moving[:, None] * rng.normal(size=before.shape)
         after[rng.integers(len(after), size=3)] = after[0]
-        moved = moves(before, after)
+        moved = bounds.moves(before, after)
         update_nearest(rows, coordinates, after, moved, labels, lower)
         distances = exact_squared_distances(coordinates.to_model(rows), after, None)
         smallest = np.array([min(row) for row in distances])
@@ -113,7 +113,7 @@ def test_rows_of_clusters_that_are_apart_are_not_searched_again():
 
 def test_bounds_are_given_up_where_they_tell_nothing():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 12))
+    X = rng.normal(size=(5000, 12))
     problem = table(X)
     found = [bool(number) for _, number in steps_of(problem, X[:300], 9)]
     # A step that fills them and one that tests them, then pauses of 1, 2, 4, … steps.
