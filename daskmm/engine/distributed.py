@@ -24,7 +24,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 from dask.utils import parse_timedelta
 
-from daskmm.engine.dask_private import GraphNode, pickled
+from daskmm.engine.dask_private import GraphNode, TaskRef, pickled
 from daskmm.engine.graph import GroupTasks, TaskGraph, inline_or_task
 from daskmm.engine.grouping import (
     Grouping,
@@ -44,6 +44,9 @@ TIMEOUT_KEY = "daskmm.lost-cluster-timeout"
 DEFAULT_TIMEOUT = "5 minutes"
 # Attempts at one computation on a cluster that is restarted again and again.
 ATTEMPTS = 5
+# A function with shared arguments (states of many centres) of more bytes is sent to a worker ahead
+# of the tasks, from where others get it, and records as large are merged on the workers.
+_LARGE_BYTES = 4 << 20
 # Seconds between two looks at a cluster, at most.
 _LOOK_SECONDS = 1.0
 
@@ -138,15 +141,16 @@ def reduce_on(
     from distributed import KilledWorker
 
     def attempt() -> Any:
-        tasks = _tasks_on(client, graph)
+        call = pickled((function, shared))
+        tasks = _tasks_on(client, graph, call)
         try:
-            sums = merge(_records(client, tasks, function, shared, name))
+            sums = merge(_records(client, tasks, call, name))
             if sums.missed:
                 # Data at hand were moved, or lost and made again: now they are sent.
                 graph.home = None
-                grouping = _grouping_on(client, graph).of_calls(sums.missed)
+                grouping = _grouping_on(client, graph, call).of_calls(sums.missed)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
-                sums += merge(_records(client, tasks, function, shared, f"{name}-missed"))
+                sums += merge(_records(client, tasks, call, f"{name}-missed"))
             return sums.total
         except KilledWorker as error:
             graph.home = None
@@ -192,23 +196,26 @@ def _nothing(*_: Any) -> list[Any]:
     return []
 
 
-def _tasks_on(client: Any, graph: TaskGraph) -> GroupTasks:
+def _tasks_on(client: Any, graph: TaskGraph, call: bytes) -> GroupTasks:
     tasks = graph.tasks_at(client)
     if tasks is None:
-        grouping = _grouping_on(client, graph)
+        grouping = _grouping_on(client, graph, call)
         tasks = graph.tasks(grouping, True)
         graph.home = client if grouping.settled else None
     return tasks
 
 
-def _grouping_on(client: Any, graph: TaskGraph) -> Grouping:
+def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     """Group the calls of a graph for the workers that the cluster has now.
 
-    Nothing waits for workers here: a cluster that adapts starts them for tasks that have none.
+    Large records are few: each thread makes one or two. Nothing waits for workers here: a cluster
+    that adapts starts them for tasks that have none.
     """
     threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
-        return grouped_anywhere(len(graph.arguments), groups_for(threads))
+        few = len(call) > _LARGE_BYTES and threads
+        least = sum(threads.values()) if few else groups_for(threads)
+        return grouped_anywhere(len(graph.arguments), least)
     try:
         holders = client.who_has(list(graph.futures.values()))
     except (CancelledError, OSError) as error:
@@ -262,7 +269,7 @@ def _try_alone(
     for call in calls:
         alone = GroupTasks(graph.nodes, graph.arguments, without_data(((call,),)), True)
         try:
-            _records(client, alone, function, shared, f"{name}-alone-{call}")
+            _records(client, alone, pickled((function, shared)), f"{name}-alone-{call}")
         except KilledWorker as error:
             raise DeadlyBlockError(
                 f"{graph.described(call)} killed {error.allowed_failures + 1} "
@@ -282,15 +289,33 @@ def _check_futures(graph: TaskGraph) -> None:
         )
 
 
-def _records(
-    client: Any, tasks: GroupTasks, function: Callable[..., Any], shared: Arguments, name: str
-) -> list[Any]:
-    """Run tasks on a cluster and return their records in order, some of them merged."""
+def _records(client: Any, tasks: GroupTasks, call: bytes, name: str) -> list[Any]:
+    """Run tasks on a cluster and return their records in order, some of them merged.
+
+    `call` is the pickled function with its shared arguments.
+    """
     graph: dict[Key, GraphNode] = {}
-    call = inline_or_task(pickled((function, shared)), f"{name}-shared", graph)
-    groups, records = tasks.graph(name, run_pickled, (call,))
+    sent = _sent(client, call)
+    argument = inline_or_task(call, f"{name}-shared", graph) if sent is None else TaskRef(sent.key)
+    merged = tasks.graph_of_total if len(call) > _LARGE_BYTES else tasks.graph
+    groups, records = merged(name, run_pickled, (argument,))
     graph |= groups
-    return list(_gathered(client, lambda: _submitted(client, graph, records)))
+    found = list(_gathered(client, lambda: _submitted(client, graph, records)))
+    del sent  # held until now, or the cluster would forget it
+    return found
+
+
+def _sent(client: Any, call: bytes) -> Any:
+    """Return the future of a large value on a worker; None for others, or without workers.
+
+    If it is lost with its worker, the tasks that need it are cancelled, and the pass starts again.
+    """
+    if len(call) <= _LARGE_BYTES or not client.nthreads():
+        return None
+    try:
+        return client.scatter(call, hash=False)
+    except (CancelledError, OSError) as error:
+        raise _explained(client, error) from error
 
 
 def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any:

@@ -26,7 +26,7 @@ from daskmm.engine.dask_private import (
     pickled,
 )
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, Call, Group, merge
+from daskmm.engine.worker_task import Arguments, Call, Group, PartialSums, merge
 
 # Records merged by one task.
 SPLIT_EVERY = 16
@@ -216,13 +216,29 @@ class GroupTasks:
 
         Where there are many records, tasks merge them too.
         """
+        graph, records = self._runs(name, run, call)
+        return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY)
+
+    def _runs(
+        self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
+    ) -> tuple[dict[Key, GraphNode], list[Key]]:
         graph = dict(self._shared)
         records: list[Key] = []
         for number, (group, inputs) in enumerate(self.groups):
             key = (name, number)
             graph[key] = Task(key, run, group, *call, *map(TaskRef, inputs))
             records.append(key)
-        return graph, _merged(records, name, graph)
+        return graph, records
+
+    def graph_of_total(
+        self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
+    ) -> tuple[dict[Key, GraphNode], list[Key]]:
+        """Return tasks as `graph` does, and the key of one record: large ones merge in pairs."""
+        graph, records = self._runs(name, run, call)
+        last = _merged(records, name, graph, 2, 1)
+        root = (f"{name}-total",)
+        graph[root] = Task(root, _total, *map(TaskRef, last))
+        return graph, [root]
 
     def calls_of(self, key: Key) -> tuple[int, ...]:
         """Return the calls of a task; for a shared task, those of the first group that needs it."""
@@ -255,15 +271,17 @@ def inline_or_task(value: bytes, key: str, graph: dict[Key, GraphNode]) -> Any:
     return TaskRef(key)
 
 
-def _merged(records: list[Key], name: str, graph: dict[Key, GraphNode]) -> list[Key]:
-    """Add tasks that merge records until at most SPLIT_EVERY are left; return their keys."""
+def _merged(
+    records: list[Key], name: str, graph: dict[Key, GraphNode], width: int, most: int
+) -> list[Key]:
+    """Add tasks that merge `width` records until at most `most` are left; return their keys."""
     level = 0
-    while len(records) > SPLIT_EVERY:
+    while len(records) > most:
         level += 1
         merged: list[Key] = []
-        for start in range(0, len(records), SPLIT_EVERY):
+        for start in range(0, len(records), width):
             key = (f"{name}-merge", level, start)
-            graph[key] = Task(key, _merge_all, *map(TaskRef, records[start : start + SPLIT_EVERY]))
+            graph[key] = Task(key, _merge_all, *map(TaskRef, records[start : start + width]))
             merged.append(key)
         records = merged
     return records
@@ -271,6 +289,11 @@ def _merged(records: list[Key], name: str, graph: dict[Key, GraphNode]) -> list[
 
 def _merge_all(*records: Any) -> Any:
     return merge(records)
+
+
+def _total(sums: PartialSums) -> PartialSums:
+    """Return one record instead of several, unless some are missing."""
+    return sums if sums.missed else PartialSums({0: (sums.total, 0)})
 
 
 def _futures_of(source: Any) -> list[Any]:

@@ -1,0 +1,67 @@
+"""Bytes that passes with thousands of centres send between client, scheduler and workers."""
+
+import warnings
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from daskmm.engine.passes import weighted_passes
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import CentersProblem, PowerUpdate
+from daskmm.numerics.rows import Coordinates
+
+
+def count_writes():
+    """Count the bytes that this process sends from now on (also runs on workers)."""
+    from distributed.comm import tcp
+
+    if hasattr(tcp, "sent"):
+        return
+    tcp.sent, write = 0, tcp.TCP.write
+
+    async def counted(self, *arguments, **options):
+        n_bytes = await write(self, *arguments, **options)
+        tcp.sent += n_bytes or 0
+        return n_bytes
+
+    tcp.TCP.write = counted
+
+
+def sent():
+    from distributed.comm import tcp
+
+    return tcp.sent
+
+
+def rows_of(block_info=None):
+    number = block_info[None]["chunk-location"][0]
+    return np.random.default_rng(number).normal(size=(25, 768)).astype(np.float32)
+
+
+@pytest.mark.long
+def test_a_large_state_and_its_sums_travel_few_times_per_pass(client):
+    k, p, n_blocks = 2000, 768, 37
+    X = da.map_blocks(rows_of, chunks=((25,) * n_blocks, (p,)), dtype=np.float32)
+    state = CenterState(np.random.default_rng(0).normal(size=(k, p)), -np.inf)
+
+    def sums():
+        coordinates = Coordinates(np.zeros(p), np.ones(p))
+        passes = weighted_passes(X, None)
+        problem = CentersProblem(passes, coordinates, 25.0 * n_blocks, PowerUpdate(), 1.0)
+        return problem.sums([state])[0]
+
+    # The scheduler of the cluster runs in this process.
+    count_writes()
+    client.run(count_writes)
+    before = sent() + sum(client.run(sent).values())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # dask warns about graphs of 10 MB
+        found = sums()
+    travelled = sent() + sum(client.run(sent).values()) - before
+    assert travelled <= 4 * len(client.nthreads()) * state.centers.nbytes
+    with dask.config.set(scheduler="threads"):
+        expected = sums()
+    np.testing.assert_array_equal(found.sums, expected.sums)
+    assert found.inertia == expected.inertia
