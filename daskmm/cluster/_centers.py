@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -174,7 +175,13 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         "n_clusters": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "max_clusters": [None, Interval(Integral, 2, None, closed="left")],
         "standardize": ["boolean", StrOptions({"auto"})],
-        "init": [StrOptions({"k-means++", "k-means||", "random"}), "array-like"],
+        "init": [
+            StrOptions({"k-means++", "k-means||", "random"}),
+            "array-like",
+            NearestCenter,
+            FrozenEstimator,
+        ],
+        "warm_start": ["boolean"],
         "empty_cluster": [StrOptions(set(METHODS))],
         "trim": [Interval(Real, 0, 1, closed="left")],
     }
@@ -184,7 +191,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     _weighs_features: ClassVar[bool] = False
 
     max_clusters: int | None
-    init: str | ArrayLike
+    init: str | ArrayLike | NearestCenter | FrozenEstimator
+    warm_start: bool
     sample_size: int | str | None
     persist: Persist
     distortion: str
@@ -337,6 +345,12 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         update = replace(update, trim=float(self.trim))  # type: ignore[type-var]
 
         schedule = self._schedule(survey.critical_power)
+        earlier = self._earlier
+        if earlier is not None:
+            # What it found would melt at the first power.
+            schedule = replace(
+                schedule, s0=-np.inf if self.polish else earlier.s_, critical_multiple=None
+            )
         if context.followed:
             plan = self._plan_of(layout, True, n_clusters=n_clusters, schedule=schedule)
             context.expect(plan.stages, self.tol)
@@ -349,6 +363,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             self._restarts(schedule) and not update.hedged,
             self.empty_cluster,
             self.distortion == "mahalanobis" and self.metric_params is None,
+            getattr(earlier, "feature_weights_", None) if self._weighs_features else None,
         )
         fit = fit_centers(passes, survey, method, seeds, rng, context)
         if fit.n_split:
@@ -400,6 +415,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         self, survey: Survey, seed: int, lazy: bool
     ) -> tuple[int, dict[str, Any]]:
         """The number of clusters, given or chosen on the sample, and fitted attributes."""
+        if (earlier := self._earlier) is not None:
+            return len(earlier.cluster_centers_), {"n_clusters_": len(earlier.cluster_centers_)}
         if not isinstance(self.n_clusters, str):
             return int(self.n_clusters), {"n_clusters_": int(self.n_clusters)}
         weights = self._weights_for_number(survey, seed, lazy)
@@ -430,7 +447,23 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         whole rows only.
         """
         plain = self.distortion == "sqeuclidean" and self.missing == "error"
-        return schedule.polish and isinstance(self.init, str) and plain
+        return schedule.polish and self._seeds and plain
+
+    @property
+    def _earlier(self) -> NearestCenter | None:
+        """The fitted model from which a fit goes on, if there is one."""
+        if self.warm_start and hasattr(self, "cluster_centers_"):
+            return self
+        init = self.init.estimator if isinstance(self.init, FrozenEstimator) else self.init
+        if not isinstance(init, NearestCenter):
+            return None
+        check_is_fitted(init, "cluster_centers_")
+        return init
+
+    @property
+    def _seeds(self) -> bool:
+        """Whether starting centres are looked for."""
+        return isinstance(self.init, str) and self._earlier is None
 
     @property
     def _cluster_range(self) -> tuple[int, int]:
@@ -444,7 +477,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         return anneals_on_sample(layout, self.sample_size, self.polish, *self._cluster_range)
 
     def _n_starts(self, layout: Layout) -> int:
-        if not isinstance(self.init, str):
+        if not self._seeds:
             return 1
         if self.n_init == "auto":
             if layout.lazy and not self._samples(layout):
@@ -456,19 +489,25 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
 
     def _checked_init(self, expansion: Expansion | None) -> str | NDArray[np.float64]:
         """The name of a method, or given centres, which must fit the data and n_clusters."""
-        if isinstance(self.init, str):
+        earlier = self._earlier
+        if earlier is None and isinstance(self.init, str):
             return self.init
         try:
-            centers = np.asarray(self.init, dtype=np.float64)
+            given = self.init if earlier is None else earlier.cluster_centers_
+            centers = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"init must be an array of numbers: {error}") from error
-        if isinstance(self.n_clusters, str):
+        n_clusters = self.n_clusters
+        if isinstance(n_clusters, str) and earlier is None:
             raise ValueError("init must be the name of a method where n_clusters='auto'.")
+        if isinstance(n_clusters, str):
+            n_clusters = len(centers)
         n_features = self.n_features_in_ if expansion is None else len(expansion.groups)
-        expected = (self.n_clusters, n_features)
+        expected = (n_clusters, n_features)
         if centers.shape != expected:
             raise ValueError(
-                f"init has shape {centers.shape}; with n_clusters={self.n_clusters} and "
+                f"{'init' if earlier is not self else 'The model that warm_start continues'} has "
+                f"shape {centers.shape}; with n_clusters={self.n_clusters} and "
                 f"{n_features} features it must be {expected}."
             )
         if not np.isfinite(centers).all():
@@ -577,7 +616,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             self._n_starts(layout),
             schedule,
             self._samples(layout),
-            self.init if isinstance(self.init, str) else "random",
+            self.init if isinstance(self.init, str) and self._seeds else "random",
             DISTORTIONS[self.distortion],
             weighted,
             self.missing == "partial",

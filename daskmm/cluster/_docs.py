@@ -40,11 +40,19 @@ max_clusters : int, optional
     many as long as the answer lies at the end, while the sample has 20 rows for each cluster.
 """,
     "init": """
-init : {"k-means++", "k-means||", "random"} or array of shape (n_clusters, n_features), \
-default="k-means++"
+init : {"k-means++", "k-means||", "random"}, array of shape (n_clusters, n_features) or fitted \
+model, default="k-means++"
     Greedy k-means++ on a sample drawn in the first pass (from 256 clusters on within coarse cells
     of its rows first, which takes a small share of the fit); scalable k-means++, which makes six
     passes of its own; random rows of that sample; or centres in the input's units.
+    From a fitted model with centres the fit goes on, with its centres and feature weights, at the
+    power with which it ended: by Lloyd steps after polishing. Where the estimator is cloned, put
+    the model into a ``sklearn.frozen.FrozenEstimator``.
+""",
+    "warm_start": """
+warm_start : bool, default=False
+    Whether `fit` goes on from the last fit of this estimator, as from an `init` model. The number
+    of clusters that "auto" chose is kept; the rows of earlier fits do not count.
 """,
     "n_init": """
 n_init : int or "auto", default="auto"
@@ -145,7 +153,8 @@ trim : float, default=0
     "forget": """
 forget : float or str, optional
     Half-life of earlier rows in `partial_fit`: a number of rows, counted by their sample weights,
-    or a text such as "100000 rows" or "10 calls". By default nothing is forgotten.
+    or a text such as "100000 rows" or "10 calls". By default nothing is forgotten. In calls whose
+    rows cost 10 % more than earlier ones or worse, these fade as many times as fast, up to four.
 """,
     "verbose": """
 verbose : int, default=0

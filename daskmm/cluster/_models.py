@@ -149,6 +149,8 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
     parameters.pop("callbacks", None)
     if not isinstance(parameters.get("random_state"), int | np.integer | None):
         parameters["random_state"] = None
+    if hasattr(parameters.get("init"), "cluster_centers_"):  # a model to start from
+        parameters["init"] = parameters["init"].cluster_centers_
     fitted = {key: value for key, value in estimator.__getstate__().items() if _is_fitted_name(key)}
 
     def put(name: str, values: NDArray) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from daskmm.cluster._sklearn import Interval
 from daskmm.data.input import read_weighted
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
+from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import PowerUpdate, Update
 from daskmm.numerics.rows import FeatureCoordinates
@@ -31,6 +32,7 @@ class PartialFit:
 
     forget: float | str | None
     distortion: str
+    init: Any
     polish: bool
     s_: float
     inertia_: float
@@ -60,6 +62,11 @@ class PartialFit:
         keep them. After `fit`, or of a loaded model, calls go on from there, with the rows of the
         fit as the first record. If the fit ended with Lloyd steps (`polish`), calls take hard
         steps too; otherwise steps at the power with which it ended.
+
+        Unless `init` is an array of centres, a sample of all rows (200 per cluster, from 2,000 to
+        10,000) is kept, and saved with the model. Whenever new rows make up three tenths of all, or
+        a tenth if they cost 10 % more than the others, fresh starts on the sample compete with the
+        present clusters; if they win, the records are divided among the new ones as the sample is.
 
         Parameters
         ----------
@@ -120,7 +127,14 @@ class PartialFit:
     def _no_updates(self) -> Updates:
         """Records of no rows, at the power and in the distortion of the fitted model."""
         _, state = self._fitted_state()
-        return Updates(-np.inf if self.polish else self.s_, state.distortion)
+        # Given centres say where clusters are to be.
+        searches = self.polish and isinstance(self.init, str)
+        sample = Reservoir.empty(capacity(*state.centers.shape), state.centers.shape[1])
+        return Updates(
+            -np.inf if self.polish else self.s_,
+            state.distortion,
+            reservoir=sample if searches else None,
+        )
 
     def _updates(self) -> Updates:
         """Records of the rows that were seen; for those of a fit, what the model tells of them."""

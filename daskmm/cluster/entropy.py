@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.frozen import FrozenEstimator
 
 from daskmm.auto.lam import LamPath, follow_lam, given_lam
-from daskmm.cluster._centers import CenterClusterer, some_clusters
+from daskmm.cluster._centers import CenterClusterer, NearestCenter, some_clusters
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
@@ -53,7 +54,7 @@ class EntropyPowerKMeans(CenterClusterer):
         by the information gain over noise (see Notes), on the sample of the first pass; for
         ``distortion="manhattan"`` and "mixed" it is half the variance (of "mixed", half the spread
         that every column has).
-    [init, n_init, sample_size, persist]
+    [init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), just past the power above which
         all centres converge to the mean (see `PowerKMeans`), so that the weights are learned while
@@ -127,7 +128,8 @@ class EntropyPowerKMeans(CenterClusterer):
         *,
         max_clusters: int | None = None,
         lam: float | str = "auto",
-        init: str | ArrayLike = "k-means++",
+        init: str | ArrayLike | NearestCenter | FrozenEstimator = "k-means++",
+        warm_start: bool = False,
         n_init: int | str = "auto",
         sample_size: int | str | None = "auto",
         persist: Persist = False,
@@ -155,6 +157,7 @@ class EntropyPowerKMeans(CenterClusterer):
         self.max_clusters = max_clusters
         self.lam = lam
         self.init = init
+        self.warm_start = warm_start
         self.n_init = n_init
         self.sample_size = sample_size
         self.persist = persist

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.frozen import FrozenEstimator
 
-from daskmm.cluster._centers import CenterClusterer
+from daskmm.cluster._centers import CenterClusterer, NearestCenter
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
 from daskmm.engine.passes import Persist
@@ -23,7 +24,7 @@ class KMeans(CenterClusterer):
 
     Parameters
     ----------
-    [n_clusters, max_clusters, init, n_init, sample_size, persist]
+    [n_clusters, max_clusters, init, warm_start, n_init, sample_size, persist]
     max_iter : int, default=300
         Maximum number of iterations over the data.
     tol : float, default=1e-4
@@ -62,7 +63,8 @@ class KMeans(CenterClusterer):
         n_clusters: int | str = 8,
         *,
         max_clusters: int | None = None,
-        init: str | ArrayLike = "k-means++",
+        init: str | ArrayLike | NearestCenter | FrozenEstimator = "k-means++",
+        warm_start: bool = False,
         n_init: int | str = "auto",
         sample_size: int | str | None = "auto",
         persist: Persist = False,
@@ -85,6 +87,7 @@ class KMeans(CenterClusterer):
         self.n_clusters = n_clusters
         self.max_clusters = max_clusters
         self.init = init
+        self.warm_start = warm_start
         self.n_init = n_init
         self.sample_size = sample_size
         self.persist = persist

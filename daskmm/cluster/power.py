@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from numpy.typing import ArrayLike
+from sklearn.frozen import FrozenEstimator
 
-from daskmm.cluster._centers import CenterClusterer
+from daskmm.cluster._centers import CenterClusterer, NearestCenter
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
@@ -31,7 +32,7 @@ class PowerKMeans(CenterClusterer):
 
     Parameters
     ----------
-    [n_clusters, max_clusters, init, n_init, sample_size, persist]
+    [n_clusters, max_clusters, init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto", default="auto"
         First power, negative. "auto" is just past the power above which all centres converge to
         the mean: min(−1, 2·s_crit), with s_crit = 1 − 1/(2 λ_max(E[uuᵀ])) and u the directions of
@@ -74,7 +75,8 @@ class PowerKMeans(CenterClusterer):
         n_clusters: int | str = 8,
         *,
         max_clusters: int | None = None,
-        init: str | ArrayLike = "k-means++",
+        init: str | ArrayLike | NearestCenter | FrozenEstimator = "k-means++",
+        warm_start: bool = False,
         n_init: int | str = "auto",
         sample_size: int | str | None = "auto",
         persist: Persist = False,
@@ -101,6 +103,7 @@ class PowerKMeans(CenterClusterer):
         self.n_clusters = n_clusters
         self.max_clusters = max_clusters
         self.init = init
+        self.warm_start = warm_start
         self.n_init = n_init
         self.sample_size = sample_size
         self.persist = persist

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -57,6 +58,8 @@ class Method:
     empty_cluster : {"farthest", "random", "restart", "error"}
     learns_metric : bool
         Whether to learn the matrix of the Mahalanobis distance.
+    feature_weights : ndarray of shape (n_features,) or None
+        Of given centres, where weights are learned: equal by default.
     """
 
     n_clusters: int
@@ -67,6 +70,7 @@ class Method:
     restarts: bool
     empty_cluster: str
     learns_metric: bool
+    feature_weights: FloatArray | None = None
 
 
 class CentersFit(NamedTuple):
@@ -121,9 +125,13 @@ def fit_centers(
     coordinates, spread = survey.coordinates, survey.spread
     problem = CentersProblem(passes, coordinates, survey.weight, update, spread)
 
-    def seeded(drawn: list[int]) -> list[FloatArray]:
+    def seeded(drawn: list[int]) -> Sequence[FloatArray | CenterState]:
         if not isinstance(method.init, str):
-            return [given_centers(method.init, survey)]
+            given = given_centers(method.init, survey)
+            if method.feature_weights is None:
+                return [given]
+            state = update.start(given, schedule.s0)
+            return [replace(state, feature_weights=method.feature_weights)]
         centers: list[FloatArray] = []
         # Starts share the passes of k-means||, and the space that wide rows span.
         shares = method.init == "k-means||" or is_wide(*survey.sample.rows.shape)

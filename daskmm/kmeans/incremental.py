@@ -10,19 +10,21 @@ later ones of the same rows, it bounds the objective from above, and there is no
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position
-from daskmm.engine.first_pass import checked_moments, mean_and_variance
+from daskmm.engine.first_pass import checked_moments, mean_and_variance, row_uniforms
 from daskmm.engine.moments import Moments
 from daskmm.engine.passes import Passes
+from daskmm.kmeans.renewal import Renewal, Reservoir, renewed
 from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, center_sums
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.numerics.distortions.base import Distortion
@@ -32,6 +34,13 @@ from daskmm.numerics.rows import Rows
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
+
+# Rows of a call are badly served if they cost so many times as much as those of all calls. Then
+# earlier rows fade as many times as fast, at most by the second number.
+_BADLY_SERVED, _MOST_EXCESS = 1.1, 4.0
+# Better clusters are looked for whenever new rows make up this share of all, by weight; a smaller
+# one, where they are badly served.
+_RENEWED, _SOONER = 0.3, 0.1
 
 
 @registered
@@ -110,6 +119,18 @@ class Majorizer:
             constant=factor * self.constant,
         )
 
+    def divided(self, renewal: Renewal, before: CenterState) -> Self:
+        """Return the record of the same rows in better clusters, an estimate by a sample."""
+        weights, sums = renewal.divide(self.weights[:, None], self.sums)
+        masses = self.denominators
+        if masses is not None:
+            masses, sums = renewal.divide(masses, self.sums)
+        found = replace(self, weights=weights[:, 0], sums=sums, denominators=masses)
+        if self.squares is not None:
+            return found
+        cost = self.cost(before) + self.weight * renewal.change
+        return replace(found, constant=found.constant + cost - found.cost(renewal.state))
+
     def as_sums(self, farthest: Farthest | None = None) -> CenterSums:
         """Return the sums that an update takes, with rows for the centres of emptied clusters."""
         farthest = Farthest.empty(self.sums.shape[1]) if farthest is None else farthest
@@ -136,6 +157,10 @@ class Updates:
         Sum of the records of the calls without a key.
     keyed : dict of str to Majorizer
     n_calls : int
+    reservoir : Reservoir or None
+        Rows on which better clusters are looked for; None if they are not.
+    weight_since : float
+        Weight of the rows that came after the last such search.
     """
 
     s: float
@@ -143,12 +168,22 @@ class Updates:
     unkeyed: Majorizer | None = None
     keyed: dict[str, Majorizer] = field(default_factory=dict)
     n_calls: int = 0
+    reservoir: Reservoir | None = None
+    weight_since: float = 0.0
 
     @property
     def total(self) -> Majorizer:
         """Sum of all records, in the order of their keys, not of the calls."""
         records = [self.keyed[key] for key in sorted(self.keyed)]
         return reduce(add, records if self.unkeyed is None else [self.unkeyed, *records])
+
+    def excess(self, cost: float, state: CenterState) -> float:
+        """Return how many times a mean cost is that of all rows; 1 if it is hardly larger."""
+        if self.unkeyed is None and not self.keyed:
+            return 1.0
+        total = self.total
+        usual = total.cost(state) / total.weight
+        return cost / usual if cost > _BADLY_SERVED * usual > 0 else 1.0
 
     def after(self, record: Majorizer, key: str | None, factor: float = 1.0) -> Updates:
         """Return the records after a call: earlier ones faded, that of the same key replaced."""
@@ -192,11 +227,17 @@ def updated(
         If values cannot be used, naming block and row.
     """
     state = replace(state, s=updates.s, distortion=updates.distortion)
-    moments, sums = _visited(passes, coordinates, state)
-    if not np.isfinite(sums.objective):
+    origin = _origin(key)
+    reservoir = updates.reservoir
+    if reservoir is not None and key is not None:
+        reservoir = reservoir.without(origin)
+    drawing = _Drawing(reservoir, (origin, updates.n_calls))
+    found = _visited(passes, coordinates, state, drawing)
+    if not np.isfinite(found.sums.objective):
         # Rows have values in features where all centres are at an edge of the domain.
         state = replace(state, centers=updates.distortion.off_edges(state.centers))
-        moments, sums = _visited(passes, coordinates, state)
+        found = _visited(passes, coordinates, state, drawing)
+    moments, sums = found.moments, found.sums
     if not (np.isfinite(sums.objective) and np.isfinite(sums.sums).all()):
         raise ValueError(
             "Input X has values so far from those of the earlier rows that squares of their "
@@ -207,9 +248,32 @@ def updated(
     n_rows = passes.blocks.layout.n_rows
     assert n_rows is not None
     record = Majorizer.of(sums, state, moments.weight, n_rows)
-    updates = updates.after(record, key, 1.0 if fading is None else fading(moments.weight))
+    excess = updates.excess(record.cost(state) / moments.weight, state)
+    factor = 1.0 if fading is None else fading(moments.weight) ** min(excess, _MOST_EXCESS)
+    updates = updates.after(record, key, factor)
     total = updates.total
+    if reservoir is not None:
+        assert found.drawn is not None
+        reservoir = reservoir.faded(factor) + found.drawn
+        seen = updates.weight_since + moments.weight
+        updates = replace(updates, reservoir=reservoir, weight_since=seen)
+        if seen >= (_SOONER if excess > 1.0 else _RENEWED) * total.weight:
+            updates, state = _renewed(updates, reservoir, state, update)
+            total = updates.total
     return updates, update.update(total.as_sums(sums.farthest), state, total.weight)
+
+
+def _renewed(
+    updates: Updates, reservoir: Reservoir, state: CenterState, update: Update
+) -> tuple[Updates, CenterState]:
+    """Look for better clusters on the sample, and divide the records among them."""
+    updates = replace(updates, weight_since=0.0)
+    better = renewed(reservoir, state, update, updates.n_calls)
+    if better is None:
+        return updates, state
+    keyed = {key: record.divided(better, state) for key, record in updates.keyed.items()}
+    unkeyed = None if updates.unkeyed is None else updates.unkeyed.divided(better, state)
+    return replace(updates, unkeyed=unkeyed, keyed=keyed), better.state
 
 
 @dataclass(frozen=True)
@@ -218,19 +282,54 @@ class _Visit:
 
     moments: Moments
     sums: CenterSums
+    drawn: Reservoir | None
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(self.moments + other.moments, self.sums + other.sums)
+        drawn = None if self.drawn is None or other.drawn is None else self.drawn + other.drawn
+        return type(self)(self.moments + other.moments, self.sums + other.sums, drawn)
 
 
-def _visited(passes: Passes, coordinates: Rows, state: CenterState) -> tuple[Moments, CenterSums]:
+class _Drawing(NamedTuple):
+    """How rows are drawn for the sample that is kept: that of earlier rows, and a seed."""
+
+    reservoir: Reservoir | None
+    key: tuple[int, int]
+
+    def of(
+        self, rows: NDArray, weights: NDArray | None, position: Position, coordinates: Rows
+    ) -> Reservoir | None:
+        """Draw rows of a block, whatever the blocks are."""
+        if self.reservoir is None:
+            return None
+        origin, call = self.key
+        uniform = row_uniforms((origin, call), position.start + np.arange(len(rows)))
+        with np.errstate(divide="ignore"):
+            priorities = np.log(-np.log(uniform))
+            if weights is not None:
+                priorities -= np.log(weights)
+        size, bound = self.reservoir.size, self.reservoir.bound
+        if len(rows) > size:
+            bound = min(bound, float(np.partition(priorities, size)[size]))
+        drawn = np.flatnonzero(priorities < bound)
+        z = coordinates.to_model(rows[drawn])
+        return Reservoir(size, z, priorities[drawn], np.full(len(drawn), origin))
+
+
+def _origin(key: str | None) -> int:
+    """Return a number for a key; 0 without one."""
+    if key is None:
+        return 0
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "little")
+
+
+def _visited(passes: Passes, coordinates: Rows, state: CenterState, drawing: _Drawing) -> _Visit:
     """Test all values and compute the sums at a state, in one pass."""
     passes.count_rows()
     if passes.blocks.layout.n_rows == 0:
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required: X.")
-    found: _Visit = passes.reduce(_visit, coordinates, state)
+    found: _Visit = passes.reduce(_visit, coordinates, state, drawing)
     mean_and_variance(found.moments)
-    return found.moments, found.sums
+    return found
 
 
 def _visit(
@@ -239,12 +338,13 @@ def _visit(
     position: Position,
     coordinates: Rows,
     state: CenterState,
+    drawing: _Drawing,
 ) -> _Visit:
     """Visit one block (the block function)."""
     moments = checked_moments(rows, weights, position, type(state.distortion), state.partial)
     with np.errstate(over="ignore", invalid="ignore"):  # tested once all blocks are known
         (sums,) = center_sums(rows, weights, coordinates, (state,)).records
-    return _Visit(moments, sums)
+    return _Visit(moments, sums, drawing.of(rows, weights, position, coordinates))
 
 
 def record_of_fit(

@@ -78,19 +78,39 @@ def recombined(
     list of CenterState
     """
     best = cheapest(runs, 1)[0].state
-    k = len(best.centers)
     pool = np.concatenate([run.state.centers for run in runs])
-    seen = pool if best.feature_weights is None else pool * np.sqrt(best.feature_weights)
-    chances = np.repeat(_chances(np.array([run.last for run in runs])), k)
+    chances = np.repeat(_chances(np.array([run.last for run in runs])), len(best.centers))
+    return drawn_starts(pool, chances, best, seeds)
+
+
+def drawn_starts(
+    pool: FloatArray,
+    chances: FloatArray,
+    like: CenterState,
+    seeds: Sequence[np.random.SeedSequence],
+) -> list[CenterState]:
+    """Choose centres of hard starts among points, by greedy k-means++, one start per seed.
+
+    Parameters
+    ----------
+    pool : ndarray of shape (n_points, n_features)
+    chances : ndarray of shape (n_points,)
+        Weights of the points.
+    like : CenterState
+        Has the distances, the feature weights and the number of centres.
+    seeds : sequence of SeedSequence
+    """
+    k, w = len(like.centers), like.feature_weights
+    seen = pool if w is None else pool * np.sqrt(w)
     starts = []
     for seed in seeds:
-        if best.distortion.code != SQUARED_EUCLIDEAN.code:
-            drawn = greedy_rows(pool, chances, k, seed, best.distortion)
-            starts.append(replace(best, centers=drawn, s=-np.inf))
+        if like.distortion.code != SQUARED_EUCLIDEAN.code:
+            drawn = greedy_rows(pool, chances, k, seed, like.distortion)
+            starts.append(replace(like, centers=drawn, s=-np.inf))
             continue
         rng = np.random.RandomState(np.random.MT19937(seed))
         _, chosen = kmeans_plusplus(seen, k, sample_weight=chances, random_state=rng)
-        starts.append(replace(best, centers=pool[chosen], s=-np.inf))
+        starts.append(replace(like, centers=pool[chosen], s=-np.inf))
     return starts
 
 
@@ -196,7 +216,11 @@ class SampleAnnealing:
         return outcome, [start.history for start in annealed]
 
     def run(
-        self, starts: Sequence[FloatArray], lazy: bool, n_passes: int, context: FitContext
+        self,
+        starts: Sequence[FloatArray | CenterState],
+        lazy: bool,
+        n_passes: int,
+        context: FitContext,
     ) -> list[Annealed]:
         """Anneal every start; return those that are worth polishing on the full data.
 
@@ -214,7 +238,7 @@ class SampleAnnealing:
         context : FitContext
         """
         tasks = _Tasks(self, lazy, n_passes, context)
-        wanted = [(start, self.schedule) for start in starts]
+        wanted: list[Start] = [(start, self.schedule) for start in starts]
         if self.update.hedged and self.schedule.s0 > -np.inf:
             wanted += [(start, self._hard_schedule) for start in starts]
         runs = tasks.run(_SAMPLE, wanted)

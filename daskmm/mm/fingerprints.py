@@ -40,6 +40,8 @@ def _described(value: Any) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if hasattr(value, "cluster_centers_"):  # a model to start from
+        value = value.cluster_centers_
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, np.random.RandomState | np.random.Generator):

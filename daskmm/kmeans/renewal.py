@@ -1,0 +1,196 @@
+"""Better clusters for rows that go on arriving, found on a sample of those seen so far.
+
+Steps from the present centres cannot split a cluster that turns out to be two, nor follow a mixture
+that jumps. So a sample of all rows is kept, in which they fade as in the records. Now and then
+fresh starts on the sample, and recombinations of all, compete with the present centres; if they
+win, the records are divided among the new clusters in the proportions of the sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.engine.moments import Sample
+from daskmm.kmeans.sample_annealing import SampleAnnealing, cheapest, drawn_starts
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.trials import filled
+from daskmm.kmeans.updates import Update, sample_problem
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import Schedule, iterate
+from daskmm.numerics.rows import Coordinates
+from daskmm.storage.records import registered
+
+FloatArray = NDArray[np.float64]
+
+# Rows kept: so many per cluster, within bounds, and within so many bytes.
+_PER_CLUSTER, _LEAST, _MOST, _BYTES = 200, 2000, 10_000, 8 << 20
+# Fresh starts, and what they must gain, as a share of the cost: less does not carry over to all
+# rows.
+_STARTS, _GAIN = 6, 2e-3
+_MAX_ITER, _TOL = 100, 1e-4
+
+
+def capacity(n_clusters: int, n_features: int) -> int:
+    """Return how many rows are kept."""
+    wanted = min(max(_PER_CLUSTER * n_clusters, _LEAST), _MOST)
+    return max(min(wanted, _BYTES // (8 * n_features)), 2 * n_clusters)
+
+
+@registered
+@dataclass(frozen=True)
+class Reservoir:
+    """Rows drawn from all that were seen, by weight (Efraimidis & Spirakis 2006).
+
+    A row of weight v has the priority log(e/v), with e exponential; those of the lowest are kept.
+    What fades gets a higher one.
+
+    Attributes
+    ----------
+    size : int
+        Rows that are kept.
+    rows : ndarray of shape (n_rows, n_features), float64
+        In the model's coordinates.
+    priorities : ndarray of shape (n_rows,)
+    origins : ndarray of int64 of shape (n_rows,)
+        Which key a row belongs to.
+    """
+
+    size: int
+    rows: FloatArray
+    priorities: FloatArray
+    origins: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, size: int, n_features: int) -> Self:
+        """Return the sample of no rows."""
+        return cls(size, np.empty((0, n_features)), np.empty(0), np.empty(0, np.int64))
+
+    @property
+    def bound(self) -> float:
+        """Priority that a row must be below."""
+        return float(self.priorities.max()) if len(self.rows) == self.size else np.inf
+
+    def __add__(self, other: Self) -> Self:
+        priorities = np.concatenate([self.priorities, other.priorities])
+        kept = np.sort(np.argsort(priorities, kind="stable")[: self.size])
+        rows = np.concatenate([self.rows, other.rows])[kept]
+        origins = np.concatenate([self.origins, other.origins])[kept]
+        return replace(self, rows=rows, priorities=priorities[kept], origins=origins)
+
+    def faded(self, factor: float) -> Self:
+        """Return the sample of rows whose weights are times a factor."""
+        return replace(self, priorities=self.priorities - np.log(factor))
+
+    def without(self, origin: int) -> Self:
+        """Return the sample without the rows of a key."""
+        kept = self.origins != origin
+        return replace(
+            self,
+            rows=self.rows[kept],
+            priorities=self.priorities[kept],
+            origins=self.origins[kept],
+        )
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """Better clusters, and how earlier ones are divided among them, by the rows of the sample.
+
+    Attributes
+    ----------
+    state : CenterState
+    earlier, later : ndarray of int of shape (n_parts,)
+        Clusters between which rows go: from one to the other.
+    shares : ndarray of shape (n_parts,)
+        Share of the earlier cluster's rows.
+    offsets : ndarray of shape (n_parts, n_features)
+        Mean of those rows less the mean of the earlier cluster.
+    change : float
+        What the mean cost changes by.
+    """
+
+    state: CenterState
+    earlier: NDArray[np.int64]
+    later: NDArray[np.int64]
+    shares: FloatArray
+    offsets: FloatArray
+    change: float
+
+    def divide(self, masses: FloatArray, sums: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Divide masses (per cluster, or per feature too) and sums among the new clusters."""
+        shares = self.shares[:, None]
+        own = masses[self.earlier]
+        divided = np.zeros_like(masses), np.zeros_like(sums)
+        np.add.at(divided[0], self.later, shares * own)
+        # As many as in the sample, but with the sums of the earlier clusters exactly.
+        np.add.at(divided[1], self.later, shares * (sums[self.earlier] + own * self.offsets))
+        return divided
+
+
+def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int) -> Renewal | None:
+    """Look for better clusters on the sample; return None if there are none.
+
+    Parameters
+    ----------
+    reservoir : Reservoir
+    state : CenterState
+        Hard.
+    update : Update
+    seed : int
+    """
+    rows = reservoir.rows
+    if len(rows) < 2 * len(state.centers):
+        return None
+    sample = Sample(rows, np.ones(len(rows)))
+    schedule = Schedule(-np.inf, max_iter=_MAX_ITER, tol=_TOL)
+    problem = sample_problem(rows, sample.weights, update)
+    (own,) = iterate(problem, [state], schedule)
+    seeds = np.random.SeedSequence(seed).spawn(_STARTS)
+    pool = filled(rows, sample.weights)
+    starts = drawn_starts(pool, sample.weights, state, seeds)
+    search = SampleAnnealing(
+        sample,
+        None,
+        Coordinates.identity(rows.shape[1]),
+        update,
+        problem.spread,
+        rows.dtype,
+        schedule,
+        seed,
+    )
+    annealed = search.run([own.state, *starts], False, 0, FitContext(holds_interrupts=False))
+    found = iterate(problem, [each.state for each in annealed], schedule)
+    best = cheapest(found, 1)[0]
+    if own.last - best.last <= _GAIN * abs(own.last):
+        return None
+    change = (best.history[-1].inertia - own.history[0].inertia) / len(rows)
+    return divided(pool, state, best.state, change)
+
+
+def divided(rows: FloatArray, before: CenterState, after: CenterState, change: float) -> Renewal:
+    """Count how rows of each earlier cluster are divided among the new ones."""
+    k = len(before.centers)
+    old, new = (_nearest(rows, state) for state in (before, after))
+    # Clusters without rows go where their centres are.
+    unseen = np.setdiff1d(np.arange(k), old)
+    rows = np.concatenate([rows, before.centers[unseen]])
+    old = np.concatenate([old, unseen])
+    new = np.concatenate([new, _nearest(before.centers[unseen], after)])
+    pairs, part, counts = np.unique(old * k + new, return_inverse=True, return_counts=True)
+    earlier, later = pairs // k, pairs % k
+    sums, sizes = np.zeros((len(pairs), rows.shape[1])), np.bincount(old, minlength=k)
+    np.add.at(sums, part, rows)
+    means = np.zeros_like(before.centers)
+    np.add.at(means, earlier, sums)
+    means /= sizes[:, None]
+    offsets = sums / counts[:, None] - means[earlier]
+    return Renewal(after, earlier, later, counts / sizes[earlier], offsets, change)
+
+
+def _nearest(rows: FloatArray, state: CenterState) -> NDArray[np.int64]:
+    tile = state.distortion.tile(rows, False)
+    return state.distortion.distances(tile, state.centers, state.feature_weights).argmin(axis=1)
