@@ -93,6 +93,20 @@ example:
   daskmm predict run more.zarr --out more-labels.zarr
   python -c "import zarr; print(zarr.open_array('more-labels.zarr')[:10])\"""",
     ),
+    "update": (
+        "let new rows change the clusters of a run",
+        """\
+Update the model of a run folder with the rows of INPUT, in one pass over them, and add to
+the history in summary.json: rows, cost, sizes and how far each centre moved. The same
+INPUT (or --key) again replaces what it gave before, so its rows are never counted twice.
+model, centers.csv and summary.json are replaced, the model first and as a whole;
+labels.zarr and pictures remain those of the fit. Not for kernels and mean-shift.""",
+        """\
+example:
+  daskmm update run monday.parquet
+  daskmm update run tuesday.parquet --forget '10 calls'
+  daskmm predict run tuesday.parquet --out labels.parquet""",
+    ),
     "inspect": (
         "show what a run found",
         "Show what a run folder holds: the fit, the cluster sizes, the features found.",
@@ -224,7 +238,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
-    demo, fit, predict, inspect, plan, reproduce = (
+    demo, fit, predict, update, inspect, plan, reproduce = (
         _add_command(commands, name) for name in _COMMANDS
     )
     demo.add_argument(
@@ -243,7 +257,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also write RUN/report.html: one self-contained page with all figures",
     )
-    for command in (predict, inspect):
+    for command in (predict, update, inspect):
         command.add_argument("folder", metavar="RUN", help="run folder written by 'daskmm fit'")
     inspect.add_argument(
         "--report",
@@ -265,7 +279,18 @@ def build_parser() -> argparse.ArgumentParser:
         help="columns of a csv or parquet INPUT to write beside the labels, such as those that "
         "name the rows; not used for the prediction unless the model was fitted to them",
     )
-    _add_csv(predict)
+    update.add_argument("input", metavar="INPUT", help=_INPUT)
+    update.add_argument(
+        "--key", metavar="NAME", help="name of these rows in later updates (the path of INPUT)"
+    )
+    update.add_argument(
+        "--forget",
+        type=_penalty,
+        metavar="HALF-LIFE",
+        help='rows, or "10 calls", after which earlier rows count half, from now on (never)',
+    )
+    for command in (predict, update):
+        _add_csv(command)
     _add_monitor(commands)
     _add_model(plan)
     plan.add_argument(
@@ -278,9 +303,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_reproduce(reproduce)
     _add_gram(commands)
-    for command in (fit, predict):
+    for command in (fit, predict, update):
         _add_scheduler(command)
-    for command in (demo, fit, predict):
+    for command in (demo, fit, predict, update):
         command.add_argument(
             "--quiet", action="store_true", help="print warnings only, no progress and no report"
         )

@@ -1,8 +1,9 @@
-"""The command line: ``daskmm demo | fit | predict | inspect | plan | reproduce | gram``."""
+"""The command line: ``daskmm demo | fit | predict | update | inspect | plan | ...``."""
 
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import sys
 import traceback
@@ -23,12 +24,14 @@ from daskmm.cli.printing import (
     describe_plan,
     describe_prediction,
     describe_run,
+    describe_update,
 )
 from daskmm.cli.run_folder import (
     CHECKPOINT,
     MONITOR,
     Run,
     add_report,
+    add_update,
     check_unfinished,
     open_for,
     open_run,
@@ -140,14 +143,11 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
         model.set_params(callbacks=None, checkpoint=None)
-        source = (
-            arguments.input if "://" in arguments.input else str(Path(arguments.input).absolute())
-        )
         return write_run(
             out,
             model,
             data,
-            source=source,
+            source=_source(arguments.input),
             notes=notes,
             pictures=arguments.pictures,
             report=arguments.report,
@@ -244,6 +244,34 @@ def _watch(run: Run, place: Path, arguments: argparse.Namespace) -> Monitor:
     return monitor(run.model, data, level=arguments.level)
 
 
+def _source(path: str) -> str:
+    return path if "://" in path else str(Path(path).absolute())
+
+
+def _update(arguments: argparse.Namespace) -> None:
+    path = local_path(arguments.folder, "A run that is updated")
+    with reserved(path):
+        found = _updated(path, arguments)
+    _report(arguments, {"run": str(path), **found}, lambda: describe_update(path, found))
+
+
+def _updated(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Update a run, and return the entry of its history."""
+    run, source = open_run(path), _source(arguments.input)
+    if not hasattr(run.model, "partial_fit"):
+        raise UserError(f"{path} holds a {type(run.model).__name__}, which takes no new rows.")
+    if arguments.key is None and source == run.summary["input"]:
+        raise UserError(f"{source} is what {path} was fitted to; its rows are counted already.")
+    before = copy.copy(run.model)
+    if arguments.forget is not None:
+        run.model.set_params(forget=arguments.forget)
+    data = open_for(run.model, arguments.input, **_csv(arguments))
+    key = arguments.key or source
+    with _scheduler(arguments.scheduler), _noted_warnings():
+        run.model.partial_fit(data, key=key)
+    return add_update(run, before, source, key)
+
+
 def _inspect(arguments: argparse.Namespace) -> None:
     run = open_run(arguments.folder)
     found = {"run": str(run.path), **run.summary}
@@ -313,6 +341,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "fit": _fit,
     "predict": _predict,
     "monitor": _monitor,
+    "update": _update,
     "inspect": _inspect,
     "plan": _plan,
     "reproduce": _reproduce,

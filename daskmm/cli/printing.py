@@ -31,8 +31,26 @@ def describe_run(path: str | Path, summary: dict[str, Any]) -> str:
         *_course(summary),
         f"peak memory of the process: {readable_bytes(summary['peak_memory_bytes'])}",
         *(f"warning: {note}" for note in summary["warnings"]),
+        *(f"updated {each['updated']}: {_updated(each)}" for each in summary.get("updates", [])),
     ]
     return "\n".join(lines)
+
+
+def describe_update(path: str | Path, change: dict[str, Any]) -> str:
+    """Describe an entry of the history of a run."""
+    return (
+        f"{printable(path)}: {_updated(change)}\n{_cluster_sizes(change['cluster_sizes'])}\n"
+        f"cost per row: {change['cost_per_row']:.6g}, before {change['cost_per_row_before']:.6g}"
+    )
+
+
+def _updated(change: dict[str, Any]) -> str:
+    moves = change["moves"]
+    farthest = max(range(len(moves)), key=moves.__getitem__)
+    return (
+        f"{change['n_rows']:,} rows of {printable(change['input'])}; cluster {farthest} moved "
+        f"farthest, by {moves[farthest]:.3g}"
+    )
 
 
 def describe_prediction(found: dict[str, Any]) -> str:

@@ -355,6 +355,50 @@ def add_report(run: Run) -> Path:
     return path
 
 
+def add_update(run: Run, before: Any, source: str, key: str) -> dict[str, Any]:
+    """Write the updated model of a run, then its centres and summary; return what changed.
+
+    Parameters
+    ----------
+    run : Run
+        Its model has been updated.
+    before : estimator
+        The model before.
+    source, key : str
+        Where the new rows came from, and their name.
+    """
+    path, model = local_path(run.path), run.model
+    moves = (model.cluster_centers_ - before.cluster_centers_) / model.scale_
+    change = plain(
+        {
+            "updated": datetime.now(UTC).isoformat(timespec="seconds"),
+            "input": source,
+            "key": key,
+            "n_rows": model.updates_.keyed[key].n_rows,
+            "n_rows_seen": model.n_samples_seen_,
+            "inertia": model.inertia_,
+            "cost_per_row": model.inertia_ / model.cluster_sizes_.sum(),
+            "cost_per_row_before": before.inertia_ / before.cluster_sizes_.sum(),
+            "cluster_sizes": np.rint(model.cluster_sizes_).astype(np.int64),
+            "moves": np.sqrt(np.square(moves).sum(axis=1)),
+        }
+    )
+    model.save(path / MODEL, overwrite=True)
+    with written_whole(path / CENTERS, replace=True) as fresh:
+        _write_centers(fresh, model)
+    summary = {
+        **run.summary,
+        "n_rows": change["n_rows_seen"],
+        "cluster_sizes": change["cluster_sizes"],
+        "cluster_names": cluster_names(model),
+        "inertia": change["inertia"],
+        "updates": [*run.summary.get("updates", []), change],
+    }
+    with written_whole(path / SUMMARY, replace=True) as fresh:
+        fresh.write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
+    return change
+
+
 def open_for(model: Any, path: str, **options: Any) -> Any:
     """Open data for the `predict` of a model, with the columns that it was fitted to.
 

@@ -154,7 +154,8 @@ trim : float, default=0
 forget : float or str, optional
     Half-life of earlier rows in `partial_fit`: a number of rows, counted by their sample weights,
     or a text such as "100000 rows" or "10 calls". By default nothing is forgotten. In calls whose
-    rows cost 10 % more than earlier ones or worse, these fade as many times as fast, up to four.
+    rows cost a quarter more than all do, or worse, earlier ones fade as many times as fast, up to
+    four.
 """,
     "verbose": """
 verbose : int, default=0

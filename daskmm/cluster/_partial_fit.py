@@ -65,7 +65,7 @@ class PartialFit:
 
         Unless `init` is an array of centres, a sample of all rows (200 per cluster, from 2,000 to
         10,000) is kept, and saved with the model. Whenever new rows make up three tenths of all, or
-        a tenth if they cost 10 % more than the others, fresh starts on the sample compete with the
+        a tenth if they cost a quarter more than all do, fresh starts on the sample compete with the
         present clusters; if they win, the records are divided among the new ones as the sample is.
 
         Parameters

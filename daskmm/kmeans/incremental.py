@@ -37,7 +37,7 @@ FloatArray = NDArray[np.float64]
 
 # Rows of a call are badly served if they cost so many times as much as those of all calls. Then
 # earlier rows fade as many times as fast, at most by the second number.
-_BADLY_SERVED, _MOST_EXCESS = 1.1, 4.0
+_BADLY_SERVED, _MOST_EXCESS = 1.25, 4.0
 # Better clusters are looked for whenever new rows make up this share of all, by weight; a smaller
 # one, where they are badly served.
 _RENEWED, _SOONER = 0.3, 0.1

@@ -12,7 +12,13 @@ from sklearn.base import BaseEstimator
 from daskmm.storage.digests import digest
 
 # Parameters that do not affect the result of a fit.
-_IGNORED = ("callbacks", "verbose", "checkpoint", "checkpoint_every", "persist")
+_IGNORED = (
+    *("callbacks", "verbose", "checkpoint", "checkpoint_every", "persist"),
+    # Starts are in the checkpoint; nothing is forgotten within a fit.
+    *("warm_start", "forget"),
+)
+# Parameters that older checkpoints do not know, and what they then were, if not None.
+_NEWER = {"empty_rows": "error"}
 # Parameters that may be higher in the fit that resumes: it continues to the new bound.
 _RAISABLE = ("max_iter",)
 # Blocks that are grouped differently are summed in another order: moments of the same rows agree
@@ -73,12 +79,12 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     found = []
     for name in dict.fromkeys([*there, *here]):
         # Parameters that are newer than a checkpoint are None unless they are given.
-        a, b = there.get(name), here.get(name)
+        a, b = there.get(name, _NEWER.get(name)), here.get(name)
         if (a is None or b is None) and not (name in there and name in here):
             if a is not b:
                 found.append(f"{name} is not known {'here' if name in there else 'there'}")
             continue
-        if name in _RAISABLE and a <= b:  # type: ignore[operator]
+        if name in _RAISABLE and a <= b:
             continue
         if isinstance(b, np.ndarray):
             found += _different_moment(name, np.asarray(a), b, np.asarray(here["variance"]))
