@@ -18,7 +18,7 @@ _IGNORED = (
     *("warm_start", "forget"),
 )
 # Parameters that older checkpoints do not know, and what they then were, if not None.
-_NEWER = {"empty_rows": "error"}
+_NEWER = {"empty_rows": "error", "trim": 0.0, "n_representatives": "auto"}
 # Parameters that may be higher in the fit that resumes: it continues to the new bound.
 _RAISABLE = ("max_iter",)
 # Blocks that are grouped differently are summed in another order: moments of the same rows agree
