@@ -64,6 +64,7 @@ def test_a_key_replaces_its_record():
     assert model.n_samples_seen_ == 300
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_the_order_of_keys_does_not_matter_once_it_has_converged(cls):
     """From one model; order, chunks and scheduler are others."""

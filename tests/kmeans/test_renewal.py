@@ -18,6 +18,7 @@ def mixture(n, rng, n_centers=6, seed=1):
     return centers[truth] + rng.normal(size=(n, 3)), truth
 
 
+@pytest.mark.long
 def test_the_sample_is_drawn_by_weight_and_fades():
     """Shares of three calls in the sample are those of their weights."""
     shares = np.zeros(3)
@@ -51,7 +52,7 @@ def test_the_sample_does_not_depend_on_chunks_and_knows_keys():
     assert not np.isclose(kept[:, None, 0], X[None, 1200:, 0], rtol=1e-12).any()
 
 
-@pytest.mark.parametrize("cls", [KMeans, EntropyPowerKMeans])
+@pytest.mark.parametrize("cls", [KMeans, pytest.param(EntropyPowerKMeans, marks=pytest.mark.long)])
 def test_clusters_that_the_first_rows_did_not_show(cls):
     rng = np.random.default_rng(0)
     X, truth = mixture(20_000, rng)
