@@ -6,7 +6,6 @@ Clusters that no straight line separates, by a kernel, and by Nyström features 
 """
 
 import matplotlib.pyplot as plt
-
 from sklearn.datasets import make_circles
 
 from daskmm import KernelPowerKMeans, PowerKMeans
