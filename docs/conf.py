@@ -37,6 +37,8 @@ exclude_patterns = [
     *(f"auto_gallery/*.{kind}" for kind in ("ipynb", "py", "json", "md5", "zip")),
 ]
 root_doc = "index"
+# The function that draws for the gallery cannot be kept from build to build.
+suppress_warnings = ["config.cache"]
 templates_path = ["_templates"]
 
 # Pages are executed in each build; an error in a cell is an error of the build.
