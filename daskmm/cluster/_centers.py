@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.frozen import FrozenEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,6 +28,7 @@ from daskmm.auto.n_clusters import (
 from daskmm.auto.standardize import ScaleChoice, choose_scale
 from daskmm.cluster._belonging import Belonging
 from daskmm.cluster._estimator import MMClusterer, warn_convergence, warn_user
+from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pipeline
 from daskmm.cluster._mixed import checked_mixed, coded, learned_coding, planned
 from daskmm.cluster._output import DistanceOutput, labels_of_table
 from daskmm.cluster._parameters import (
@@ -575,6 +577,33 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         X = self._as_fitted(X, feature_dim)
         table, weights = read_weighted(self, X, sample_weight, reset=False)
         return -cost(self._passes(table, weights, X), *state)
+
+    def to_sklearn(self) -> BaseEstimator:
+        """Return a fitted estimator of scikit-learn that assigns rows to the same clusters.
+
+        For programs that know scikit-learn only, and for formats that are made from its estimators.
+
+        Returns
+        -------
+        KMeans or Pipeline
+            `sklearn.cluster.KMeans` with the centres in the units of the input; behind a
+            StandardScaler if features are standardised or weighted, and behind a Normalizer for
+            "cosine". Rows at equal distances of two centres may go to the other one.
+
+        Raises
+        ------
+        ValueError
+            If the distortion is another one, or values may be missing.
+        """
+        check_is_fitted(self, "cluster_centers_")
+        if self.missing == "partial":
+            raise ValueError("scikit-learn's KMeans takes no rows with missing='partial'.")
+        if self.distortion == "cosine":
+            return nearest_direction_pipeline(self.cluster_centers_)
+        if self.distortion != "sqeuclidean":
+            raise ValueError(f"scikit-learn's KMeans has no distortion={self.distortion!r}.")
+        weights = getattr(self, "feature_weights_", None)
+        return nearest_center_pipeline(self.cluster_centers_, self.mean_, self.scale_, weights)
 
     def plan(self, X: Any, feature_dim: str | None = None) -> Plan:
         """Return what a fit to `X` will cost. Reads no data.

@@ -1,0 +1,55 @@
+"""Fitted estimators of scikit-learn that assign rows to the same clusters."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.cluster import KMeans
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+
+FloatArray = NDArray[np.float64]
+
+
+def nearest_center_pipeline(
+    centers: FloatArray, mean: FloatArray, scale: FloatArray, weights: FloatArray | None
+) -> BaseEstimator:
+    """Return a KMeans with given centres, behind a scaler if features are scaled or weighted.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (n_clusters, n_features)
+        In the units of the input.
+    mean, scale : ndarray of shape (n_features,)
+    weights : ndarray of shape (n_features,) or None
+        Feature weights; None for equal ones.
+    """
+    if weights is None and (scale == 1).all():
+        return _kmeans(centers)
+    # Weighted distances are those of features times √w. A weight of 0 is an infinite scale.
+    with np.errstate(divide="ignore"):
+        divisors = scale if weights is None else scale / np.sqrt(weights)
+    scaler = StandardScaler().fit(np.stack([mean - 1.0, mean + 1.0]))
+    scaler.mean_, scaler.scale_, scaler.var_ = mean, divisors, np.square(divisors)
+    return Pipeline([("scale", scaler), ("cluster", _kmeans((centers - mean) / divisors))])
+
+
+def nearest_direction_pipeline(centers: FloatArray) -> Pipeline:
+    """Return a KMeans with given centres of length 1, behind one that normalises the rows."""
+    normalizer = Normalizer().fit(centers)
+    return Pipeline([("normalize", normalizer), ("cluster", _kmeans(centers))])
+
+
+def _kmeans(centers: FloatArray) -> KMeans:
+    """Fit KMeans to the centres themselves, each a cluster of its own."""
+    model = KMeans(len(centers), init=centers, n_init=1, max_iter=1)
+    with warnings.catch_warnings():
+        # Centres may coincide.
+        warnings.simplefilter("ignore")
+        model.fit(centers)
+    # Without the rounding of the fit.
+    model.cluster_centers_ = np.ascontiguousarray(centers)
+    return model

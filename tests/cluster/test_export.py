@@ -1,0 +1,50 @@
+"""Fitted estimators of scikit-learn made of ours."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans as ScikitLearnKMeans
+
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+
+X = np.random.default_rng(0).normal(size=(400, 6)) * [1, 10, 0.1, 1, 1, 3] + 50.0
+X[:200, :2] += [5.0, 40.0]
+MODELS = {
+    "plain": KMeans(4, random_state=0),
+    "standardized": PowerKMeans(4, standardize=True, random_state=0),
+    "weighted": EntropyPowerKMeans(2, lam="0.2*variance", random_state=0),
+    "directions": KMeans(4, distortion="cosine", random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_go_to_the_same_clusters(name):
+    model = MODELS[name].fit(X)
+    exported = pickle.loads(pickle.dumps(model.to_sklearn()))
+    new = np.random.default_rng(1).permutation(X) + 0.1
+    np.testing.assert_array_equal(exported.predict(X), model.labels_)
+    np.testing.assert_array_equal(exported.predict(new), model.predict(new))
+
+
+def test_centers_have_the_units_of_the_input():
+    model = KMeans(4, random_state=0).fit(X)
+    exported = model.to_sklearn()
+    assert type(exported) is ScikitLearnKMeans
+    np.testing.assert_array_equal(exported.cluster_centers_, model.cluster_centers_)
+
+
+def test_a_feature_without_weight_does_not_count():
+    constant = np.column_stack([X, np.full(len(X), 7.0)])
+    model = EntropyPowerKMeans(2, lam="0.2*variance", random_state=0).fit(constant)
+    assert model.feature_weights_[-1] == 0
+    moved = constant.copy()
+    moved[:, -1] = 1e6
+    np.testing.assert_array_equal(model.to_sklearn().predict(moved), model.labels_)
+
+
+@pytest.mark.parametrize("other", [{"distortion": "manhattan"}, {"missing": "partial"}])
+def test_what_scikit_learn_has_not_is_refused(other):
+    model = KMeans(3, random_state=0, **other).fit(X)
+    with pytest.raises(ValueError, match="scikit-learn's KMeans"):
+        model.to_sklearn()
