@@ -29,11 +29,13 @@ extensions = [
     "sphinx-mathjax-offline",
     "sphinx_gallery.gen_gallery",
 ]
-source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
+# Pages of the reference are generated with the first one.
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
 exclude_patterns = [
     "_build",
     "gallery/*",
-    # What the gallery writes beside its pages.
+    # What the gallery writes beside its pages. The page of its times loads scripts from elsewhere.
+    "**sg_execution_times*",
     *(f"auto_gallery/*.{kind}" for kind in ("ipynb", "py", "json", "md5", "zip")),
 ]
 root_doc = "index"
@@ -77,7 +79,6 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "plot_gallery": True,
     "min_reported_time": 30,
-    "write_computation_times": False,
     "image_scrapers": (drawn,),
 }
 
@@ -88,7 +89,7 @@ html_css_files = ["daskmm.css"]
 html_show_sourcelink = False
 html_sidebars = {page: [] for page in ("get-started", "evidence", "changes")}
 html_theme_options = {
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 6,
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],

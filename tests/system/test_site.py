@@ -107,6 +107,15 @@ def test_pages_load_nothing_from_elsewhere(pages):
     assert [source for source in sources if urlsplit(source).netloc] == []
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_reference_describes_what_it_lists(site, pages):
+    for module, names in PUBLIC.items():
+        for name in names:
+            text = "".join(pages[site / "generated" / f"{module}.{name}.html"].itertext())
+            assert "Parameters" in text or name.endswith("Error"), name
+
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LOOKED_AT = (
     "index.html",
@@ -189,6 +198,6 @@ def test_in_a_browser(site, tmp_path, dark):
 def test_search_works_offline(site, tmp_path):
     text, errors = browsed(f"{(site / 'search.html').as_uri()}?q=bandwidth", tmp_path)
     assert errors == []
-    results = re.search(r'<ul class="search"[^>]*>(.*?)</ul>', text, re.DOTALL)
+    results = re.search(r'<ul[^>]* class="search"[^>]*>(.*?)</ul>', text, re.DOTALL)
     assert results
     assert "WeightedBlurringMeanShift" in results[1]
