@@ -228,7 +228,8 @@ n_samples_seen_ : int
 """,
     "mean_": """
 mean_, scale_ : ndarray of shape (n_features,)
-    Distances are measured between rows (x − mean_) / scale_; scale_ is 1 unless standardised.
+    Distances are measured between rows ``(x − mean_) / scale_``; the scale is 1 unless features are
+    standardised.
 typical_distances_ : ndarray of shape (n_clusters,)
     Median distance of each cluster's rows to its centre, as in `inertia_`; the unit, unsquared, of
     `score_samples`. Of all rows if they are in memory, else of a sample: see `calibrate`.

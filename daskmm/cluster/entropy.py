@@ -65,9 +65,9 @@ class EntropyPowerKMeans(CenterClusterer):
         penalty presumes comparable scales. Centres are reported in the input's units. Turn it
         off if low variance itself marks the features that matter.
     distortion : {"sqeuclidean", "manhattan", "mixed"}, default="sqeuclidean"
-        With "manhattan" the distance is Σ_l w_l |x_l − θ_l|, which is less sensitive to outliers;
-        centres are medians, as in `PowerKMeans`. "mixed" weighs the columns of a DataFrame, those
-        of categories as a whole; see `KMeans`.
+        With "manhattan" the distance is ``Σ_l w_l |x_l − θ_l|``, which is less sensitive to
+        outliers; centres are medians, as in `PowerKMeans`. "mixed" weighs the columns of a
+        DataFrame, those of categories as a whole; see `KMeans`.
     metric_params : dict, optional
         Of "mixed", as in `KMeans`.
     [missing, empty_cluster, trim, forget, verbose, callbacks, checkpoint]

@@ -127,12 +127,12 @@ class WeightedBlurringMeanShift(NearestCenter):
         Of a dask DataFrame a series aligned with it, for ``frame.assign(cluster=model.labels_)``.
         Cluster 0 has the largest weight. Rows of sample weight 0 do not affect the fit; their
         labels are those of `predict`. Dropped when a model of lazy data is pickled or saved.
-    cluster_sizes_ : ndarray of shape (n_clusters_,), float64
+    cluster_sizes_ : ndarray of shape (n_clusters,), float64
         Sum of the sample weights of each cluster's rows.
     summary_ : pandas DataFrame
         Name, size, share and mode of each cluster, named by the features that tell it apart.
     n_clusters_ : int
-    cluster_centers_ : ndarray of shape (n_clusters_, n_features), float64
+    cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
         The modes to which the rows converged, in the input's units.
     feature_weights_ : ndarray of shape (n_features,)
         They sum to 1; those of constant features are 0.
@@ -146,7 +146,7 @@ class WeightedBlurringMeanShift(NearestCenter):
     bandwidth_path_ : BandwidthPath
         With ``bandwidth="auto"``: what was compared; see `daskmm.plot.bandwidth_path`.
     mean_, scale_ : ndarray of shape (n_features,)
-        Distances are measured between (x − mean_) / scale_.
+        Distances are measured between rows ``(x − mean_) / scale_``.
     [n_features_in_]
 
     Notes
