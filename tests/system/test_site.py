@@ -18,11 +18,13 @@ from daskmm import datasets, metrics, plot, selection
 
 DOCS = Path(__file__).parents[2] / "docs"
 HTML = "{http://www.w3.org/1999/xhtml}"
+# Classes of modules are results of their functions, and described there.
 PUBLIC = {
     "daskmm": [name for name in daskmm.__all__ if not name.startswith("_")],
-    **{f"daskmm.{m.__name__.split('.')[1]}": m.__all__ for m in (datasets, metrics, plot)},
-    # Classes there are results of the functions, and described by their attributes.
-    "daskmm.selection": [name for name in selection.__all__ if name[0].islower()],
+    **{
+        module.__name__: [name for name in module.__all__ if name[0].islower()]
+        for module in (datasets, metrics, plot, selection)
+    },
     "daskmm.scaling": ["PassModel", "measure_pass"],
 }
 
