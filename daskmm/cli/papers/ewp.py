@@ -132,12 +132,12 @@ def _table_2(repeats: int, data: RealData) -> Iterator[Finding]:
     yield from _no_programs()
     for k in (20, 100, 200, 500):
         column, most = f"k = {k}", repeats if k <= 100 else max(1, repeats // 5)
-        for n in (100 * k, max(1000, 20 * k)):
+        for n in (100 * k, max(1000, 30 * k)):
             name = "100 rows a cluster" if n == 100 * k else "fewer rows"
             draws = _drawn(make_ewp_simulation2, n, k, repeats=most)
             yield from _simulated(column, name, draws, k)
         # Print's k-means fits other numbers of rows than the text has.
-        thinnest = _drawn(make_ewp_simulation2, 500 if k == 20 else 5 * k, k, repeats=most)
+        thinnest = _drawn(make_ewp_simulation2, 25 * k, k, repeats=most)
         for row, fit in {"k-means": _lloyd, "Power k-means": _power}.items():
             yield mean_of(row, column, "fewest rows", _scores(thinnest, k, fit))
 
@@ -282,10 +282,10 @@ EXPERIMENTS = (
         (2, 20),
         {
             **_conventions(("100 rows a cluster", "fewer rows"), _SHARES),
-            "fewest rows": "500 rows for 20 clusters, 5 rows for each of more",
+            "fewest rows": "25 rows a cluster",
         },
         ("EWP-k-means",),
-        remark="Fewer rows are 1,000 for 20 clusters and 20 for each of more. The cells of k-means "
+        remark="Fewer rows are 1,000 for 20 clusters and 30 for each of more. The cells of k-means "
         "fit such numbers, not the 100 rows per cluster of the text: labels drawn by chance score "
         "more, the fewer rows a cluster has.",
     ),
