@@ -8,7 +8,6 @@ from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -48,8 +47,8 @@ from daskmm.data.rasters import Raster, pixels_of
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
-from daskmm.kmeans.assignment import cost, labels_of, lazy_labels
-from daskmm.kmeans.belonging import labelled, profile_of_sample
+from daskmm.kmeans.assignment import cost, labels_of, training_labels
+from daskmm.kmeans.belonging import profile_of_sample
 from daskmm.kmeans.empty_clusters import METHODS, RandomRows, left_in_place
 from daskmm.kmeans.fit import CentersFit, Method, fit_centers
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
@@ -286,14 +285,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             if isinstance(X, Raster):
                 self.feature_dim_ = X.feature_dim
             state = self._fitted_state()
-            labels: Any
-            if isinstance(table, da.Array):
-                labels = lazy_labels(table, passes, *state)
-                profile = profile_of_sample(fit.survey.sample, state[1])
-            else:
-                labels, profile = labelled(passes, *state)
-            self._store_profile(profile)
-            self._set_labels(labels, X, labels_of, *state)
+            self._store_profile(profile_of_sample(fit.survey.sample, state[1]))
+            self._set_labels(training_labels(table, passes, *state), X, labels_of, *state)
             self.n_passes_ = passes.n_passes
             self.n_samples_seen_ = fit.survey.n_rows
             self._warn(fit.outcome, self.n_clusters_, context)

@@ -21,7 +21,7 @@ from daskmm.numerics.rows import Coordinates, Rows
 FloatArray = NDArray[np.float64]
 
 # Distances and rows from which the power of memberships is chosen, at most.
-_DISTANCES, _MOST_ROWS = 1 << 20, 2_000
+_DISTANCES, _MOST_ROWS = 1 << 18, 500
 # 2^64 over the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Label of rows that belong to no cluster.
@@ -55,13 +55,18 @@ class DistanceSample:
         position: Position,
         coordinates: Rows,
         state: CenterState,
+        n_rows: int | None,
     ) -> Self:
-        """Draw from one block."""
+        """Draw from one block of a table of so many rows, if they are known."""
         k = len(state.centers)
         most = max(1, min(_MOST_ROWS, _DISTANCES // k))
         places = np.arange(position.start, position.start + len(rows), dtype=np.uint64)
         priorities = (places + np.uint64(1)) * _GOLDEN
-        drawn = np.argsort(priorities)[:most] if len(rows) > most else np.arange(len(rows))
+        drawn = np.arange(len(rows))
+        if n_rows is not None and n_rows > most:
+            drawn = np.flatnonzero(priorities < np.uint64((most << 64) // n_rows))
+        if len(drawn) > most:
+            drawn = drawn[np.argsort(priorities[drawn])[:most]]
         some, out = rows[drawn], np.empty((len(drawn), k))
         distances = blockwise(some, position, coordinates, state, lambda d: d, out)
         v = np.ones(len(drawn)) if weights is None else weights[drawn]
@@ -82,22 +87,18 @@ class Nearest:
     Attributes
     ----------
     n_rows : int
-    labels : list of ndarray of int32
-        Of each block, if they are kept.
     distances : Histogram
         Of each cluster's rows to its centre.
     sample : DistanceSample
     """
 
     n_rows: int
-    labels: list[NDArray[np.int32]]
     distances: Histogram
     sample: DistanceSample
 
     def __add__(self, other: Self) -> Self:
         return type(self)(
             self.n_rows + other.n_rows,
-            self.labels + other.labels,
             self.distances + other.distances,
             self.sample + other.sample,
         )
@@ -164,36 +165,30 @@ def nearest_block(
     position: Position,
     coordinates: Rows,
     state: CenterState,
-    keep_labels: bool,
+    n_rows: int | None,
 ) -> Nearest:
     """Find the nearest centres of one block, and count their distances."""
     labels, smallest = nearest_of(rows, position, coordinates, state)
     counted = np.ones(len(rows)) if weights is None else weights
     return Nearest(
         len(rows),
-        [labels] if keep_labels else [],
         Histogram.of(smallest, np.maximum(labels, 0), np.where(labels < 0, 0.0, counted)),
-        DistanceSample.of(rows, weights, position, coordinates, state),
+        DistanceSample.of(rows, weights, position, coordinates, state, n_rows),
     )
-
-
-def labelled(
-    passes: Passes, coordinates: Rows, state: CenterState
-) -> tuple[NDArray[np.int32], DistanceProfile]:
-    """Compute the labels of rows in memory, and the profile of their distances, in one pass."""
-    found: Nearest = passes.reduce(nearest_block, coordinates, state, True)
-    return np.concatenate(found.labels), DistanceProfile.of(found, state)
 
 
 def distance_profile(passes: Passes, coordinates: Rows, state: CenterState) -> DistanceProfile:
     """Compute the profile of the rows' distances in one pass."""
-    return DistanceProfile.of(passes.reduce(nearest_block, coordinates, state, False), state)
+    n_rows = passes.blocks.layout.n_rows
+    found = passes.reduce(nearest_block, coordinates, state, n_rows)
+    return DistanceProfile.of(found, state)
 
 
 def profile_of_sample(sample: Sample, state: CenterState) -> DistanceProfile:
     """Compute the profile of rows in memory, in the model's coordinates."""
     same = Coordinates.identity(sample.rows.shape[1])
-    found = nearest_block(sample.rows, sample.weights, Position(0, 0), same, state, False)
+    n_rows = len(sample.rows)
+    found = nearest_block(sample.rows, sample.weights, Position(0, 0), same, state, n_rows)
     return DistanceProfile.of(found, state)
 
 

@@ -12,7 +12,7 @@ FloatArray = NDArray[np.float64]
 # Powers at which power means keep their digits; below the last, memberships are hard.
 _HOTTEST, _COLDEST = -0.2, -1e9
 # Rounds in which the dispersion is estimated, at most, and the change that ends them.
-_ROUNDS, _CHANGE = 50, 1e-4
+_ROUNDS, _CHANGE = 50, 1e-3
 
 
 def calibrated_power(distances: FloatArray, apart: FloatArray, weights: FloatArray) -> float:
@@ -74,7 +74,7 @@ def calibrated_power(distances: FloatArray, apart: FloatArray, weights: FloatArr
         return _HOTTEST
     if excess(cold) >= 0:
         return -np.inf
-    return float(1.0 - np.exp(brentq(excess, hot, cold, xtol=1e-6)))
+    return float(1.0 - np.exp(brentq(excess, hot, cold, xtol=1e-4)))
 
 
 def _dispersion(

@@ -4,8 +4,9 @@ import warnings
 
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_sklearn_checks import EXPECTED_FAILURES
+from test_sklearn_checks import EXPECTED_FAILURES, SPARSE_FAILURES
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 
@@ -21,12 +22,15 @@ PAIRS = [
 
 
 def expected_failures(estimator):
+    expected = dict(EXPECTED_FAILURES)
+    if get_tags(estimator).input_tags.sparse:
+        expected |= SPARSE_FAILURES
     if estimator.distortion == "cosine":
         zeros = "one of its rows is zero in all features, and so refused"
-        return {**EXPECTED_FAILURES, "check_estimators_dtypes": zeros}
-    if estimator.distortion not in ("kl", "poisson"):
-        return EXPECTED_FAILURES
-    return {**EXPECTED_FAILURES, "check_clustering": "its rows are negative, and so refused"}
+        expected |= dict.fromkeys(("check_estimators_dtypes", "check_estimator_sparse_tag"), zeros)
+    if estimator.distortion in ("kl", "poisson"):
+        expected |= {"check_clustering": "its rows are negative, and so refused"}
+    return expected
 
 
 @parametrize_with_checks(PAIRS, expected_failed_checks=expected_failures)

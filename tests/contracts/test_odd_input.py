@@ -270,7 +270,8 @@ def test_blocks_that_do_not_fit_are_refused_with_what_to_change(cls):
 @pytest.mark.usefixtures("_small_memory")
 @pytest.mark.parametrize("rows", [100_000, 2_000_000])
 def test_rows_of_a_mean_shift_that_do_not_fit_are_refused(rows):
-    data, model = da.zeros((10_000_000, 10), chunks=(rows, 10)), WeightedBlurringMeanShift()
+    data = da.zeros((10_000_000, 10), chunks=(rows, 10))
+    model = WeightedBlurringMeanShift(n_representatives=None)
     with raise_if_computes(), dask.config.set(num_workers=1):
         for method in (model.plan, model.fit):
             with pytest.raises(ValueError, match=r"10,?000,?000 rows.*[Ff]it a sample"):

@@ -81,7 +81,7 @@ def test_sums_over_blocks_and_tiles_are_the_sums_over_all_rows(monkeypatch):
     rows, centers, v, w = problem(n=100)
     states = (CenterState(centers, -2.0, w), CenterState(centers[::-1], -math.inf, w))
     whole = center_sums(rows, v, identity(4), states)
-    monkeypatch.setattr("daskmm.kmeans.sums.tile_rows", lambda p, k: 7)
+    monkeypatch.setattr("daskmm.numerics.rows.tile_rows", lambda p, k: 7)
     cuts = [0, 0, 1, 30, 30, 100]
     pairs = itertools.pairwise(cuts)
     parts = [center_sums(rows[a:b], v[a:b], identity(4), states) for a, b in pairs]
