@@ -274,7 +274,7 @@ def test_rows_of_a_mean_shift_that_do_not_fit_are_refused(rows):
     model = WeightedBlurringMeanShift(n_representatives=None)
     with raise_if_computes(), dask.config.set(num_workers=1):
         for method in (model.plan, model.fit):
-            with pytest.raises(ValueError, match=r"10,?000,?000 rows.*[Ff]it a sample"):
+            with pytest.raises(ValueError, match=r"10,?000,?000 rows.*n_representatives='auto'"):
                 method(data)
 
 
