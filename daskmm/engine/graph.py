@@ -198,6 +198,7 @@ class GroupTasks:
                 nodes,
                 functools.partial(self._inside, number),
                 at_hand,
+                len(arguments),
             )
             for number, (calls, at_hand) in enumerate(
                 zip(self.calls, grouping.at_hand, strict=True)
@@ -325,6 +326,7 @@ def _group(
     nodes: Mapping[Key, GraphNode],
     inside: Callable[[Key], bool],
     at_hand: Sequence[Key],
+    n_calls: int,
 ) -> Group:
     """Return a group of calls with the nodes to run for each, in order.
 
@@ -356,7 +358,7 @@ def _group(
     ]
     spared = set(at_hand[1:])
     sent = tuple(key for key in inputs if key not in spared)
-    return Group(tuple(calls), sent, tuple(key for key in inputs if key in spared))
+    return Group(tuple(calls), sent, tuple(key for key in inputs if key in spared), n_calls)
 
 
 def _spent(

@@ -22,6 +22,9 @@ from daskmm.engine.malloc import memory_recycled
 # Once a block took longer than this to load, the next ones are loaded ahead by another thread.
 _SLOW_SECONDS = 1e-3
 
+# Level of ranges that are merged with no other one.
+_CLOSED = 62
+
 Arguments = tuple[Any, ...]
 # Number of a call, and its arguments.
 Numbered = tuple[int, Arguments]
@@ -59,11 +62,14 @@ class Group(NamedTuple):
         Values that other tasks make for them.
     at_hand : tuple of keys
         Values that the worker should hold already.
+    n_calls : int
+        Of the whole pass.
     """
 
     calls: tuple[Call, ...]
     inputs: tuple[Key, ...]
-    at_hand: tuple[Key, ...] = ()
+    at_hand: tuple[Key, ...]
+    n_calls: int
 
 
 class GroupQueue:
@@ -117,6 +123,25 @@ class PartialSums:
         for start, (record, level) in other.parts.items():
             _put(parts, start, record, level)
         return type(self)(parts, tuple(sorted(self.missed + other.missed)))
+
+    def closed(self, n_calls: int) -> Self:
+        """Merge the last ranges of all calls, which have no neighbours to come: fewer to send.
+
+        The total has the same bits.
+        """
+        parts, last, end = dict(self.parts), [], n_calls
+        for start in sorted(parts, reverse=True):
+            record, level = parts[start]
+            beyond = (start ^ 1 << level) + (1 << level) > n_calls
+            if level == _CLOSED or start + (1 << level) != end or not beyond:
+                break
+            last.append(record)
+            end = start
+        for start in [start for start in parts if start >= end]:
+            del parts[start]
+        if last:
+            parts[end] = functools.reduce(lambda right, left: left + right, last), _CLOSED
+        return type(self)(parts, self.missed)
 
     @property
     def total(self) -> Any:
@@ -173,7 +198,7 @@ def run_pickled(group: bytes, call: bytes, *inputs: Any) -> PartialSums:
         except KeyError:
             return PartialSums({}, tuple(call.number for call in loaded.calls))
     function, shared = pickle.loads(call)
-    return _run([loaded], function, shared, values)
+    return _run([loaded], function, shared, values).closed(loaded.n_calls)
 
 
 def _run(

@@ -97,6 +97,27 @@ def test_records_are_merged_in_order(n, random):
     assert run_of(jobs, [[job] for job in range(n)]).total == [*range(n)]
 
 
+class Written(str):
+    """A sum that shows in which order it was made."""
+
+    def __add__(self, other):
+        return Written(f"({self}{other})")
+
+
+@pytest.mark.parametrize("n_calls", [1, 2, 7, 11, 37, 64])
+def test_the_last_ranges_are_merged_early_to_the_same_bits(n_calls):
+    whole = merge(PartialSums({number: (Written(number), 0)}) for number in range(n_calls))
+    for cut in range(n_calls):
+        groups = [range(cut), range(cut, n_calls)]
+        groups = [
+            merge(PartialSums({n: (Written(n), 0)}) for n in group) for group in groups if group
+        ]
+        closed = [group.closed(n_calls) for group in groups]
+        assert merge(closed).total == whole.total
+        assert len(closed[-1].parts) <= len(groups[-1].parts)
+    assert len(whole.closed(n_calls).parts) == 1
+
+
 def test_runs_are_merged_by_halves():
     pairs = run_of(range(11), [f"{job:x}" for job in range(11)])
     assert pairs.parts == {0: ("01234567", 3), 8: ("89", 1), 10: ("a", 0)}
