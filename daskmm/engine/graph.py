@@ -281,8 +281,12 @@ def _merged(
         level += 1
         merged: list[Key] = []
         for start in range(0, len(records), width):
+            some = records[start : start + width]
+            if len(some) == 1:  # a task of its own might move it to another worker
+                merged += some
+                continue
             key = (f"{name}-merge", level, start)
-            graph[key] = Task(key, _merge_all, *map(TaskRef, records[start : start + width]))
+            graph[key] = Task(key, _merge_all, *map(TaskRef, some))
             merged.append(key)
         records = merged
     return records
