@@ -73,8 +73,8 @@ def calinski_harabasz_score(X: Any, labels: Any) -> float:
 def davies_bouldin_score(X: Any, labels: Any) -> float:
     """Compute the mean, over clusters, of the largest ratio of two widths to their distance.
 
-    In one pass: widths are root mean squared distances to the mean (the paper's q = 2), while
-    :func:`sklearn.metrics.davies_bouldin_score` takes mean distances (q = 1), which needs two.
+    Equals :func:`sklearn.metrics.davies_bouldin_score`, in two passes over rows of any number:
+    widths are mean distances to the mean of the cluster (q = 1 in the paper).
 
     Parameters
     ----------
@@ -91,7 +91,8 @@ def davies_bouldin_score(X: Any, labels: Any) -> float:
     Davies & Bouldin, "A cluster separation measure", IEEE Trans. PAMI 1, 1979.
     """
     found = _clusters(X, labels)
-    widths = np.sqrt(found.scatter / found.counts)
+    distances = _reduced(_distances_to_means, X, labels, found.labels, found.means)
+    widths = distances.sums / found.counts
     apart = pairwise_distances(found.means)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = (widths[:, None] + widths) / apart
@@ -260,6 +261,16 @@ class _Sums:
 
     def __add__(self, other: Self) -> Self:
         return type(self)(self.sums + other.sums)
+
+
+def _distances_to_means(
+    block: int, start: int, X: Any, labels: Any, names: NDArray[np.int64], means: FloatArray
+) -> _Sums:
+    """Sum, for each cluster, the distances of the rows of one block to its mean."""
+    rows, labels = _checked(block, start, X, labels)
+    own = np.searchsorted(names, labels)
+    distances = np.sqrt(np.square(rows - means[own]).sum(axis=1))
+    return _Sums(np.bincount(own, distances, len(names)).astype(np.float64))
 
 
 def _silhouettes(
