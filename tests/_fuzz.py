@@ -369,7 +369,8 @@ def computed_rows(X):
     """Any table that was fitted, as numbers in memory."""
     if isinstance(X, zarr.Array):
         return np.asarray(X[...], dtype=float)
-    return np.asarray(X.compute() if dask.is_dask_collection(X) else X, dtype=float)
+    rows = X.compute() if dask.is_dask_collection(X) else X
+    return np.asarray(rows.toarray() if scipy.sparse.issparse(rows) else rows, dtype=float)
 
 
 def _rounding(model, rows, n, weights):

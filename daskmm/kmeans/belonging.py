@@ -21,7 +21,7 @@ from daskmm.numerics.rows import Coordinates, Rows
 FloatArray = NDArray[np.float64]
 
 # Distances and rows from which the power of memberships is chosen, at most.
-_DISTANCES, _MOST_ROWS = 1 << 18, 500
+_DISTANCES, _MOST_ROWS = 1 << 18, 1_000
 # 2^64 over the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Label of rows that belong to no cluster.
