@@ -314,11 +314,22 @@ def _first_look(
     moments = checked_moments(rows, weights, position, family, partial)
     if expansion is not None:
         moments = _expanded_moments(rows, weights, expansion, moments.observed is not None)
-    numbers = position.numbers(len(rows))
+    local, numbers = _drawn(chosen, position, len(rows))
+    picked = Sample(rows[local], np.ones(len(local)) if weights is None else weights[local])
+    return _Finding(moments, picked, numbers)
+
+
+def _drawn(
+    chosen: NDArray[np.int64], position: Position, n_rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of a block that are among the chosen ones: their places and numbers."""
+    if position.window is None:  # consecutive numbers
+        first, last = np.searchsorted(chosen, (position.start, position.start + n_rows))
+        return chosen[first:last] - position.start, chosen[first:last]
+    numbers = position.numbers(n_rows)
     found = np.searchsorted(chosen, numbers)
     local = np.flatnonzero(chosen[np.minimum(found, len(chosen) - 1)] == numbers)
-    picked = Sample(rows[local], np.ones(len(local)) if weights is None else weights[local])
-    return _Finding(moments, picked, numbers[local])
+    return local, numbers[local]
 
 
 def checked_moments(

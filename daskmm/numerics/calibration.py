@@ -66,8 +66,9 @@ def calibrated_power(distances: FloatArray, apart: FloatArray, weights: FloatArr
     wanted = v @ np.einsum("ij,ij->i", softmax(-d / tau, axis=1), logs)
 
     def excess(log_slope: float) -> float:
-        found = np.einsum("ij,ij->i", softmax(-np.exp(log_slope) * logs, axis=1), logs)
-        return float(v @ found - wanted)
+        # The logarithm of the nearest centre's distance is 0, so that nothing overflows.
+        odds = np.exp(-np.exp(log_slope) * logs)
+        return float(v @ (np.einsum("ij,ij->i", odds, logs) / odds.sum(axis=1)) - wanted)
 
     hot, cold = np.log(1.0 - _HOTTEST), np.log(1.0 - _COLDEST)
     if excess(hot) <= 0:
