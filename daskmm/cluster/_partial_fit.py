@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from daskmm.cluster._parameters import Constraints
 from daskmm.cluster._sklearn import Interval
 from daskmm.data.input import read_weighted
+from daskmm.data.sparse import is_sparse
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
@@ -101,6 +102,8 @@ class PartialFit:
         fading = half_life(self.forget)
         if self.distortion == "mixed":
             raise ValueError("partial_fit does not take distortion='mixed'.")
+        if is_sparse(X):
+            raise TypeError("partial_fit takes dense rows, and X is sparse: fit to all rows.")
         model = self
         if not hasattr(self, "cluster_centers_"):
             model = type(self)(**self.get_params(deep=False))  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from daskmm.data.sparse import is_sparse
 from daskmm.metrics.agreement import contingency_matrix
 from daskmm.metrics.matching import jaccard_matrix
 from daskmm.metrics.quality import sampled_rows
@@ -51,6 +52,8 @@ class Stability:
         Hennig, "Cluster-wise assessment of cluster stability", CSDA 52, 2007.
         """
         model: Any = self
+        if is_sparse(X) or hasattr(model, "columns_"):
+            raise TypeError("bootstrap takes dense rows of numbers.")
         rows, labels = sampled_rows(X, model.predict(X), sample_size)
         rng, k = check_random_state(random_state), self.n_clusters_
         found = np.full((n_bootstraps, k), np.nan)

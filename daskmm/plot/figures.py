@@ -55,6 +55,12 @@ def require_matplotlib() -> None:
     new_figure()
 
 
+def refuse_mixed(model: Any) -> None:
+    """Raise ValueError for a model of mixed columns, whose centres have no place on axes."""
+    if hasattr(model, "columns_"):
+        raise ValueError("Mixed columns are not drawn: see the tables summary_ and level_shares_.")
+
+
 def open_frame(axes: Axes, *hidden: str) -> None:
     """Draw a light grid, and hide sides of the frame: top and right, unless others are given."""
     axes.grid(alpha=0.25)

@@ -11,7 +11,13 @@ from sklearn.utils.extmath import randomized_svd
 
 from daskmm.data.names import counted
 from daskmm.numerics.rows import Coordinates
-from daskmm.plot.figures import cluster_colors, cluster_means, new_figure, scatter_rows
+from daskmm.plot.figures import (
+    cluster_colors,
+    cluster_means,
+    new_figure,
+    refuse_mixed,
+    scatter_rows,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,6 +67,7 @@ class Plane:
             In the input's units; values may be missing.
         clusters : ndarray of int of shape (n_rows,)
         """
+        refuse_mixed(model)
         coordinates = Coordinates(model.mean_, model.scale_)
         weights = np.sqrt(getattr(model, "feature_weights_", np.ones(model.n_features_in_)))
         points = coordinates.to_model(rows) * weights

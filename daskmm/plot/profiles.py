@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskmm.data.names import counted, feature_names, listed, n_clusters_of
-from daskmm.plot.figures import GREY, cluster_means, name_ticks, new_figure, short_name
+from daskmm.plot.figures import (
+    GREY,
+    cluster_means,
+    name_ticks,
+    new_figure,
+    refuse_mixed,
+    short_name,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,6 +78,7 @@ class Profiles:
         ValueError
             If the model has no centres, and no sample is given.
         """
+        refuse_mixed(model)
         if not hasattr(model, "n_features_in_") or not hasattr(model, "mean_"):
             raise ValueError(f"{type(model).__name__} of a precomputed kernel has no features.")
         rows = None if sample is None else np.asarray(sample, dtype=np.float64)

@@ -19,7 +19,7 @@ from _support import (
 from sklearn.metrics import adjusted_rand_score
 
 import daskmm
-from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
+from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
 
 each_class = pytest.mark.parametrize("cls", ESTIMATORS)
 SMOOTHING = 0.05
@@ -346,3 +346,13 @@ def test_what_cannot_be_used_is_said():
     plain = KMeans(2, random_state=0).fit(frame[["age"]])
     with pytest.raises(AttributeError, match="distortion='mixed'"):
         _ = plain.level_shares_
+
+
+@pytest.mark.parametrize("draw", [plot.cluster_profiles, plot.projection])
+def test_pictures_and_resampling_of_mixed_columns_are_refused(draw):
+    frame, _ = table(60)
+    model = KMeans(2, distortion="mixed", n_init=1, random_state=0).fit(frame)
+    with pytest.raises(ValueError, match="summary_"):
+        draw(model, frame)
+    with pytest.raises(TypeError, match="dense rows of numbers"):
+        model.bootstrap(frame)

@@ -228,3 +228,16 @@ def test_a_row_of_zeros_has_no_direction():
     for table in (scipy.sparse.csr_array(rows), lazy(rows)):
         with pytest.raises(ValueError, match=r"cosine distance.*row 70 of the data"):
             KMeans(3, distortion="cosine").fit(table)
+
+
+def test_what_takes_dense_rows_says_so():
+    rows = scipy.sparse.csr_array(counts(60)[0])
+    model = KMeans(3, n_init=1, random_state=0).fit(rows)
+    for take in (model.partial_fit, KMeans(3).partial_fit, model.bootstrap):
+        with pytest.raises(TypeError, match="dense rows"):
+            take(rows)
+    # What rows have to do with the clusters is the same as of dense ones.
+    dense = KMeans(3, n_init=1, init=model.cluster_centers_).fit(rows.toarray())
+    np.testing.assert_allclose(
+        model.predict_proba(rows), dense.predict_proba(rows.toarray()), atol=0.02
+    )
