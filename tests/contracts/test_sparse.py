@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
+from hypothesis import example, given
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
@@ -111,9 +111,19 @@ def test_sparse_equals_dense(model, weighted):
     st.integers(0, 10_000),
     st.floats(0.0, 1.0),
     st.integers(1, 40),
-    st.sampled_from([KMeans(3), PowerKMeans(3, distortion="kl"), EntropyPowerKMeans(3, lam=0.5)]),
+    st.sampled_from(
+        [
+            KMeans(3, max_iter=3, tol=0),
+            PowerKMeans(3, distortion="kl", max_iter=3, tol=0, polish=False),
+            EntropyPowerKMeans(3, lam=0.5, max_iter=3, tol=0, polish=False),
+        ]
+    ),
 )
+@example(1009, 0.0, 1, PowerKMeans(3, distortion="kl", max_iter=3, tol=0, polish=False))
+@example(1009, 0.644, 1, PowerKMeans(3, distortion="kl", max_iter=3, tol=0, polish=False))
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_any_sparsity_chunking_and_form(seed, share, chunk, model):
+    # A few steps: whole anneals from centres that tie magnify the rounding between both.
     rng = np.random.default_rng(seed)
     rows, _ = counts(60, 16, share=share, seed=seed)
     rows[rng.random(60) < 0.1] = 0.0
