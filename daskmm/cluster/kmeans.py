@@ -48,6 +48,7 @@ class KMeans(CenterClusterer):
     Chi, Chi & Baraniuk, "k-POD: A Method for k-Means Clustering of Missing Data", The American
     Statistician 70, 2016.
     Lloyd, "Least squares quantization in PCM", IEEE Trans. Inf. Theory 28, 1982.
+    Xu & Lange, "Power k-Means Clustering", ICML 2019: objective (1), the limit (6) of (8).
 
     Examples
     --------

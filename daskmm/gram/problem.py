@@ -62,7 +62,8 @@ class KernelProblem:
 
     With several, y_ij = Σ_l α_l d²_ijl takes the place of the distance, and
     α_l ∝ exp(−S_l/λ) with S_l = Σ_ij φ_ij d²_ijl per unit of sample weight. (Paul, Chakraborty,
-    Das & Xu 2020 print the norm without its square, which can raise the objective.)
+    Das & Xu 2020: objective (4), Algorithm 1 for one kernel; (8), Algorithm 2 for several, where
+    print has the norm without its square, which can raise the objective.)
 
     Parameters
     ----------

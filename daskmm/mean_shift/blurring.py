@@ -321,7 +321,8 @@ def blur(
     References
     ----------
     Chakraborty, Paul & Das, "Automated Clustering of High-dimensional Data with a Feature
-    Weighted Mean Shift Algorithm", AAAI 2021, Algorithm 1.
+    Weighted Mean Shift Algorithm", AAAI 2021: means (3), weights (4), Algorithm 1; clusters of
+    section 2.3.
     """
     if context is None:
         context = FitContext(holds_interrupts=False)

@@ -53,6 +53,11 @@ def normalized_memberships(phi: FloatArray, previous: FloatArray) -> FloatArray:
     Returns
     -------
     ndarray of shape (n_rows, n_clusters)
+
+    References
+    ----------
+    Paul, Chakraborty, Das & Xu, "Kernel k-Means, By All Means", 2020: w below (6), a step of
+    Algorithm 1.
     """
     total = phi.sum(axis=0)
     occupied = total > 0

@@ -94,7 +94,8 @@ class Points:
 def add_pair(a: Points, b: Points, sums_a: FloatArray, sums_b: FloatArray) -> None:
     """Add the kernel sums between two tiles of different representatives.
 
-    Each kernel value is made once, unshifted, and serves both sides.
+    Each kernel value is made once, unshifted, and serves both sides. The sums are those above and
+    below the line of (3) in Chakraborty, Paul & Das, AAAI 2021.
 
     Parameters
     ----------

@@ -11,7 +11,14 @@ from sklearn.cluster import KMeans as ScikitKMeans
 from sklearn.metrics import normalized_mutual_info_score
 
 from daskmm.cli.papers.data import RealData, absent, zscore
-from daskmm.cli.papers.experiment import Experiment, Finding, Left, equal, mean_of
+from daskmm.cli.papers.experiment import (
+    Experiment,
+    Finding,
+    Left,
+    equal,
+    mean_of,
+    thinned,
+)
 from daskmm.cluster import EntropyPowerKMeans, PowerKMeans
 from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
 
@@ -131,7 +138,7 @@ def _table_1(repeats: int, data: RealData) -> Iterator[Finding]:
 def _table_2(repeats: int, data: RealData) -> Iterator[Finding]:
     yield from _no_programs()
     for k in (20, 100, 200, 500):
-        column, most = f"k = {k}", repeats if k <= 100 else max(1, repeats // 5)
+        column, most = f"k = {k}", repeats if k <= 100 else thinned(repeats, 1)
         for n in (100 * k, max(1000, 30 * k)):
             name = "100 rows a cluster" if n == 100 * k else "fewer rows"
             draws = _drawn(make_ewp_simulation2, n, k, repeats=most)
@@ -165,7 +172,7 @@ def _real(name: str, data: RealData, repeats: int) -> Iterator[tuple[str, str, I
         draws = [(zscore(raw) if scaling == "z-scored" else raw, truth)]
         for share in _REAL_SHARES:
             # A start takes seconds where features are thousands.
-            few = min(repeats, 3) if raw.shape[1] > 1000 else repeats
+            few = thinned(repeats, 3) if raw.shape[1] > 1000 else repeats
             yield "EWP", f"λ/n = {share} V, {scaling}", _scores(draws, k, _with(share), few)
         yield "EWP", f"defaults, {scaling}", _scores(draws, k, _defaults)
         yield "k-means", scaling, _scores(draws, k, _lloyd, repeats)

@@ -14,6 +14,8 @@ REPRODUCED, EXCEEDED, MISSED = "reproduced", "exceeded", "not reproduced"
 ABSENT, UNTRIED = "cannot be run", "not yet run"
 VERDICTS = (REPRODUCED, EXCEEDED, MISSED, ABSENT, UNTRIED)
 
+# Repetitions of most experiments in print.
+N_PRINTED = 20
 # A cell within this, or within two printed standard deviations, is reproduced.
 TOLERANCE = 0.05
 
@@ -48,6 +50,11 @@ class Left:
 
 Finding = Measured | Left
 Judge = Callable[[float, float | None, float], str]
+
+
+def thinned(repeats: int, most: int) -> int:
+    """Return fewer repetitions where each takes long, unless all that are in print are wanted."""
+    return repeats if repeats >= N_PRINTED else min(repeats, most)
 
 
 def mean_of(row: str, column: str, convention: str, values: Iterable[float]) -> Measured:
