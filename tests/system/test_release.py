@@ -1,0 +1,70 @@
+"""What a release is made of: one version, packages that ask for the same, a light import."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import yaml
+from _local import ROOT
+
+_spec = importlib.util.spec_from_file_location("release", ROOT / "deploy/release.py")
+release = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(release)
+RECIPE = yaml.safe_load((ROOT / "deploy/conda/recipe.yaml").read_text())
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_the_version_is_the_same_everywhere():
+    assert release.check_names(None, None).startswith(release.version())
+
+
+def test_a_tag_of_another_version_is_refused():
+    with pytest.raises(release.BrokenLinkError, match=r"the tag is v99, the version"):
+        release.check_names(None, "v99")
+
+
+def test_the_recipe_asks_for_what_the_wheel_asks_for():
+    wheel = {re.sub(r"\[.*\]", "", needed) for needed in PROJECT["dependencies"]}
+    conda = {needed.replace(" ", "") for needed in RECIPE["requirements"]["run"]}
+    # conda's "dask" brings everything that may be used with it.
+    assert {needed.replace("dask-core", "dask") for needed in conda} == wheel | {
+        "python>=${{python_min}}"
+    }
+    assert f">={RECIPE['context']['python_min']}" == PROJECT["requires-python"]
+    assert RECIPE["build"]["python"]["entry_points"] == [
+        f"{name} = {place}" for name, place in PROJECT["scripts"].items()
+    ]
+    assert RECIPE["about"]["summary"] == PROJECT["description"]
+
+
+def test_workflows_run_what_exists():
+    extras = PROJECT["optional-dependencies"].keys()
+    for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
+        text = path.read_text()
+        assert set(re.findall(r'"\.\[(\w+)\]"', text)) <= extras, path.name
+        for file in re.findall(r"(?:python|bash) ([\w.]+/[\w./]+)", text):
+            assert (ROOT / file).exists(), (path.name, file)
+        for links in re.findall(r"--(?:only|skip) ([\w ]+)", text):
+            assert set(links.split()) <= release.LINKS.keys(), path.name
+
+
+def test_import_is_light():
+    # Where "sparse" is installed, dask imports it, and it numba.
+    later = ("numba", "llvmlite", "matplotlib", "distributed")
+    code = f"""
+import sys
+sys.modules["sparse"] = None
+import daskmm
+print([name for name in {later} if name in sys.modules])
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+@pytest.mark.long
+def test_schema_of_workflows_and_forms():
+    pytest.importorskip("check_jsonschema")
+    assert release.check_schemas(None, None)
