@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from daskmm.cli.commands import UserError
 from daskmm.cluster.kernel import root_mean_squared_distance
-from daskmm.data.blocks import as_dask_array, row_blocks
+from daskmm.data.blocks import as_dask_array, layout_of, row_blocks
 from daskmm.data.files import open_data
 from daskmm.data.names import shell_word
 from daskmm.engine.first_pass import first_pass
 from daskmm.engine.passes import Passes
 from daskmm.gram.build import CHANGED, TILE_ROWS, build, repair, verify
+from daskmm.gram.rows import KernelRows, kernel_rows
 from daskmm.gram.store import GramStore, GramStoreError
 from daskmm.numerics.kernels import SCALED, Kernel, are_movable
 from daskmm.numerics.rows import Coordinates
@@ -171,8 +172,8 @@ def _kernel(arguments: argparse.Namespace, origin: dict[str, Any]) -> Kernel:
     return Kernel(arguments.kernel, bandwidth, arguments.degree, arguments.coef0)
 
 
-def _rows_of(store: GramStore, source: str) -> FloatArray:
-    """Load the rows of an input in the coordinates of a store."""
+def _rows_of(store: GramStore, source: str) -> KernelRows:
+    """Return the rows of an input in the coordinates of a store."""
     if store.origin is None:
         raise UserError(
             f"{store.path} was not built by 'daskmm gram build' and does not say how its rows "
@@ -181,12 +182,12 @@ def _rows_of(store: GramStore, source: str) -> FloatArray:
     return _model_rows(_open(source, store.origin["columns"]), store.origin)
 
 
-def _model_rows(table: da.Array, origin: dict[str, Any]) -> FloatArray:
-    rows = np.asarray(table.compute())
+def _model_rows(table: da.Array, origin: dict[str, Any]) -> KernelRows:
     coordinates = Coordinates(np.array(origin["mean"]), np.array(origin["scale"]))
-    if rows.shape[1] != len(coordinates.mean):
-        return rows.astype(np.float64)  # the store reports that the shape differs
-    return coordinates.to_model(rows)
+    if table.shape[1] != len(coordinates.mean):
+        # The store reports that the shape differs.
+        coordinates = Coordinates.identity(table.shape[1])
+    return kernel_rows(table, layout_of(table), coordinates)
 
 
 def _described(store: GramStore) -> dict[str, Any]:

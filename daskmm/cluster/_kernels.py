@@ -33,10 +33,11 @@ from daskmm.gram.fit import (
     labelled_memberships,
     sampled_critical_power,
 )
-from daskmm.gram.matrices import GramSource, sweeps_of
+from daskmm.gram.matrices import GramSource, passes_of
 from daskmm.gram.nystrom import nystrom_factors
 from daskmm.gram.precomputed import described_gram, precomputed
 from daskmm.gram.problem import KernelState, distances_to_means
+from daskmm.gram.rows import StreamedRows, kernel_rows, opened_rows
 from daskmm.gram.sources import choose_source, open_sources, stored_coordinates
 from daskmm.kmeans.assignment import map_rows
 from daskmm.mm.context import FitContext
@@ -101,7 +102,7 @@ class KernelClusterer(MMClusterer):
     gram_: str
     mean_: FloatArray
     scale_: FloatArray
-    X_fit_: FloatArray
+    X_fit_: FloatArray | da.Array
     kernels_: list[Kernel]
 
     @abstractmethod
@@ -131,8 +132,9 @@ class KernelClusterer(MMClusterer):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Loaded into memory; only the n × n Gram matrix need not fit. With
-            ``kernel="precomputed"`` the Gram matrix itself.
+            Lazy rows of more than 512 MB (as float64) stay in their blocks, and are loaded again
+            where kernel values are made of them. With ``kernel="precomputed"`` the Gram matrix
+            itself.
         y : ignored
         sample_weight : array-like or dask Array of shape (n_samples,), optional
 
@@ -173,7 +175,7 @@ class KernelClusterer(MMClusterer):
             self._store_history(outcome, before)
             self._store(outcome, fitted)
             self._set_labels(outcome.scored.state.labels, X)
-            self.n_passes_ = n_passes + sweeps_of(grams)
+            self.n_passes_ = n_passes + passes_of(grams)
             self._warn(outcome, self.n_clusters, context)
         return self
 
@@ -199,13 +201,13 @@ class KernelClusterer(MMClusterer):
         )
         layout = passes.blocks.layout
         grams: list[GramSource] = []
-        n_sweeps = journal.resume(described_data(layout, survey), lambda: sweeps_of(grams))
+        n_passes = journal.resume(described_data(layout, survey), lambda: passes_of(grams))
         context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
         assert isinstance(survey.coordinates, Coordinates)
         coordinates = survey.coordinates
         if self._n_kernels() == 1:
             coordinates = stored_coordinates(self.gram, coordinates)
-        rows = coordinates.to_model(np.asarray(computed(table)[0]))
+        rows = kernel_rows(table, layout, coordinates)
         kernels = self._kernels(survey)
         weights = weights_in_memory(sample_weight, len(rows))
         choice = journal.once(
@@ -221,12 +223,12 @@ class KernelClusterer(MMClusterer):
         }
         grams += open_sources(choice, self.gram, kernels, rows, scratch, is_lazy(X), origin)
         for gram in grams:
-            gram.add(n_sweeps)
+            gram.add(n_passes)
         fitted = {
             "gram_": choice,
             "mean_": coordinates.mean,
             "scale_": coordinates.scale,
-            "X_fit_": rows,
+            "X_fit_": rows.table if isinstance(rows, StreamedRows) else rows,
             "kernels_": kernels,
         }
         return _Opened(grams, weights, passes.n_passes, fitted)
@@ -303,7 +305,8 @@ class KernelClusterer(MMClusterer):
                 "new rows need. Fit it again, or use n_landmarks, whose models keep what they need."
             )
         else:
-            means = (Coordinates(self.mean_, self.scale_), self.kernels_, self.X_fit_)
+            rows = opened_rows(self.X_fit_)
+            means = (Coordinates(self.mean_, self.scale_), self.kernels_, rows)
         shared = (*means, self.kernel_weights_, self.memberships_, self.kernel_norms_)
         return distances_to_means, shared
 

@@ -114,8 +114,9 @@ callable
         With `n_landmarks`: the landmark rows, the map from kernel values to features, the mean
         feature vector, and the cluster means in feature coordinates. `labels_` of lazy data is
         lazy then.
-    X_fit_ : ndarray of shape (n_samples, n_features)
-        Training rows in the kernel's units; not part of pickled or saved models.
+    X_fit_ : ndarray or dask Array of shape (n_samples, n_features)
+        Training rows in the kernel's units, lazy if they stayed in their blocks; not part of
+        pickled or saved models.
 
     References
     ----------
@@ -199,8 +200,9 @@ callable
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Loaded into memory unless `n_landmarks` is given; only the n × n Gram matrix need not
-            fit. With ``kernel="precomputed"`` the Gram matrix itself.
+            Without `n_landmarks`, lazy rows of more than 512 MB (as float64) stay in their blocks,
+            and are loaded again where kernel values are made of them. With
+            ``kernel="precomputed"`` the Gram matrix itself.
         y : ignored
         sample_weight : array-like or dask Array of shape (n_samples,), optional
 

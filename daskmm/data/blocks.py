@@ -321,6 +321,12 @@ def row_blocks(table: NDArray | da.Array, grid: Grid | None = None) -> RowBlocks
     return RowBlocks(table, layout, cut_rows(table, layout.rows))
 
 
+def with_known_rows(table: da.Array, layout: Layout) -> da.Array:
+    """Return a table with the rows that passes have counted; its own chunks may not know them."""
+    assert layout.rows is not None
+    return da.Array(table.dask, table.name, (layout.rows, (table.shape[1],)), meta=table._meta)
+
+
 def cut_rows(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...]:
     """Cut an array in memory into views of so many rows each."""
     ends = np.cumsum([0, *(rows or ())])

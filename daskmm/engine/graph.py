@@ -75,7 +75,7 @@ class TaskGraph:
         for graph in {id(item.dask): item.dask for item in delayed}.values():
             raw.update(ensure_dict(graph))
         self.futures = {
-            future.key: future for future in (*futures_in(raw.values()), *_futures_of(source))
+            future.key: future for future in (*futures_in(raw.values()), *futures_of(source))
         }
         # To the graph, a future is a key that is made elsewhere.
         elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self.futures}
@@ -301,7 +301,7 @@ def _total(sums: PartialSums) -> PartialSums:
     return sums if sums.missed else PartialSums({0: (sums.total, 0)})
 
 
-def _futures_of(source: Any) -> list[Any]:
+def futures_of(source: Any) -> list[Any]:
     """Return the futures of a collection that was persisted on a cluster."""
     distributed = sys.modules.get("distributed")
     if distributed is None or not is_dask_collection(source):

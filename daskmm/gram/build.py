@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from daskmm._version import __version__
 from daskmm.engine.passes import run_on_threads, tree_reduce
+from daskmm.gram.pairs import Pair, groups_of, pair_tasks
+from daskmm.gram.rows import KernelRows, StreamedRows, Stretch, loaded, over_rows
 from daskmm.gram.store import (
     GramStore,
     GramStoreError,
@@ -48,23 +51,33 @@ DIAGONAL = "diagonal"
 CHANGED = "the data have changed"
 
 
-def describe_rows(rows: FloatArray, kernel: Kernel, dtype: str, tile_rows: int) -> Manifest:
+def describe_rows(rows: KernelRows, kernel: Kernel, dtype: str, tile_rows: int) -> Manifest:
     """Return the manifest of a store of given rows (in the model's coordinates)."""
-    cuts = row_cuts(len(rows), tile_rows)
     return Manifest(
         n_rows=len(rows),
         n_features=rows.shape[1],
         tile_rows=tile_rows,
         dtype=np.dtype(dtype).name,
         kernel=plain(kernel.describe()),
-        fingerprints=tuple(fingerprint(rows[cut]) for cut in cuts),
+        fingerprints=_digests(rows, tile_rows),
         library=__version__,
     )
 
 
+def _digests(rows: KernelRows, tile_rows: int) -> tuple[str, ...]:
+    """Return the digest of each tile row."""
+    groups = groups_of(rows, row_cuts(len(rows), tile_rows))
+    found = over_rows(_digests_of, rows, [group.rows for group in groups], tile_rows)
+    return tuple(itertools.chain.from_iterable(found))
+
+
+def _digests_of(rows: FloatArray, tile_rows: int) -> list[str]:
+    return [fingerprint(rows[cut]) for cut in row_cuts(len(rows), tile_rows)]
+
+
 def build(
     path: str | Path,
-    rows: FloatArray,
+    rows: KernelRows,
     kernel: Kernel,
     *,
     dtype: str = "float32",
@@ -77,7 +90,7 @@ def build(
     Parameters
     ----------
     path : str or Path
-    rows : ndarray of shape (n_rows, n_features), float64
+    rows : ndarray of shape (n_rows, n_features), float64, or StreamedRows
         In the model's coordinates.
     kernel : Kernel
     dtype : {"float32", "float64"}
@@ -112,7 +125,7 @@ def build(
 
 
 def fill(
-    store: GramStore, rows: FloatArray, kernel: Kernel, tiles: Sequence[Tile], lazy: bool
+    store: GramStore, rows: KernelRows, kernel: Kernel, tiles: Sequence[Tile], lazy: bool
 ) -> None:
     """Compute and write given tiles, replacing damaged ones."""
     if not tiles:
@@ -120,16 +133,36 @@ def fill(
     for tile in tiles:
         # zarr reads a chunk at the edge before it writes it; a damaged one cannot be read.
         store.tile_path(tile).unlink(missing_ok=True)
-    jobs = [(tile,) for tile in tiles]
-    tree_reduce(_make_tile, jobs, (store.path, rows, kernel), lazy, "gram-tile")
+    groups = groups_of(rows, row_cuts(len(rows), store.manifest.tile_rows))
+    wanted = frozenset(tiles)
+    tasks = [
+        task
+        for task in pair_tasks(groups, (rows,), lazy)
+        if any(tile in wanted for tile, _, _ in task[0].tiles)
+    ]
+    tree_reduce(_make_tiles, tasks, (store.path, kernel, wanted), lazy, "gram-tiles")
 
 
-def _make_tile(tile: Tile, path: Path, rows: FloatArray, kernel: Kernel) -> int:
-    """Compute and write one tile; return 1, to count it."""
-    store = opened(path)
-    a, b = store.cuts(tile)
-    store.write(tile, kernel_tile(kernel, rows[a], rows[b], tile))
-    return 1
+def _make_tiles(
+    pair: Pair,
+    first: tuple[FloatArray | Stretch],
+    second: tuple[FloatArray | Stretch],
+    path: Path,
+    kernel: Kernel,
+    wanted: frozenset[Tile],
+) -> int:
+    """Compute and write the wanted tiles between two groups; return their number."""
+    x = loaded(first[0])
+    y = x if pair.of_one_group else loaded(second[0])
+    chosen = [each for each in pair.tiles if each[0] in wanted]
+    for tile, rows, columns in chosen:
+        _make_tile(tile, path, x[rows], y[columns], kernel)
+    return len(chosen)
+
+
+def _make_tile(tile: Tile, path: Path, x: FloatArray, y: FloatArray, kernel: Kernel) -> None:
+    """Compute and write one tile."""
+    opened(path).write(tile, kernel_tile(kernel, x, y, tile))
 
 
 def kernel_tile(kernel: Kernel, x: FloatArray, y: FloatArray, tile: Tile) -> FloatArray:
@@ -143,7 +176,7 @@ def kernel_tile(kernel: Kernel, x: FloatArray, y: FloatArray, tile: Tile) -> Flo
     return finite_block(kernel, x, y, f" in tile {tile_name(tile)}")
 
 
-def checked_diagonal(kernel: Kernel, rows: FloatArray) -> FloatArray:
+def checked_diagonal(kernel: Kernel, rows: KernelRows) -> FloatArray:
     """Return the kernel value of each row with itself.
 
     Raises
@@ -151,7 +184,11 @@ def checked_diagonal(kernel: Kernel, rows: FloatArray) -> FloatArray:
     ValueError
         If one is negative or not finite.
     """
-    diagonal = kernel.diagonal(rows)
+    if isinstance(rows, StreamedRows):
+        cuts = [group.rows for group in groups_of(rows, row_cuts(len(rows), TILE_ROWS))]
+        diagonal = np.concatenate(over_rows(kernel.diagonal, rows, cuts))
+    else:
+        diagonal = kernel.diagonal(rows)
     bad = np.flatnonzero(~(np.isfinite(diagonal) & (diagonal >= 0)))
     if len(bad):
         raise ValueError(
@@ -161,13 +198,13 @@ def checked_diagonal(kernel: Kernel, rows: FloatArray) -> FloatArray:
     return diagonal
 
 
-def verify(path: str | Path, rows: FloatArray | None = None) -> dict[str, str]:
+def verify(path: str | Path, rows: KernelRows | None = None) -> dict[str, str]:
     """Read every tile and return the faults found.
 
     Parameters
     ----------
     path : str or Path
-    rows : ndarray, optional
+    rows : ndarray or StreamedRows, optional
         The data (in the model's coordinates), compared with the digests in the manifest.
 
     Returns
@@ -205,16 +242,12 @@ def _diagonal_fault(store: GramStore) -> str | None:
     return None
 
 
-def changed_tile_rows(manifest: Manifest, rows: FloatArray) -> set[int]:
+def changed_tile_rows(manifest: Manifest, rows: KernelRows) -> set[int]:
     """Return the tile rows whose data differ from the store's; all if the shape differs."""
-    cuts = row_cuts(manifest.n_rows, manifest.tile_rows)
     if rows.shape != (manifest.n_rows, manifest.n_features):
-        return set(range(len(cuts)))
-    return {
-        index
-        for index, cut in enumerate(cuts)
-        if fingerprint(rows[cut]) != manifest.fingerprints[index]
-    }
+        return set(range(len(row_cuts(manifest.n_rows, manifest.tile_rows))))
+    pairs = zip(_digests(rows, manifest.tile_rows), manifest.fingerprints, strict=True)
+    return {index for index, (mine, theirs) in enumerate(pairs) if mine != theirs}
 
 
 def _fault(store: GramStore, tile: Tile) -> str | None:
@@ -225,13 +258,13 @@ def _fault(store: GramStore, tile: Tile) -> str | None:
     return None if np.isfinite(values).all() else "not finite"
 
 
-def repair(path: str | Path, rows: FloatArray, kernel: Kernel) -> list[str]:
+def repair(path: str | Path, rows: KernelRows, kernel: Kernel) -> list[str]:
     """Compute missing and damaged tiles again.
 
     Parameters
     ----------
     path : str or Path
-    rows : ndarray of shape (n_rows, n_features), float64
+    rows : ndarray of shape (n_rows, n_features), float64, or StreamedRows
         The data that the store was built from.
     kernel : Kernel
 

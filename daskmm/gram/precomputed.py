@@ -14,15 +14,8 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import as_dask_array, is_lazy
 from daskmm.engine.distributed import computed
 from daskmm.engine.passes import tree_reduce
-from daskmm.gram.matrices import (
-    MEMORY_BYTES,
-    DenseGram,
-    GramSource,
-    Pair,
-    RowSums,
-    pair_tasks,
-    row_groups,
-)
+from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource
+from daskmm.gram.pairs import Pair, RowSums, pair_tasks, row_groups
 from daskmm.storage.digests import digest
 
 FloatArray = NDArray[np.float64]
@@ -186,7 +179,7 @@ class _Look:
 def _look_at_pair(pair: Pair, block: NDArray, mirrored: NDArray) -> _Look:
     """Check the blocks between two groups (the task of the checking sweep)."""
     look = _look(block, mirrored, (pair.first.rows.start, pair.second.rows.start))
-    if pair.first.number != pair.second.number:
+    if not pair.of_one_group:
         return replace(look, diagonal=RowSums({}))
     return replace(look, diagonal=RowSums({pair.first.number: np.diag(block).astype(np.float64)}))
 

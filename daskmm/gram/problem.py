@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position
 from daskmm.data.validation import check_finite
-from daskmm.gram.matrices import GramSource, sweeps_of
+from daskmm.gram.matrices import GramSource, passes_of
+from daskmm.gram.rows import KernelRows, loaded
+from daskmm.gram.store import row_cuts
 from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
@@ -24,6 +26,9 @@ from daskmm.numerics.rows import TILE_BYTES, Coordinates, tiles
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
+
+# Training rows that are compared with new ones at once.
+_PREDICT_ROWS = 1 << 15
 
 
 @registered
@@ -98,8 +103,8 @@ class KernelProblem:
 
     @property
     def n_passes(self) -> int:
-        """Sweeps over the Gram matrices so far."""
-        return sweeps_of(self.grams)
+        """Sweeps over the Gram matrices so far, and reads of streamed rows."""
+        return passes_of(self.grams)
 
     def start(self, start: FloatArray | KernelState, s: float) -> KernelState:
         """Return the state at given memberships (columns sum to 1), or at another problem's end."""
@@ -196,7 +201,7 @@ def distances_to_means(
     position: Position,
     coordinates: Coordinates | None,
     kernels: list[Kernel],
-    X_fit: FloatArray | None,
+    X_fit: KernelRows | None,
     weights: FloatArray,
     memberships: FloatArray,
     norms: FloatArray,
@@ -205,17 +210,39 @@ def distances_to_means(
 
     Without coordinates, `rows` are kernel values already, and k(x, x) is left out.
     """
-    n_fit, n_clusters = memberships.shape
-    out = np.empty((len(rows), n_clusters))
-    for tile in tiles(len(rows), max(1, TILE_BYTES // (8 * n_fit))):
+    if coordinates is None or X_fit is None:
+        return _distances_by_values(rows, position, memberships, norms[0])
+    out = np.empty((len(rows), memberships.shape[1]))
+    for cut in row_cuts(len(memberships), _PREDICT_ROWS):
+        fitted = loaded(X_fit[cut])
+        for tile, z in _wide_tiles(rows, position, len(fitted)):
+            z = coordinates.to_model(z)
+            if cut.start == 0:
+                own = [kernel.diagonal(z)[:, None] for kernel in kernels]
+                out[tile] = sum(
+                    weight * (diagonal + norm)
+                    for weight, diagonal, norm in zip(weights, own, norms, strict=True)
+                )
+            for kernel, weight in zip(kernels, weights, strict=True):
+                out[tile] -= 2.0 * weight * (kernel.block(z, fitted) @ memberships[cut])
+    return out
+
+
+def _distances_by_values(
+    rows: NDArray, position: Position, memberships: FloatArray, norms: FloatArray
+) -> FloatArray:
+    """Compute −2 k(x, X) W + ‖θ_j‖² of rows of kernel values."""
+    out = np.empty((len(rows), memberships.shape[1]))
+    for tile, z in _wide_tiles(rows, position, len(memberships)):
+        out[tile] = norms - 2.0 * z @ memberships
+    return out
+
+
+def _wide_tiles(
+    rows: NDArray, position: Position, n_columns: int
+) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield tiles of a block as float64, whose kernel values with so many rows are few."""
+    for tile in tiles(len(rows), max(1, TILE_BYTES // (8 * n_columns))):
         z = np.asarray(rows[tile], dtype=np.float64)
         check_finite(z, position, tile.start)
-        if coordinates is None or X_fit is None:
-            out[tile] = norms[0] - 2.0 * z @ memberships
-            continue
-        z = coordinates.to_model(z)
-        out[tile] = 0.0
-        for kernel, weight, norm in zip(kernels, weights, norms, strict=True):
-            product = kernel.block(z, X_fit) @ memberships
-            out[tile] += weight * (kernel.diagonal(z)[:, None] - 2.0 * product + norm)
-    return out
+        yield tile, z

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from daskmm.gram.build import build, checked_diagonal
 from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource, RecomputedGram, StoredGram
+from daskmm.gram.rows import KernelRows, loaded
 from daskmm.gram.store import GramStore
 from daskmm.numerics.kernels import Kernel, finite_block
 from daskmm.numerics.rows import Coordinates
@@ -65,7 +66,7 @@ def open_sources(
     choice: str,
     gram: str | Path,
     kernels: Sequence[Kernel],
-    rows: FloatArray,
+    rows: KernelRows,
     scratch: Path,
     lazy: bool,
     origin: dict[str, Any],
@@ -78,7 +79,7 @@ def open_sources(
         Of `choose_source`.
     gram : "auto", "recompute", or a path
     kernels : sequence of Kernel
-    rows : ndarray of shape (n_rows, n_features)
+    rows : ndarray of shape (n_rows, n_features) or StreamedRows
         In the kernels' units.
     scratch : Path
         Folder for stores that are kept for the duration of the fit.
@@ -90,11 +91,12 @@ def open_sources(
     store = scratch / "gram" if choice.startswith(_STORED_FOR_NOW) else local_path(gram)
     sources: list[GramSource] = []
     for index, kernel in enumerate(kernels):
-        diagonal = checked_diagonal(kernel, rows)
         if choice.startswith(_MEMORY):
-            sources.append(DenseGram(finite_block(kernel, rows, rows)))
+            checked_diagonal(kernel, rows)
+            few = loaded(rows[slice(0, len(rows))])
+            sources.append(DenseGram(finite_block(kernel, few, few)))
         elif choice.startswith(_RECOMPUTED):
-            sources.append(RecomputedGram(rows, kernel, diagonal, lazy))
+            sources.append(RecomputedGram(rows, kernel, checked_diagonal(kernel, rows), lazy))
         else:
             path = store / f"kernel-{index}" if len(kernels) > 1 else store
             sources.append(StoredGram(_built(path, rows, kernel, lazy, origin), rows, kernel, lazy))
@@ -102,7 +104,7 @@ def open_sources(
 
 
 def _built(
-    path: Path, rows: FloatArray, kernel: Kernel, lazy: bool, origin: dict[str, Any]
+    path: Path, rows: KernelRows, kernel: Kernel, lazy: bool, origin: dict[str, Any]
 ) -> GramStore:
     """Complete the store at a path, in the tiles with which it was begun, or build a new one."""
     if path.exists():

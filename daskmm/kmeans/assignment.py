@@ -14,7 +14,14 @@ from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from daskmm.compiled import dispatch
-from daskmm.data.blocks import Position, float_dtype, layout_of, positions, row_blocks
+from daskmm.data.blocks import (
+    Position,
+    float_dtype,
+    layout_of,
+    positions,
+    row_blocks,
+    with_known_rows,
+)
 from daskmm.data.grids import Grid
 from daskmm.data.validation import check_domain, check_finite, checked_rows, without_values
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
@@ -252,11 +259,8 @@ def lazy_labels(
     function: Callable[..., NDArray] = labels_of,
 ) -> NDArray | da.Array:
     """Return the labels of training rows, by a block function, as a lazy array."""
-    rows, grid = passes.blocks.layout.rows, passes.blocks.layout.grid
-    assert rows is not None
-    # The passes have counted the rows; the chunks may not have known.
-    table = da.Array(table.dask, table.name, (rows, (table.shape[1],)), meta=table._meta)
-    return map_rows(function, table, *shared, grid=grid)
+    layout = passes.blocks.layout
+    return map_rows(function, with_known_rows(table, layout), *shared, grid=layout.grid)
 
 
 def cost(passes: Passes, coordinates: Rows, state: CenterState) -> float:

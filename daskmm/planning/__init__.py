@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from daskmm.data.blocks import Layout, visited_together
-from daskmm.engine.first_pass import SampleSizes, sample_size, sample_sizes
+from daskmm.engine.first_pass import SAMPLE_BYTES, SampleSizes, sample_size, sample_sizes
 from daskmm.engine.graph import SPLIT_EVERY
 from daskmm.engine.grouping import GROUPS_PER_THREAD
 from daskmm.engine.passes import cheaper_at_hand
 from daskmm.engine.resources import Worker, smallest_worker, this_process
 from daskmm.gram.build import TILE_ROWS
+from daskmm.gram.pairs import n_groups
+from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.bounds import bounds_bytes
 from daskmm.kmeans.sample_annealing import POLISHED
 from daskmm.kmeans.seeding import ROUNDS
@@ -260,7 +262,8 @@ def gram_plan(
     Returns
     -------
     Plan
-        Its passes are sweeps over the matrices, and the first pass over the rows.
+        Its passes are sweeps over the matrices, and those over the rows. A sweep of recomputed
+        matrices of streamed rows reads each row several times, which its bytes say.
 
     Raises
     ------
@@ -273,7 +276,8 @@ def gram_plan(
     tile = 4 * min(n, TILE_ROWS) ** 2
     gram = {"memory": 8 * n**2, "recomputed": 0, "stored": 4 * n * (n + TILE_ROWS) // 2}[kept]
     threads = min(here.threads, max(side, 1))
-    row_bytes = 0 if precomputed else 8 * layout.n_features
+    streamed = are_streamed(layout) and not precomputed
+    row_bytes = 0 if precomputed or streamed else 8 * layout.n_features
     least = n * (row_bytes + 8 * n_clusters * n_starts)
     _refuse(
         least,
@@ -286,15 +290,27 @@ def gram_plan(
     features = 8 * n * n_kernels * min(n, 10 * n_clusters)
     # A tile in float64, and the temporary arrays of the kernel function.
     working = threads * 8 * tile
+    groups = min(n_groups(n, layout.n_features), max(side, 1))
+    reads = 0
+    if streamed:
+        largest = max(layout.rows or (n,)) * layout.bytes_per_row
+        _refuse_blocks(layout, largest, here)
+        # Rows of two groups, and what they are joined from.
+        group = 8 * layout.n_features * min(n, TILE_ROWS * -(-side // groups))
+        working += threads * (3 * group + _loaded_bytes(largest)) + SAMPLE_BYTES
+        # Diagonals or digests, landmarks and their columns, samples.
+        reads = 1 + (5 + (kept == "stored")) * n_kernels
     return Plan(
         n_rows=layout.n_rows,
         n_features=layout.n_features,
         n_blocks=side * (side + 1) // 2,
         n_starts=n_starts,
-        bytes_per_pass=n_kernels * gram,
+        bytes_per_pass=n_kernels * groups * n * layout.bytes_per_row
+        if streamed and kept == "recomputed"
+        else n_kernels * gram,
         largest_block_bytes=tile,
-        passes=min(EXACT_SWEEPS, max_iter) + 2,
-        max_passes=max_iter + 2 + (layout.n_rows is None),
+        passes=min(EXACT_SWEEPS, max_iter) + 2 + reads,
+        max_passes=max_iter + 2 + (layout.n_rows is None) + reads,
         peak_bytes_per_worker=INTERPRETER_BYTES
         + states
         + features

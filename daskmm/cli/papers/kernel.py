@@ -212,7 +212,8 @@ def _multiple(name: str, repeats: int, data: RealData) -> Iterator[tuple[str, st
         few = [MultiKernelPowerKMeans(k, random_state=s) for s in range(min(repeats, 2))]
         yield "MKPK", f"defaults, {scaling}", [nmi(model.fit(rows).labels_) for model in few]
         fitted = few[-1]
-        grams = [kernel.block(fitted.X_fit_, fitted.X_fit_) for kernel in fitted.kernels_]
+        z = np.asarray(fitted.X_fit_)
+        grams = [kernel.block(z, z) for kernel in fitted.kernels_]
         mean = np.mean(grams, axis=0)
         hard = [_kernel_k_means(mean, k, s) for s in range(repeats)]
         yield "Kernel k-means", f"mean kernel, {scaling}", [nmi(labels) for labels in hard]

@@ -1,0 +1,213 @@
+"""Sweeps over a symmetric matrix in tiles: each task takes those between two groups of rows.
+
+Tiles on and above the diagonal are made or read once per sweep, and used for both of their sides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.engine.passes import tree_reduce
+from daskmm.gram.rows import STRETCH_BYTES, KernelRows, StreamedRows
+from daskmm.gram.store import Tile
+from daskmm.numerics.rows import tiles
+
+FloatArray = NDArray[np.float64]
+
+# Groups of tile rows: each row of W is sent to this many tasks, and as many partial products of it
+# come back.
+GROUPS = 16
+# Rows of a tile that are converted to float64 at once.
+_SLAB_ROWS = 128
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """Partial sums of rows of K @ right, by group of rows."""
+
+    parts: dict[int, FloatArray]
+
+    def __add__(self, other: Self) -> Self:
+        parts = dict(self.parts)
+        for group, rows in other.parts.items():
+            parts[group] = parts[group] + rows if group in parts else rows
+        return type(self)(parts)
+
+    def joined(self) -> FloatArray:
+        """Return all rows, in order."""
+        return np.concatenate([self.parts[group] for group in sorted(self.parts)])
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Consecutive tile rows.
+
+    Attributes
+    ----------
+    number : int
+    first_tile : int
+        Index of its first tile row.
+    cuts : tuple of slice
+        Rows of each of its tile rows, as slices of all rows.
+    """
+
+    number: int
+    first_tile: int
+    cuts: tuple[slice, ...]
+
+    @property
+    def rows(self) -> slice:
+        """Rows of the group."""
+        return slice(self.cuts[0].start, self.cuts[-1].stop)
+
+    @property
+    def tiles(self) -> list[tuple[int, slice]]:
+        """Index of each tile row, and its rows as a slice of the group's."""
+        start = self.cuts[0].start
+        return [
+            (self.first_tile + i, slice(cut.start - start, cut.stop - start))
+            for i, cut in enumerate(self.cuts)
+        ]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two groups whose tiles on and above the diagonal are one task."""
+
+    first: RowGroup
+    second: RowGroup
+
+    @property
+    def of_one_group(self) -> bool:
+        """Whether both groups are the same."""
+        return self.first.number == self.second.number
+
+    @property
+    def described(self) -> str:
+        """Rows and columns of the tiles, in words."""
+        first, second = self.first.rows, self.second.rows
+        return f"tiles of rows {first.start}:{first.stop} and {second.start}:{second.stop}"
+
+    @property
+    def tiles(self) -> list[tuple[Tile, slice, slice]]:
+        """Each tile, with its rows and columns as slices of those of the groups."""
+        return [
+            ((a, b), rows, columns)
+            for a, rows in self.first.tiles
+            for b, columns in self.second.tiles
+            if b >= a
+        ]
+
+    def product(
+        self, values_of: Callable[[Tile, slice, slice], NDArray], x: FloatArray, y: FloatArray
+    ) -> RowSums:
+        """Return what the tiles between the groups add to K @ right.
+
+        Parameters
+        ----------
+        values_of : callable
+            Returns the kernel values of a tile, given the tile, and its rows and columns as slices
+            of their groups.
+        x, y : ndarray
+            Rows of `right` of the first and the second group.
+        """
+        for_x = np.zeros(x.shape)
+        for_y = for_x if self.of_one_group else np.zeros(y.shape)
+        for (a, b), rows, columns in self.tiles:
+            values = values_of((a, b), rows, columns)
+            _add_tile(for_x[rows], for_y[columns], values, x[rows], y[columns], a == b)
+        return RowSums({self.first.number: for_x, self.second.number: for_y})
+
+
+def _add_tile(
+    for_x: FloatArray, for_y: FloatArray, values: NDArray, x: NDArray, y: NDArray, diagonal: bool
+) -> None:
+    """Add K_ab W_b to the rows of a and, off the diagonal, K_abᵀ W_a to those of b."""
+    for slab in tiles(len(values), _SLAB_ROWS):
+        # Sums are in float64, whatever the dtype of the tiles.
+        wide = values[slab].astype(np.float64, copy=False)
+        for_x[slab] += wide @ y
+        if not diagonal:
+            for_y += wide.T @ x[slab]
+
+
+def row_groups(cuts: Sequence[slice], n_groups: int = GROUPS) -> list[RowGroup]:
+    """Divide tile rows into at most `n_groups` groups of nearly the same size."""
+    bounds = np.linspace(0, len(cuts), min(n_groups, len(cuts)) + 1).astype(int)
+    return [
+        RowGroup(number, int(i), tuple(cuts[i:j]))
+        for number, (i, j) in enumerate(itertools.pairwise(bounds))
+    ]
+
+
+def groups_of(rows: KernelRows, cuts: Sequence[slice]) -> list[RowGroup]:
+    """Divide the tile rows of some rows: streamed ones so that a group can be loaded at once."""
+    if not isinstance(rows, StreamedRows):
+        return row_groups(cuts)
+    n_rows, n_features = rows.shape
+    return row_groups(cuts, n_groups(n_rows, n_features))
+
+
+def n_groups(n_rows: int, n_features: int) -> int:
+    """Return the largest number of groups of streamed rows."""
+    return max(GROUPS, -(-8 * n_rows * n_features // STRETCH_BYTES))
+
+
+def pair_tasks(
+    groups: Sequence[RowGroup], by_rows: tuple[KernelRows, ...], lazy: bool
+) -> list[tuple[Any, ...]]:
+    """Return the arguments of a sweep's tasks.
+
+    Parameters
+    ----------
+    groups : sequence of RowGroup
+    by_rows : tuple of ndarray of shape (n_rows, ...) or StreamedRows
+        Each task gets the rows of its two groups, or a `Stretch` that loads them.
+    lazy : bool
+        Whether the rows become graph nodes of their own: sent once, and fetched by the tasks that
+        need them.
+
+    Returns
+    -------
+    list of (Pair, tuple of parts, tuple of parts)
+    """
+    parts: list[Any] = [tuple(array[group.rows] for array in by_rows) for group in groups]
+    if lazy:
+        parts = [
+            dask.delayed(part, name=f"daskmm-gram-rows-{uuid.uuid4().hex}", traverse=False)
+            for part in parts
+        ]
+    return [
+        (Pair(a, b), parts[a.number], parts[b.number])
+        for a, b in itertools.combinations_with_replacement(groups, 2)
+    ]
+
+
+def swept(
+    product_of: Callable[..., RowSums],
+    groups: Sequence[RowGroup],
+    by_rows: tuple[KernelRows, ...],
+    shared: tuple[Any, ...],
+    lazy: bool,
+) -> FloatArray:
+    """Return K @ right from the products of all pairs of groups, computed in parallel.
+
+    Parameters
+    ----------
+    product_of : callable
+        Takes the arguments of `pair_tasks`, then `shared`.
+    groups, by_rows, lazy
+        As in `pair_tasks`.
+    shared : tuple
+    """
+    tasks = pair_tasks(groups, by_rows, lazy)
+    sums: RowSums = tree_reduce(product_of, tasks, shared, lazy, "gram-sweep")
+    return sums.joined()

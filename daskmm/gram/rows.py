@@ -1,0 +1,151 @@
+"""Rows that kernels are evaluated on: in memory, or loaded again wherever they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import dask
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Layout, with_known_rows
+from daskmm.engine.distributed import computed
+from daskmm.engine.graph import futures_of
+from daskmm.engine.passes import tree_reduce
+from daskmm.numerics.rows import Coordinates
+
+FloatArray = NDArray[np.float64]
+
+# Lazy rows of at most so many bytes (as float64) are gathered.
+GATHERED_BYTES = 512 << 20
+# Consecutive lazy rows that a task loads at once, bytes.
+STRETCH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive rows of a lazy table, to be loaded within a task.
+
+    Attributes
+    ----------
+    table : dask Array of shape (n_rows, n_features)
+    held : bool
+        Whether a cluster holds its blocks.
+    """
+
+    table: da.Array
+    held: bool
+
+    def load(self) -> FloatArray:
+        """Load the rows, in this thread unless a cluster holds them."""
+        return np.asarray(self.table.compute(scheduler=None if self.held else "sync"))
+
+
+class StreamedRows:
+    """Rows of a lazy table, which are never in memory together.
+
+    Parameters
+    ----------
+    table : dask Array of shape (n_rows, n_features), float64
+        In the kernels' units.
+
+    Attributes
+    ----------
+    table : dask Array
+    n_reads : int
+        How often the whole table has been read, sweeps of recomputed matrices apart.
+    """
+
+    def __init__(self, table: da.Array) -> None:
+        self.table = table
+        self.n_reads = 0
+        self._held = bool(futures_of(table))
+        self._stretches: dict[tuple[int, int], Stretch] = {}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and features."""
+        n_rows, n_features = self.table.shape
+        return n_rows, n_features
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Stretch | FloatArray:
+        """Return consecutive rows, to be loaded later, or load those of an array of indices."""
+        if not isinstance(rows, slice):
+            self.n_reads += 1
+            return np.asarray(computed(self.table[rows])[0])
+        key = (rows.start, rows.stop)
+        if key not in self._stretches:
+            # Without the nodes of other rows; an optimised graph would not know its futures.
+            table = self.table[rows]
+            some = table if self._held else dask.optimize(table)[0]
+            self._stretches[key] = Stretch(some, self._held)
+        return self._stretches[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_stretches": {}}
+
+
+KernelRows = FloatArray | StreamedRows
+
+
+def kernel_rows(table: NDArray | da.Array, layout: Layout, coordinates: Coordinates) -> KernelRows:
+    """Return the rows of a table in the kernels' units: gathered, unless there are too many.
+
+    Parameters
+    ----------
+    table : ndarray or dask Array of shape (n_rows, n_features)
+    layout : Layout
+        With known rows.
+    coordinates : Coordinates
+    """
+    if not isinstance(table, da.Array) or not are_streamed(layout):
+        return coordinates.to_model(np.asarray(computed(table)[0]))
+    map_blocks: Callable[..., da.Array] = with_known_rows(table, layout).map_blocks
+    return StreamedRows(map_blocks(coordinates.to_model, dtype=np.float64, meta=np.empty((0, 0))))
+
+
+def opened_rows(rows: FloatArray | da.Array) -> KernelRows:
+    """Return rows, in the kernels' units already, as they are used."""
+    return StreamedRows(rows) if isinstance(rows, da.Array) else rows
+
+
+def are_streamed(layout: Layout) -> bool:
+    """Tell whether the rows of such a table are too many to be gathered."""
+    return layout.lazy and 8 * (layout.n_rows or 0) * layout.n_features > GATHERED_BYTES
+
+
+def loaded(part: FloatArray | Stretch) -> FloatArray:
+    """Return consecutive rows in memory."""
+    return part.load() if isinstance(part, Stretch) else part
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Results for consecutive rows, in order."""
+
+    values: tuple[Any, ...]
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.values + other.values)
+
+
+def over_rows(
+    function: Any, rows: KernelRows, cuts: Iterable[slice], *shared: Any
+) -> tuple[Any, ...]:
+    """Return ``function(rows[cut], *shared)`` of each cut, in order; reads streamed rows once."""
+    if isinstance(rows, StreamedRows):
+        rows.n_reads += 1
+    tasks = [(rows[cut],) for cut in cuts]
+    lazy = isinstance(rows, StreamedRows)
+    found: _Found = tree_reduce(_of_part, tasks, (function, shared), lazy, "kernel-rows")
+    return found.values
+
+
+def _of_part(part: FloatArray | Stretch, function: Any, shared: tuple[Any, ...]) -> _Found:
+    return _Found((function(loaded(part), *shared),))
