@@ -4,7 +4,9 @@ A row knows its nearest centre, and a lower bound of its distance to all others 
 k-means even faster", SDM 2010). When centres move, the bound falls by the farthest way that one of
 them went; but only centres that are near the row's own count, if all others are too far from that
 one to matter (Ryšavý & Hamerly, "Geometric methods to accelerate k-means algorithms", SDM 2016).
-The machine code is cached on disk.
+Where the bound leaves doubt, the row is compared with the centres around its own, which exclude all
+that are farther from that one than twice the row is (Newling & Fleuret, "Fast k-means with accurate
+bounds", ICML 2016). The machine code is cached on disk.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -15,8 +17,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled.compiler import REORDERED, entry, part
-from daskmm.compiled.divergences import separation
+from daskmm.compiled.compiler import EXACT, REORDERED, entry, part
+from daskmm.compiled.divergences import exact_distance, separation
 from daskmm.compiled.intrinsics import wide_vectors
 from daskmm.compiled.labels import nearest_centers
 from daskmm.compiled.layout import code_of, frame_of, parts, plain, row_dtype
@@ -32,10 +34,18 @@ _SHELLS = 8
 _DOUBT = 1e-9
 # Rows per tile.
 _TILE = 256
+# Centres listed around each centre, at most: so many, or this share of all. Distances to single
+# centres take several times as long as those to all at once.
+_LISTED, _SHARE_LISTED = 32, 1 / 16
+# Halvings, on the scale of logarithms, of the interval in which the radius of the list is sought:
+# from the nearest centre, or this share of the mean, to the mean of the squared distances.
+_HALVINGS, _NEAREST = 12, 1e-12
+# With so few rows in doubt, preparing the comparison by products takes longer than they do.
+_FEW = 64
 
 
 class Moves(NamedTuple):
-    """How far the centres around each centre have moved.
+    """How far the centres around each centre have moved, and which centres are nearest to it.
 
     Attributes
     ----------
@@ -43,15 +53,36 @@ class Moves(NamedTuple):
         Radii of balls around each centre, ascending; the last is infinite.
     farthest : ndarray of shape (n_clusters, n_shells)
         The longest way of another centre within the ball.
+    ways : ndarray of shape (n_clusters,)
+        How far the centre itself moved.
+    around : ndarray of int32 of shape (n_clusters, n_listed)
+        The nearest other centres, the nearest first; −1 where the list has ended.
+    apart : ndarray of shape (n_clusters, n_listed + 1)
+        Lower bounds of their distances; where the list has ended, of those of all other centres.
     """
 
     reach: FloatArray
     farthest: FloatArray
+    ways: FloatArray
+    around: NDArray[np.int32]
+    apart: FloatArray
 
     @classmethod
     def of(cls, n_clusters: int) -> Self:
         """Return room for the moves around so many centres."""
-        return cls(np.empty((n_clusters, _SHELLS)), np.empty((n_clusters, _SHELLS)))
+        listed = n_listed(n_clusters)
+        return cls(
+            np.empty((n_clusters, _SHELLS)),
+            np.empty((n_clusters, _SHELLS)),
+            np.empty(n_clusters),
+            np.empty((n_clusters, listed), np.int32),
+            np.empty((n_clusters, listed + 1)),
+        )
+
+
+def n_listed(n_clusters: int) -> int:
+    """Return how many centres are listed around each centre, at most."""
+    return min(_LISTED, int(_SHARE_LISTED * n_clusters))
 
 
 class Moving(NamedTuple):
@@ -80,31 +111,83 @@ class Moving(NamedTuple):
 def add_moves(moving: Moving, order: NDArray[np.intp], own: slice, found: Moves) -> None:
     """Write to `found` what centres moved around some of the centres, those at order[own]."""
     squares = moving.centers[own] @ (-2.0 * moving.centers.T)
-    reach, farthest = np.empty((2, len(squares), _SHELLS))
     rounding = (moving.centers.shape[1] + 4) * np.finfo(np.float64).eps
-    _fill(squares, (1.0 - rounding) * moving.norms, moving.ways, own.start, reach, farthest)
-    found.reach[order[own]], found.farthest[order[own]] = reach, farthest
+    _fill(squares, (1.0 - rounding) * moving.norms, moving.ways, own.start, order, found)
 
 
 @entry
-def _fill(squares, norms, ways, first, reach, farthest):
-    """Write radii and ways of some centres, given their products with all centres."""
+def _fill(squares, norms, ways, first, order, found):
+    """Write what is around some centres, given their products with all centres."""
     wide_vectors()
-    k, last = len(ways), reach.shape[1] - 1
+    k, last = len(ways), _SHELLS - 1
     for i in range(len(squares)):
-        row = squares[i]
-        square = max(_complete(row, norms, norms[first + i], first + i), 0.0)
+        row, at = squares[i], order[first + i]
+        reach, farthest = found.reach[at], found.farthest[at]
+        least = max(_complete(row, norms, norms[first + i], first + i), 0.0)
+        square = least
         for shell in range(last):
-            reach[i, shell] = np.sqrt(square)
+            reach[shell] = np.sqrt(square)
             square *= 2.0
-        reach[i, last] = np.inf
+        reach[last] = np.inf
         # Largest ball first: what is within a smaller one comes later in the order.
         j = 0
         for shell in range(last, -1, -1):
-            square = reach[i, shell] * reach[i, shell]
+            square = reach[shell] * reach[shell]
             while j < k and ways[j] > 0.0 and not row[j] < square:
                 j += 1
-            farthest[i, shell] = ways[j] if j < k else 0.0
+            farthest[shell] = ways[j] if j < k else 0.0
+        found.ways[at] = ways[first + i]
+        _list_nearest(row, least, order, found.around[at], found.apart[at])
+
+
+@part(EXACT)
+def _list_nearest(row, square, order, around, apart):
+    """List the nearest centres, given the squared distances of all, and the least of them."""
+    wide_vectors()
+    size, high = len(around), _mean(row)
+    low = max(square, _NEAREST * high)
+    if _count_below(row, low) > size:  # coincident centres
+        low = high = 0.0
+    for _ in range(_HALVINGS):
+        middle = np.sqrt(low * high)
+        if _count_below(row, middle) > size:
+            high = middle
+        else:
+            low = middle
+    count = 0
+    for j in range(len(row)):
+        if row[j] < low:
+            # By insertion, the nearest first.
+            at, own = count, max(row[j], 0.0)
+            while at > 0 and apart[at - 1] > own:
+                apart[at], around[at] = apart[at - 1], around[at - 1]
+                at -= 1
+            apart[at], around[at] = own, order[j]
+            count += 1
+    around[count:] = -1
+    apart[count:] = low
+    for t in range(len(apart)):
+        apart[t] = np.sqrt(apart[t])
+
+
+@part(REORDERED)
+def _mean(row):
+    """Return the mean of the finite numbers, at least 0."""
+    wide_vectors()
+    total = 0.0
+    for j in range(len(row)):
+        total += row[j] if row[j] < np.inf else 0.0
+    return max(total / len(row), 0.0)
+
+
+@part(REORDERED)
+def _count_below(row, limit):
+    """Return how many numbers are below a limit."""
+    wide_vectors()
+    count = 0.0
+    for j in range(len(row)):
+        count += 1.0 if row[j] < limit else 0.0
+    return count
 
 
 @part(REORDERED)
@@ -127,6 +210,7 @@ def update_nearest(
     moved: Moves | None,
     labels: NDArray[np.int32],
     lower: FloatArray,
+    upper: FloatArray,
 ) -> int | None:
     """Bring the nearest centres of some rows, and their bounds, up to date.
 
@@ -144,6 +228,8 @@ def update_nearest(
         Updated to those of `daskmm.compiled.labels.nearest_centers`.
     lower : ndarray of shape (n_rows,)
         Lower bounds of the distance to any other centre; updated.
+    upper : ndarray of shape (n_rows,)
+        Upper bounds of the distance to the nearest centre; updated.
 
     Returns
     -------
@@ -151,44 +237,135 @@ def update_nearest(
         Number of rows that were compared with all centres; None if a row is not finite in the
         model's coordinates or its squared norm overflows: labels are undefined then.
     """
-    doubtful = np.ones(len(rows), np.bool_)
+    doubtful, kept = np.ones(len(rows), np.bool_), row_dtype(rows)
+    frame, code, means = frame_of(coordinates), code_of(coordinates), plain(centers)
     if moved is not None:
-        kept = row_dtype(rows)
-        frame, code = frame_of(coordinates), code_of(coordinates)
         for some in parts(rows, kept):
-            x = plain(rows[some], kept)
-            _test(
-                x, *frame, plain(centers), code, *moved, labels[some], lower[some], doubtful[some]
-            )
+            known = labels[some], lower[some], upper[some]
+            _test(plain(rows[some], kept), *frame, means, code, moved, *known, doubtful[some])
     at = np.flatnonzero(doubtful)
-    if len(at):
-        found, squares = np.empty(len(at), np.int32), np.empty(len(at))
-        some_rows = rows if len(at) == len(rows) else rows[at]
-        if not nearest_centers(some_rows, coordinates, centers, None, found, None, squares):
-            return None
-        labels[at] = found
-        lower[at] = (1.0 - _DOUBT) * np.sqrt(np.maximum(squares, 0.0))
+    if len(at) == 0:
+        return 0
+    some_rows = rows if len(at) == len(rows) else rows[at]
+    # Distances that are not known yet are computed in the next step.
+    found, near, squares = np.empty(len(at), np.int32), np.full(len(at), np.inf), np.empty(len(at))
+    few = len(at) <= _FEW and _scan(
+        plain(some_rows, kept), *frame, means, code, found, near, squares
+    )
+    if not few and not nearest_centers(some_rows, coordinates, centers, None, found, None, squares):
+        return None
+    labels[at] = found
+    lower[at] = (1.0 - _DOUBT) * np.sqrt(np.maximum(squares, 0.0))
+    upper[at] = (1.0 + _DOUBT) * np.sqrt(near)
     return len(at)
 
 
 @entry
-def _test(rows, mean, scale, whitening, centers, code, reach, farthest, labels, lower, doubtful):
-    """Lower the bounds of rows, and tell for which rows they do not exclude another centre."""
+def _test(rows, mean, scale, whitening, centers, code, moved, labels, lower, upper, doubtful):
+    """Bring labels and bounds up to date, and tell which rows have to be compared with all."""
     wide_vectors()
-    (n, p), n_shells = rows.shape, reach.shape[1]
+    (n, p), ways = rows.shape, moved.ways
     exact, raw, ones = np.empty((_TILE, p)), np.empty((0, p)), np.ones(p)
     frame = (repeated(mean), repeated(scale), not np.all(scale == 1.0), whitening)
     for start in range(0, n, _TILE):
         block = rows[start : start + _TILE]
+        left = 0
+        for i in range(start, start + len(block)):
+            upper[i] += ways[labels[i]]
+            bound = _lowered(lower[i], upper[i], labels[i], moved)
+            doubtful[i] = not upper[i] < (1.0 - _DOUBT) * bound
+            left += doubtful[i]
+            lower[i] = lower[i] if doubtful[i] else bound
+        if left == 0:
+            continue
         to_model_exactly(block, code, frame, raw, exact)
-        for i in range(len(block)):
-            own = labels[start + i]
-            distance = np.sqrt(separation(exact[i], centers[own], ones))
-            bound, before = -np.inf, lower[start + i]
-            for shell in range(n_shells):
-                # Centres within the ball, and those beyond.
-                inside = before - farthest[own, shell]
-                beyond = reach[own, shell] - distance
-                bound = max(bound, min(inside, beyond))
-            lower[start + i] = bound
-            doubtful[start + i] = not distance < (1.0 - _DOUBT) * bound
+        for i in range(start, start + len(block)):
+            if not doubtful[i]:
+                continue
+            z, own = exact[i - start], labels[i]
+            square = separation(z, centers[own], ones)
+            distance = np.sqrt(square)
+            bound = _lowered(lower[i], distance, own, moved)
+            found = distance < (1.0 - _DOUBT) * bound
+            if not found and 2.0 * distance < (1.0 - 4.0 * _DOUBT) * moved.apart[own, -1]:
+                nearest, least, bound = _search_around(z, square, own, centers, moved, ones)
+                if nearest >= 0:
+                    found, labels[i], distance = True, nearest, np.sqrt(least)
+            lower[i], upper[i] = bound, (1.0 + _DOUBT) * distance
+            doubtful[i] = not found
+
+
+@part(EXACT)
+def _lowered(lower, distance, own, moved):
+    """Return the bound of the distance to other centres after they moved."""
+    bound = -np.inf
+    for shell in range(_SHELLS):
+        # Centres within the ball, and those beyond.
+        inside = lower - moved.farthest[own, shell]
+        beyond = moved.reach[own, shell] - distance
+        bound = max(bound, min(inside, beyond))
+    return bound
+
+
+@part(EXACT)
+def _search_around(z, square, own, centers, moved, ones):
+    """Compare a row with the centres listed around its own, which exclude all others.
+
+    Returns
+    -------
+    nearest : int
+        −1 where two centres are as near up to rounding.
+    least : float
+        Squared distance to it.
+    bound : float
+        Lower bound of the distance to any other centre.
+    """
+    wide_vectors()
+    around, apart, distance = moved.around[own], moved.apart[own], np.sqrt(square)
+    least, second, nearest, limit = square, np.inf, np.int64(own), np.inf
+    t = 0
+    while t < len(around) and around[t] >= 0 and apart[t] < limit:
+        j = np.int64(around[t])
+        found = separation(z, centers[j], ones)
+        if found < second:
+            if found < least:
+                least, second, nearest = found, least, j
+            else:
+                second = found
+            # Centres as far from the row's as this are not among the two nearest.
+            limit = (1.0 + _DOUBT) * (distance + np.sqrt(second))
+        t += 1
+    if not least < (1.0 - _DOUBT) * second:
+        return np.int64(-1), least, 0.0
+    beyond = apart[t] - (1.0 + _DOUBT) * distance
+    return nearest, least, (1.0 - _DOUBT) * min(np.sqrt(second), beyond)
+
+
+@entry
+def _scan(rows, mean, scale, whitening, centers, code, labels, distances, others):
+    """Compute for few rows what `nearest_centers` does for many; return whether all are finite."""
+    wide_vectors()
+    (n, p), k = rows.shape, len(centers)
+    exact, raw, ones = np.empty((n, p)), np.empty((0, p)), np.ones(p)
+    frame = (repeated(mean), repeated(scale), not np.all(scale == 1.0), whitening)
+    to_model_exactly(rows, code, frame, raw, exact)
+    apart = np.empty(k)
+    for i in range(n):
+        least, second, nearest = np.inf, np.inf, 0
+        for j in range(k):
+            apart[j] = found = separation(exact[i], centers[j], ones)
+            if found < least:
+                least, second, nearest = found, least, j
+            elif found < second:
+                second = found
+        if not np.isfinite(least):
+            return False
+        if not least < (1.0 - _DOUBT) * second:
+            best, second = np.inf, least
+            for j in range(k):
+                if apart[j] <= (1.0 + _DOUBT) * least:
+                    found = exact_distance(code, rows[i], exact[i], mean, scale, centers[j], ones)
+                    if found < best:
+                        best, nearest = found, j
+        labels[i], distances[i], others[i] = nearest, apart[nearest], second
+    return True

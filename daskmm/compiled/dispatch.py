@@ -175,7 +175,9 @@ def block_sums(
         # The cost must equal that of scoring in double precision, which has no shortcut here.
         dtype = np.dtype(np.float64)
     hard = s == -np.inf
-    planes = center_planes(centers, feature_weights, distortion, partial, dtype)
+    # Nobody is sought where the nearest centres are known.
+    sought = centers if labels is None else centers[:1]
+    planes = center_planes(sought, feature_weights, distortion, partial, dtype)
     code = distortion.code
     assert code is not None
     if not partial and terms is None:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Bytes per row of a start.
-BOUND_BYTES = 12
+# Bytes per row of a start, and per centre of its moves.
+BOUND_BYTES, _MOVES_BYTES = 20, 528
 # Fewest centres for which bounds pay, and rows per centre: the centres' distances from one another
 # have to cost little.
 LEAST_CLUSTERS, _ROWS_PER_CLUSTER = SCORED, 16
@@ -50,7 +50,8 @@ def bounds_bytes(n_rows: int, row_bytes: int, n_clusters: int, n_starts: int) ->
     """Return the most memory that the bounds of rows in memory take."""
     if n_clusters < LEAST_CLUSTERS:
         return 0
-    return n_rows * max(BOUND_BYTES, min(n_starts * BOUND_BYTES, row_bytes))
+    per_row = max(BOUND_BYTES, min(n_starts * BOUND_BYTES, row_bytes))
+    return n_rows * per_row + n_starts * n_clusters * _MOVES_BYTES
 
 
 def moves(before: FloatArray, centers: FloatArray) -> Moves:
@@ -75,7 +76,8 @@ class Bounds:
     Attributes
     ----------
     labels : ndarray of int32 of shape (n_rows,)
-    lower : ndarray of shape (n_rows,)
+    lower, upper : ndarray of shape (n_rows,)
+        Of the distance to any other centre, and to the nearest one.
     centers : ndarray of shape (n_clusters, n_features) or None
         At which they hold; None before the first step.
     moved : daskmm.compiled.bounds.Moves or None
@@ -86,6 +88,7 @@ class Bounds:
 
     labels: NDArray[np.int32]
     lower: FloatArray
+    upper: FloatArray
     centers: FloatArray | None = None
     moved: Moves | None = None
     searched: list[int] = field(default_factory=list)
@@ -93,7 +96,7 @@ class Bounds:
     @classmethod
     def of(cls, n_rows: int) -> Bounds:
         """Return the bounds of rows about which nothing is known."""
-        return cls(np.zeros(n_rows, np.int32), np.zeros(n_rows))
+        return cls(np.zeros(n_rows, np.int32), np.zeros(n_rows), np.zeros(n_rows))
 
     def expect(self, centers: FloatArray) -> None:
         """Prepare a step at new centres."""
@@ -110,10 +113,16 @@ class Bounds:
         assert self.centers is not None
         assert isinstance(coordinates, FeatureCoordinates)
         found = update_nearest(
-            rows, coordinates, self.centers, self.moved, self.labels[own], self.lower[own]
+            rows,
+            coordinates,
+            self.centers,
+            self.moved,
+            self.labels[own],
+            self.lower[own],
+            self.upper[own],
         )
         if found is None:
-            self.lower[own] = -np.inf  # in doubt again
+            self.lower[own], self.upper[own] = -np.inf, np.inf  # in doubt again
         self.searched.append(len(rows) if found is None else found)
         return None if found is None else self.labels[own]
 

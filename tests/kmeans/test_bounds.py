@@ -76,15 +76,16 @@ def test_nearest_centres_are_those_of_the_definition(seed):
     coordinates = Coordinates(X.mean(axis=0, dtype=float), np.ones(X.shape[1]))
     rng = np.random.default_rng(seed)
     rows, before = X[:80], coordinates.to_model(start)
-    labels, lower = np.zeros(len(rows), np.int32), np.zeros(len(rows))
-    assert update_nearest(rows, coordinates, before, None, labels, lower) == len(rows)
+    labels, lower, upper = np.zeros(len(rows), np.int32), np.zeros(len(rows)), np.zeros(len(rows))
+    known = labels, lower, upper
+    assert update_nearest(rows, coordinates, before, None, *known) == len(rows)
     for scale in (0.0, 1e-3, 1.0):
         # Some centres move, some onto others.
         moving = rng.random(len(before)) < 0.1
         after = before + scale * moving[:, None] * rng.normal(size=before.shape)
         after[rng.integers(len(after), size=3)] = after[0]
         moved = bounds.moves(before, after)
-        update_nearest(rows, coordinates, after, moved, labels, lower)
+        update_nearest(rows, coordinates, after, moved, *known)
         distances = exact_squared_distances(coordinates.to_model(rows), after, None)
         smallest = np.array([min(row) for row in distances])
         of_label = np.array([row[j] for row, j in zip(distances, labels, strict=True)])
@@ -94,7 +95,33 @@ def test_nearest_centres_are_those_of_the_definition(seed):
             for row, own in zip(distances, labels, strict=True)
         ]
         assert (lower <= np.sqrt(others) * (1 + 1e-12)).all()
+        assert (upper >= np.sqrt(of_label) * (1 - 1e-12)).all()
         before = after
+
+
+def test_lists_hold_the_nearest_centres():
+    rng = np.random.default_rng(0)
+    centers = np.concatenate([rng.normal(size=(300, 5)), 1e3 * rng.normal(size=(4, 5))])
+    centers[7] = centers[3]
+    found = bounds.moves(centers, centers)
+    for own, (around, apart) in enumerate(zip(found.around, found.apart, strict=True)):
+        exact = np.sqrt(np.square(centers - centers[own]).sum(axis=1))
+        exact[own] = np.inf
+        listed = around[around >= 0]
+        assert len(set(listed)) == len(listed) > 0
+        np.testing.assert_allclose(apart[: len(listed)], exact[listed], rtol=1e-6, atol=1e-6)
+        assert (np.diff(apart) >= 0).all()
+        others = np.setdiff1d(np.arange(len(centers)), listed)
+        assert (exact[others] >= apart[len(listed) :].max() * (1 - 1e-9)).all()
+
+
+def test_rows_between_two_centres_of_a_cluster_are_compared_with_few():
+    X, centers = apart()
+    problem = table(X)
+    start = centers.copy()
+    start[:100] = centers[100:200] + 0.2  # two centres in each of a hundred clusters
+    counts = [number for _, number in steps_of(problem, start, 3)]
+    assert all(number[0] < 0.1 * len(X) for number in counts[1:])
 
 
 def apart(n=6000, p=6, k=300, seed=0):
@@ -135,7 +162,7 @@ def test_starts_keep_their_own_bounds():
 
 def test_memory_of_bounds_is_at_most_that_of_the_rows():
     X, centers = apart()
-    problem = table(X)  # 24 bytes per row
+    problem = table(X.astype(float))  # 48 bytes per row
     states = [CenterState(problem.coordinates.to_model(centers + c), -np.inf) for c in range(3)]
     problem.steps(states)
     assert not searched(problem)
