@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from numbers import Real
 from typing import Any, Self
 
@@ -17,9 +18,11 @@ from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.belonging import (
     DistanceProfile,
+    DistanceSample,
     distance_profile,
     labels_or_nowhere,
     limit_of,
+    membership_power,
     memberships_of,
     probabilities_of,
     scores_of,
@@ -34,9 +37,31 @@ _MISSING = (
 class Belonging:
     """Mixin of what rows have to do with the clusters beyond the nearest one."""
 
-    membership_power_: float
     typical_distances_: NDArray[np.float64]
     relative_distances_: NDArray[np.float64]
+    # Until the power of memberships is asked for: choosing it takes as long as a step of a short
+    # fit.
+    _distance_sample: DistanceSample
+
+    @cached_property
+    def membership_power_(self) -> float:
+        """Power at which memberships are probabilities."""
+        if "_distance_sample" not in vars(self):
+            raise AttributeError(_MISSING.format(name="membership_power_"))
+        _, state = self._fitted_state()  # type: ignore[attr-defined]
+        power = membership_power(self._distance_sample, state)
+        vars(self).pop("_distance_sample", None)
+        return power
+
+    def _settle_power(self) -> None:
+        """Choose the power of memberships now, as the centres are about to change or to be kept."""
+        if "_distance_sample" in vars(self):
+            _ = self.membership_power_
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a copy, a pickle or a saved model."""
+        self._settle_power()
+        return dict(super().__getstate__())  # type: ignore[call-overload]
 
     def predict(
         self, X: Any, feature_dim: str | None = None, *, outliers: float | None = None
@@ -178,7 +203,8 @@ class Belonging:
 
     def _store_profile(self, profile: DistanceProfile) -> None:
         """Set the attributes that a profile determines."""
-        self.typical_distances_, self.relative_distances_, self.membership_power_ = profile
+        vars(self).pop("membership_power_", None)
+        self.typical_distances_, self.relative_distances_, self._distance_sample = profile
 
     def _of_profile(self, name: str) -> Any:
         """Return an attribute of the profile, which models of earlier versions do not have."""

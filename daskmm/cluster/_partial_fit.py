@@ -119,7 +119,8 @@ class PartialFit:
             name = None if key is None else str(key)
             update = model._later_update(state)
             updates, after = updated(updates, passes, coordinates, state, update, name, fading)
-        fitted = {**vars(model), **model._attributes_of(updates, after, coordinates)}
+        fitted: dict[str, Any] = dict(model.__getstate__())  # type: ignore[call-overload]
+        fitted |= model._attributes_of(updates, after, coordinates)
         fitted["n_passes_"] += passes.n_passes
         for of_the_fit in ("labels_", "_block_labels"):
             fitted.pop(of_the_fit, None)

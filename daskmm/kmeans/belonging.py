@@ -114,13 +114,13 @@ class DistanceProfile(NamedTuple):
     relative : ndarray of shape (2, n)
         Distances of all rows over that of their cluster, as users see distances, increasing; and
         the share of the rows that are not farther.
-    power : float
-        At which memberships are probabilities; see `calibrated_power`.
+    sample : DistanceSample
+        From which `membership_power` is chosen.
     """
 
     typical: FloatArray
     relative: FloatArray
-    power: float
+    sample: DistanceSample
 
     @classmethod
     def of(cls, found: Nearest, state: CenterState) -> Self:
@@ -133,7 +133,7 @@ class DistanceProfile(NamedTuple):
         relative = relative_distances(distances.values, distances.groups, typical, state)
         pooled = Histogram.of(relative, np.zeros(len(relative), np.int64), distances.weights)
         shares = np.cumsum(pooled.weights) / max(pooled.weights.sum(), np.finfo(float).tiny)
-        return cls(typical, np.stack([pooled.values, shares]), _power(found.sample, state))
+        return cls(typical, np.stack([pooled.values, shares]), found.sample)
 
 
 def limit_of(relative: FloatArray, share: float) -> float:
@@ -151,7 +151,8 @@ def relative_distances(
     return np.asarray(reported(distances) / reported(typical)[labels])
 
 
-def _power(sample: DistanceSample, state: CenterState) -> float:
+def membership_power(sample: DistanceSample, state: CenterState) -> float:
+    """Choose the power at which memberships are probabilities; see `calibrated_power`."""
     distortion, centers = state.distortion, state.centers
     tile = distortion.tile(centers, False)
     apart = distortion.distances(tile, centers, state.feature_weights)

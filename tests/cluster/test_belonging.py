@@ -1,5 +1,7 @@
 """Memberships, calibrated probabilities, and rows that belong to no cluster."""
 
+import pickle
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import softmax
 
 from daskmm import KMeans, PowerKMeans, load
+from daskmm.kmeans import belonging
+from daskmm.numerics import calibration
 
 X, _ = blobs()
 each_estimator = pytest.mark.parametrize("cls", ESTIMATORS)
@@ -192,3 +196,24 @@ def test_saved_models_keep_it_and_older_ones_say_what_is_missing(tmp_path):
             call(X)
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     np.testing.assert_array_equal(again.calibrate(X).score_samples(X), model.score_samples(X))
+
+
+def test_the_power_of_memberships_is_chosen_when_it_is_first_asked_for(monkeypatch):
+    chosen = []
+
+    def counted(*arguments):
+        chosen.append(calibration.calibrated_power(*arguments))
+        return chosen[-1]
+
+    monkeypatch.setattr(belonging, "calibrated_power", counted)
+    model = quick(KMeans).fit(X)
+    assert not chosen
+    proba = model.predict_proba(X)
+    np.testing.assert_array_equal(model.predict_proba(X), proba)
+    assert [model.membership_power_] == chosen
+    # Copies and updated models keep that of the fit, whoever asked for it.
+    copied, updated = pickle.loads(pickle.dumps(quick(KMeans).fit(X))), quick(KMeans).fit(X)
+    updated.partial_fit(X[:50] + 100.0)
+    assert copied.membership_power_ == updated.membership_power_ == chosen[0]
+    # A new fit chooses anew.
+    assert model.fit(10 * X[:40] ** 3).membership_power_ not in chosen[:1]
