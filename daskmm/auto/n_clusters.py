@@ -20,6 +20,9 @@ values on data without clusters: Gaussian rows of the same covariance, and the r
 feature permuted. The k that explains most beyond both is chosen if the difference exceeds .12 nats;
 otherwise there are no clusters (k = 1).
 
+Rows that are copies of a few points make as many clusters: the likelihood of a partition that
+leaves no variance is without bound.
+
 Directions with next to no variance are left out, and only as many directions are used as there are
 tens of rows. Features with few distinct values, such as flags, would look like clusters, as rows
 can agree in them exactly; so they are made normal, with equal values in random order.
@@ -137,15 +140,22 @@ class ClusterNumberPath:
     def n_clusters(self) -> int:
         """The number that the rule prefers; 1 means no clusters."""
         if self.separated:
-            return int(self.numbers[self.gain.argmax()])
+            exact = self._exact
+            return int(self.numbers[exact.argmax() if exact.any() else self.gain.argmax()])
         overlapping = self.information.max(initial=-np.inf) > LEAST_INFORMATION
         return int(self.numbers[self.information.argmax()]) if overlapping else 1
 
     @property
     def at_end(self) -> bool:
         """Whether the number is at the end of those that were tried; more may be better."""
-        exact = len(self.costs) > 0 and self.costs.min() <= _ROUNDING * self.costs.max()
-        return not exact and self.n_clusters > max(1, self.numbers.max(initial=1) - _END)
+        return not self._exact.any() and self.n_clusters > max(
+            1, self.numbers.max(initial=1) - _END
+        )
+
+    @property
+    def _exact(self) -> NDArray[np.bool_]:
+        """Whether rows of each cluster are alike, for each number."""
+        return np.asarray(self.costs.min(axis=1) <= _ROUNDING * self.costs.max(initial=0.0))
 
 
 def follow_n_clusters(

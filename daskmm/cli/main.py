@@ -50,7 +50,7 @@ from daskmm.cluster import (
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._monitor import Monitor, monitor
 from daskmm.cluster._progress import ProgressLine
-from daskmm.data.files import open_data
+from daskmm.data.files import open_data, planned_table
 from daskmm.data.names import n_clusters_of, printable
 from daskmm.engine.distributed import connected
 from daskmm.engine.labelled import is_labelled, write_labelled
@@ -289,17 +289,19 @@ def _inspect(arguments: argparse.Namespace) -> None:
 def _plan(arguments: argparse.Namespace) -> None:
     model = _model(arguments)
     data = open_data(arguments.input, columns=arguments.columns, **_csv(arguments))
-    plan = model.plan(data)
+    table, estimated = planned_table(data, arguments.input, arguments.encoding)
+    plan = model.plan(table)
     found = {
         "input": arguments.input,
         "model": type(model).__name__,
+        "n_rows_estimated": estimated,
         **plan.as_dict(),
         "seconds": plan.seconds,
     }
     seconds = _pass_seconds(arguments, data)
     if seconds:
         found["pass_seconds"] = seconds
-    _report(arguments, found, lambda: describe_plan(arguments.input, model, plan, seconds))
+    _report(arguments, found, lambda: describe_plan(found, model, plan, seconds))
 
 
 def _pass_seconds(arguments: argparse.Namespace, data: Any) -> dict[int, float]:

@@ -256,9 +256,15 @@ def common_dtype(dtypes: Any) -> np.dtype:
 
 
 def check_columns(dtypes: Any, name: str = "X") -> None:
-    """Raise ValueError if a frame has no columns, or some neither numeric nor boolean."""
+    """Raise ValueError if a frame has no columns, or some of one name or not numeric."""
     if len(dtypes) == 0:
         raise ValueError(no_features("(n, 0)", name))
+    twice = dtypes.index[dtypes.index.duplicated()].unique()
+    if len(twice):
+        raise ValueError(
+            f"{name} has several columns named {', '.join(map(repr, twice))}. Rename them, or keep "
+            f"the first of each: {name}.loc[:, ~{name}.columns.duplicated()]."
+        )
     text = [
         f"{column!r} ({dtype})"
         for column, dtype in dtypes.items()

@@ -18,11 +18,16 @@ _BLOCK_BYTES = 32_000_000
 _HEAD_BYTES = 1 << 18
 _HEAD_LINES = 200
 SUFFIXES = (".csv", ".tsv", ".tab")
+# Of text that may be no table: taken for one if a path names it, not if it lies in a folder.
+_TEXT_SUFFIXES = (".txt", ".dat")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip")
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# What pandas reads as a missing value.
-_MISSING = frozenset(("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>"))
+# Signs of a missing value in columns of numbers, besides those that pandas knows: R, SAS, surveys.
+_NO_VALUE = ("-", "--", ".", "?", "*")
+_MISSING = frozenset(
+    ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>", *_NO_VALUE)
+)
 # The first line by which Excel is told the separator.
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
 
@@ -37,7 +42,7 @@ class CsvFormat:
     names : tuple of str
         The columns; their numbers where there is no header.
     n_skipped : int
-        Lines before the first row: header, and a line ``sep=;``.
+        Lines before the first row: a line ``sep=;``, comments, and the header.
     """
 
     separator: str
@@ -126,14 +131,29 @@ def open_csv(
     )
 
 
-def is_csv(path: str) -> bool:
-    """Tell whether the name of a path is that of csv files."""
+def is_csv(path: str, in_folder: bool = False) -> bool:
+    """Tell whether the name of a path, or of a file in a folder, is that of csv files."""
     from pathlib import PurePosixPath
 
     suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
-    return bool(suffixes) and suffixes[-1] in SUFFIXES
+    known = SUFFIXES if in_folder else SUFFIXES + _TEXT_SUFFIXES
+    return bool(suffixes) and suffixes[-1] in known
+
+
+def estimated_rows(path: str, encoding: str | None = None) -> int | None:
+    """Estimate the number of rows of csv files by their size; None for those that are compressed.
+
+    Only the beginning of the first file is read.
+    """
+    files = _files(path)
+    head, encoding = _head(files[0], encoding)
+    lines = [line for line in head.splitlines() if line.strip() and not line.startswith("#")][1:]
+    if any(file.lower().endswith(COMPRESSED) for file in files) or not lines:
+        return None
+    n_bytes = sum(system.size(place) for system, place in map(_system, files))
+    return round(n_bytes * len(lines) / len(head.encode(encoding)))
 
 
 def _files(path: str) -> list[str]:
@@ -144,7 +164,7 @@ def _files(path: str) -> list[str]:
         found = [
             file
             for file in sorted(system.find(place))
-            if is_csv(file) and not file.rsplit("/", 1)[-1].startswith(("_", "."))
+            if is_csv(file, in_folder=True) and not file.rsplit("/", 1)[-1].startswith(("_", "."))
         ]
         parts = [file for file in found if "=" in file[len(place) :].rsplit("/", 1)[0]]
         if parts:
@@ -200,6 +220,10 @@ def _told(
     excel = _EXCEL.match(lines[0].strip())
     if excel:
         separator, lines = separator or excel[1], lines[1:]
+    n_before = bool(excel) + (n_comments := _n_comments(lines))
+    lines = lines[n_comments:]
+    if not lines:
+        raise ValueError(f"{path} cannot be read as csv: it begins with comments and nothing else.")
     separators = (separator,) if separator else _SEPARATORS
     decimals = (decimal,) if decimal else (".", ",")
     tries = [_Try.of(lines, one, mark) for one in separators for mark in decimals if one != mark]
@@ -207,7 +231,7 @@ def _told(
     if best.uneven is not None:
         line, n_fields = best.uneven
         raise ValueError(
-            f"{path}, line {line + bool(excel)}: {n_fields} fields where "
+            f"{path}, line {line + n_before}: {n_fields} fields where "
             f"{'the header' if best.header else 'the first line'} has {best.n_fields} (separated "
             f"by {best.separator!r}). If the format was told wrongly, give separator, decimal and "
             "encoding (on the command line --separator, --decimal, --encoding); if fields before "
@@ -216,7 +240,25 @@ def _told(
     names: tuple[Any, ...] = tuple(range(best.n_fields))
     if best.header:
         names = _names("".join(lines[: best.header]), best.separator)
-    return CsvFormat(best.separator, best.decimal, encoding, names, bool(excel) + best.header)
+    return CsvFormat(best.separator, best.decimal, encoding, names, n_before + best.header)
+
+
+def _n_comments(lines: Sequence[str]) -> int:
+    """Return the number of lines of comments before the header and the rows.
+
+    A name may begin with #, as in ``#chrom,start``: then it is the last such line, with as many
+    fields as the one after it.
+    """
+    n_marked = sum(1 for _ in itertools.takewhile(lambda line: line.startswith("#"), lines))
+    last, after = "".join(lines[n_marked - 1 : n_marked]), "".join(lines[n_marked : n_marked + 1])
+    for separator in _SEPARATORS[:-1] if last and after else ():
+        header, row = (next(csv.reader([one], delimiter=separator)) for one in (last, after))
+        some_number = any(
+            field.strip() and _is_number(field, mark) for field in row for mark in ".,"
+        )
+        if len(header) == len(row) > 1 and some_number:
+            return n_marked - 1
+    return n_marked
 
 
 @dataclass(frozen=True)
@@ -347,6 +389,8 @@ def _parsed(text: str, format: CsvFormat, dtypes: dict[Any, str] | None = None) 
         names=list(format.names),
         usecols=None if dtypes is None else list(dtypes),
         dtype=dtypes,
+        # Texts that are kept stay as they are.
+        na_values={name: _NO_VALUE for name in format.names if (dtypes or {}).get(name) != "str"},
         index_col=False,
         skipinitialspace=True,
     )
@@ -397,14 +441,20 @@ def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
     """Return the format with the columns in the order of this file, from its own header."""
     if not format.has_header:
         return format
-    lines = text.splitlines(keepends=True)[: format.n_skipped]
-    names = _names("".join(lines[bool(_EXCEL.match(lines[0].strip())) :]), format.separator)
+    lines = text.splitlines(keepends=True)
+    if not lines:  # Spark writes such parts
+        return format
+    before = int(bool(_EXCEL.match(lines[0].strip())))
+    before += _n_comments(lines[before:])
+    header = _Try.of(lines[before:], format.separator, format.decimal).header
+    n_skipped = before + max(header, 1)  # numbers in its place are told below
+    names = _names("".join(lines[before:n_skipped]), format.separator)
     if sorted(names) != sorted(format.names):
         raise ValueError(
             f"{path} has the columns {', '.join(map(repr, names))}, where the first file has "
             f"{', '.join(map(repr, format.names))}."
         )
-    return CsvFormat(format.separator, format.decimal, format.encoding, names, format.n_skipped)
+    return CsvFormat(format.separator, format.decimal, format.encoding, names, n_skipped)
 
 
 def _check_fields(block: _Block, text: str, format: CsvFormat) -> None:

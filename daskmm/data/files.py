@@ -13,8 +13,8 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import check_columns
-from daskmm.data.csv_files import is_csv, open_csv
+from daskmm.data.blocks import check_columns, common_dtype
+from daskmm.data.csv_files import estimated_rows, is_csv, open_csv
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
 
@@ -24,8 +24,8 @@ _MOST_BLOCK_BYTES = 64_000_000
 _WANTED_BLOCKS = 1024
 
 _FORMATS = (
-    "a zarr array or group, .npy, .npz, .csv, .tsv or .parquet (text also as .csv.gz; a folder of "
-    "such files, or a quoted pattern such as 'part-*.csv')"
+    "a zarr array or group, .npy, .npz, .csv, .tsv, .txt or .parquet (text also as .csv.gz; a "
+    "folder of such files, or a quoted pattern such as 'part-*.csv')"
 )
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
 # Formats with named columns that dask reads.
@@ -129,6 +129,39 @@ def has_columns(path: str) -> bool:
     return ("::" not in path or Path(path).exists()) and _kind(path) in ("csv", *_FRAMES.values())
 
 
+def planned_table(data: Any, path: str, encoding: str | None = None) -> tuple[Any, bool]:
+    """Return a table of files with its number of rows, for plans, without reading it.
+
+    Parameters
+    ----------
+    data : dask Array or DataFrame
+        Of `open_data`.
+    path : str
+        Where it was opened.
+    encoding : str, optional
+        Of csv files.
+
+    Returns
+    -------
+    table : dask Array
+        With equal blocks, where row counts were unknown; `data` if they remain so.
+    estimated : bool
+        Whether the number of rows is that of all lines if they are as long as the first ones; that
+        of parquet files is stored in them.
+    """
+    if not hasattr(data, "to_dask_array"):
+        return data, False
+    path = path if is_remote(path) else str(local_path(path))
+    estimated = _kind(path) == "csv"
+    n_rows = estimated_rows(path, encoding) if estimated else len(data)
+    if n_rows is None:
+        return data, False
+    check_columns(data.dtypes)
+    ends = np.linspace(0, n_rows, data.npartitions + 1).astype(int)
+    frame = data.astype(common_dtype(data.dtypes))
+    return frame.to_dask_array(lengths=np.diff(ends).tolist()), estimated
+
+
 def _kind(path: str) -> str:
     """Return the format of what is at a path; raise if there is nothing, or it is unknown."""
     place = Path(path)
@@ -153,7 +186,9 @@ def _kind(path: str) -> str:
             inside = (
                 file.name for file in place.rglob("*") if not file.name.startswith(("_", "."))
             )
-            found = {"csv" if is_csv(name) else Path(name).suffix for name in inside}
+            found = {
+                "csv" if is_csv(name, in_folder=True) else Path(name).suffix for name in inside
+            }
             if ".parquet" in found:
                 return "parquet"
             if "csv" in found:

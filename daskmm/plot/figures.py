@@ -33,6 +33,12 @@ _NAME_LENGTH = 18
 _READERS_FONTS = ContextVar("readers_fonts", default=False)
 
 
+def checked(path: object, kind: type, origin: str) -> None:
+    """Raise TypeError if what is to be drawn is not of a kind; the message says who makes one."""
+    if not isinstance(path, kind):
+        raise TypeError(f"Expected a {kind.__name__}, got {type(path).__name__}. It is {origin}.")
+
+
 def new_figure(**options: Any) -> Figure:
     """Create an empty figure.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.names import ALIKE, counted, feature_names, features_found, listed
 from daskmm.plot.figures import (
@@ -41,6 +42,7 @@ def annealing_trace(model: Any) -> Figure:
     -------
     matplotlib Figure
     """
+    check_is_fitted(model, "history_")
     history = model.history_
     steps = np.arange(1, len(history) + 1)
     objective = np.array([record.objective for record in history])

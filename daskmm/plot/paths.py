@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.auto.n_clusters import LEAST_GAIN, LEAST_INFORMATION
+from daskmm.auto.bandwidth import BandwidthPath
+from daskmm.auto.distortion import DistortionChoice
+from daskmm.auto.lam import LamPath
+from daskmm.auto.n_clusters import LEAST_GAIN, LEAST_INFORMATION, ClusterNumberPath
 from daskmm.data.names import counted
 from daskmm.plot.figures import (
     BLUE,
@@ -15,6 +18,7 @@ from daskmm.plot.figures import (
     MARKS,
     MOST_FEATURES,
     RED,
+    checked,
     log_y,
     mark_choice,
     new_figure,
@@ -24,11 +28,6 @@ from daskmm.plot.figures import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from daskmm.auto.bandwidth import BandwidthPath
-    from daskmm.auto.distortion import DistortionChoice
-    from daskmm.auto.lam import LamPath
-    from daskmm.auto.n_clusters import ClusterNumberPath
 
 
 def bandwidth_path(path: BandwidthPath) -> Figure:
@@ -44,6 +43,7 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
     -------
     matplotlib Figure
     """
+    checked(path, BandwidthPath, "the bandwidth_path_ of a model, or of selection.bandwidth_path")
     figure = new_figure(figsize=(7.2, 7.6))
     axes = figure.subplots(3, sharex=True)
     axes[0].plot(path.bandwidths, path.n_clusters, color=BLUE, **MARKS)
@@ -97,6 +97,7 @@ def lam_path(path: LamPath) -> Figure:
     -------
     matplotlib Figure
     """
+    checked(path, LamPath, "the lam_path_ of a model with lam='auto', or of selection.lam_path")
     figure = new_figure(figsize=(7.2, 5.6))
     axes = figure.subplots(2, sharex=True)
     places = np.arange(len(path.lams))
@@ -141,6 +142,8 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     -------
     matplotlib Figure
     """
+    origin = "the n_clusters_path_ of a model with n_clusters='auto', or of selection"
+    checked(path, ClusterNumberPath, f"{origin}.choose_n_clusters")
     overlapping = bool(np.isfinite(path.information).any())
     figure = new_figure(figsize=(7.2, 5.6 if overlapping else 3.4))
     axes = figure.subplots(2 if overlapping else 1, sharex=True, squeeze=False)[:, 0]
@@ -180,6 +183,7 @@ def distortion_choice(choice: DistortionChoice) -> Figure:
     -------
     matplotlib Figure
     """
+    checked(choice, DistortionChoice, "of selection.choose_distortion")
     figure = new_figure(figsize=(7.2, 0.4 * len(choice.distortions) + 1.6))
     axis = figure.subplots()
     places = np.arange(len(choice.distortions))

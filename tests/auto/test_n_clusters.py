@@ -270,11 +270,12 @@ def test_many_separated_clusters(k):
     assert choose_n_clusters(mixture(k, 10, n=10_000, apart=10.0), random_state=0).n_clusters == k
 
 
-def test_equal_rows_are_one_cluster_each():
+@pytest.mark.parametrize(("n_points", "p"), [(30, 4), (50, 4), (50, 10), (60, 2)])
+def test_equal_rows_are_one_cluster_each(n_points, p):
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(30, 4))[rng.integers(30, size=2000)]
+    rows = rng.normal(size=(n_points, p))[rng.integers(n_points, size=2000)]
     path = choose_n_clusters(rows, random_state=0)
-    assert path.n_clusters == path.numbers.max() == 30
+    assert path.n_clusters == path.numbers.max() == n_points
     assert not path.at_end
 
 

@@ -224,6 +224,15 @@ def test_columns_that_are_not_numbers_are_named(cls, kind, library):
     assert "alpha" not in message
 
 
+@pytest.mark.parametrize("library", ["pandas", "dask"])
+def test_columns_of_one_name_are_named(library):
+    frame = pd.DataFrame(np.zeros((10, 3)), columns=["a", "b", "a"])
+    if library == "dask":
+        frame = dd.from_pandas(frame, npartitions=2)
+    with pytest.raises(ValueError, match="X has several columns named 'a'"):
+        quick(KMeans).fit(frame)
+
+
 @pytest.mark.parametrize("kind", ["Int64", "Float64", "double[pyarrow]"])
 @pytest.mark.parametrize("library", ["pandas", "dask"])
 def test_missing_values_of_nullable_columns_are_found(kind, library):

@@ -1,6 +1,7 @@
 """csv files as other programs write them, and lines that do not fit."""
 
 import gzip
+import re
 
 import dask
 import numpy as np
@@ -180,3 +181,75 @@ def test_a_name_with_a_line_break_and_blank_lines(tmp_path):
     (tmp_path / "x.csv").write_text('"height\n(cm)",b\n\n1,2\n3\n')
     with pytest.raises(ValueError, match=r"line 5: 1 fields"):
         open_data(tmp_path / "x.csv")
+
+
+COMMENTED = {
+    "comments.csv": "# exported by the lab, 2024\n# second run\n" + FRAME.to_csv(index=False),
+    "commas.csv": "# a, b, c\n" + FRAME.to_csv(index=False),
+    "sep.csv": "sep=;\n# exported\n" + FRAME.to_csv(index=False, sep=";"),
+    "decimals.csv": "# by; hand; 2024\n" + FRAME.to_csv(index=False, sep=";", decimal=","),
+    "text.txt": FRAME.to_csv(index=False, sep="\t"),
+    "text.dat": FRAME.to_csv(index=False, sep=" "),
+}
+
+
+@pytest.mark.parametrize("name", COMMENTED)
+def test_comments_above_the_header_and_text_files_are_read(tmp_path, name):
+    (tmp_path / name).write_text(COMMENTED[name], encoding="utf-8")
+    found = read(tmp_path / name)
+    assert list(found.columns) == list(FRAME.columns)
+    np.testing.assert_array_equal(found.to_numpy(), TABLE)
+
+
+def test_a_header_may_begin_with_a_comment_sign(tmp_path):
+    path = tmp_path / "sites.tsv"
+    path.write_text("## version 4\n#site\tstart\tend\n" + "chr1\t1\t2\n" * 9 + "chr2\t3\t4\n")
+    assert open_data(path, columns=["start", "end"]).columns.tolist() == ["start", "end"]
+    assert read(path, columns=["start"], keep=["#site"])["#site"].tolist() == ["chr1"] * 9 + [
+        "chr2"
+    ]
+    only = tmp_path / "only.csv"
+    only.write_text("# nothing\n# here\n")
+    with pytest.raises(ValueError, match="begins with comments and nothing else"):
+        open_data(only)
+
+
+def test_each_file_of_a_folder_has_comments_of_its_own_or_nothing(tmp_path):
+    for number, comments in enumerate(("# one\n", "", "# one\n# two\n")):
+        part = comments + FRAME[100 * number : 100 * (number + 1)].to_csv(index=False)
+        (tmp_path / f"part-{number}.csv").write_text(part, encoding="utf-8")
+    (tmp_path / "part-3.csv").write_text("")
+    (tmp_path / "README.txt").write_text("How these files were made.")
+    np.testing.assert_array_equal(read(tmp_path).to_numpy(), TABLE)
+    (tmp_path / "part-4.csv").write_text("1,2,3\n")
+    with pytest.raises(ValueError, match=r"part-4\.csv has the columns '1', '2', '3'"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("sign", ["-", ".", "?"])
+def test_signs_of_missing_values_in_columns_of_numbers(tmp_path, sign):
+    table = pd.DataFrame({"n": [1, 2, sign, 4] * 20, "x": [0.5, sign, 1.5, 2.5] * 20, "id": sign})
+    table.to_csv(tmp_path / "survey.csv", index=False)
+    found = read(tmp_path / "survey.csv", columns=["n", "x"], keep=["id"])
+    np.testing.assert_array_equal(np.isnan(found[["n", "x"]].to_numpy()).sum(axis=0), [20, 20])
+    assert set(found["id"]) == {sign}
+    frame = open_data(tmp_path / "survey.csv", columns=["n", "x"])
+    with pytest.raises(ValueError, match="row 1"):
+        KMeans(2).fit(frame)
+    assert KMeans(2, missing="partial", random_state=0).fit(frame).n_samples_seen_ == 80
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "csv.gz"])
+def test_a_plan_knows_the_rows_of_files(tmp_path, suffix, capsys):
+    path = str(tmp_path / f"table.{suffix}")
+    many = pd.concat([FRAME] * 100)
+    many.to_parquet(path) if suffix == "parquet" else many.to_csv(path, index=False)
+    assert main(["plan", path, "-k", "3"]) == 0
+    told = capsys.readouterr().out
+    rows = re.search(r"([\d,]+) rows ×", told)
+    if suffix == "csv.gz":
+        assert "an unknown number of rows" in told
+        return
+    assert ("rows are estimated" in told) == (suffix == "csv")
+    n_rows = int(rows[1].replace(",", ""))
+    assert n_rows == pytest.approx(len(many), rel=0.01 if suffix == "csv" else 0)

@@ -182,9 +182,9 @@ def test_missing_path(tmp_path, name):
 
 
 def test_unknown_format(tmp_path):
-    (tmp_path / "x.txt").write_text("1 2 3")
+    (tmp_path / "x.doc").write_text("1 2 3")
     with pytest.raises(ValueError, match=r"unknown format. Give .*parquet"):
-        open_data(tmp_path / "x.txt")
+        open_data(tmp_path / "x.doc")
     with pytest.raises(ValueError, match="unknown format"):
         open_data(tmp_path)
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from _support import fit_recording, raise_if_computes
 from sklearn.datasets import load_wine
+from sklearn.exceptions import NotFittedError
 
 from daskmm import (
     EntropyPowerKMeans,
@@ -457,3 +458,19 @@ def test_projection_of_one_wide_feature_is_no_line():
     assert plot.projection(quick(KMeans, 3).fit(X), X).axes[0].get_aspect() == 1
     X[:, 0] *= 1000
     assert plot.projection(quick(KMeans, 3).fit(X), X).axes[0].get_aspect() == "auto"
+
+
+@pytest.mark.parametrize(
+    "draw", [plot.lam_path, plot.bandwidth_path, plot.n_clusters_path, plot.distortion_choice]
+)
+@pytest.mark.parametrize("wrong", [None, KMeans(2)])
+def test_paths_of_other_kinds_are_refused_in_words(draw, wrong):
+    with pytest.raises(TypeError, match=r"Expected a \w+, got \w+. It is .*selection\."):
+        draw(wrong)
+
+
+def test_models_that_are_not_fitted_are_not_drawn():
+    with pytest.raises(NotFittedError):
+        plot.annealing_trace(KMeans(2))
+    with pytest.raises(TypeError, match="estimator"):
+        plot.annealing_trace(None)
