@@ -123,8 +123,7 @@ def _fill(squares, norms, ways, first, order, found):
     for i in range(len(squares)):
         row, at = squares[i], order[first + i]
         reach, farthest = found.reach[at], found.farthest[at]
-        least = max(_complete(row, norms, norms[first + i], first + i), 0.0)
-        square = least
+        square = least = _complete(row, norms, norms[first + i], first + i)
         for shell in range(last):
             reach[shell] = np.sqrt(square)
             square *= 2.0
@@ -158,7 +157,7 @@ def _list_nearest(row, square, order, around, apart):
     for j in range(len(row)):
         if row[j] < low:
             # By insertion, the nearest first.
-            at, own = count, max(row[j], 0.0)
+            at, own = count, row[j]
             while at > 0 and apart[at - 1] > own:
                 apart[at], around[at] = apart[at - 1], around[at - 1]
                 at -= 1
@@ -172,12 +171,12 @@ def _list_nearest(row, square, order, around, apart):
 
 @part(REORDERED)
 def _mean(row):
-    """Return the mean of the finite numbers, at least 0."""
+    """Return the mean, without those that are infinite."""
     wide_vectors()
     total = 0.0
     for j in range(len(row)):
         total += row[j] if row[j] < np.inf else 0.0
-    return max(total / len(row), 0.0)
+    return total / len(row)
 
 
 @part(REORDERED)
@@ -195,7 +194,9 @@ def _complete(row, norms, norm, own):
     """Turn products into squared distances, that to itself into ∞; return the least."""
     wide_vectors()
     for j in range(len(row)):
-        row[j] += norms[j] + norm
+        # Rounding makes negative numbers of coincident centres.
+        square = row[j] + norms[j] + norm
+        row[j] = square if square > 0.0 else 0.0
     row[own] = np.inf
     least = row[0]
     for j in range(len(row)):
