@@ -69,6 +69,10 @@ class PartialFit:
         a tenth if they cost a quarter more than all do, fresh starts on the sample compete with the
         present clusters; if they win, the records are divided among the new ones as the sample is.
 
+        With a half-life (`forget`), a second set of records fades four times as fast. If new rows
+        cost less at its centres, before either has seen them, it takes the place of the first: a
+        mixture that jumps is followed, and one that stands still keeps the longer memory.
+
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
@@ -77,7 +81,8 @@ class PartialFit:
         key : str or int, optional
             Name of these rows, such as a date or a path. A call with a key that was used before
             replaces the record of that call, so its rows are not counted twice; visiting all keys
-            again and again converges to a fit to all of the rows.
+            again and again converges to a fit to all of the rows, whatever their order. Before
+            that the order counts, since each record is made at the centres of its call.
         feature_dim : str, optional
             Of an xarray DataArray or Dataset, as in `fit`; by default that of the fit.
 

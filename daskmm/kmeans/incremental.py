@@ -11,7 +11,7 @@ later ones of the same rows, it bounds the objective from above, and there is no
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
@@ -25,7 +25,7 @@ from daskmm.engine.first_pass import checked_moments, mean_and_variance, row_uni
 from daskmm.engine.moments import Moments
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.renewal import Renewal, Reservoir, renewed
-from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, center_sums
+from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, PerStart, center_sums
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import Bregman
@@ -35,12 +35,12 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Rows of a call are badly served if they cost so many times as much as those of all calls. Then
-# earlier rows fade as many times as fast, at most by the second number.
-_BADLY_SERVED, _MOST_EXCESS = 1.25, 4.0
 # Better clusters are looked for whenever new rows make up this share of all, by weight; a smaller
-# one, where they are badly served.
-_RENEWED, _SOONER = 0.3, 0.1
+# one, where they cost so many times as much as those of all calls.
+_RENEWED, _SOONER, _BADLY_SERVED = 0.3, 0.1, 1.25
+# The shorter memory fades so many times as fast. It takes over when new rows cost less by more than
+# this share at its centres, before they were updated with these rows.
+_FASTER, _WINS = 4.0, 5e-3
 
 
 @registered
@@ -161,6 +161,8 @@ class Updates:
         Rows on which better clusters are looked for; None if they are not.
     weight_since : float
         Weight of the rows that came after the last such search.
+    shorter : ShorterMemory or None
+        Without a half-life there is none.
     """
 
     s: float
@@ -170,6 +172,7 @@ class Updates:
     n_calls: int = 0
     reservoir: Reservoir | None = None
     weight_since: float = 0.0
+    shorter: ShorterMemory | None = None
 
     @property
     def total(self) -> Majorizer:
@@ -177,13 +180,13 @@ class Updates:
         records = [self.keyed[key] for key in sorted(self.keyed)]
         return reduce(add, records if self.unkeyed is None else [self.unkeyed, *records])
 
-    def excess(self, cost: float, state: CenterState) -> float:
-        """Return how many times a mean cost is that of all rows; 1 if it is hardly larger."""
+    def badly_served(self, record: Majorizer, state: CenterState) -> bool:
+        """Return whether new rows cost much more than those of all calls."""
         if self.unkeyed is None and not self.keyed:
-            return 1.0
+            return False
         total = self.total
         usual = total.cost(state) / total.weight
-        return cost / usual if cost > _BADLY_SERVED * usual > 0 else 1.0
+        return record.cost(state) / record.weight > _BADLY_SERVED * usual > 0
 
     def after(self, record: Majorizer, key: str | None, factor: float = 1.0) -> Updates:
         """Return the records after a call: earlier ones faded, that of the same key replaced."""
@@ -194,6 +197,50 @@ class Updates:
         else:
             unkeyed = record if unkeyed is None else unkeyed + record
         return replace(self, unkeyed=unkeyed, keyed=keyed, n_calls=self.n_calls + 1)
+
+
+@registered
+@dataclass(frozen=True)
+class ShorterMemory:
+    """A rival: records of the same rows that fade faster, and the state that minimises their sum.
+
+    While rows go on as before, it has the larger sampling error and new rows cost more at its
+    centres. After a mixture has changed they cost less, since it has forgotten earlier rows.
+
+    Attributes
+    ----------
+    updates : Updates
+    state : CenterState
+    cost, others_cost : float
+        Of the rows of each call at this state and at the rival's, before the call; faded sums.
+    """
+
+    updates: Updates
+    state: CenterState
+    cost: float = 0.0
+    others_cost: float = 0.0
+
+    def judged(
+        self, updates: Updates, state: CenterState, costs: Sequence[float], factor: float
+    ) -> Self:
+        """Return it after a call, in which new rows cost so much at the rival's state and here."""
+        others, own = costs
+        return replace(
+            self,
+            updates=updates,
+            state=state,
+            cost=factor * self.cost + own,
+            others_cost=factor * self.others_cost + others,
+        )
+
+    @property
+    def wins(self) -> bool:
+        """Whether it has served new rows better."""
+        return self.others_cost > (1.0 + _WINS) * self.cost
+
+
+# Records, and the state that minimises their sum.
+Memory = tuple[Updates, CenterState]
 
 
 def updated(
@@ -227,40 +274,58 @@ def updated(
         If values cannot be used, naming block and row.
     """
     state = replace(state, s=updates.s, distortion=updates.distortion)
-    origin = _origin(key)
-    reservoir = updates.reservoir
-    if reservoir is not None and key is not None:
-        reservoir = reservoir.without(origin)
-    drawing = _Drawing(reservoir, (origin, updates.n_calls))
-    found = _visited(passes, coordinates, state, drawing)
-    if not np.isfinite(found.sums.objective):
-        # Rows have values in features where all centres are at an edge of the domain.
-        state = replace(state, centers=updates.distortion.off_edges(state.centers))
-        found = _visited(passes, coordinates, state, drawing)
-    moments, sums = found.moments, found.sums
-    if not (np.isfinite(sums.objective) and np.isfinite(sums.sums).all()):
-        raise ValueError(
-            "Input X has values so far from those of the earlier rows that squares of their "
-            "distances overflow float64."
-        )
-    if moments.weight == 0.0:
-        raise ValueError("sample_weight is zero for all rows.")
+    memories = [(replace(updates, shorter=None), state)]
+    shorter = updates.shorter or ShorterMemory(*memories[0])
+    if fading is not None:
+        memories.append((shorter.updates, shorter.state))
+    visit, memories = _visited(passes, coordinates, memories, key)
     n_rows = passes.blocks.layout.n_rows
     assert n_rows is not None
-    record = Majorizer.of(sums, state, moments.weight, n_rows)
-    excess = updates.excess(record.cost(state) / moments.weight, state)
-    factor = 1.0 if fading is None else fading(moments.weight) ** min(excess, _MOST_EXCESS)
+    factor = 1.0 if fading is None else fading(visit.moments.weight)
+    factors = factor, factor**_FASTER
+    after = [
+        _stepped(updates, state, seen, visit.moments.weight, n_rows, update, key, each)
+        for (updates, state), seen, each in zip(memories, visit.seen.records, factors, strict=False)
+    ]
+    if fading is None:
+        return after[0]
+    costs = [
+        seen.sums.objective + visit.moments.weight * update.penalty(state)
+        for (_, state), seen in zip(memories, visit.seen.records, strict=True)
+    ]
+    shorter = shorter.judged(*after[1], costs, factors[1])
+    if shorter.wins:
+        return replace(shorter.updates, shorter=ShorterMemory(*after[1])), shorter.state
+    return replace(after[0][0], shorter=shorter), after[0][1]
+
+
+def _stepped(
+    updates: Updates,
+    state: CenterState,
+    seen: _Seen,
+    weight: float,
+    n_rows: int,
+    update: Update,
+    key: str | None,
+    factor: float,
+) -> tuple[Updates, CenterState]:
+    """Add the record of new rows to earlier ones, and return the state that minimises all."""
+    record = Majorizer.of(seen.sums, state, weight, n_rows)
+    sooner = updates.badly_served(record, state)
     updates = updates.after(record, key, factor)
     total = updates.total
-    if reservoir is not None:
-        assert found.drawn is not None
-        reservoir = reservoir.faded(factor) + found.drawn
-        seen = updates.weight_since + moments.weight
-        updates = replace(updates, reservoir=reservoir, weight_since=seen)
-        if seen >= (_SOONER if excess > 1.0 else _RENEWED) * total.weight:
+    if updates.reservoir is not None:
+        assert seen.drawn is not None
+        reservoir = updates.reservoir
+        if key is not None:
+            reservoir = reservoir.without(_origin(key))
+        reservoir = reservoir.faded(factor) + seen.drawn
+        since = updates.weight_since + weight
+        updates = replace(updates, reservoir=reservoir, weight_since=since)
+        if since >= (_SOONER if sooner else _RENEWED) * total.weight:
             updates, state = _renewed(updates, reservoir, state, update)
             total = updates.total
-    return updates, update.update(total.as_sums(sums.farthest), state, total.weight)
+    return updates, update.update(total.as_sums(seen.sums.farthest), state, total.weight)
 
 
 def _renewed(
@@ -277,59 +342,109 @@ def _renewed(
 
 
 @dataclass(frozen=True)
-class _Visit:
-    """Majorizer of the pass over new rows."""
+class _Seen:
+    """What one memory takes of new rows: their sums at its state, and rows for its sample."""
 
-    moments: Moments
     sums: CenterSums
     drawn: Reservoir | None
 
     def __add__(self, other: Self) -> Self:
         drawn = None if self.drawn is None or other.drawn is None else self.drawn + other.drawn
-        return type(self)(self.moments + other.moments, self.sums + other.sums, drawn)
+        return type(self)(self.sums + other.sums, drawn)
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """Record of the pass over new rows."""
+
+    moments: Moments
+    seen: PerStart[_Seen]
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.moments + other.moments, self.seen + other.seen)
 
 
 class _Drawing(NamedTuple):
-    """How rows are drawn for the sample that is kept: that of earlier rows, and a seed."""
+    """How rows are drawn for a sample that is kept: its size, the priority to be below, a seed."""
 
-    reservoir: Reservoir | None
-    key: tuple[int, int]
+    size: int
+    bound: float
+    origin: int
+    call: int
 
     def of(
         self, rows: NDArray, weights: NDArray | None, position: Position, coordinates: Rows
-    ) -> Reservoir | None:
+    ) -> Reservoir:
         """Draw rows of a block, whatever the blocks are."""
-        if self.reservoir is None:
-            return None
-        origin, call = self.key
-        uniform = row_uniforms((origin, call), position.start + np.arange(len(rows)))
+        uniform = row_uniforms((self.origin, self.call), position.start + np.arange(len(rows)))
         with np.errstate(divide="ignore"):
             priorities = np.log(-np.log(uniform))
             if weights is not None:
                 priorities -= np.log(weights)
-        size, bound = self.reservoir.size, self.reservoir.bound
-        if len(rows) > size:
-            bound = min(bound, float(np.partition(priorities, size)[size]))
+        bound = self.bound
+        if len(rows) > self.size:
+            bound = min(bound, float(np.partition(priorities, self.size)[self.size]))
         drawn = np.flatnonzero(priorities < bound)
         z = coordinates.to_model(rows[drawn])
-        return Reservoir(size, z, priorities[drawn], np.full(len(drawn), origin))
+        return Reservoir(self.size, z, priorities[drawn], np.full(len(drawn), self.origin))
 
 
 def _origin(key: str | None) -> int:
-    """Return a number for a key; 0 without one."""
+    """Return a number for a key; 0 without one, which no key has."""
     if key is None:
         return 0
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "little")
 
 
-def _visited(passes: Passes, coordinates: Rows, state: CenterState, drawing: _Drawing) -> _Visit:
-    """Test all values and compute the sums at a state, in one pass."""
+def _drawing(updates: Updates, key: str | None) -> _Drawing | None:
+    if updates.reservoir is None:
+        return None
+    kept, origin = updates.reservoir, _origin(key)
+    if key is not None:
+        kept = kept.without(origin)
+    return _Drawing(kept.size, kept.bound, origin, updates.n_calls)
+
+
+def _visited(
+    passes: Passes, coordinates: Rows, memories: Sequence[Memory], key: str | None
+) -> tuple[_Visit, list[Memory]]:
+    """Test all values and compute the sums at each state, in one pass.
+
+    Also returns the memories at the states that were used.
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, none has weight, or values cannot be used.
+    """
     passes.count_rows()
     if passes.blocks.layout.n_rows == 0:
         raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required: X.")
-    found: _Visit = passes.reduce(_visit, coordinates, state, drawing)
-    mean_and_variance(found.moments)
-    return found
+    drawings = tuple(_drawing(updates, key) for updates, _ in memories)
+
+    def visit(memories: Sequence[Memory]) -> _Visit:
+        states = tuple(state for _, state in memories)
+        found: _Visit = passes.reduce(_visit, coordinates, states, drawings)
+        mean_and_variance(found.moments)
+        return found
+
+    memories = list(memories)
+    found = visit(memories)
+    if not all(np.isfinite(each.sums.objective) for each in found.seen.records):
+        # Rows have values in features where all centres are at an edge of the domain.
+        for i, (updates, state) in enumerate(memories):
+            off = updates.distortion.off_edges(state.centers)
+            memories[i] = updates, replace(state, centers=off)
+        found = visit(memories)
+    for each in found.seen.records:
+        if not (np.isfinite(each.sums.objective) and np.isfinite(each.sums.sums).all()):
+            raise ValueError(
+                "Input X has values so far from those of the earlier rows that squares of their "
+                "distances overflow float64."
+            )
+    if found.moments.weight == 0.0:
+        raise ValueError("sample_weight is zero for all rows.")
+    return found, memories
 
 
 def _visit(
@@ -337,14 +452,19 @@ def _visit(
     weights: NDArray | None,
     position: Position,
     coordinates: Rows,
-    state: CenterState,
-    drawing: _Drawing,
+    states: tuple[CenterState, ...],
+    drawings: tuple[_Drawing | None, ...],
 ) -> _Visit:
     """Visit one block (the block function)."""
-    moments = checked_moments(rows, weights, position, type(state.distortion), state.partial)
+    first = states[0]
+    moments = checked_moments(rows, weights, position, type(first.distortion), first.partial)
     with np.errstate(over="ignore", invalid="ignore"):  # tested once all blocks are known
-        (sums,) = center_sums(rows, weights, coordinates, (state,)).records
-    return _Visit(moments, sums, drawing.of(rows, weights, position, coordinates))
+        found = center_sums(rows, weights, coordinates, states).records
+    drawn = [
+        None if drawing is None else drawing.of(rows, weights, position, coordinates)
+        for drawing in drawings
+    ]
+    return _Visit(moments, PerStart(tuple(map(_Seen, found, drawn))))
 
 
 def record_of_fit(

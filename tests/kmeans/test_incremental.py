@@ -129,7 +129,7 @@ def naive_incremental(blocks, centers, factor):
     ("forget", "factor"), [(None, 1.0), ("3 calls", 0.5 ** (1 / 3)), (160, 0.5**0.5)]
 )
 def test_a_naive_implementation_finds_the_same(forget, factor, monkeypatch):
-    monkeypatch.setattr(incremental, "_MOST_EXCESS", 1.0)  # however badly rows are served
+    monkeypatch.setattr(incremental, "_WINS", np.inf)  # however badly rows are served
     X = rows_of("sqeuclidean", "error")
     blocks = np.split(X, BLOCKS)
     model = KMeans(4, init=X[:4], forget=forget)
@@ -140,6 +140,25 @@ def test_a_naive_implementation_finds_the_same(forget, factor, monkeypatch):
     np.testing.assert_allclose(model.cluster_centers_, centers, rtol=1e-12)
     np.testing.assert_allclose(model.inertia_, cost, rtol=1e-9)
     np.testing.assert_allclose(model.cluster_sizes_, sizes, rtol=1e-12)
+
+
+def test_a_shorter_memory_takes_over_where_it_serves_new_rows_better():
+    """Its records are those of a half-life of a quarter; it never does while rows are alike."""
+    X = rows_of("sqeuclidean", "error")
+    blocks = [*np.split(X, BLOCKS), *np.split(X[:, ::-1] + 0.2, BLOCKS)]
+    first = KMeans(4, init=X[:4]).fit(blocks[0]).cluster_centers_
+    model = KMeans(4, init=X[:4], forget="4 calls")
+    sizes = []
+    for block in blocks:
+        sizes.append(model.partial_fit(block).cluster_sizes_.sum())
+    longer = ROWS * np.cumsum(0.5 ** (np.arange(BLOCKS) / 4))
+    np.testing.assert_allclose(sizes[:BLOCKS], longer)
+    taken = np.argmax(sizes[BLOCKS:] < longer[-1]) + BLOCKS
+    shorter, _, _ = naive_incremental(blocks[: taken + 1], first, 0.5)
+    model = KMeans(4, init=X[:4], forget="4 calls")
+    for block in blocks[: taken + 1]:
+        model.partial_fit(block)
+    np.testing.assert_allclose(model.cluster_centers_, shorter, rtol=1e-12)
 
 
 def test_integer_weights_count_as_repeated_rows():
