@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,11 @@ from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
 
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int64]
-Fit = Callable[[FloatArray, FloatArray, int], NDArray]
+# An estimator, given centres to start from and a seed.
+Model = Callable[[FloatArray, int], Any]
 
 _SHARES = (0.05, 0.1)
-_MANY_ROWS = 20_000
+_MANY_ROWS = 10_000
 _REAL_SHARES = (0.1, 0.25, 0.5, 1.0)
 # Section 4: the first power and its factor, over all rows as they are.
 _PRINTED: dict[str, Any] = {
@@ -39,67 +41,62 @@ _PRINTED: dict[str, Any] = {
 }
 
 
-def algorithm_1(rows: FloatArray, init: FloatArray, share: float) -> NDArray:
-    """Return the labels of Algorithm 1 with λ/n = share · mean variance of the features."""
+def _with(share: float) -> Model:
+    """Return Algorithm 1 with λ/n = share · mean variance of the features."""
     lam = f"{share}*variance"
-    labels: NDArray = (
-        EntropyPowerKMeans(len(init), init=init, lam=lam, **_PRINTED).fit(rows).labels_
-    )
-    return labels
+    return lambda init, seed: EntropyPowerKMeans(len(init), init=init, lam=lam, **_PRINTED)
 
 
-def _lloyd(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
-    labels: NDArray = ScikitKMeans(len(init), init=init, n_init=1).fit(rows).labels_
-    return labels
+def _lloyd(init: FloatArray, seed: int) -> Any:
+    return ScikitKMeans(len(init), init=init, n_init=1)
 
 
-def _power(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
-    settings = {name: value for name, value in _PRINTED.items() if name != "standardize"}
-    labels: NDArray = PowerKMeans(len(init), init=init, **settings).fit(rows).labels_
-    return labels
+def _power(init: FloatArray, seed: int, s0: float | str = -1.0) -> Any:
+    settings = {**_PRINTED, "s0": s0}
+    del settings["standardize"]
+    return PowerKMeans(len(init), init=init, **settings)
 
 
-def _power_auto(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
-    settings = {**_PRINTED, "s0": "auto"}
-    settings.pop("standardize")
-    labels: NDArray = PowerKMeans(len(init), init=init, **settings).fit(rows).labels_
-    return labels
+_power_auto: Model = partial(_power, s0="auto")
 
 
-def _defaults(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
-    model = EntropyPowerKMeans(len(init), standardize=False, random_state=seed)
-    labels: NDArray = model.fit(rows).labels_
-    return labels
+def _defaults(init: FloatArray, seed: int) -> Any:
+    return EntropyPowerKMeans(len(init), standardize=False, random_state=seed)
+
+
+def _power_defaults(init: FloatArray, seed: int) -> Any:
+    return PowerKMeans(len(init), random_state=seed)
+
+
+def _best_of_20(init: FloatArray, seed: int) -> Any:
+    return ScikitKMeans(len(init), n_init=20, random_state=seed)
 
 
 def _scores(
-    draws: list[tuple[FloatArray, Labels]], k: int, fit: Fit, starts: int = 1
+    draws: list[tuple[FloatArray, Labels]], k: int, model: Model, starts: int = 1
 ) -> Iterator[float]:
-    """Yield the NMI of each start on each draw; starts are random rows, the same for all fits."""
+    """Yield the NMI of each start on each draw; starts are random rows, the same for all models."""
     for number, (rows, truth) in enumerate(draws):
         for start in range(starts):
             rng = np.random.default_rng([number, start])
             init = rows[rng.choice(len(rows), k, replace=False)]
-            yield float(normalized_mutual_info_score(truth, fit(rows, init, number)))
-
-
-def _with(share: float) -> Fit:
-    return lambda rows, init, seed: algorithm_1(rows, init, share)
+            labels = model(init, number).fit(rows).labels_
+            yield float(normalized_mutual_info_score(truth, labels))
 
 
 def _simulated(
     column: str, name: str, draws: list[tuple[FloatArray, Labels]], k: int
 ) -> Iterator[Finding]:
     """Yield the cells of a column of tables 1 and 2 for one reading of the rows."""
-    # 50,000 rows take minutes: the one setting, and k-means.
+    # The choice of λ takes minutes where rows and clusters are many: the one setting, and peers.
     large = len(draws[0][0]) > _MANY_ROWS
     for share in _SHARES[:1] if large else _SHARES:
         convention = f"λ/n = {share} V, {name}"
         yield mean_of("EWP-k-means", column, convention, _scores(draws, k, _with(share)))
+    if not large:
+        own = _scores(draws[:1], k, _defaults)
+        yield mean_of("EWP-k-means", column, f"defaults, {name}", own)
     yield mean_of("k-means", column, name, _scores(draws, k, _lloyd))
-    if large:
-        return
-    yield mean_of("EWP-k-means", column, f"defaults, {name}", _scores(draws, k, _defaults))
     yield mean_of("Power k-means", column, name, _scores(draws, k, _power))
     later = _scores(draws, k, _power_auto)
     yield mean_of("Power k-means", column, f"s0 = auto, {name}", later)
@@ -122,13 +119,13 @@ def _table_1(repeats: int, data: RealData) -> Iterator[Finding]:
         column = f"d = {d}"
         draws = _drawn(make_ewp_simulation1, 1000, 100, 2, d, repeats=repeats)
         yield from _simulated(column, "raw", draws, 100)
-        peers = {"k-means": _lloyd, "Power k-means": _power_auto}
+        peers: dict[str, Model] = {"k-means": _lloyd, "Power k-means": _power_auto}
         wide = _drawn(make_ewp_simulation1, 1000, 100, 2, d, repeats=repeats, cluster_std=0.15)
         more = _drawn(make_ewp_simulation1, 2000, 100, 2, d, repeats=repeats)
-        for row, fit in peers.items():
-            yield mean_of(row, column, "z-scored", _scores(_standardized(draws), 100, fit))
-            yield mean_of(row, column, "sd .15, raw", _scores(wide, 100, fit))
-            yield mean_of(row, column, "2,000 rows, raw", _scores(more, 100, fit))
+        for row, model in peers.items():
+            yield mean_of(row, column, "z-scored", _scores(_standardized(draws), 100, model))
+            yield mean_of(row, column, "sd .15, raw", _scores(wide, 100, model))
+            yield mean_of(row, column, "2,000 rows, raw", _scores(more, 100, model))
         fit_more = _scores(more, 100, _with(0.05))
         yield mean_of("EWP-k-means", column, "λ/n = 0.05 V, 2,000 rows", fit_more)
         fit_wide = _scores(wide, 100, _with(0.05))
@@ -145,8 +142,8 @@ def _table_2(repeats: int, data: RealData) -> Iterator[Finding]:
             yield from _simulated(column, name, draws, k)
         # Print's k-means fits other numbers of rows than the text has.
         thinnest = _drawn(make_ewp_simulation2, 25 * k, k, repeats=most)
-        for row, fit in {"k-means": _lloyd, "Power k-means": _power}.items():
-            yield mean_of(row, column, "fewest rows", _scores(thinnest, k, fit))
+        for row, model in {"k-means": _lloyd, "Power k-means": _power}.items():
+            yield mean_of(row, column, "fewest rows", _scores(thinnest, k, model))
 
 
 # Print's name, ours, and the number of clusters.
@@ -180,16 +177,6 @@ def _real(name: str, data: RealData, repeats: int) -> Iterator[tuple[str, str, I
         yield "k-means", f"best of 20, {scaling}", _scores(draws, k, _best_of_20)
         yield "Power", f"s0 = auto, {scaling}", _scores(draws, k, _power_auto, repeats)
         yield "Power", f"defaults, {scaling}", _scores(draws, k, _power_defaults)
-
-
-def _best_of_20(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
-    labels: NDArray = ScikitKMeans(len(init), n_init=20, random_state=seed).fit(rows).labels_
-    return labels
-
-
-def _power_defaults(rows: FloatArray, init: FloatArray, seed: int) -> NDArray:
-    labels: NDArray = PowerKMeans(len(init), random_state=seed).fit(rows).labels_
-    return labels
 
 
 def _table_3(repeats: int, data: RealData) -> Iterator[Finding]:
@@ -286,7 +273,7 @@ EXPERIMENTS = (
         "ewp",
         "Table 2",
         _table_2,
-        (2, 20),
+        (3, 20),
         {
             **_conventions(("100 rows a cluster", "fewer rows"), _SHARES),
             "fewest rows": "25 rows a cluster",

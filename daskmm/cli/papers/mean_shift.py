@@ -111,22 +111,15 @@ Grid = Mapping[tuple[float, float], Fit]
 
 
 @lru_cache(maxsize=64)
-def _grids(name: str, data: RealData) -> dict[str, Grid]:
-    """Return the fits of a set for each convention, bandwidth and λ."""
+def _grid(name: str, convention: str, data: RealData) -> Grid:
+    """Return the fits of a set at each bandwidth and λ."""
     raw, truth = data.load(name)
-    rows = zscore(raw)
-    grids: dict[str, Grid] = {
-        convention: {
-            (h, lam): fitted(rows, truth, convention, h, lam)
-            for h in BANDWIDTHS
-            for lam in PENALTIES
-        }
-        for convention in _ON_THE_GRID
+    rows, wide = zscore(raw), convention == _WIDER
+    return {
+        (h, lam): fitted(rows, truth, convention, h, lam)
+        for h in (_WIDE if wide else BANDWIDTHS)
+        for lam in (_WIDE_PENALTIES if wide else PENALTIES)
     }
-    grids[_WIDER] = {
-        (h, lam): fitted(rows, truth, _WIDER, h, lam) for h in _WIDE for lam in _WIDE_PENALTIES
-    }
-    return grids
 
 
 def _best(grid: Grid, h: float | None = None, lam: float | None = None) -> tuple[float, float]:
@@ -186,7 +179,8 @@ def _methods(name: str, data: RealData) -> tuple[tuple[str, str, Fit], ...]:
     raw, truth = data.load(name)
     rows, k = zscore(raw), len(np.unique(truth))
     found = []
-    for convention, grid in _grids(name, data).items():
+    for convention in (*_ON_THE_GRID, _WIDER):
+        grid = _grid(name, convention, data)
         found.append(("WBMS", convention, grid[_best(grid)]))
     found.append(
         ("WBMS", _DEFAULTS, _timed(WeightedBlurringMeanShift(random_state=0), rows, truth))
@@ -218,7 +212,7 @@ def _table_3(repeats: int, data: RealData) -> Iterator[Finding]:
             yield one
             continue
         for convention in _ON_THE_GRID:
-            h, lam = _best(_grids(one[1], data)[convention])
+            h, lam = _best(_grid(one[1], convention, data))
             yield mean_of(one[0], "h", convention, [h])
             yield mean_of(one[0], "lambda", convention, [lam])
 
@@ -230,7 +224,7 @@ def _by_parameter(which: str, repeats: int, data: RealData) -> Iterator[Finding]
             yield one
             continue
         for convention in _ON_THE_GRID:
-            grid = _grids(one[1], data)[convention]
+            grid = _grid(one[1], convention, data)
             for value in BANDWIDTHS if which == "h" else PENALTIES:
                 pair = _best(grid, **{"h" if which == "h" else "lam": value})
                 yield mean_of(one[0], f"{which} = {value:g}", convention, [grid[pair].ari])
