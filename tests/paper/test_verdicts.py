@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from daskmm.cli.papers.experiment import EXCEEDED, MISSED, REPRODUCED
+from daskmm.cli.papers.experiment import EXCEEDED, MISSED, REPRODUCED, UNTRIED
 from daskmm.cli.papers.page import page
 from daskmm.cli.papers.power import one_draw
+from daskmm.cli.papers.printed import printed_tables
 from daskmm.cli.papers.tables import EXPERIMENTS, kept_table
 
 GOOD = (REPRODUCED, EXCEEDED)
@@ -51,6 +52,17 @@ def test_cells_that_are_not_reproduced_were_tried_by_three_conventions(paper):
                 assert len(tried) >= 3, (key, cell.row, cell.column)
                 listed = f"- {cell.row}, {cell.column}: {cell.printed.value} in print"
                 assert listed in page()
+
+
+def test_every_number_in_print_stands_on_the_page_with_its_verdict():
+    text, n = page(), 0
+    for key in EXPERIMENTS:
+        for cell in kept_table(*key).cells:
+            assert cell.verdict.verdict != UNTRIED, (key, cell.row, cell.column)
+            assert cell.verdict.why or cell.verdict.chosen is not None
+            n += 1
+    assert n == sum(text.count(sign) for sign in (" ✓ ", " ▲ ", " ✗ ", " ∅ "))
+    assert n == sum(len([*table.numbers()]) for table in printed_tables().values())
 
 
 def test_notebooks_show_every_table():

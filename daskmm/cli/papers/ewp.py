@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans as ScikitKMeans
 from sklearn.metrics import normalized_mutual_info_score
+from sklearn.preprocessing import minmax_scale
 
 from daskmm.cli.papers.data import RealData, absent, zscore
 from daskmm.cli.papers.experiment import (
@@ -29,8 +30,10 @@ Labels = NDArray[np.int64]
 Model = Callable[[FloatArray, int], Any]
 
 _SHARES = (0.05, 0.1)
-_MANY_ROWS = 10_000
-_REAL_SHARES = (0.1, 0.25, 0.5, 1.0)
+# Where one start takes seconds.
+_MANY_ROWS, _MANY_NUMBERS = 10_000, 300_000
+_REAL_SHARES = (0.02, 0.1, 0.25, 0.5, 1.0)
+_SCALINGS = {"raw": np.asarray, "z-scored": zscore, "in [0, 1]": minmax_scale}
 # Section 4: the first power and its factor, over all rows as they are.
 _PRINTED: dict[str, Any] = {
     "s0": -1.0,
@@ -165,11 +168,10 @@ def _real(name: str, data: RealData, repeats: int) -> Iterator[tuple[str, str, I
     """Yield method, convention and scores on a real set."""
     raw, truth = data.load(name)
     k = len(np.unique(truth))
-    for scaling in ("raw", "z-scored"):
-        draws = [(zscore(raw) if scaling == "z-scored" else raw, truth)]
+    for scaling, scaled in _SCALINGS.items():
+        draws = [(scaled(raw), truth)]
         for share in _REAL_SHARES:
-            # A start takes seconds where features are thousands.
-            few = thinned(repeats, 3) if raw.shape[1] > 1000 else repeats
+            few = thinned(repeats, 3) if raw.size > _MANY_NUMBERS else repeats
             yield "EWP", f"λ/n = {share} V, {scaling}", _scores(draws, k, _with(share), few)
         yield "EWP", f"defaults, {scaling}", _scores(draws, k, _defaults)
         yield "k-means", scaling, _scores(draws, k, _lloyd, repeats)
@@ -186,7 +188,10 @@ def _table_3(repeats: int, data: RealData) -> Iterator[Finding]:
         yield Left("GLIOMA", None, absent("GLIOMA"))
         return
     for method, convention, scores in _real("glioma", data, repeats):
-        yield mean_of("GLIOMA", method, convention, scores)
+        each = list(scores)
+        yield mean_of("GLIOMA", method, convention, each)
+        if convention == _LEAST:
+            yield mean_of("GLIOMA", method, _BEST, [max(each)])
 
 
 def _table_4(repeats: int, data: RealData) -> Iterator[Finding]:
@@ -237,13 +242,16 @@ def _conventions(names: tuple[str, ...], shares: tuple[float, ...]) -> dict[str,
     return found
 
 
+_LEAST = f"λ/n = {_REAL_SHARES[0]} V, raw"
+_BEST = f"best start, {_LEAST}"
 _REAL = {
-    **_conventions(("raw", "z-scored"), _REAL_SHARES),
-    **{f"best of 20, {s}": "k-means++, the best of 20 starts" for s in ("raw", "z-scored")},
+    **_conventions(tuple(_SCALINGS), _REAL_SHARES),
+    **{f"best of 20, {scaling}": "k-means++, the best of 20 starts" for scaling in _SCALINGS},
 }
 _REAL_REMARK = (
     "Neither the scaling nor λ of the paper is stated, nor how λ was chosen. The cells of k-means "
-    "are those of raw features; EWP's need standardised ones for iris, wine and WDBC. Power "
+    "are those of raw features; EWP's need standardised ones for iris, wine and WDBC, features in "
+    "[0, 1] for Mammographic, and for GLIOMA raw ones, a small λ and the best start. Power "
     "k-means from s0 = −1 collapses on some sets, in print too (.005 on WDBC); where its cell is "
     "exceeded the defaults do not collapse. The authors' scripts would settle the rest."
 )
@@ -283,7 +291,15 @@ EXPERIMENTS = (
         "fit such numbers, not the 100 rows per cluster of the text: labels drawn by chance score "
         "more, the fewer rows a cluster has.",
     ),
-    Experiment("ewp", "Table 3", _table_3, (5, 20), _REAL, ("EWP",), remark=_REAL_REMARK),
+    Experiment(
+        "ewp",
+        "Table 3",
+        _table_3,
+        (5, 20),
+        {**_REAL, _BEST: "the best of the starts by the labels, which figure 4 shows"},
+        ("EWP",),
+        remark=_REAL_REMARK,
+    ),
     Experiment(
         "ewp",
         "Table 4",
