@@ -72,8 +72,8 @@ which model?
   entropy   power k-means that also learns feature weights: for data in which many
             features do not matter
   kmeans    Lloyd's algorithm: fewest passes, most dependent on its starts
-  kernel    for clusters that are not convex; exact up to some 100,000 rows, with
-            --n-landmarks for any number
+  kernel    for clusters that are not convex; exact up to 50,000 rows, by Nystroem
+            features (--n-landmarks) beyond
   multi-kernel
             kernel with twelve kernels and learned weights for them
   mean-shift
@@ -374,7 +374,8 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         "--n-landmarks",
         type=_auto_or(int),
         metavar="N",
-        help="kernel: approximate the matrix by N Nystroem features; for many rows",
+        help="kernel: approximate the matrix by N Nystroem features (auto: beyond 50,000 rows, ten "
+        "per cluster)",
     )
     add(
         "--s0",

@@ -223,7 +223,7 @@ def _label_in_memory(model: Any, writer: LabelWriter) -> Sampled:
     writer.append(labels)
     n_rows = len(labels)
     chosen = _chosen(n_rows, model.n_features_in_)
-    rows = Coordinates(model.mean_, model.scale_).to_input(model.X_fit_[chosen])
+    rows = Coordinates(model.mean_, model.scale_).to_input(np.asarray(model.X_fit_[chosen]))
     return Sampled(rows, labels[chosen])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import tempfile
 from abc import abstractmethod
@@ -26,7 +27,7 @@ from daskmm.data.input import by_name, read_table, read_weighted
 from daskmm.data.validation import check_positive_weights, check_row_count
 from daskmm.engine.distributed import computed
 from daskmm.engine.first_pass import Survey, described_data, first_pass
-from daskmm.engine.passes import one_blas_thread, weighted_passes, weights_in_memory
+from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes, weights_in_memory
 from daskmm.gram.fit import (
     drawn_memberships,
     fit_memberships,
@@ -42,7 +43,7 @@ from daskmm.gram.sources import choose_source, open_sources, stored_coordinates
 from daskmm.kmeans.assignment import map_rows
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome, Schedule
-from daskmm.mm.journal import Journal, draw_seeds
+from daskmm.mm.journal import draw_seeds
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
 from daskmm.planning import CenterSteps, Plan
@@ -89,6 +90,9 @@ class KernelClusterer(MMClusterer):
         "gram": [str, Path],
     }
 
+    # Attributes of earlier fits that were not exact.
+    _replaced: ClassVar[tuple[str, ...]] = ()
+
     init: str | ArrayLike
     gram: str | Path
     s0: float | str
@@ -132,9 +136,9 @@ class KernelClusterer(MMClusterer):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Lazy rows of more than 512 MB (as float64) stay in their blocks, and are loaded again
-            where kernel values are made of them. With ``kernel="precomputed"`` the Gram matrix
-            itself.
+            Exact fits keep it in memory, but lazy rows of more than 512 MB (as float64) in their
+            blocks, which are loaded again where kernel values are made of them. With
+            ``kernel="precomputed"`` the Gram matrix itself.
         y : ignored
         sample_weight : array-like or dask Array of shape (n_samples,), optional
 
@@ -151,24 +155,41 @@ class KernelClusterer(MMClusterer):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        with (
-            self._context() as context,
-            one_blas_thread(),
-            context.journal.folder() as scratch,
-        ):
+        with self._context() as context, one_blas_thread():
+            if self._precomputed():
+                opening = functools.partial(self._open_matrix, X, sample_weight)
+                self._fit_grams(X, opening, context)
+            else:
+                table, weights = read_weighted(self, X, sample_weight, reset=True)
+                self._fit_rows(X, table, weights, context)
+        return self
+
+    def _fit_rows(
+        self, X: Any, table: NDArray | da.Array, sample_weight: Any, context: FitContext
+    ) -> None:
+        """Cluster the rows of a table that was made of `X`."""
+        passes = weighted_passes(table, sample_weight)
+        opening = functools.partial(self._open_rows, table, sample_weight, passes)
+        self._fit_grams(X, opening, context)
+
+    def _fit_grams(
+        self, X: Any, opening: Callable[[int, Path, FitContext], _Opened], context: FitContext
+    ) -> None:
+        """Run kernel power k-means on Gram matrices, which are opened first."""
+        with context.journal.folder() as scratch:
             journal, rng = context.journal, check_random_state(self.random_state)
             if self._precomputed():
                 seed, *seeds = draw_seeds(journal, rng, 1 + self._n_starts())
-                opened = self._open_matrix(X, sample_weight, journal)
+                first = seed
             else:
                 first, seed, *seeds = draw_seeds(journal, rng, 2 + self._n_starts())
-                opened = self._open_rows(X, sample_weight, first, scratch, context)
-            grams, weights, n_passes, fitted = opened
+            grams, weights, n_passes, fitted = opening(first, scratch, context)
             schedule = self._schedule(sampled_critical_power(grams, weights, seed))
             context.follow("starts")
             n_landmarks = LANDMARKS_PER_CLUSTER * self.n_clusters
             factors = nystrom_factors(grams, weights, n_landmarks, seed)
-            starts = self._starts(np.concatenate(factors, axis=1), weights, seeds)
+            features = factors[0] if len(factors) == 1 else np.concatenate(factors, axis=1)
+            starts = self._starts(features, weights, seeds)
             outcome, before = fit_memberships(
                 grams, factors, weights, starts, schedule, self._penalty(), context
             )
@@ -177,9 +198,10 @@ class KernelClusterer(MMClusterer):
             self._set_labels(outcome.scored.state.labels, X)
             self.n_passes_ = n_passes + passes_of(grams)
             self._warn(outcome, self.n_clusters, context)
-        return self
 
-    def _open_matrix(self, X: Any, sample_weight: Any, journal: Journal) -> _Opened:
+    def _open_matrix(
+        self, X: Any, sample_weight: Any, seed: int, scratch: Path, context: FitContext
+    ) -> _Opened:
         """Check a precomputed Gram matrix."""
         table = read_table(self, X, reset=True)
         # A lazy matrix in the user's own blocks; `table` has rechunked them to whole rows.
@@ -187,15 +209,20 @@ class KernelClusterer(MMClusterer):
         weights = weights_in_memory(sample_weight, len(gram.diagonal))
         check_row_count(len(weights), self.n_clusters)
         check_positive_weights(int(np.count_nonzero(weights)), self.n_clusters)
-        gram.add(journal.resume(described_gram(gram, weights), lambda: gram.n_sweeps))
+        gram.add(context.journal.resume(described_gram(gram, weights), lambda: gram.n_sweeps))
         return _Opened([gram], weights, 1, {"gram_": "precomputed"})
 
     def _open_rows(
-        self, X: Any, sample_weight: Any, seed: int, scratch: Path, context: FitContext
+        self,
+        table: NDArray | da.Array,
+        sample_weight: Any,
+        passes: Passes,
+        seed: int,
+        scratch: Path,
+        context: FitContext,
     ) -> _Opened:
-        """Make the first pass, load the rows, and open the Gram matrix of each kernel."""
-        table, sample_weight = read_weighted(self, X, sample_weight, reset=True)
-        passes, journal = weighted_passes(table, sample_weight), context.journal
+        """Make the first pass, and open the Gram matrix of each kernel."""
+        journal = context.journal
         survey = first_pass(
             passes, self.n_clusters, bool(self.standardize), seed, centered=self._centers()
         )
@@ -221,7 +248,7 @@ class KernelClusterer(MMClusterer):
             "scale": coordinates.scale.tolist(),
             "bandwidth": "given",
         }
-        grams += open_sources(choice, self.gram, kernels, rows, scratch, is_lazy(X), origin)
+        grams += open_sources(choice, self.gram, kernels, rows, scratch, layout.lazy, origin)
         for gram in grams:
             gram.add(n_passes)
         fitted = {
@@ -248,6 +275,8 @@ class KernelClusterer(MMClusterer):
 
     def _store(self, outcome: Outcome[KernelState], fitted: dict[str, Any]) -> None:
         """Set the fitted attributes other than the history."""
+        for name in self._replaced:
+            self.__dict__.pop(name, None)
         self.__dict__.update(fitted)
         scored = outcome.scored.state
         assert scored.norms is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
+import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags, check_random_state
@@ -19,10 +21,9 @@ from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import HARMONIC, SAMPLING, anneals_on_sample, wanted_rows
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout
-from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
+from daskmm.engine.passes import Passes, Persist, weighted_passes
 from daskmm.gram.nystrom import NystromCoordinates, nystrom_coordinates
 from daskmm.kmeans.assignment import labels_of, squared_distances_of, training_labels
 from daskmm.kmeans.sample_annealing import SampleAnnealing
@@ -36,16 +37,22 @@ from daskmm.numerics.kernels import KERNELS, Kernel, are_movable
 from daskmm.numerics.rows import Coordinates
 from daskmm.planning import CenterSteps, Plan
 
+# Rows up to which "auto" is exact: half a minute to a minute on two cores.
+EXACT_ROWS = 50_000
+# Attributes of exact fits that those on landmarks have not.
+_EXACT = ("memberships_", "kernel_norms_", "kernel_weights_", "gram_", "X_fit_")
+
 
 @registered_model
 @documented
 class KernelPowerKMeans(KernelClusterer):
     """Kernel power k-means: power k-means in the feature space of a kernel.
 
-    By default four starts are annealed on Nyström features (about ten per cluster) and finished
-    by hard steps over the exact Gram matrix; the best one is kept. With ``n_init=1``, an `init`
-    of labels, or ``polish=False`` the annealing itself uses the exact matrix, as in the paper.
-    Kernel k-means is ``KernelPowerKMeans(s0=-1e12, eta=1)``: every step is hard up to rounding.
+    By default four starts are annealed on Nyström features (about ten per cluster) and, up to
+    50,000 rows, finished by hard steps over the exact Gram matrix; the best one is kept. With
+    ``n_init=1``, an `init` of labels, or ``polish=False`` the annealing of an exact fit itself uses
+    the matrix, as in the paper. Kernel k-means is ``KernelPowerKMeans(s0=-1e12, eta=1)``: every
+    step is hard up to rounding.
 
     Parameters
     ----------
@@ -66,15 +73,16 @@ callable
         "auto" keeps it in memory if it is small, else in a store for the duration of the fit, and
         recomputes tiles in every sweep only if the disk has no room; `gram_` says which and why.
         With `checkpoint` the store is in its folder until the fit is complete.
-    n_landmarks : int, "auto" or None
+    n_landmarks : int, "auto" or None, default="auto"
         Number of landmarks (chosen by k-means++ on a sample). The fit then uses Nyström features
-        only, out of core and without any n × n matrix: for millions of rows. "auto" is
-        10·n_clusters. None is exact.
+        only, out of core and without any n × n matrix: for millions of rows. None is exact.
+        "auto" is exact up to 50,000 rows, which take about a minute on two cores, and beyond
+        where `gram`, `init` or a precomputed matrix ask for it; otherwise it is 10·n_clusters.
     sample_size : int, "auto" or None, default="auto"
-        With `n_landmarks`: number of rows to anneal on, as in `PowerKMeans`. Without `n_landmarks`
-        all rows are annealed, on their Nyström features.
+        With landmarks: number of rows to anneal on, as in `PowerKMeans`. Exact fits anneal all
+        rows, on their Nyström features.
     persist : bool or "auto", default=False
-        With `n_landmarks`: keep streamed data in memory during the fit, as in `PowerKMeans`.
+        With landmarks: keep streamed data in memory during the fit, as in `PowerKMeans`.
     init : {"k-means++", "random"} or array of int of shape (n_samples,)
         Greedy k-means++ in feature space, single random rows, or labels to start from.
     n_init : int or "auto", default="auto"
@@ -111,7 +119,7 @@ callable
     gram_ : str
         How the Gram matrix was kept, and why.
     landmarks_, whitening_, landmark_mean_, landmark_centers_ : ndarray
-        With `n_landmarks`: the landmark rows, the map from kernel values to features, the mean
+        With landmarks: the landmark rows, the map from kernel values to features, the mean
         feature vector, and the cluster means in feature coordinates. `labels_` of lazy data is
         lazy then.
     X_fit_ : ndarray or dask Array of shape (n_samples, n_features)
@@ -138,6 +146,8 @@ callable
         "coef0": [Interval(Real, None, None, closed="neither")],
     }
 
+    _replaced = ("landmarks_", "whitening_", "landmark_mean_", "landmark_centers_")
+
     landmarks_: NDArray[np.float64]
     whitening_: NDArray[np.float64]
     landmark_mean_: NDArray[np.float64]
@@ -152,7 +162,7 @@ callable
         degree: float = 3.0,
         coef0: float = 1.0,
         gram: str | Path = "auto",
-        n_landmarks: int | str | None = None,
+        n_landmarks: int | str | None = "auto",
         sample_size: int | str | None = "auto",
         persist: Persist = False,
         init: str | ArrayLike = "k-means++",
@@ -194,58 +204,50 @@ callable
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Cluster the rows of `X`.
-
-        Parameters
-        ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Without `n_landmarks`, lazy rows of more than 512 MB (as float64) stay in their blocks,
-            and are loaded again where kernel values are made of them. With
-            ``kernel="precomputed"`` the Gram matrix itself.
-        y : ignored
-        sample_weight : array-like or dask Array of shape (n_samples,), optional
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If a parameter, the data, a kernel's values or a Gram store cannot be used.
-        KeyboardInterrupt
-            If the user interrupts the fit. Where an iteration has been completed, the estimator
-            is fitted then, with the model of the last one.
-        """
-        if self.n_landmarks is None:
-            return super().fit(X, y, sample_weight)
-        self._validate_params()
-        if self._precomputed() or not isinstance(self.init, str):
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        given = isinstance(self.n_landmarks, Integral)
+        if given and (self._precomputed() or not isinstance(self.init, str)):
             raise ValueError(
                 "n_landmarks needs rows and an init of 'k-means++' or 'random': not a precomputed "
                 "Gram matrix, nor labels."
             )
-        with self._context() as context:
-            table, weights = read_weighted(self, X, sample_weight, reset=True)
-            passes = weighted_passes(table, weights)
-            with one_blas_thread(), passes.persisted(self.persist):
-                outcome, before, coordinates = self._minimize_on_landmarks(passes, context)
-            self._store_history(outcome, before)
-            self._store_landmarks(outcome, coordinates)
-            state = self._landmark_state()
-            labels = training_labels(table, passes, *state)
-            self._set_labels(labels, X, labels_of, *state)
-            self.n_passes_ = passes.n_passes
-            self._warn(outcome, self.n_clusters, context)
-        return self
+
+    def _landmark_count(self, n_rows: int | None) -> int | None:
+        """Return the landmarks for so many rows, None if unknown; None for an exact fit."""
+        if not isinstance(self.n_landmarks, str):
+            return self.n_landmarks
+        asked = self.gram != "auto" or not isinstance(self.init, str) or self._precomputed()
+        if asked or (n_rows is not None and n_rows <= EXACT_ROWS):
+            return None
+        return LANDMARKS_PER_CLUSTER * self.n_clusters
+
+    def _fit_rows(
+        self, X: Any, table: NDArray | da.Array, sample_weight: Any, context: FitContext
+    ) -> None:
+        """Fit exactly, or on Nyström features."""
+        passes = weighted_passes(table, sample_weight)
+        passes.count_rows()
+        if self._landmark_count(passes.blocks.layout.n_rows) is None:
+            opening = functools.partial(self._open_rows, table, sample_weight, passes)
+            self._fit_grams(X, opening, context)
+            return
+        with passes.persisted(self.persist):
+            outcome, before, coordinates = self._minimize_on_landmarks(passes, context)
+        for name in _EXACT:  # of an earlier fit
+            self.__dict__.pop(name, None)
+        self._store_history(outcome, before)
+        self._store_landmarks(outcome, coordinates)
+        state = self._landmark_state()
+        self._set_labels(training_labels(table, passes, *state), X, labels_of, *state)
+        self.n_passes_ = passes.n_passes
+        self._warn(outcome, self.n_clusters, context)
 
     def _minimize_on_landmarks(
         self, passes: Passes, context: FitContext
     ) -> tuple[Outcome[CenterState], list[list[IterationRecord]], NystromCoordinates]:
         """Run power k-means on Nyström features, which each pass computes from the rows."""
         rng = check_random_state(self.random_state)
-        passes.count_rows()
         layout = passes.blocks.layout
         context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
         seed, *seeds = draw_seeds(context.journal, rng, 1 + self._n_starts())
@@ -261,7 +263,9 @@ callable
         )
         passes.add(context.journal.resume(described_data(layout, survey), lambda: passes.n_passes))
         context.follow("starts")
-        coordinates = self._landmark_coordinates(survey, seed)
+        n_landmarks = self._landmark_count(survey.n_rows)
+        assert n_landmarks is not None
+        coordinates = self._landmark_coordinates(survey, n_landmarks, seed)
         weights = survey.sample.weights
         features = coordinates.features(survey.sample.rows)
         spread = float(np.average(np.square(features).sum(axis=1), weights=weights))
@@ -287,12 +291,11 @@ callable
         k = self.n_clusters
         return anneals_on_sample(layout, self.sample_size, self.polish, k, k)
 
-    def _landmark_coordinates(self, survey: Survey, seed: int) -> NystromCoordinates:
+    def _landmark_coordinates(self, survey: Survey, wanted: int, seed: int) -> NystromCoordinates:
         """Choose landmarks among the rows of the sample."""
         rows, weights = survey.sample.rows, survey.sample.weights
-        wanted = self.n_landmarks
-        if wanted is None or isinstance(wanted, str):
-            wanted = min(LANDMARKS_PER_CLUSTER * self.n_clusters, len(rows))
+        if isinstance(self.n_landmarks, str):
+            wanted = min(wanted, len(rows))
         assert isinstance(survey.coordinates, Coordinates)
         [kernel] = self._kernels(survey)
         return nystrom_coordinates(rows, weights, survey.coordinates, kernel, wanted, seed)
@@ -310,12 +313,10 @@ callable
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of sweeps over the matrix or, with `n_landmarks`, passes over rows."""
-        if self.n_landmarks is None:
+        n_landmarks = self._landmark_count(layout.n_rows)
+        if n_landmarks is None:
             return super()._plan_of(layout, timed)
         # The critical power in a kernel's feature space is near -1.
-        n_landmarks = self.n_landmarks
-        if isinstance(n_landmarks, str):
-            n_landmarks = LANDMARKS_PER_CLUSTER * self.n_clusters
         steps = CenterSteps(
             self.n_clusters,
             self._n_starts(),
@@ -336,7 +337,7 @@ callable
         return coordinates, CenterState(self.landmark_centers_, -np.inf)
 
     def _distance_function(self) -> tuple[Callable[..., NDArray], tuple[Any, ...]]:
-        if self.n_landmarks is None:
+        if not hasattr(self, "landmark_centers_"):
             return super()._distance_function()
         return squared_distances_of, self._landmark_state()
 

@@ -21,6 +21,8 @@ from sklearn.cluster import kmeans_plusplus
 from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
 from daskmm.engine.first_pass import SampleSizes, sample_size
 from daskmm.engine.passes import cheaper_at_hand, one_blas_thread
+from daskmm.gram.pairs import n_groups
+from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.cells import CLUSTERS_PER_CELL, PARTITIONS
 from daskmm.kmeans.seeding import MANY_CLUSTERS, ROUNDS
 from daskmm.kmeans.sums import CenterState
@@ -185,16 +187,21 @@ def gram_seconds(
     value = p * product + (_KERNEL_SECONDS if n_kernels == 1 else _KERNELS_SECONDS)
     if kept == "memory":
         threads = 1
-    rank, values = steps.n_landmarks, n_kernels * n * n * value / threads
+    # Tiles on and above the diagonal are recomputed; those of a store are written as well.
+    pairs = n_kernels * n * n * (0.5 if kept == "recomputed" else 1.0)
+    rank, values = steps.n_landmarks, pairs * value / threads
     states = starts * n * k * _MEMBERSHIP_SECONDS * (3 + n_kernels) / 4
     sweep = states + n_kernels * n * n * max(k * starts * product, _MATRIX_SECONDS) / threads
-    sweep += values if kept == "recomputed" else 0.0
+    reading = _loading(layout, threads) if are_streamed(layout) else 0.0
+    if kept == "recomputed":
+        sweep += values + n_kernels * n_groups(n, p) * reading
     annealing = annealing_steps(steps.schedule)
     stages = {"first pass": _loading(layout, threads) + n * p * _VALUE_SECONDS}
     stages["Gram matrices"] = 0.0 if kept == "recomputed" else values
     stages["starting centres"] = n_kernels * n * rank * (value + rank * product) + (
         starts * n * k * seeding_seconds(k, rank * n_kernels)
     )
+    stages["starting centres"] += 5 * n_kernels * reading
     if starts > 1 and steps.schedule.polish:
         step = states + 2 * n_kernels * n * rank * k * starts * product
         stages["annealing"] = (annealing + LAST_STEPS) * step

@@ -14,7 +14,7 @@ X, truth = make_circles(3_000, factor=0.35, noise=0.06, random_state=0)
 models = {
     "PowerKMeans": PowerKMeans(2, random_state=0),
     "exact kernel": KernelPowerKMeans(2, bandwidth=0.4, random_state=0),
-    "Nyström features": KernelPowerKMeans(2, bandwidth=0.4, n_landmarks="auto", random_state=0),
+    "Nyström features": KernelPowerKMeans(2, bandwidth=0.4, n_landmarks=20, random_state=0),
 }
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.8), sharex=True, sharey=True)

@@ -6,6 +6,7 @@ import warnings
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pytest
 import zarr
@@ -14,6 +15,7 @@ from _shared import SHARED
 from _support import CountingSource, blobs, computed, fit_recording, raise_if_computes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
@@ -1069,9 +1071,30 @@ def test_rows_in_their_blocks_on_a_cluster(persisted, request, streamed):
     np.testing.assert_array_equal(there.predict(lazy).compute(), here.labels_)
 
 
+def test_many_rows_go_to_landmarks_unless_the_matrix_is_asked_for(monkeypatch):
+    monkeypatch.setattr("daskmm.cluster.kernel.EXACT_ROWS", len(DATA) - 1)
+    model = quick().fit(DATA)
+    same = quick(n_landmarks=40).fit(DATA)
+    np.testing.assert_array_equal(model.labels_, same.labels_)
+    assert model.landmarks_.shape == same.landmarks_.shape
+    assert model.plan(DATA).gram_bytes is None
+    for parameters in ({"gram": "recompute"}, {"n_landmarks": None}, {"init": TRUTH}):
+        exact = clone(model).set_params(**parameters).fit(DATA)
+        assert not hasattr(exact, "landmark_centers_")
+    # A fit of the other kind leaves nothing behind.
+    model.set_params(n_landmarks=None).fit(DATA)
+    assert set(vars(model)) == set(vars(quick(n_landmarks=None).fit(DATA)))
+    model.set_params(n_landmarks="auto").fit(DATA)
+    assert set(vars(model)) == set(vars(same))
+    frame = dd.from_dask_array(da.from_array(DATA, chunks=(60, -1)))
+    counted = quick().fit(frame)
+    assert counted.n_passes_ == same.n_passes_
+    np.testing.assert_allclose(counted.landmarks_, same.landmarks_, rtol=1e-12)
+
+
 def test_a_plan_with_landmarks_counts_passes_over_the_rows():
     data = da.zeros((10_000, 4), chunks=(1000, 4))
-    plan = KernelPowerKMeans(3, n_landmarks="auto").plan(data)
+    plan = KernelPowerKMeans(3, n_landmarks=30).plan(data)
     assert plan.gram_bytes is None
     assert (plan.n_blocks, plan.bytes_per_pass) == (10, data.nbytes)
     assert KernelPowerKMeans(3).plan(data).gram_bytes > 0

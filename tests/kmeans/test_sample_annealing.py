@@ -45,11 +45,11 @@ def test_few_readings(cls, reserve):
 
 def test_few_readings_with_landmarks(reserve):
     source = CountingSource(X)
-    model = sampled(KernelPowerKMeans, n_landmarks="auto").fit(source.as_dask((700, -1)))
+    model = sampled(KernelPowerKMeans, n_landmarks=10 * K).fit(source.as_dask((700, -1)))
     assert set(source.reads.values()) == {model.n_passes_}
     assert model.n_passes_ <= 7
     assert adjusted_rand_score(TRUTH, computed(model.labels_)) > 0.99
-    whole = sampled(KernelPowerKMeans, n_landmarks="auto", sample_size=None).fit(X)
+    whole = sampled(KernelPowerKMeans, n_landmarks=10 * K, sample_size=None).fit(X)
     assert all(record.exact for record in whole.history_)
     assert model.inertia_ <= whole.inertia_ * 1.01
 
@@ -112,7 +112,7 @@ def test_data_kept_in_memory_are_read_once(cls, persist):
 
 def test_data_with_landmarks_are_kept_too():
     source = CountingSource(X)
-    sampled(KernelPowerKMeans, n_landmarks="auto", persist=True).fit(source.as_dask((700, -1)))
+    sampled(KernelPowerKMeans, n_landmarks=10 * K, persist=True).fit(source.as_dask((700, -1)))
     assert set(source.reads.values()) == {1}
 
 
@@ -145,7 +145,7 @@ def test_everything_is_annealed_when_asked(cls):
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans, EntropyPowerKMeans, KernelPowerKMeans])
 @pytest.mark.parametrize("size", [0, -5, 2.5, "all", K - 1])
 def test_a_sample_size_that_is_none(cls, size):
-    extra = {"n_landmarks": "auto"} if cls is KernelPowerKMeans else {}
+    extra = {"n_landmarks": 10 * K} if cls is KernelPowerKMeans else {}
     with pytest.raises(ValueError, match="sample_size"):
         sampled(cls, sample_size=size, **extra).fit(X)
 

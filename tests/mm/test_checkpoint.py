@@ -51,7 +51,7 @@ MODELS = {
     "manhattan, restarts": PowerKMeans(**annealed, distortion="manhattan", empty_cluster="restart"),
     "kernel": KernelPowerKMeans(**annealed),
     "kernel, one start": KernelPowerKMeans(**annealed | {"n_init": 1}),
-    "kernel, landmarks": KernelPowerKMeans(**sampled, n_landmarks="auto"),
+    "kernel, landmarks": KernelPowerKMeans(**sampled, n_landmarks=10 * K),
     "multi-kernel": MultiKernelPowerKMeans(**annealed, kernels=["rbf", "cosine"]),
     "mean shift": WeightedBlurringMeanShift(0.1, max_iter=12, random_state=0),
     "mean shift, two stages": WeightedBlurringMeanShift(
