@@ -48,3 +48,53 @@ def test_what_scikit_learn_has_not_is_refused(other):
     model = KMeans(3, random_state=0, **other).fit(X)
     with pytest.raises(ValueError, match="scikit-learn's KMeans"):
         model.to_sklearn()
+
+
+def written_and_read_by_skops(exported, tmp_path):
+    skops = pytest.importorskip("skops.io", reason="needs the extra export")
+    skops.dump(exported, tmp_path / "model.skops")
+    # Nothing in the file needs to be trusted beyond what skops trusts itself.
+    assert skops.get_untrusted_types(file=tmp_path / "model.skops") == []
+    return skops.load(tmp_path / "model.skops").predict
+
+
+def run_by_onnx(exported, tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx", reason="needs the extra export")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra export")
+    kind = skl2onnx.common.data_types.DoubleTensorType([None, X.shape[1]])
+    graph = skl2onnx.to_onnx(exported, initial_types=[("rows", kind)])
+    session = onnxruntime.InferenceSession(graph.SerializeToString())
+    return lambda rows: session.run(["label"], {"rows": rows})[0]
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("default")  # those libraries' own
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("carried", [written_and_read_by_skops, run_by_onnx])
+def test_exports_go_through_other_formats(carried, name, tmp_path):
+    model = MODELS[name].fit(X)
+    labels = carried(model.to_sklearn(), tmp_path)(X)
+    np.testing.assert_array_equal(labels, model.labels_)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("default")
+def test_mlflow_logs_estimators(tmp_path):
+    mlflow = pytest.importorskip("mlflow", reason="needs the extra export")
+    pytest.importorskip("alembic", reason="needs the extra export")
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'runs.db'}")
+    mlflow.create_experiment("exports", artifact_location=(tmp_path / "artifacts").as_uri())
+    mlflow.set_experiment("exports")
+    model = MODELS["weighted"].fit(X)
+    # Ours as a pickle; scikit-learn's own in the default format, which runs no code.
+    for logged, options in (
+        (model, {"serialization_format": "cloudpickle"}),
+        (model.to_sklearn(), {}),
+    ):
+        with mlflow.start_run():
+            told = mlflow.sklearn.log_model(
+                logged, name="model", pip_requirements=["daskmm"], **options
+            )
+        loaded = mlflow.sklearn.load_model(told.model_uri)
+        assert type(loaded) is type(logged)
+        np.testing.assert_array_equal(loaded.predict(X), model.labels_)
