@@ -4,6 +4,7 @@ import sys
 import tempfile
 
 import daskmm
+from daskmm import EntropyPowerKMeans, PowerKMeans
 
 LATER = ("numba", "llvmlite", "matplotlib", "distributed", "pandas")
 early = [name for name in LATER if name in sys.modules]
@@ -14,7 +15,7 @@ import numpy as np  # noqa: E402
 
 rows = np.random.default_rng(0).normal(size=(3000, 4)) + np.repeat([0.0, 9.0, 18.0], 1000)[:, None]
 for X in (rows, da.from_array(rows, chunks=(700, -1))):
-    for estimator in (daskmm.PowerKMeans, daskmm.EntropyPowerKMeans):
+    for estimator in (PowerKMeans, EntropyPowerKMeans):
         model = estimator(3, random_state=0).fit(X)
         labels = np.asarray(model.labels_).reshape(3, 1000)
         assert (labels == labels[:, :1]).all()

@@ -10,6 +10,8 @@ import pytest
 import yaml
 from _local import ROOT
 
+import daskmm
+
 _spec = importlib.util.spec_from_file_location("release", ROOT / "deploy/release.py")
 release = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(release)
@@ -51,17 +53,25 @@ def test_workflows_run_what_exists():
             assert set(links.split()) <= release.LINKS.keys(), path.name
 
 
-def test_import_is_light():
+def imported_by(code):
     # Where "sparse" is installed, dask imports it, and it numba.
-    later = ("numba", "llvmlite", "matplotlib", "distributed")
-    code = f"""
-import sys
-sys.modules["sparse"] = None
-import daskmm
-print([name for name in {later} if name in sys.modules])
-"""
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    lines = f"import sys; sys.modules['sparse'] = None; {code}; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
+    return set(told.stdout.split())
+
+
+def test_imports_are_light():
+    later = {"numba", "llvmlite", "matplotlib", "distributed"}
+    assert imported_by("import daskmm").isdisjoint({"sklearn", "dask", "scipy", "zarr", *later})
+    assert imported_by("from daskmm import *").isdisjoint(later)
+
+
+def test_modules_are_attributes():
+    lines = "import daskmm; daskmm.metrics.adjusted_rand_score, daskmm.selection, daskmm.load"
+    assert "daskmm.metrics" in imported_by(lines)
+    assert set(dir(daskmm)) >= {*daskmm.__all__, "plot"}
+    with pytest.raises(AttributeError, match="'daskmm' has no attribute 'nothing'"):
+        daskmm.nothing  # noqa: B018
 
 
 @pytest.mark.long
