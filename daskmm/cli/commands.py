@@ -273,7 +273,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     predict.add_argument(
         "--keep",
-        type=lambda names: names.split(","),
+        type=_names,
         default=[],
         metavar="A,B,...",
         help="columns of a csv or parquet INPUT to write beside the labels, such as those that "
@@ -477,10 +477,15 @@ def _add_csv(command: argparse.ArgumentParser) -> None:
     csv.add_argument("--encoding", metavar="E", help="such as utf-8 or cp1252")
 
 
+def _names(text: str) -> list[str]:
+    """Return the names in a list with commas, with or without spaces."""
+    return [name.strip() for name in text.split(",")]
+
+
 def _add_columns(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--columns",
-        type=lambda names: names.split(","),
+        type=_names,
         metavar="A,B,...",
         help="columns of a csv or parquet file to use (default: all)",
     )

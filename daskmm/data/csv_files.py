@@ -209,6 +209,11 @@ def _head(path: str, encoding: str | None) -> tuple[str, str]:
         head = head[: head.rfind(b"\n") + 1] or head
     encoding = encoding or marked or _encoding_of(head)
     text = _decoded(path, head, encoding)
+    if "\n" not in text and "\r" in text.strip():
+        raise ValueError(
+            f"{path} cannot be read as csv: its lines end with carriage returns alone, as on old "
+            "Macs. Write them anew, for instance by: tr '\\r' '\\n' < old.csv > new.csv"
+        )
     return (text[: text.rfind("\n") + 1] or text) if cut else text, encoding
 
 
@@ -342,9 +347,7 @@ def _names(text: str, separator: str) -> tuple[str, ...]:
     """Return the names of a header as pandas does: blank ones and repeated ones are numbered."""
     import pandas as pd
 
-    header = pd.read_csv(
-        io.StringIO(text), sep=separator, nrows=0, skipinitialspace=separator == " "
-    )
+    header = pd.read_csv(io.StringIO(text), sep=separator, nrows=0, skipinitialspace=True)
     return tuple(str(name) for name in header.columns)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled import dispatch
-from daskmm.data.blocks import Layout, Position
+from daskmm.data.blocks import Layout, Position, RowBlocks
 from daskmm.data.validation import (
     check_domain,
     check_finite,
@@ -188,7 +188,9 @@ def first_pass(
     check_row_count(n_rows, n_clusters)
     rng = np.random.default_rng(seed)
     size, larger = sample_sizes(n_rows, layout.width, n_clusters, wanted, with_larger)
-    chosen = _sample_indices(n_rows, larger or size, rng)
+    # Of a table in memory all rows are at hand, and none has to be copied.
+    all_here = size == n_rows and not (layout.lazy or layout.sparse)
+    chosen = np.arange(0) if all_here else _sample_indices(n_rows, larger or size, rng)
     finding: _Finding = passes.reduce(_first_look, chosen, family, partial, expansion)
     moments = finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
@@ -208,7 +210,7 @@ def first_pass(
         coordinates = Coordinates(mean if shifts else np.zeros_like(mean), scale)
         per_row = shares * variance / scale**2
         distortion = family.around(coordinates.to_model(mean), per_row)
-    drawn = _in_order(finding.sample, finding.numbers)
+    drawn = _whole(passes.blocks) if all_here else _in_order(finding.sample, finding.numbers)
     uniform = _weighted(drawn)
     if larger:
         part = _sample_indices(len(drawn.rows), size, rng)
@@ -250,6 +252,15 @@ def first_pass(
         moments.observed is not None,
         whole,
         groups,
+    )
+
+
+def _whole(blocks: RowBlocks) -> Sample:
+    """Return all rows of a table in memory, which are not copied."""
+    assert isinstance(blocks.table, np.ndarray)
+    weights = blocks.weights
+    return Sample(
+        blocks.table, np.ones(len(blocks.table)) if weights is None else np.concatenate(weights)
     )
 
 

@@ -20,8 +20,8 @@ from daskmm.numerics.rows import Coordinates, Rows
 
 FloatArray = NDArray[np.float64]
 
-# Distances and rows from which the power of memberships is chosen, at most.
-_DISTANCES, _MOST_ROWS = 1 << 18, 1_000
+# Distances, rows, and values of these from which the power of memberships is chosen, at most.
+_DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
 # 2^64 over the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Label of rows that belong to no cluster.
@@ -59,7 +59,7 @@ class DistanceSample:
     ) -> Self:
         """Draw from one block of a table of so many rows, if they are known."""
         k = len(state.centers)
-        most = max(1, min(_MOST_ROWS, _DISTANCES // k))
+        most = max(1, min(_MOST_ROWS, _DISTANCES // k, _VALUES // rows.shape[1]))
         places = np.arange(position.start, position.start + len(rows), dtype=np.uint64)
         priorities = (places + np.uint64(1)) * _GOLDEN
         drawn = np.arange(len(rows))

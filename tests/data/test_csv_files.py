@@ -188,6 +188,7 @@ COMMENTED = {
     "commas.csv": "# a, b, c\n" + FRAME.to_csv(index=False),
     "sep.csv": "sep=;\n# exported\n" + FRAME.to_csv(index=False, sep=";"),
     "decimals.csv": "# by; hand; 2024\n" + FRAME.to_csv(index=False, sep=";", decimal=","),
+    "spaces.csv": FRAME.to_csv(index=False).replace(",", ", "),
     "text.txt": FRAME.to_csv(index=False, sep="\t"),
     "text.dat": FRAME.to_csv(index=False, sep=" "),
 }
@@ -253,3 +254,17 @@ def test_a_plan_knows_the_rows_of_files(tmp_path, suffix, capsys):
     assert ("rows are estimated" in told) == (suffix == "csv")
     n_rows = int(rows[1].replace(",", ""))
     assert n_rows == pytest.approx(len(many), rel=0.01 if suffix == "csv" else 0)
+
+
+def test_lines_of_old_macs_are_refused_in_words(tmp_path):
+    path = tmp_path / "mac.csv"
+    path.write_bytes(FRAME.to_csv(index=False, lineterminator="\r").encode())
+    with pytest.raises(ValueError, match=r"mac\.csv .* carriage returns alone"):
+        open_data(path)
+
+
+def test_names_of_columns_may_be_given_with_spaces(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    FRAME.to_csv(path, index=False)
+    out = str(tmp_path / "run")
+    assert main(["fit", str(path), "-k", "2", "--columns", "height, weight", "--out", out]) == 0
