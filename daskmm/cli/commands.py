@@ -167,7 +167,8 @@ is kept in RUN/monitor; the first call reads the reference rows once.""",
     """\
 example:
   daskmm monitor run monday.parquet || echo "look at run"
-  daskmm monitor run tuesday.parquet --picture drift.png --json""",
+  daskmm monitor run tuesday.parquet --picture drift.png --json
+  daskmm monitor run tuesday.parquet --report""",
 )
 
 _GRAM_COMMANDS = {
@@ -596,6 +597,9 @@ def _add_monitor(commands: Any) -> None:
     )
     monitor.add_argument(
         "--picture", metavar="PNG", help="draw cost and certainty of drift, of all looks so far"
+    )
+    monitor.add_argument(
+        "--report", action="store_true", help="write all looks so far into RUN/report.html"
     )
     _add_csv(monitor)
     _add_scheduler(monitor)

@@ -30,6 +30,7 @@ from daskmm.cli.run_folder import (
     CHECKPOINT,
     MONITOR,
     Run,
+    add_drift,
     add_report,
     add_update,
     check_unfinished,
@@ -218,7 +219,7 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _monitor(arguments: argparse.Namespace) -> int:
-    if arguments.picture:
+    if arguments.picture or arguments.report:
         require_matplotlib()
     run = open_run(arguments.folder)
     place = local_path(run.path, "A run that is monitored") / MONITOR
@@ -227,6 +228,8 @@ def _monitor(arguments: argparse.Namespace) -> int:
         look = watch.look(open_for(run.model, arguments.input, **_csv(arguments)))
         if arguments.picture:
             plot.drift(watch).savefig(arguments.picture)
+        if arguments.report:
+            add_drift(run, watch)
         # Last, so that a failed look does not count.
         watch.save(place)
     found = {"run": str(run.path), "input": arguments.input, "drifted": look.drifted}

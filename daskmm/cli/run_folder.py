@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from daskmm import plot
 from daskmm.cluster._models import load
+from daskmm.cluster._monitor import Monitor
 from daskmm.cluster._naming import center_table, cluster_names
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import has_columns, open_data
@@ -33,7 +34,7 @@ from daskmm.engine.resources import peak_memory_bytes
 from daskmm.numerics.rows import Coordinates
 from daskmm.numerics.sparse_rows import dense
 from daskmm.report.figures import Sampled
-from daskmm.report.page import report_page
+from daskmm.report.page import report_page, with_drift
 from daskmm.storage.atomic import written_whole
 from daskmm.storage.remote import (
     check_new,
@@ -352,6 +353,25 @@ def add_report(run: Run) -> Path:
     path = local_path(run.path, "A report that is added to a run") / REPORT
     with written_whole(path) as fresh:
         fresh.write_text(report_page(run.model, run.summary, None), encoding="utf-8")
+    return path
+
+
+def add_drift(run: Run, watch: Monitor) -> Path:
+    """Write what a monitor saw into the report of a run, and return its path.
+
+    A run without a report gets one. Rows of the data, which figures may show, are not read.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    path = local_path(run.path, "A run that is monitored") / REPORT
+    if not path.exists():
+        add_report(run)
+    page = path.read_text(encoding="utf-8")
+    with written_whole(path, replace=True) as fresh:
+        fresh.write_text(with_drift(page, watch), encoding="utf-8")
     return path
 
 

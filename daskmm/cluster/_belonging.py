@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster._output import labels_of_table, values_of_table
-from daskmm.data.input import read_weighted
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.belonging import (
@@ -32,6 +31,9 @@ _MISSING = (
     "This model has no {name}: an earlier version of daskmm fitted it. Call calibrate(X) with its "
     "data, which is one pass over them."
 )
+
+# Attributes that are set from a profile.
+OF_THE_PROFILE = "typical_distances_", "relative_distances_", "_distance_sample"
 
 
 class Belonging:
@@ -179,8 +181,7 @@ class Belonging:
         """Compute from given rows, in one pass, what outliers are measured by.
 
         Sets the three attributes from which `predict_proba`, `score_samples` and outliers are
-        computed. A fit does so with all rows if they are in memory, and with its sample of them if
-        they are streamed.
+        computed. A fit and `partial_fit` do so with their samples of the rows.
 
         Parameters
         ----------
@@ -194,17 +195,15 @@ class Belonging:
         self
         """
         estimator: Any = self
-        X = estimator._as_fitted(X, feature_dim)
-        state = estimator._fitted_state()
-        passes = estimator._passes(*read_weighted(estimator, X, sample_weight, reset=False), X)
+        passes = estimator._fitted_passes(X, sample_weight, feature_dim)
         with one_blas_thread():
-            self._store_profile(distance_profile(passes, *state))
+            self._store_profile(distance_profile(passes, *estimator._fitted_state()))
         return self
 
     def _store_profile(self, profile: DistanceProfile) -> None:
         """Set the attributes that a profile determines."""
         vars(self).pop("membership_power_", None)
-        self.typical_distances_, self.relative_distances_, self._distance_sample = profile
+        vars(self).update(zip(OF_THE_PROFILE, profile, strict=True))
 
     def _of_profile(self, name: str) -> Any:
         """Return an attribute of the profile, which models of earlier versions do not have."""

@@ -300,6 +300,11 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         X, coding = learned_coding(X, self.metric_params)
         return coding.of(X), coding
 
+    def _fitted_passes(self, X: Any, sample_weight: Any, feature_dim: str | None) -> Passes:
+        """Passes over a table of what the model was fitted to."""
+        X = self._as_fitted(X, feature_dim)
+        return self._passes(*read_weighted(self, X, sample_weight, reset=False), X)
+
     def _passes(self, table: Any, weights: Any, X: Any) -> Passes:
         """Passes over a table, in which rows without any value have no weight if they may be."""
         grid = X.lazy_grid if isinstance(X, Raster) else None
@@ -565,10 +570,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         float
             The negative of `inertia_`, for the training data.
         """
-        state = self._fitted_state()
-        X = self._as_fitted(X, feature_dim)
-        table, weights = read_weighted(self, X, sample_weight, reset=False)
-        return -cost(self._passes(table, weights, X), *state)
+        passes = self._fitted_passes(X, sample_weight, feature_dim)
+        return -cost(passes, *self._fitted_state())
 
     def to_sklearn(self) -> BaseEstimator:
         """Return a fitted estimator of scikit-learn that assigns rows to the same clusters.

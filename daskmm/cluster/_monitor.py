@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from daskmm.data.input import read_weighted
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.drift import cluster_sums, shift_axes
 from daskmm.numerics.drift import ClusterSums, center_shifts, cost_p_values, share_p_values
@@ -204,15 +203,14 @@ def monitor(model: Any, X: Any, *, level: float = 0.05, feature_dim: str | None 
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1, got {level!r}.")
     check_is_fitted(model, "cluster_centers_")
-    if not hasattr(model, "_passes"):
+    if not hasattr(model, "_fitted_passes"):
         raise TypeError(f"monitor needs a model with centres, not {type(model).__name__}.")
     return Monitor(model, _sums_of(model, X, feature_dim), float(level))
 
 
 def _sums_of(model: Any, X: Any, feature_dim: str | None) -> ClusterSums:
-    X = model._as_fitted(X, feature_dim)
+    passes = model._fitted_passes(X, None, feature_dim)
     coordinates, state = model._fitted_state()
-    passes = model._passes(*read_weighted(model, X, None, reset=False), X)
     with one_blas_thread():
         return cluster_sums(passes, coordinates, state, shift_axes(state))
 

@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.cluster._belonging import OF_THE_PROFILE
 from daskmm.cluster._parameters import Constraints
 from daskmm.cluster._sklearn import Interval
-from daskmm.data.input import read_weighted
 from daskmm.data.sparse import is_sparse
 from daskmm.engine.passes import Passes, one_blas_thread
+from daskmm.kmeans.belonging import profile_of_sample
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
@@ -64,10 +65,11 @@ class PartialFit:
         fit as the first record. If the fit ended with Lloyd steps (`polish`), calls take hard
         steps too; otherwise steps at the power with which it ended.
 
-        Unless `init` is an array of centres, a sample of all rows (200 per cluster, from 2,000 to
-        10,000) is kept, and saved with the model. Whenever new rows make up three tenths of all, or
-        a tenth if they cost a quarter more than all do, fresh starts on the sample compete with the
-        present clusters; if they win, the records are divided among the new ones as the sample is.
+        A sample of all rows (200 per cluster, from 2,000 to 10,000) is kept, and saved with the
+        model. Memberships and outliers are measured by it, after a fit once it is half full. Unless
+        `init` is an array of centres, fresh starts on the sample compete with the present clusters
+        whenever new rows make up three tenths of all, or a tenth if they cost a quarter more than
+        all do; if they win, the records are divided among the new ones as the sample is.
 
         With a half-life (`forget`), a second set of records fades four times as fast. If new rows
         cost less at its centres, before either has seen them, it takes the place of the first: a
@@ -118,15 +120,20 @@ class PartialFit:
         else:
             updates = model._updates()
         coordinates, state = model._fitted_state()
-        X = model._as_fitted(X, feature_dim)
-        passes = model._passes(*read_weighted(model, X, sample_weight, reset=False), X)
+        passes = model._fitted_passes(X, sample_weight, feature_dim)
         with one_blas_thread():
             name = None if key is None else str(key)
             update = model._later_update(state)
             updates, after = updated(updates, passes, coordinates, state, update, name, fading)
-        fitted: dict[str, Any] = dict(model.__getstate__())  # type: ignore[call-overload]
-        fitted |= model._attributes_of(updates, after, coordinates)
+        if not updates.samples_all:
+            model._settle_power()
+        fitted = {**vars(model), **model._attributes_of(updates, after, coordinates)}
         fitted["n_passes_"] += passes.n_passes
+        if updates.samples_all:
+            assert updates.reservoir is not None
+            fitted.pop("membership_power_", None)
+            profile = profile_of_sample(updates.reservoir.sample, after)
+            fitted.update(zip(OF_THE_PROFILE, profile, strict=True))
         for of_the_fit in ("labels_", "_block_labels"):
             fitted.pop(of_the_fit, None)
         # At once, so that whatever ends the call leaves one model or the other.
@@ -136,13 +143,13 @@ class PartialFit:
     def _no_updates(self) -> Updates:
         """Records of no rows, at the power and in the distortion of the fitted model."""
         _, state = self._fitted_state()
-        # Given centres say where clusters are to be.
-        searches = self.polish and isinstance(self.init, str)
         sample = Reservoir.empty(capacity(*state.centers.shape), state.centers.shape[1])
         return Updates(
             -np.inf if self.polish else self.s_,
             state.distortion,
-            reservoir=sample if searches else None,
+            reservoir=sample,
+            # Given centres say where clusters are to be.
+            searches=self.polish and isinstance(self.init, str),
         )
 
     def _updates(self) -> Updates:
@@ -173,12 +180,12 @@ class PartialFit:
         return found
 
     @abstractmethod
-    def _as_fitted(self, X: Any, feature_dim: str | None) -> Any:
-        """A table of what the model was fitted to."""
+    def _settle_power(self) -> None:
+        """Choose the power of memberships, before the centres change."""
 
     @abstractmethod
-    def _passes(self, table: Any, weights: Any, X: Any) -> Passes:
-        """Passes over a table."""
+    def _fitted_passes(self, X: Any, sample_weight: Any, feature_dim: str | None) -> Passes:
+        """Passes over a table of what the model was fitted to."""
 
     @abstractmethod
     def _fitted_state(self) -> tuple[FeatureCoordinates, CenterState]:

@@ -158,7 +158,9 @@ class Updates:
     keyed : dict of str to Majorizer
     n_calls : int
     reservoir : Reservoir or None
-        Rows on which better clusters are looked for; None if they are not.
+        Sample of the rows; models of the first version with updates may have none.
+    searches : bool
+        Whether better clusters are looked for on the sample.
     weight_since : float
         Weight of the rows that came after the last such search.
     shorter : ShorterMemory or None
@@ -173,12 +175,19 @@ class Updates:
     reservoir: Reservoir | None = None
     weight_since: float = 0.0
     shorter: ShorterMemory | None = None
+    searches: bool = True
 
     @property
     def total(self) -> Majorizer:
         """Sum of all records, in the order of their keys, not of the calls."""
         records = [self.keyed[key] for key in sorted(self.keyed)]
         return reduce(add, records if self.unkeyed is None else [self.unkeyed, *records])
+
+    @property
+    def samples_all(self) -> bool:
+        """Whether the sample is at least half full; after a fit it begins without any rows."""
+        kept = self.reservoir
+        return kept is not None and 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
 
     def badly_served(self, record: Majorizer, state: CenterState) -> bool:
         """Return whether new rows cost much more than those of all calls."""
@@ -322,7 +331,7 @@ def _stepped(
         reservoir = reservoir.faded(factor) + seen.drawn
         since = updates.weight_since + weight
         updates = replace(updates, reservoir=reservoir, weight_since=since)
-        if since >= (_SOONER if sooner else _RENEWED) * total.weight:
+        if updates.searches and since >= (_SOONER if sooner else _RENEWED) * total.weight:
             updates, state = _renewed(updates, reservoir, state, update)
             total = updates.total
     return updates, update.update(total.as_sums(seen.sums.farthest), state, total.weight)

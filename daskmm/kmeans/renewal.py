@@ -74,6 +74,11 @@ class Reservoir:
         """Priority that a row must be below."""
         return float(self.priorities.max()) if len(self.rows) == self.size else np.inf
 
+    @property
+    def sample(self) -> Sample:
+        """The rows, of equal weights."""
+        return Sample(self.rows, np.ones(len(self.rows)))
+
     def __add__(self, other: Self) -> Self:
         priorities = np.concatenate([self.priorities, other.priorities])
         kept = np.sort(np.argsort(priorities, kind="stable")[: self.size])
@@ -142,10 +147,9 @@ def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int)
     update : Update
     seed : int
     """
-    rows = reservoir.rows
+    rows, sample = reservoir.rows, reservoir.sample
     if len(rows) < 2 * len(state.centers):
         return None
-    sample = Sample(rows, np.ones(len(rows)))
     schedule = Schedule(-np.inf, max_iter=_MAX_ITER, tol=_TOL)
     problem = sample_problem(rows, sample.weights, update)
     (own,) = iterate(problem, [state], schedule)

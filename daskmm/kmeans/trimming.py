@@ -68,12 +68,12 @@ def trimmed_sums(
     Three passes. Parameters are those of `daskmm.kmeans.sums.center_sums`.
     """
     shared = coordinates, tuple(states)
-    coarse: PerStart[Histogram] = passes.reduce(_coarse_bins, *shared)
+    coarse: PerStart[Histogram] = passes.reduce(_bins, *shared, _COARSE, [None] * len(states))
     first = [
         _threshold(each, _COARSE, 0.0, (1.0 - share) * each.weights.sum())
         for each in coarse.records
     ]
-    fine: PerStart[Histogram] = passes.reduce(_fine_bins, *shared, first)
+    fine: PerStart[Histogram] = passes.reduce(_bins, *shared, _FINE, first)
     second = [
         _threshold(each, _FINE, before.below, before.wanted)
         for each, before in zip(fine.records, first, strict=True)
@@ -105,34 +105,24 @@ def _distances(
     return smallest, np.where(labels < 0, 0.0, held)
 
 
-def _coarse_bins(
+def _bins(
     rows: NDArray,
     weights: FloatArray | None,
     position: Position,
     coordinates: Rows,
     states: tuple[CenterState, ...],
+    dropped: int,
+    within: Sequence[Threshold | None],
 ) -> PerStart[Histogram]:
+    """Count the distances of one block, all or those in a bin, without so many low bits."""
     records = []
-    for state in states:
-        smallest, held = _distances(rows, weights, position, coordinates, state)
-        records.append(Histogram.of_codes(smallest.view(np.int64) >> _COARSE, held))
-    return PerStart(tuple(records))
-
-
-def _fine_bins(
-    rows: NDArray,
-    weights: FloatArray | None,
-    position: Position,
-    coordinates: Rows,
-    states: tuple[CenterState, ...],
-    thresholds: list[Threshold],
-) -> PerStart[Histogram]:
-    records = []
-    for state, threshold in zip(states, thresholds, strict=True):
+    for state, threshold in zip(states, within, strict=True):
         smallest, held = _distances(rows, weights, position, coordinates, state)
         bits = smallest.view(np.int64)
-        inside = bits >> _COARSE == threshold.bits
-        records.append(Histogram.of_codes(bits[inside] >> _FINE, held[inside]))
+        if threshold is not None:
+            inside = bits >> threshold.dropped == threshold.bits
+            bits, held = bits[inside], held[inside]
+        records.append(Histogram.of_codes(bits >> dropped, held))
     return PerStart(tuple(records))
 
 

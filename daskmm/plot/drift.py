@@ -67,10 +67,13 @@ def drift(monitor: Any) -> Figure:
         axis.get_major_locator().set_params(integer=True)
     n_drifted = int(drifted.sum())
     above.set_title(f"drift in {n_drifted:,} of {counted(len(looks), 'look')}", fontsize=11)
-    first = f"; the first is look {numbers[drifted][0]}: {looks[int(drifted.argmax())].reasons[0]}"
+    first = ""
+    if n_drifted:
+        earliest = looks[int(drifted.argmax())]
+        first = f"; the first is look {earliest.number}: {earliest.reasons[0]}"
     figure.set_label(
         f"Of {counted(len(looks), 'partition')}, {n_drifted:,} differ from the reference by more "
-        f"than sampling error explains{first if n_drifted else ''}. The cost of the last is "
+        f"than sampling error explains{first}. The cost of the last is "
         f"{ratios[-1]:.3g} times that of the reference."
     )
     return figure

@@ -42,6 +42,11 @@ _ANNEALED = (
     "During annealing the power s falls and the objective itself changes, so it need not decrease "
     "before the Lloyd steps at the end."
 )
+_LOOKS = (
+    "The mean distance to the centre of each partition that was looked at, over that of the "
+    "reference rows, and how certain it is that each cluster differs by more than sampling error. "
+    "Above the line in the scale there is drift."
+)
 _PATHS: tuple[tuple[str, str, str, Callable[..., Any]], ...] = (
     (
         "n_clusters_path_",
@@ -138,6 +143,13 @@ def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> 
         caption = f"{_TRACE} {_ANNEALED}" if annealed else _TRACE
         add("trace", "How the fit went", caption, plot.annealing_trace, model)
     return found
+
+
+def drift_picture(monitor: Any) -> Picture:
+    """Draw what a monitor saw."""
+    with drawn_with_fonts_of_readers():
+        figure = plot.drift(monitor)
+    return Picture("looks", "Partitions beside the reference", _LOOKS, figure)
 
 
 def inline_svg(figure: Figure, name: str) -> str:

@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 from daskmm.data.names import ALIKE, counted, listed
 from daskmm.numerics.kernels import Kernel
 from daskmm.plot.profiles import Profiles
-from daskmm.report.figures import Picture, Sampled, inline_svg, pictures
+from daskmm.report.figures import Picture, Sampled, drift_picture, inline_svg, pictures
 from daskmm.report.style import STYLE
 from daskmm.storage.readable import readable_bytes, readable_seconds
 from daskmm.storage.strict_json import plain
 
 # Limits: rows of the table of clusters and features named in each, kernels listed, items of arrays
-# written out, characters of a parameter or of a feature name.
+# written out, characters of a parameter or of a feature name; looks of a monitor listed.
 _MOST_ROWS, _TELLING = 500, 3
+_MOST_LOOKS = 50
+# Around the section of drift, which is replaced.
+_DRIFT = "<!-- drift -->"
 _MOST_KERNELS = 4
 _MOST_ITEMS, _MOST_LETTERS = 12, 60
 _ALL_ALIKE = "all, alike"
@@ -63,6 +66,43 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
         ]
     )
     return _PAGE.format(title=_text(f"{title} · {summary['model']}"), style=STYLE, body=body)
+
+
+def with_drift(page: str, monitor: Any) -> str:
+    """Return a report with a section of what a monitor saw, in place of a former one.
+
+    Parameters
+    ----------
+    page : str
+        As `report_page` returned it.
+    monitor : Monitor
+        With at least one look.
+    """
+    page = "".join(page.split(_DRIFT)[::2])
+    looks = "\n".join(_look(look) for look in monitor.looks[-_MOST_LOOKS:])
+    section = (
+        '<section>\n<div class="wide" tabindex="0" role="region" aria-label="Table of looks">\n'
+        '<table class="looks">\n<thead><tr><th scope="col" class="number">look</th>'
+        '<th scope="col" class="number">rows</th><th scope="col" class="number">cost / reference'
+        '</th><th scope="col">differs in</th></tr></thead>\n'
+        f"<tbody>\n{looks}\n</tbody>\n</table>\n</div>\n</section>"
+    )
+    before, main, after = page.rpartition("</main>")
+    parts = before, _DRIFT, _figure(drift_picture(monitor)), "\n", section, "\n", _DRIFT
+    return "".join([*parts, main, after])
+
+
+def _look(look: Any) -> str:
+    reasons = listed(look.reasons[:_TELLING]) or "nothing beyond sampling error"
+    more = len(look.reasons) - _TELLING
+    if more > 0:
+        reasons += f", and {more:,} more"
+    return (
+        f'<tr><th scope="row" class="number">{look.number:,}</th>'
+        f'<td class="number">{look.n_rows:,}</td>'
+        f'<td class="number">{look.cost / look.reference_cost:.3f}</td>'
+        f"<td>{_text(reasons)}</td></tr>"
+    )
 
 
 _PAGE = """\

@@ -31,6 +31,16 @@ def test_the_exit_code_tells_drift(run, capsys):
     assert np.shape(found["p_values"]) == (3, 3)
 
 
+def test_the_report_gets_a_section(run, capsys):
+    for partition in ("quiet", "moved", "quiet"):
+        main(["monitor", "run", f"{partition}.npy", "--report", "--quiet"])
+    page = (run / "report.html").read_text()
+    assert page.count("Partitions beside the reference</h2>") == 1
+    assert page.count("nothing beyond sampling error") == 2
+    assert "centre of cluster" in page
+    assert "What was fitted" in page
+
+
 def test_a_partition_that_cannot_be_read_does_not_count(run, capsys):
     assert main(["monitor", "run", "quiet.npy", "--reference", "fitted.npy", "--level", ".01"]) == 0
     before = (run / "monitor").read_bytes()

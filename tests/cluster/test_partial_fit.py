@@ -213,3 +213,24 @@ def test_steps_of_a_pipeline_and_clones():
     assert pipeline[-1].n_samples_seen_ == 2 * len(X)
     assert daskmm.metrics.adjusted_rand_score(truth, pipeline.predict(X)) == 1
     assert not hasattr(clone(pipeline[-1]), "updates_")
+
+
+@pytest.mark.parametrize("init", ["k-means++", "given"])
+def test_memberships_and_outliers_follow(init):
+    """Typical distances and the power are those of the rows that are kept."""
+    X, _ = blobs(3000)
+    model = quick(KMeans, init=X[:4] if init == "given" else init).partial_fit(X[:1000])
+    before = model.typical_distances_.copy(), model.membership_power_
+    wide = X.mean(axis=0) + 3.0 * (X - X.mean(axis=0))
+    for _ in range(4):
+        model.partial_fit(wide)
+    assert model.membership_power_ != before[1]
+    found, power = model.typical_distances_, model.membership_power_
+    kept = model.updates_.reservoir.rows * model.scale_ + model.mean_
+    model.calibrate(kept)
+    np.testing.assert_allclose(found, model.typical_distances_, rtol=1e-9)
+    assert power == pytest.approx(model.membership_power_)
+    # A few rows after a fit do not replace the profile of many.
+    fitted = quick(KMeans).fit(X)
+    typical = fitted.typical_distances_
+    assert fitted.partial_fit(X[:10]).typical_distances_ is typical

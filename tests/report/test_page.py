@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from _support import CountingSource
 
+import daskmm
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
 from daskmm.cli import printing, run_folder
 from daskmm.cli.main import main
@@ -306,3 +307,22 @@ def test_features_that_all_matter_alike_are_not_said_to_be_none(tmp_path):
     assert "all matter alike" in printing.describe_fit(tmp_path, summary)
     assert "all matter alike" in model._repr_html_()
     assert "all matter alike" in plot.feature_weights(model).get_label()
+
+
+def test_drift_is_a_section_that_is_replaced():
+    X = table()[:, :4]
+    model = KMeans(2, random_state=0).fit(X)
+    summary = run_folder.summarize(model, np.bincount(model.labels_), "x", [])
+    page = html_report.report_page(model, summary, None)
+    watch = daskmm.monitor(model, X)
+    for rows in (X, X + 5):
+        watch.look(rows)
+        found = html_report.with_drift(page, watch)
+        page = html_report.with_drift(found, watch)
+        assert page == found
+    tree = check_page(page)
+    rows = tree.findall(f".//{HTML}table[@class='looks']/{HTML}tbody/{HTML}tr")
+    assert [row[0].text for row in rows] == ["1", "2"]
+    assert rows[0][3].text == "nothing beyond sampling error"
+    assert rows[1][3].text.startswith("centre of cluster")
+    assert "looks" in drawn(tree)
