@@ -26,7 +26,7 @@ from daskmm.cli.papers.experiment import (
 )
 from daskmm.cli.papers.power import drawn_by_distance
 from daskmm.cli.papers.printed import PrintedCell, printed_tables, sources
-from daskmm.cli.papers.tables import EXPERIMENTS, PAPERS, kept_table, keys_of
+from daskmm.cli.papers.tables import EXPERIMENTS, PAPERS, kept_table, keys_of, table_of
 
 
 def test_every_printed_cell_is_that_of_the_papers():
@@ -126,6 +126,14 @@ def test_a_table_prints_every_number_and_its_verdict(capsys):
     assert all(paper in text for paper in PAPERS)
     assert main(["reproduce", "power", "--table", "9"]) == 2
     assert "Table 1" in capsys.readouterr().err
+
+
+def test_a_table_lists_the_conventions_under_which_it_was_measured():
+    key = ("mean-shift", "Table 4")
+    [first, *_] = EXPERIMENTS[key].conventions
+    table = table_of(key, [Measured("Zoo", "h = 0.1", first, 0.5)])
+    assert [*table.conventions] == [first]
+    assert all(f"  {name}: " in table.text() for name in table.conventions)
 
 
 def test_notebooks_show_a_table_with_escaped_text():

@@ -52,7 +52,7 @@ _ROW, _SUM, _PROGRAM = (
     "Algorithm 1, λ of the sum",
     "program, λ of the sum",
 )
-_SQUARED = "program, exp(−d²/h²)"
+_SQUARED, _AS_PRINTED = "program, exp(−d²/h²)", "Algorithm 1, exp(−d²/h²)"
 _WIDER, _DEFAULTS = "program, wider grid", "defaults"
 _CONVENTIONS = {
     _ROW: "equations (3) and (4) as printed: a row counts for itself, λ belongs to the mean",
@@ -60,6 +60,7 @@ _CONVENTIONS = {
     _PROGRAM: "the authors' program: a row does not count for itself, λ of the sum, 20 iterations "
     "that learn and 30 from the rows again",
     _SQUARED: "the program with the kernel of equations (1) to (3)",
+    _AS_PRINTED: "Algorithm 1 with that kernel, λ of the sum",
     _WIDER: "the program on twelve bandwidths from .01 to .5 and λ of 10, 300, 1000; chosen by "
     "ARI against the labels, as the paper's tables 3 to 5 are",
     _DEFAULTS: "the defaults of the library: bandwidth chosen without labels, λ = .1 per row",
@@ -86,8 +87,8 @@ class Fit:
 def fitted(rows: FloatArray, truth: NDArray, convention: str, h: float, lam: float) -> Fit:
     """Fit at a bandwidth and a λ as they stand in print."""
     summed = lam if convention == _ROW else lam / len(rows)
-    h = h**2 if convention == _SQUARED else h
-    own = "paper" if convention in (_ROW, _SUM) else "reference"
+    h = h**2 if convention in (_SQUARED, _AS_PRINTED) else h
+    own = "paper" if convention in (_ROW, _SUM, _AS_PRINTED) else "reference"
     return _timed(WeightedBlurringMeanShift(h, summed, convention=own), rows, truth)
 
 
@@ -106,7 +107,7 @@ def _timed(model: Any, rows: FloatArray, truth: NDArray) -> Fit:
     return Fit(nmi, float(adjusted_rand_score(truth, labels)), seconds)
 
 
-_ON_THE_GRID = (_ROW, _SUM, _PROGRAM, _SQUARED)
+_ON_THE_GRID = (_ROW, _SUM, _PROGRAM, _SQUARED, _AS_PRINTED)
 Grid = Mapping[tuple[float, float], Fit]
 
 
@@ -128,13 +129,16 @@ def _best(grid: Grid, h: float | None = None, lam: float | None = None) -> tuple
     return max(pairs, key=lambda pair: grid[pair].ari)
 
 
-def _sets(data: RealData, rows: tuple[str, ...] = ("",)) -> Iterator[Left | tuple[str, str]]:
-    """Yield print's name and ours of the sets at hand, and of each other one why it is left."""
+def _sets(data: RealData) -> list[tuple[str, str]]:
+    """Return print's name and ours of the sets at hand."""
+    return [(printed, name) for printed, name in _SETS.items() if data.has(name)]
+
+
+def _absent(data: RealData, *rows: str) -> Iterator[Left]:
+    """Yield the rows of the other sets."""
     for printed, name in _SETS.items():
-        if data.has(name):
-            yield printed, name
-        else:
-            yield from (Left(f"{printed}{row}", None, absent(printed)) for row in rows)
+        if not data.has(name):
+            yield from (Left(f"{printed}{row}", None, absent(printed)) for row in rows or ("",))
 
 
 _NO_PROGRAM = {
@@ -144,14 +148,12 @@ _NO_PROGRAM = {
 
 
 def _table_1(repeats: int, data: RealData) -> Iterator[Finding]:
-    for one in _sets(data):
-        if isinstance(one, Left):
-            yield one
-            continue
-        rows, truth = data.load(one[1])
+    yield from _absent(data)
+    for printed, name in _sets(data):
+        rows, truth = data.load(name)
         sizes = {"# Features": rows.shape[1], "# Clusters": len(np.unique(truth))}
         for column, size in sizes.items():
-            yield mean_of(one[0], column, "at hand", [size])
+            yield mean_of(printed, column, "at hand", [size])
         complete = int(np.isfinite(rows).all(axis=1).sum())
         readings = {
             "at hand": len(rows),
@@ -159,18 +161,16 @@ def _table_1(repeats: int, data: RealData) -> Iterator[Finding]:
             "complete": complete,
         }
         for convention, size in readings.items():
-            yield mean_of(one[0], "# Datapoints", convention, [size])
+            yield mean_of(printed, "# Datapoints", convention, [size])
 
 
 def _table_2(repeats: int, data: RealData) -> Iterator[Finding]:
     yield from (Left(None, column, why) for column, why in _NO_PROGRAM.items())
-    for one in _sets(data, (" NMI", " ARI")):
-        if isinstance(one, Left):
-            yield one
-            continue
-        for column, convention, fit in _methods(one[1], data):
-            yield mean_of(f"{one[0]} NMI", column, convention, [fit.nmi])
-            yield mean_of(f"{one[0]} ARI", column, convention, [fit.ari])
+    yield from _absent(data, " NMI", " ARI")
+    for printed, name in _sets(data):
+        for column, convention, fit in _methods(name, data):
+            yield mean_of(f"{printed} NMI", column, convention, [fit.nmi])
+            yield mean_of(f"{printed} ARI", column, convention, [fit.ari])
 
 
 @lru_cache(maxsize=16)
@@ -207,37 +207,31 @@ def _methods(name: str, data: RealData) -> tuple[tuple[str, str, Fit], ...]:
 
 
 def _table_3(repeats: int, data: RealData) -> Iterator[Finding]:
-    for one in _sets(data):
-        if isinstance(one, Left):
-            yield one
-            continue
+    yield from _absent(data)
+    for printed, name in _sets(data):
         for convention in _ON_THE_GRID:
-            h, lam = _best(_grid(one[1], convention, data))
-            yield mean_of(one[0], "h", convention, [h])
-            yield mean_of(one[0], "lambda", convention, [lam])
+            h, lam = _best(_grid(name, convention, data))
+            yield mean_of(printed, "h", convention, [h])
+            yield mean_of(printed, "lambda", convention, [lam])
 
 
 def _by_parameter(which: str, repeats: int, data: RealData) -> Iterator[Finding]:
     """Yield the best ARI for each bandwidth (table 4) or λ (table 5)."""
-    for one in _sets(data):
-        if isinstance(one, Left):
-            yield one
-            continue
+    yield from _absent(data)
+    for printed, name in _sets(data):
         for convention in _ON_THE_GRID:
-            grid = _grid(one[1], convention, data)
+            grid = _grid(name, convention, data)
             for value in BANDWIDTHS if which == "h" else PENALTIES:
                 pair = _best(grid, **{"h" if which == "h" else "lam": value})
-                yield mean_of(one[0], f"{which} = {value:g}", convention, [grid[pair].ari])
+                yield mean_of(printed, f"{which} = {value:g}", convention, [grid[pair].ari])
 
 
 def _table_6(repeats: int, data: RealData) -> Iterator[Finding]:
     yield from (Left(None, column, why) for column, why in _NO_PROGRAM.items())
-    for one in _sets(data):
-        if isinstance(one, Left):
-            yield one
-            continue
-        for column, convention, fit in _methods(one[1], data):
-            yield mean_of(one[0], column, convention, [fit.seconds])
+    yield from _absent(data)
+    for printed, name in _sets(data):
+        for column, convention, fit in _methods(name, data):
+            yield mean_of(printed, column, convention, [fit.seconds])
 
 
 def _figures(repeats: int, data: RealData) -> Iterator[Finding]:

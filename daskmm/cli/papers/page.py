@@ -66,8 +66,8 @@ def _section(table: Table) -> list[str]:
     repeats = sorted({one.n for c in table.cells for one in c.verdict.tried})
     if repeats:
         lines += ["", f"Print → here, repetitions here: {', '.join(map(str, repeats))}."]
-    if table.experiment.conventions:
-        lines += [""] + [f"- **{n}**: {t}" for n, t in table.experiment.conventions.items()]
+    if table.conventions:
+        lines += [""] + [f"- **{name}**: {text}" for name, text in table.conventions.items()]
     missed = [c for c in table.cells if c.verdict.verdict == MISSED]
     if missed:
         lines += ["", "Not reproduced:", ""] + [_tried(c) for c in missed]

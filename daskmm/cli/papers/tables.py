@@ -86,6 +86,13 @@ class Table:
         """Paper, number and quantity."""
         return f"{self.printed.paper}, {self.printed.id}: {self.printed.quantity}"
 
+    @property
+    def conventions(self) -> dict[str, str]:
+        """Those under which a cell or a peer was measured, and what they are."""
+        tried = {one.convention for c in self.cells for one in c.verdict.tried}
+        tried |= {one.convention for one in self.peers}
+        return {name: text for name, text in self.experiment.conventions.items() if name in tried}
+
     def counts(self, own: bool | None = None) -> Counter[str]:
         """Return how many cells have each verdict: all, or those of the own method or of peers."""
         return Counter(c.verdict.verdict for c in self.cells if own is None or c.own == own)
@@ -103,7 +110,7 @@ class Table:
                 name = f"{one.row}, {one.column}"
                 lines.append(f"{name:{width}}  {_digits(one.value)}  {one.convention}")
         lines += ["", "conventions:"]
-        lines += [f"  {name}: {text}" for name, text in self.experiment.conventions.items()]
+        lines += [f"  {name}: {text}" for name, text in self.conventions.items()]
         return "\n".join([*lines, "", described(self.counts())])
 
     def as_dict(self) -> dict[str, Any]:
