@@ -51,6 +51,9 @@ class PowerKMeans(CenterClusterer):
 
     Notes
     -----
+    With thousands of clusters it ends up to 2 % below `KMeans`, or as low, in one to four times
+    its time (``tests/benchmarks/README.md``).
+
     [notes_on_distortions]
 
     References
