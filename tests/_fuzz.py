@@ -426,3 +426,74 @@ def run(seed):
             return "fitted"
         check_model(estimator, X, weights, n)
     return "fitted"
+
+
+def run_updates(seed):
+    """Calls of `partial_fit`; what came of each, as `run` says.
+
+    A refused call leaves the estimator as it was, with or without a model.
+
+    Raises
+    ------
+    AssertionError, Warning, Exception
+        As `run`.
+    """
+    rng = np.random.default_rng(seed)
+    cls = CENTERED[seed % len(CENTERED)]
+    values = values_of(rng)
+    n, p = values.shape
+    others, values = measured_otherwise(cls, np.random.default_rng([seed, 1]), values)
+    estimator = cls(**parameters_of(cls, rng, n, p) | others)
+    if rng.random() < 0.4:
+        estimator.set_params(forget=str(rng.choice(["1 call", "3 calls", "20 rows"])))
+    outcomes = []
+    for call in range(4):
+        rows = values
+        if call and n:
+            rows = values[rng.integers(n, size=rng.integers(1, 2 * n + 1))]
+            with np.errstate(over="ignore"):
+                rows = rows * rng.choice([1.0, 1.5, 1e3, 1e200], p=[0.7, 0.2, 0.05, 0.05])
+        if rng.random() < 0.1 and rows.size:
+            rows = rows.copy()
+            rows[rng.integers(len(rows)), rng.integers(p)] = rng.choice([np.nan, np.inf, -1.0])
+        if call and rng.random() < 0.05:
+            rows = rows[:, 1:]
+        weights = weights_of(rng, len(rows))
+        key = None if rng.random() < 0.5 else int(rng.integers(2))
+        X = formed(rng, typed(rng, rows))
+        before = dict(vars(estimator))
+        with warnings.catch_warnings(), dask.config.set(scheduler="sync"), no_hang():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            # scikit-learn's, of tables with names of features beside others without.
+            warnings.filterwarnings("ignore", "X .*feature names", UserWarning)
+            try:
+                estimator.partial_fit(X, sample_weight=weights, key=key)
+            except (ValueError, TypeError) as error:
+                said = f"{type(error).__name__}: {error}"
+                if not names_an_argument(said, estimator.get_params()):
+                    raise AssertionError(said) from error
+                assert vars(estimator).keys() == before.keys()
+                assert all(vars(estimator)[name] is value for name, value in before.items())
+                outcomes.append(said)
+                continue
+            check_updated(estimator)
+        outcomes.append("fitted")
+    return outcomes
+
+
+def check_updated(model):
+    """What holds of every model after `partial_fit`."""
+    total = model.updates_.total
+    assert model.n_samples_seen_ == total.n_rows
+    assert abs(total.weights.sum() - total.weight) <= 1e-9 * total.weight or np.isfinite(model.s_)
+    assert np.isfinite(model.cluster_centers_).all()
+    assert np.isfinite(model.inertia_)
+    assert model.inertia_ >= 0
+    assert (model.typical_distances_ > 0).all()
+    if hasattr(model, "feature_weights_"):
+        assert abs(model.feature_weights_.sum() - 1) < 1e-9
+    # Centres at an edge of the domain may be refused as rows.
+    if getattr(model, "distortion", "sqeuclidean") == "sqeuclidean":
+        labels = model.predict(model.cluster_centers_)
+        assert labels.max() < len(model.cluster_centers_)

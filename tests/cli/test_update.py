@@ -1,6 +1,9 @@
 """``daskmm update``: new rows change a run, and the history says how."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -91,6 +94,50 @@ def test_a_failed_update_leaves_the_run(folder, monkeypatch, capsys):
     assert summary(folder) == before
     again = daskmm.load(folder / "run" / "model").cluster_centers_
     np.testing.assert_array_equal(again, centers)
+
+
+_KILLED = """
+import importlib, os, signal, sys
+from daskmm.cli.main import main
+place, module, name, call = sys.argv[1:5]
+owner = importlib.import_module(module)
+*owners, name = name.split(".")
+for each in owners:
+    owner = getattr(owner, each)
+real, left = getattr(owner, name), [int(call)]
+def killed(*arguments, **more):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*arguments, **more)
+setattr(owner, name, killed)
+main(["update", place + "/run", place + "/monday.csv", "--quiet"])
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.parametrize(
+    ("module", "name", "call", "rows"),
+    [
+        ("daskmm.kmeans.incremental", "center_sums", 1, 60),
+        ("daskmm.storage.atomic", "flush_tree", 3, 60),
+        ("pathlib", "Path.rename", 2, 60),  # the former model is out of the way, no other there
+        ("daskmm.cli.run_folder", "_write_centers", 1, 120),
+    ],
+)
+def test_a_killed_update_leaves_a_whole_model(folder, module, name, call, rows):
+    before = daskmm.load(folder / "run" / "model").cluster_centers_
+    command = [sys.executable, "-c", _KILLED, str(folder), module, name, str(call)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    model = daskmm.load(folder / "run" / "model")
+    if rows == 60:
+        np.testing.assert_array_equal(model.cluster_centers_, before)
+    else:
+        assert model.n_samples_seen_ == rows
+    assert update(folder, "monday.csv", "--quiet") == 0
+    assert daskmm.load(folder / "run" / "model").n_samples_seen_ == 120
+    assert summary(folder)["n_rows"] == 120
 
 
 def test_models_without_updates(folder, capsys):

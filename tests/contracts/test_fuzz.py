@@ -3,22 +3,23 @@
 from collections import Counter
 
 import pytest
-from _fuzz import run
+from _fuzz import run, run_updates
 
 TOGETHER = 100
 QUICK = 1
 
 
-def run_all(seeds):
+def run_all(seeds, run=run):
     """Kinds of what came of some inputs; an error names its seed."""
     outcomes = Counter()
     for seed in seeds:
         try:
-            outcome = run(seed)
+            found = run(seed)
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
-        outcomes[outcome.split(":")[0]] += 1
+        found = [found] if isinstance(found, str) else found
+        outcomes.update(outcome.split(":")[0] for outcome in found)
     return outcomes
 
 
@@ -32,3 +33,15 @@ def test_a_few_random_inputs():
 def test_many_random_inputs(part):
     outcomes = run_all(range(part * TOGETHER, (part + 1) * TOGETHER))
     assert outcomes["fitted"] > TOGETHER // 4
+
+
+def test_a_few_random_updates():
+    outcomes = run_all(range(20), run_updates)
+    assert outcomes["fitted"] > 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(1, 5))
+def test_many_random_updates(part):
+    outcomes = run_all(range(part * TOGETHER, (part + 1) * TOGETHER), run_updates)
+    assert outcomes["fitted"] > TOGETHER // 2
