@@ -1,6 +1,7 @@
 """Every command, end to end, on small data."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -450,3 +451,11 @@ def test_names_do_not_drive_the_terminal(tmp_path, table, capsys):
         assert text.replace("\n", "").isprintable()
         assert "a\\x1b]0;owned\\x07" in text
         assert not any(line.startswith("b") for line in text.splitlines())
+
+
+def test_features_that_all_matter_alike_are_said_to(tmp_path, npy, capsys):
+    assert fit(npy, tmp_path / "run", "--model", "entropy", "--lam", "inf", "--report") == 0
+    assert "features: all matter alike" in capsys.readouterr().out
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert re.search(r"features that matter.{0,60}all, alike", page, re.DOTALL)
+    assert "features that matter: 0" not in page
