@@ -32,7 +32,7 @@ class Fits:
         ["numpy", "dask"],
     )
     param_names = ("estimator", "input")
-    timeout = 300
+    timeout = 600
     warmup_time = 0
 
     def setup(self, name, kind):
@@ -59,6 +59,7 @@ class Steps:
 
     params = (["float32", "float64"], ["soft", "hard"], [20, 100])
     param_names = ("dtype", "steps", "clusters")
+    timeout = 600
     warmup_time = 0
 
     def setup(self, dtype, steps, clusters):
@@ -79,6 +80,8 @@ class Steps:
 
 class Blocks:
     """Many small blocks, and what they take at most: passes.py, memory.py."""
+
+    timeout = 600
 
     def setup(self):
         """1,000 blocks that are made when they are asked for."""
