@@ -16,6 +16,11 @@ with IG averaged over the starts, and σ the standard deviation over the starts,
 λ (with a single start, the term 3σ is left out). So features are weighted only as strongly as the
 gain clearly supports.
 
+Of sparse rows and mixed columns, the null are the same rows without any dependence between columns
+(see :mod:`daskmm.kmeans.column_trials`). A column of flags or categories gains the part of its
+entropy that the clusters explain, H_g R_g, which is their mutual information: a noisy flag that
+clusters cut in two is worth log 2, not as much as a number that they explain completely.
+
 EWP: Chakraborty, Paul, Das and Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020.
 """
 
@@ -31,8 +36,9 @@ from numpy.typing import NDArray
 
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
-from daskmm.kmeans.trials import OverStarts, Trials, nearest, spawned
-from daskmm.numerics.information import gain_over
+from daskmm.kmeans.column_trials import ColumnTrials, trials_of
+from daskmm.kmeans.trials import OverStarts, Trials, spawned
+from daskmm.numerics.distortions.bregman import PLAIN, Metric
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -132,6 +138,7 @@ def follow_lam(
     lams: Sequence[float] | None = None,
     n_starts: int = STARTS,
     n_rows: int | None = None,
+    metric: Metric = PLAIN,
 ) -> LamPath:
     """Try every penalty of a grid on a sample, and apply the rule of this module.
 
@@ -150,8 +157,10 @@ def follow_lam(
     n_starts : int
     n_rows : int, optional
         Rows of the sample to use at most; `sample_rows` by default.
+    metric : Metric
+        Of the rows; squared distances by default.
     """
-    trials = Trials.of(sample, n_rows or sample_rows(n_clusters), seed)
+    trials = trials_of(sample, n_rows or sample_rows(n_clusters), seed, metric)
     grid = [c * trials.mean_variance for c in MULTIPLES] if lams is None else list(lams)
     learning, fresh, noise = zip(*(spawned(one, 3) for one in spawned(seed, n_starts)), strict=True)
     # The starts are drawn once, and are the same for every penalty.
@@ -184,7 +193,11 @@ def _threshold(gains: FloatArray) -> float:
 
 
 def _try_lam(
-    lam: float, trials: Trials, starts: Sequence[FloatArray], seeds: Sequence[int], null_seed: int
+    lam: float,
+    trials: Trials | ColumnTrials,
+    starts: Sequence[FloatArray],
+    seeds: Sequence[int],
+    null_seed: int,
 ) -> list[tuple[FloatArray, FloatArray]]:
     """Task of one penalty: return the gain of every start, and the mean feature weights.
 
@@ -199,14 +212,14 @@ def _try_lam(
     else:
         weights, found = [], []
         for state, seed in zip(trials.learn(starts, lam), seeds, strict=True):
-            w = state.feature_weights
-            assert w is not None
-            labels = [nearest(trials.rows, state), *trials.with_weights(w, n_clusters, [seed])]
+            assert state.feature_weights is not None
+            w = trials.of_columns(state.feature_weights)
+            labels = [trials.nearest(state), *trials.with_weights(w, n_clusters, [seed])]
             both = [trials.partition(own) for own in labels]
             weights.append(w)
             found.append(both[int(np.argmin([trials.cost(one, w) for one in both]))])
     mean = np.mean(weights, axis=0)
     most = max(len(clusters.shares) for clusters in found)
     null = trials.null_within(weights[0], most, null_seed)
-    gains = [gain_over(clusters.within, null, trials.varying) for clusters in found]
+    gains = [trials.gain_over(clusters.within, null) for clusters in found]
     return [(np.array(gains), mean)]

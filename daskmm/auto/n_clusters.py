@@ -55,8 +55,12 @@ from daskmm.kmeans.updates import PowerUpdate, sample_problem
 from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.information import normal_scores
-from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
-from daskmm.numerics.sparse_rows import few_dense
+from daskmm.numerics.likelihood import (
+    partition_likelihood,
+    whitened,
+    without_tails,
+)
+from daskmm.numerics.sparse_rows import SparseRows, few_dense
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -205,11 +209,16 @@ def _followed(
 ) -> ClusterNumberPath:
     """Evaluate 2, 3, …, `most` clusters."""
     wanted = n_rows or max(SAMPLE_ROWS, ROWS_PER_CLUSTER * most)
-    rows, weights = few_dense(*thinned(sample.rows, sample.weights, wanted, seed))
+    rows, weights = thinned(sample.rows, sample.weights, wanted, seed)
+    if feature_weights is not None and isinstance(rows, SparseRows):
+        # Of many features those few that count are made dense.
+        squares = np.bincount(rows.indices, np.square(rows.data), minlength=rows.shape[1])
+        kept = _heavy(feature_weights * squares)
+        rows, feature_weights = rows[:, kept], feature_weights[kept]
+    rows, weights = few_dense(rows, weights)
     rows = dithered(filled(rows, weights), weights, np.random.default_rng(seed))
     if feature_weights is not None:
-        scale = feature_weights * np.square(rows).mean(axis=0)
-        kept = scale > _NEGLIGIBLE * scale.max()
+        kept = _heavy(feature_weights * np.square(rows).mean(axis=0))
         rows = np.ascontiguousarray(rows[:, kept] * np.sqrt(feature_weights[kept]))
     most = min(most, len(rows) // LEAST_ROWS, len(np.unique(rows, axis=0)))
     most = max(most, min(2, len(rows) - 1))
@@ -229,6 +238,11 @@ def _followed(
     best = cut.explained[np.arange(len(path.numbers)), cut.costs.argmin(axis=1)]
     nulls = [_descents(null, STARTS_ON_VARIANTS, seed, shared, lazy).explained for null in NULLS]
     return replace(path, information=best - np.hstack(nulls).max(axis=1))
+
+
+def _heavy(variance: FloatArray) -> NDArray[np.bool_]:
+    """Return a mask of the features that have more than next to no weighted variance."""
+    return np.asarray(variance > _NEGLIGIBLE * variance.max())
 
 
 def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:

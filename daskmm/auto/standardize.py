@@ -17,6 +17,7 @@ from daskmm.auto.lam import STARTS, sample_rows
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
+from daskmm.kmeans.column_trials import ColumnTrials, trials_of
 from daskmm.kmeans.trials import Trials, spawned
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.rows import Coordinates
@@ -70,7 +71,7 @@ def choose_scale(
     """
     own = _in_own_units(survey)
     size = sample_rows(n_clusters)
-    scales = [Trials.of(one.sample, size, seed) for one in (own, survey)]
+    scales = [trials_of(one.sample, size, seed, one.metric) for one in (own, survey)]
     starts = [(trials, start) for trials in scales for start in spawned(seed, STARTS)]
     gains = np.array(tree_reduce(_try_scale, starts, (n_clusters,), lazy, "try-scale"))
     choice = ScaleChoice(gains[:STARTS], gains[STARTS:], n_clusters, len(scales[0].rows))
@@ -92,7 +93,7 @@ def _in_own_units(survey: Survey) -> Survey:
     )
 
 
-def _try_scale(trials: Trials, seed: int, n_clusters: int) -> list[float]:
+def _try_scale(trials: Trials | ColumnTrials, seed: int, n_clusters: int) -> list[float]:
     """Task of one start: return its gain."""
     fresh, null = spawned(seed, 2)
     weights = trials.equal_weights

@@ -52,8 +52,8 @@ class EntropyPowerKMeans(CenterClusterer):
         ``inf`` keeps it equal. A multiple is relative to the mean variance of the features, in the
         model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that variance and ``inf``
         by the information gain over noise (see Notes), on the sample of the first pass; for
-        ``distortion="manhattan"`` and "mixed" it is half the variance (of "mixed", half the spread
-        that every column has).
+        ``distortion="manhattan"`` it is half the variance. Of "mixed" the variance is the spread
+        that every column has, and the noise is the table without dependence between columns.
     [init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), just past the power above which
@@ -194,8 +194,8 @@ class EntropyPowerKMeans(CenterClusterer):
     ) -> tuple[Update, dict[str, Any]]:
         fitted: dict[str, Any] = {}
         lam = given_lam(self.lam, survey.mean_variance)
-        if lam is None and self.distortion == "sqeuclidean":
-            path = follow_lam(survey.sample, n_clusters, seed, lazy)
+        if lam is None and self.distortion != "manhattan":
+            path = follow_lam(survey.sample, n_clusters, seed, lazy, metric=survey.metric)
             fitted["lam_path_"], lam = path, path.lam
         elif lam is None:
             lam = AUTO_LAM * survey.mean_variance
@@ -226,7 +226,9 @@ class EntropyPowerKMeans(CenterClusterer):
             return None
         lam = given_lam(self.lam, survey.mean_variance)
         lams = None if lam is None else [lam]
-        path = follow_lam(survey.sample, some_clusters(survey), seed, lazy, lams)
+        path = follow_lam(
+            survey.sample, some_clusters(survey), seed, lazy, lams, metric=survey.metric
+        )
         return path.feature_weights[path.chosen]
 
     def _store(self, fitted: dict[str, Any], fit: CentersFit) -> None:

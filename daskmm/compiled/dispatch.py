@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from daskmm.compiled.layout import (
 )
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman, Logistic
 from daskmm.numerics.rows import Coordinates, FeatureCoordinates
+from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
@@ -97,6 +98,15 @@ def _loops() -> ModuleType | None:
 def available() -> bool:
     """Return whether the compiled loops can be used."""
     return _loops() is not None
+
+
+def fast_rows(rows: Any) -> Any:
+    """Return rows whose products with matrices are compiled; others than sparse unchanged."""
+    if not isinstance(rows, SparseRows) or not available():
+        return rows
+    from daskmm.compiled import sparse
+
+    return sparse.fast(rows)
 
 
 def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:

@@ -1,7 +1,7 @@
 """Generate code that numba does not: BLAS calls, AVX-512 vectors, transposed squares.
 
-These functions work inside functions compiled by numba only. This is the only module that imports
-llvmlite and `numba.core.cgutils`. Run with numba 0.68.1.
+These functions work inside functions compiled by numba only. This module and `sparse` are the
+only ones that import llvmlite and `numba.core.cgutils`. Run with numba 0.68.1.
 """
 # mypy: disable-error-code="no-untyped-def"
 

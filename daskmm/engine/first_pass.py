@@ -21,7 +21,7 @@ from daskmm.engine.passes import Passes
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.columns import Expansion
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, SquaredEuclidean
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Metric, SquaredEuclidean
 from daskmm.numerics.distortions.mixed import measured
 from daskmm.numerics.rows import Coordinates, FeatureCoordinates, pieces, tile_rows, tiles
 from daskmm.numerics.sparse_rows import SparseRows, has_holes, stacked
@@ -104,6 +104,11 @@ class Survey:
     def varying(self) -> NDArray[np.bool_]:
         """Mask of the features that are not constant."""
         return self.variance > 0
+
+    @property
+    def metric(self) -> Metric:
+        """How rows in the model's coordinates differ."""
+        return Metric(self.distortion, self.groups)
 
     @property
     def mean_variance(self) -> float:

@@ -57,7 +57,7 @@ def blockwise(
     for part, some in pieces(rows, len(state.centers)):
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # reported by the checks
-                z = coordinates.to_model(some)
+                z = dispatch.fast_rows(coordinates.to_model(some))
                 tile = distortion.tile(z, partial)
                 finite = np.isfinite(tile.terms.sum(axis=1)).all()
         except ValueError:

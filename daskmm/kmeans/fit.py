@@ -153,7 +153,7 @@ def fit_centers(
 
     outcome, before = advanced(seeds[1:])
     if not method.on_sample and method.restarts and context.stopped is None:
-        restarts = Restarts(survey.sample, len(outcome.runs), seeds[0], lazy=False)
+        restarts = Restarts(survey.sample, len(outcome.runs), seeds[0], False, survey.metric)
         outcome = refined(outcome, problem, restarts, schedule, context)
     for _ in range(_RESTARTS if method.empty_cluster == "restart" else 0):
         complete = outcome.scored.cluster_weights.all()
@@ -249,6 +249,7 @@ def _on_sample(
         schedule,
         seed,
         method.restarts,
+        survey.metric,
     )
 
 

@@ -14,12 +14,14 @@ import numpy as np
 
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
+from daskmm.kmeans.column_trials import ColumnTrials, trials_of
 from daskmm.kmeans.empty_clusters import continued
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.trials import Trials, nearest, spawned
+from daskmm.kmeans.trials import Trials, spawned
 from daskmm.kmeans.updates import CentersProblem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome, Schedule, first_best, minimize
+from daskmm.numerics.distortions.bregman import PLAIN, Metric
 
 # A restart is kept if it lowers the weighted variance within clusters by this share.
 _LOWER = 1e-6
@@ -41,12 +43,14 @@ class Restarts:
     lazy : bool
         Whether to run on the active dask scheduler, or on threads here; one task per restart, or
         per state if the sample is wide.
+    metric : Metric
     """
 
     sample: Sample
     n_starts: int
     seed: int
     lazy: bool
+    metric: Metric = PLAIN
 
     def of(self, states: Sequence[CenterState], context: FitContext) -> list[CenterState | None]:
         """Look for better centres at the same feature weights.
@@ -64,7 +68,7 @@ class Restarts:
             Hard states, each the best of its restarts by Σ_l w_l V_l (1 − R_l), the weighted
             variance within clusters on the sample; None where the state is as good.
         """
-        trials = Trials.of(self.sample, len(self.sample.rows), self.seed)
+        trials = trials_of(self.sample, len(self.sample.rows), self.seed, self.metric)
         seeds = spawned(self.seed, self.n_starts)
         groups = [seeds] if trials.wide else [[seed] for seed in seeds]
         tasks = [(state, own) for state in states for own in groups]
@@ -128,22 +132,17 @@ def refined(
     return continued(outcome, again)
 
 
-def _restart(state: CenterState, seeds: Sequence[int], trials: Trials) -> list[_Found]:
+def _restart(
+    state: CenterState, seeds: Sequence[int], trials: Trials | ColumnTrials
+) -> list[_Found]:
     """Restart once per seed, and return the best (the task function)."""
-    weights = state.feature_weights
-    assert weights is not None
-    k = len(state.centers)
-    labelings = trials.with_weights(weights, k, seeds)
-    before = trials.cost(trials.partition(nearest(trials.rows, state)), weights)
+    assert state.feature_weights is not None
+    weights = trials.of_columns(state.feature_weights)
+    labelings = trials.with_weights(weights, len(state.centers), seeds)
+    before = trials.cost(trials.partition(trials.nearest(state)), weights)
     costs = [trials.cost(trials.partition(labels), weights) for labels in labelings]
     best = first_best(costs, before)
-    labels = labelings[best]
-    sizes = np.bincount(labels, trials.weights, minlength=k)
-    sums = np.zeros_like(state.centers)
-    np.add.at(sums, labels, trials.weights[:, None] * trials.rows)
-    occupied = sizes > 0
-    centers = state.centers.copy()
-    centers[occupied] = sums[occupied] / sizes[occupied, None]
+    centers = trials.means(labelings[best], state.centers)
     after = replace(state, centers=centers, s=-np.inf)
     return [_Found(after, costs[best], before)]
 

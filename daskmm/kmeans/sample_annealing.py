@@ -35,7 +35,7 @@ from daskmm.mm.driver import (
     minimize,
 )
 from daskmm.mm.journal import Pace
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.distortions.bregman import PLAIN, SQUARED_EUCLIDEAN, Metric
 from daskmm.numerics.rows import Rows
 
 FloatArray = NDArray[np.float64]
@@ -172,6 +172,8 @@ class SampleAnnealing:
         For recombinations and restarts.
     restarts : bool
         Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
+    metric : Metric
+        Of the rows in the model's coordinates.
     """
 
     sample: Sample
@@ -183,6 +185,7 @@ class SampleAnnealing:
     schedule: Schedule
     seed: int
     restarts: bool = False
+    metric: Metric = PLAIN
 
     @property
     def _hard_schedule(self) -> Schedule:
@@ -274,7 +277,7 @@ class SampleAnnealing:
 
     def _restarted(self, runs: list[Run[CenterState]], tasks: _Tasks) -> list[Run[CenterState]]:
         """Return each run, or its restart at the same feature weights if that is cheaper."""
-        restarts = Restarts(self.sample, 1, self.seed, tasks.lazy)
+        restarts = Restarts(self.sample, 1, self.seed, tasks.lazy, self.metric)
         better = restarts.of([run.state for run in runs], tasks.context)
         wanted = [(state, self._hard_schedule) for state in better if state is not None]
         born = iter(tasks.run(_RESTARTED, wanted) if wanted else ())

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
+from daskmm.compiled import dispatch
 from daskmm.data.blocks import Position
 from daskmm.engine.first_pass import Survey, row_uniforms
 from daskmm.engine.passes import Passes
@@ -169,7 +170,7 @@ def greedy_rows(
         Rows drawn into the inside of the domain.
     """
     rng = np.random.default_rng(seed)
-    tile = distortion.tile(rows, has_holes(rows))
+    tile = distortion.tile(dispatch.fast_rows(rows), has_holes(rows))
     trials = 2 + int(np.log(n_clusters))
     first = rng.choice(len(rows), 1, p=weights / weights.sum())
     centers = distortion.inside(rows[first])

@@ -262,7 +262,7 @@ def center_sums(
     totals: PerStart[CenterSums] | None = None
     # A block without rows is one empty tile, whose sums are zeros.
     for part, some in pieces(rows, len(first.centers)):
-        z = coordinates.to_model(some)
+        z = dispatch.fast_rows(coordinates.to_model(some))
         v = None if weights is None else weights[part]
         if compiled and not issparse(z):
             found = _compiled_sums(z, v, None, states)

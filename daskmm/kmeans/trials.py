@@ -19,7 +19,6 @@ from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.distortions.base import observed_mean
 from daskmm.numerics.information import Partition, gain_over, partition, weighted_variance
 from daskmm.numerics.span import in_span, is_wide
-from daskmm.numerics.sparse_rows import few_dense
 
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -29,7 +28,7 @@ Labels = NDArray[np.int64]
 _ETA, _TOL, _CALM, _MAX_ITER = 1.1, 1e-3, 2, 200
 # First power in units of the critical power: of fits that learn feature weights, and of fits with
 # given weights.
-_LEARNING, _KNOWING = 1.25, 2.0
+LEARNING, KNOWING = 1.25, 2.0
 # Features with less than this share of the weighted variance are left out.
 _NEGLIGIBLE = 1e-9
 
@@ -71,7 +70,7 @@ class Trials:
     @classmethod
     def of(cls, sample: Sample, n_rows: int, seed: int) -> Trials:
         """Draw at most `n_rows` rows of a sample; missing values become the mean of the feature."""
-        rows, weights = few_dense(*thinned(sample.rows, sample.weights, n_rows, seed))
+        rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
         rows = filled(rows, weights)
         return cls(rows, weights, weighted_variance(rows, weights))
 
@@ -109,7 +108,7 @@ class Trials:
         """Fit EWP with a penalty λ from each start, for centres and feature weights."""
         update = EntropyUpdate(lam, self.varying)
         problem = sample_problem(self.rows, self.weights, update, float(self.variance.sum()))
-        return _anneal(problem, starts, _LEARNING, self.critical_power)
+        return annealed(problem, starts, LEARNING, self.critical_power)
 
     def with_weights(
         self, feature_weights: FloatArray, n_clusters: int, seeds: Sequence[int]
@@ -119,6 +118,24 @@ class Trials:
         z = self.rows[:, kept]
         z *= np.sqrt(feature_weights[kept])
         return power_labels(z, self.weights, n_clusters, seeds)
+
+    def nearest(self, state: CenterState) -> Labels:
+        """Label each row with its nearest centre, in the distance of a state."""
+        return nearest(self.rows, state)
+
+    def of_columns(self, feature_weights: FloatArray) -> FloatArray:
+        """Return the weights of columns, which are the features."""
+        return feature_weights
+
+    def means(self, labels: Labels, otherwise: FloatArray) -> FloatArray:
+        """Return the mean of each cluster; of an empty one the centre that is given."""
+        sizes = np.bincount(labels, self.weights, minlength=len(otherwise))
+        sums = np.zeros_like(otherwise)
+        np.add.at(sums, labels, self.weights[:, None] * self.rows)
+        occupied = sizes > 0
+        centers = otherwise.copy()
+        centers[occupied] = sums[occupied] / sizes[occupied, None]
+        return centers
 
     def partition(self, labels: Labels) -> Partition:
         """Return what hard labels leave unexplained of each feature."""
@@ -149,7 +166,11 @@ class Trials:
         """Compute the information gain of labels over the null, in nats."""
         found = self.partition(labels)
         null = self.null_within(feature_weights, len(found.shares), seed)
-        return gain_over(found.within, null, self.varying)
+        return self.gain_over(found.within, null)
+
+    def gain_over(self, within: FloatArray, null: FloatArray) -> float:
+        """Return the information gain of a partition over a null, in nats."""
+        return gain_over(within, null, self.varying)
 
     def _matter(self, feature_weights: FloatArray) -> NDArray[np.bool_]:
         share = feature_weights * self.variance
@@ -163,7 +184,7 @@ def power_labels(
     rows = in_span(rows)
     starts = plus_plus(rows, weights, n_clusters, seeds)
     problem = sample_problem(rows, weights, PowerUpdate())
-    states = _anneal(problem, starts, _KNOWING, _critical_power(rows, weights))
+    states = annealed(problem, starts, KNOWING, _critical_power(rows, weights))
     return [nearest(rows, state) for state in states]
 
 
@@ -176,10 +197,13 @@ def _critical_power(rows: FloatArray, weights: FloatArray) -> float:
     return critical_power(rows - weights @ rows / weights.sum(), weights)
 
 
-def _anneal(
+def annealed(
     problem: CentersProblem, starts: Sequence[FloatArray], multiple: float, critical: float
 ) -> list[CenterState]:
-    """Anneal all starts together, and return where each ends."""
+    """Anneal all starts together, and return where each ends.
+
+    The first power is a multiple of the critical power (`LEARNING` or `KNOWING`).
+    """
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, SquaredEuclidean
 from daskmm.numerics.span import in_span
-from daskmm.numerics.sparse_rows import few_dense
+from daskmm.numerics.sparse_rows import SparseRows, few_dense, fit_dense
 
 # Up to this size the whole spectrum is cheaper than an iterative solver is to set up.
 _DENSE = 512
@@ -41,11 +41,41 @@ def critical_power(
     float
         s_crit; 1/2 when all rows coincide.
     """
+    plain = type(distortion) is SquaredEuclidean
+    if plain and isinstance(rows, SparseRows) and not fit_dense(rows):
+        largest = _largest_growth(rows, row_weights)
+        return 0.5 if largest is None else 1.0 - 1.0 / largest
     rows, row_weights = few_dense(rows, row_weights)
     if distortion.code == SQUARED_EUCLIDEAN.code:
         rows = in_span(rows)
     offset, factor = distortion.growth(rows, row_weights)
     return 0.5 if factor is None else offset - 1.0 / _largest_eigenvalue(factor)
+
+
+def _largest_growth(rows: SparseRows, row_weights: NDArray[np.float64]) -> float | None:
+    """Return 2 λ_max(E[uuᵀ]) of sparse rows; None where all coincide."""
+    shares = row_weights / row_weights.sum()
+    mean = np.asarray(shares @ rows)
+    # Every distance from the mean, without a dense row.
+    squares = np.bincount(rows.row_of_entry, np.square(rows.data), minlength=len(rows))
+    distances = squares - 2.0 * (rows @ mean) + mean @ mean
+    directed = distances > 1e-12 * squares.max(initial=0.0)
+    if not directed.any():
+        return None
+    factor = np.zeros(len(rows))
+    factor[directed] = np.sqrt(2.0 * shares[directed] / shares[directed].sum())
+    factor[directed] /= np.sqrt(distances[directed])
+    transposed = rows.T.tocsr()
+
+    def product(v: NDArray[np.float64]) -> NDArray[np.float64]:
+        """AᵀA v, A = factor (x − mean)."""
+        u = np.square(factor) * (rows @ v - mean @ v)
+        return np.asarray(transposed @ u - mean * u.sum())
+
+    size = rows.shape[1]
+    operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
+    start = np.linspace(1.0, 2.0, size)
+    return float(eigsh(operator, k=1, v0=start, tol=1e-6, return_eigenvectors=False)[0])
 
 
 def _largest_eigenvalue(a: NDArray[np.float64]) -> float:

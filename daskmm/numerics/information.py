@@ -101,7 +101,12 @@ def partition(
     return Partition(within, np.array(sizes) / weights.sum())
 
 
-def gain_over(within: FloatArray, null: FloatArray, varying: NDArray[np.bool_]) -> float:
+def gain_over(
+    within: FloatArray,
+    null: FloatArray,
+    varying: NDArray[np.bool_],
+    entropies: FloatArray | None = None,
+) -> float:
     """Compute the gain over a null, Σ_l ½ log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)], in nats.
 
     Parameters
@@ -110,6 +115,12 @@ def gain_over(within: FloatArray, null: FloatArray, varying: NDArray[np.bool_]) 
         1 − R_l of the partition, and 1 − R⁰_l of one of rows without clusters.
     varying : ndarray of bool of shape (n_features,)
         Features that count.
+    entropies : ndarray of shape (n_features,), optional
+        H_l of the features that are flags or categories, NaN for others. Of these the clusters
+        explain H_l R_l nats, instead of −½ log(1 − R_l).
     """
     ratio = np.maximum(null, LEAST_WITHIN) / np.maximum(within, LEAST_WITHIN)
-    return float(0.5 * np.log(ratio[varying]).sum())
+    gains = 0.5 * np.log(ratio)
+    if entropies is not None:
+        gains = np.where(np.isnan(entropies), gains, entropies * (null - within))
+    return float(gains[varying].sum())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dtrmm
 
 from daskmm.numerics.columns import MixedCoordinates
-from daskmm.numerics.sparse_rows import SparseRows, dense
+from daskmm.numerics.sparse_rows import SparseRows, dense, sums_of_rows
 
 FloatArray = NDArray[np.float64]
 
@@ -163,13 +163,21 @@ def _sparse_directions(rows: SparseRows) -> SparseRows:
     """Return sparse rows at the length 1/√2; those of zeros remain."""
     if not rows.nnz:
         return rows.with_data(rows.data.astype(np.float64))
-    owner, data = rows.row_of_entry, rows.data.astype(np.float64)
+    data = rows.data.astype(np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        squares = sums_of_rows(rows.with_data(np.square(data)))
+    counts = np.diff(rows.indptr)
+    if ((squares > _LEAST_SQUARE) & (squares < 1 / _LEAST_SQUARE) | (counts == 0)).all():
+        squares[counts == 0] = 1.0
+        data *= np.repeat(np.sqrt(0.5 / squares), counts)
+        return rows.with_data(data)
+    owner = rows.row_of_entry
     largest = np.zeros(len(rows))
     np.maximum.at(largest, owner, np.abs(data))
     largest[largest == 0.0] = 1.0
     with np.errstate(invalid="ignore"):
         data /= largest[owner]
-        squares = np.bincount(owner, np.square(data), minlength=len(rows))
+        squares = sums_of_rows(rows.with_data(np.square(data)))
         squares[squares == 0.0] = 1.0
         data *= np.sqrt(0.5 / squares)[owner]
     return rows.with_data(data)

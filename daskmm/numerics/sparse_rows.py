@@ -64,6 +64,17 @@ def canonical(matrix: Any) -> SparseRows:
     return rows
 
 
+def sums_of_rows(rows: Any) -> FloatArray:
+    """Return the sum of each row, sparse or not."""
+    if not isinstance(rows, SparseRows):
+        return np.asarray(rows.sum(axis=1))
+    sums = np.zeros(len(rows))
+    held = np.diff(rows.indptr) > 0
+    if held.any():
+        sums[held] = np.add.reduceat(rows.data, rows.indptr[:-1][held])
+    return sums
+
+
 def dense(rows: Any) -> NDArray:
     """Return rows, sparse or not, as an array."""
     return np.asarray(rows.toarray() if isinstance(rows, SparseRows) else rows)
@@ -86,6 +97,31 @@ def stacked(blocks: Sequence[Any]) -> Any:
 def has_holes(rows: Any) -> bool:
     """Tell whether values of dense rows are missing (NaN); those of sparse rows never are."""
     return not isinstance(rows, SparseRows) and bool(np.isnan(rows).any())
+
+
+def moved_on(rows: Any, order: NDArray[np.int64], shifts: NDArray[np.int64]) -> Any:
+    """Return rows with their order changed, and each feature then moved on by some rows.
+
+    Parameters
+    ----------
+    rows : SparseRows or ndarray of shape (n_rows, n_features)
+    order : ndarray of int of shape (n_rows,)
+        Row i goes to row ``order[i]``,
+    shifts : ndarray of int of shape (n_features,)
+        and feature l of it to ``(order[i] + shifts[l]) % n_rows``.
+    """
+    n = len(rows)
+    if isinstance(rows, SparseRows):
+        to = (order[rows.row_of_entry] + shifts[rows.indices]) % n
+        return canonical(csr_array((rows.data, (to, rows.indices)), shape=rows.shape))
+    moved = np.empty_like(rows)
+    moved[(order[:, None] + shifts) % n, np.arange(rows.shape[1])] = rows
+    return moved
+
+
+def fit_dense(rows: Any) -> bool:
+    """Return whether rows are dense, or would take no more than 64 MB if they were."""
+    return not isinstance(rows, SparseRows) or 8 * len(rows) * rows.shape[1] <= FEW_BYTES
 
 
 def few_dense(rows: Any, weights: FloatArray) -> tuple[NDArray, FloatArray]:

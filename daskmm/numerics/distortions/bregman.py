@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from daskmm.numerics.distortions.base import (
     observed_mean,
     split_holes,
 )
-from daskmm.numerics.sparse_rows import SparseRows, dense
+from daskmm.numerics.sparse_rows import SparseRows, dense, sums_of_rows
 
 # Coefficients of t − log(1 + t) in q = t/(2 + t): t q − 2 q³ Σ_i q^(2i) / (2i + 3).
 _SERIES = tuple(1.0 / (2 * i + 3) for i in range(14))
@@ -161,7 +161,10 @@ class Bregman(Distortion):
     ) -> FloatArray:
         """Compute divergences by matrix products; where these cancel, by the definition."""
         constants, factors, reaches, edges = self.planes(centers, feature_weights)
-        own = tile.terms.sum(axis=1) if feature_weights is None else tile.terms @ feature_weights
+        if feature_weights is not None:
+            own = tile.terms @ feature_weights
+        else:
+            own = sums_of_rows(tile.terms)
         if isinstance(tile.rows, SparseRows):
             zeros = self._of_zeros(centers.shape[1])
             whole = zeros.sum() if feature_weights is None else zeros @ feature_weights
@@ -290,11 +293,24 @@ class SquaredEuclidean(Bregman):
         """Make it with the reference at the origin, the mean in the model's coordinates."""
         return cls(np.zeros_like(mean))
 
+    def tile(self, rows: FloatArray, partial: bool) -> Tile:
+        """Prepare rows, with their squares."""
+        if isinstance(rows, SparseRows):
+            return Tile(rows, None, rows.with_data(np.square(rows.data)))
+        return super().tile(rows, partial)
+
     def planes(self, centers: FloatArray, feature_weights: FloatArray | None = None) -> Planes:
         """Prepare centres as θ² and −2θ: the reference is 0."""
         weighted = centers if feature_weights is None else centers * feature_weights
         squares = weighted * centers
         return Planes(squares, -2.0 * weighted, squares.sum(axis=1), None)
+
+    def weighed(self, rows: Any, feature_weights: FloatArray) -> tuple[Any, SquaredEuclidean]:
+        """Return rows whose distances are those of the given rows with features weighted."""
+        roots = np.sqrt(feature_weights)
+        if isinstance(rows, SparseRows):
+            return rows.with_data(rows.data * roots[rows.indices]), self
+        return rows * roots, self
 
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
         """(x − θ)²."""
@@ -411,3 +427,13 @@ def information(x: FloatArray, theta: FloatArray) -> FloatArray:
 
 
 SQUARED_EUCLIDEAN = SquaredEuclidean(np.zeros(1))
+
+
+class Metric(NamedTuple):
+    """How rows differ, and which features are one column (None: each is one)."""
+
+    distortion: Distortion = SQUARED_EUCLIDEAN
+    groups: NDArray[np.int64] | None = None
+
+
+PLAIN = Metric()

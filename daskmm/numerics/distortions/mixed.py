@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,19 @@ class Mixed(Bregman):
             kinds=self.kinds[features],
             factors=self.factors[features],
         )
+
+    def weighed(self, rows: Any, feature_weights: FloatArray) -> tuple[Any, Mixed]:
+        """Return rows and the divergence in which features are weighted."""
+        return rows, replace(self, factors=self.factors * feature_weights)
+
+    @property
+    def entropies(self) -> FloatArray:
+        """Mean divergence, in nats, of all rows from their mean in the column of each feature.
+
+        NaN for features of numbers and constant ones.
+        """
+        is_share = (self.kinds == FLAG) | (self.kinds == CATEGORY)
+        return np.where(is_share, 1.0 / self.factors, np.nan)
 
     def inside(self, rows: FloatArray) -> FloatArray:
         """Return rows with missing values replaced by the reference: all are inside."""

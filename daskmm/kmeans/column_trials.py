@@ -1,0 +1,231 @@
+"""Trials on rows that are not dense numbers alone: wide sparse rows, and columns of several kinds.
+
+What `daskmm.kmeans.trials` does with squared distances of dense rows, done with the sums of a
+Bregman divergence: O(nnz·k) for sparse rows, and one share and one weight per column where a column
+has several features. The null are the same rows, with every column moved on by a random number of
+rows after the rows were shuffled: each keeps its values, and no dependence between columns is left.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.engine.moments import Sample
+from daskmm.kmeans.seeding import greedy_rows
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.trials import KNOWING, LEARNING, Labels, Trials, annealed, spawned, thinned
+from daskmm.kmeans.updates import EntropyUpdate, PowerUpdate, sample_problem
+from daskmm.numerics.annealing import critical_power
+from daskmm.numerics.distortions.base import Tile
+from daskmm.numerics.distortions.bregman import PLAIN, Bregman, Metric, SquaredEuclidean
+from daskmm.numerics.distortions.mixed import Mixed
+from daskmm.numerics.information import Partition, gain_over
+from daskmm.numerics.sparse_rows import dense, fit_dense, has_holes, moved_on
+
+FloatArray = NDArray[np.float64]
+
+
+def trials_of(
+    sample: Sample, n_rows: int, seed: int, metric: Metric = PLAIN
+) -> Trials | ColumnTrials:
+    """Draw at most `n_rows` rows of the sample of a first pass, to try parameters on."""
+    if metric.groups is None:
+        rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
+        if fit_dense(rows):
+            return Trials.of(Sample(dense(rows), weights), n_rows, seed)
+    assert isinstance(metric.distortion, SquaredEuclidean | Mixed)
+    return ColumnTrials.of(sample, n_rows, seed, metric.distortion, metric.groups)
+
+
+@dataclass(frozen=True)
+class ColumnTrials:
+    """A sample on which parameters are tried.
+
+    Attributes
+    ----------
+    rows : SparseRows or ndarray of shape (n_rows, n_features), float64
+        In the model's coordinates, NaN in holes.
+    weights : ndarray of shape (n_rows,)
+        Sample weights, positive.
+    distortion : SquaredEuclidean or Mixed
+    groups : ndarray of int of shape (n_features,)
+        Column of each feature.
+    variance : ndarray of shape (n_columns,)
+        Mean divergence V_g of the rows from their mean in each column.
+    """
+
+    rows: Any
+    weights: FloatArray
+    distortion: SquaredEuclidean | Mixed
+    groups: NDArray[np.int64]
+    variance: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        sample: Sample,
+        n_rows: int,
+        seed: int,
+        distortion: SquaredEuclidean | Mixed,
+        groups: NDArray[np.int64] | None,
+    ) -> ColumnTrials:
+        """Draw at most `n_rows` rows of a sample."""
+        rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
+        own = np.arange(rows.shape[1]) if groups is None else groups
+        variance = _dispersion(rows, weights, np.zeros(len(rows), np.int64), distortion, own)
+        # Rounding is no variance.
+        variance[variance <= 1e-12 * variance.max(initial=0.0)] = 0.0
+        return cls(rows, weights, distortion, own, variance)
+
+    @property
+    def varying(self) -> NDArray[np.bool_]:
+        """Columns that are not constant."""
+        return self.variance > 0
+
+    @property
+    def mean_variance(self) -> float:
+        """Mean of V_g over the columns that vary (1 if none does)."""
+        return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
+
+    @property
+    def equal_weights(self) -> FloatArray:
+        """The same weight for all columns that vary."""
+        varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
+        return varying / np.count_nonzero(varying)
+
+    @property
+    def wide(self) -> bool:
+        """Whether several starts should be one task: nothing is set up for all of them here."""
+        return False
+
+    @functools.cached_property
+    def critical_power(self) -> float:
+        """s_crit of equally weighted columns."""
+        return critical_power(self.rows, self.weights, self.distortion)
+
+    def starts(self, n_clusters: int, seeds: Sequence[int]) -> list[FloatArray]:
+        """Seed centres by greedy k-means++, for each seed."""
+        return [
+            greedy_rows(self.rows, self.weights, n_clusters, seed, self.distortion)
+            for seed in seeds
+        ]
+
+    def learn(self, starts: Sequence[FloatArray], lam: float) -> list[CenterState]:
+        """Fit EWP with a penalty λ from each start, for centres and feature weights."""
+        varying = self.varying[self.groups]
+        update = EntropyUpdate(
+            lam, varying, self.distortion, has_holes(self.rows), groups=self.groups
+        )
+        problem = sample_problem(self.rows, self.weights, update, float(self.variance.sum()))
+        return annealed(problem, starts, LEARNING, self.critical_power)
+
+    def with_weights(
+        self, column_weights: FloatArray, n_clusters: int, seeds: Sequence[int]
+    ) -> list[Labels]:
+        """Label rows by power k-means with given column weights, one start per seed."""
+        return self._labelled(self.rows, column_weights, n_clusters, seeds)
+
+    def nearest(self, state: CenterState) -> Labels:
+        """Label each row with its nearest centre, in the distance of a state."""
+        tile = self.distortion.tile(self.rows, has_holes(self.rows))
+        distances = self.distortion.distances(tile, state.centers, state.feature_weights)
+        return np.asarray(distances.argmin(axis=1))
+
+    def of_columns(self, feature_weights: FloatArray) -> FloatArray:
+        """Return the weights of columns, given those of their features."""
+        return feature_weights[np.unique(self.groups, return_index=True)[1]]
+
+    def partition(self, labels: Labels) -> Partition:
+        """Return what hard labels leave unexplained of each column."""
+        return self._partition(self.rows, labels)
+
+    def cost(self, found: Partition, column_weights: FloatArray) -> float:
+        """Return Σ_g w_g V_g (1 − R_g), the mean weighted divergence from the cluster means."""
+        return float((column_weights * self.variance) @ found.within)
+
+    def means(self, labels: Labels, otherwise: FloatArray) -> FloatArray:
+        """Return the mean of each cluster; of an empty one the centre that is given."""
+        sums, masses, _ = _sums(self.rows, self.weights, labels, len(otherwise), self.distortion)
+        return np.divide(sums, masses, out=otherwise.copy(), where=masses > 0)
+
+    def null_within(self, column_weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
+        """Return 1 − R⁰_g of independent columns with the same values, clustered alike."""
+        shuffle, fresh = spawned(seed, 2)
+        rng = np.random.default_rng(shuffle)
+        shifts = rng.integers(len(self.rows), size=len(self.variance))[self.groups]
+        rows = moved_on(self.rows, rng.permutation(len(self.rows)), shifts)
+        (labels,) = self._labelled(rows, column_weights, n_clusters, [fresh])
+        return self._partition(rows, labels).within
+
+    def gain_over(self, within: FloatArray, null: FloatArray) -> float:
+        """Return the information that a partition has about the columns beyond a null, in nats."""
+        entropies = None
+        if isinstance(self.distortion, Mixed):
+            entropies = self.of_columns(self.distortion.entropies)
+        return gain_over(within, null, self.varying, entropies)
+
+    def gain(self, labels: Labels, column_weights: FloatArray, seed: int) -> float:
+        """Compute the information gain of labels over the null, in nats."""
+        found = self.partition(labels)
+        null = self.null_within(column_weights, len(found.shares), seed)
+        return self.gain_over(found.within, null)
+
+    def _labelled(
+        self, rows: Any, column_weights: FloatArray, n_clusters: int, seeds: Sequence[int]
+    ) -> list[Labels]:
+        rows, distortion = self.distortion.weighed(rows, column_weights[self.groups])
+        weights, partial = self.weights, has_holes(rows)
+        starts = [greedy_rows(rows, weights, n_clusters, seed, distortion) for seed in seeds]
+        spread = distortion.spread(rows, weights)
+        problem = sample_problem(rows, weights, PowerUpdate(distortion, partial), spread)
+        critical = critical_power(rows, weights, distortion)
+        tile = distortion.tile(rows, partial)
+        return [
+            np.asarray(distortion.distances(tile, state.centers, None).argmin(axis=1))
+            for state in annealed(problem, starts, KNOWING, critical)
+        ]
+
+    def _partition(self, rows: Any, labels: Labels) -> Partition:
+        left = _dispersion(rows, self.weights, labels, self.distortion, self.groups)
+        within = np.ones_like(left)
+        varying = self.varying
+        within[varying] = np.minimum(left[varying] / self.variance[varying], 1.0)
+        sizes = np.bincount(labels, self.weights)
+        return Partition(within, sizes[sizes > 0] / self.weights.sum())
+
+
+def _sums(
+    rows: Any, weights: FloatArray, labels: Labels, n_clusters: int, distortion: Bregman
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sums, masses and squares of the rows of each cluster; see `CenterSums`."""
+    tile: Tile = distortion.tile(rows, has_holes(rows))
+    phi = np.zeros((len(weights), n_clusters))
+    phi[np.arange(len(weights)), labels] = weights
+    nothing = np.empty((0, 0))
+    found = distortion.update(tile, phi, nothing, nothing, np.ones(1))
+    masses = phi.sum(axis=0)[:, None] if found.denominators is None else found.denominators
+    assert found.squares is not None
+    return found.sums, np.broadcast_to(masses, found.sums.shape), found.squares
+
+
+def _dispersion(
+    rows: Any,
+    weights: FloatArray,
+    labels: Labels,
+    distortion: Bregman,
+    groups: NDArray[np.int64],
+) -> FloatArray:
+    """Mean divergence of the rows from the means of their clusters, in each column."""
+    n_clusters = int(labels.max()) + 1
+    sums, masses, squares = _sums(rows, weights, labels, n_clusters, distortion)
+    means = np.divide(sums, masses, out=np.zeros_like(sums), where=masses > 0)
+    # A cluster in which a feature has no value is anywhere.
+    means = np.where(masses > 0, means, distortion.inside(np.full((1, sums.shape[1]), np.nan)))
+    left = distortion.dispersion(squares, masses, means) / weights.sum()
+    return np.asarray(np.bincount(groups, left), dtype=np.float64)

@@ -1,0 +1,164 @@
+"""Trials of parameters on sparse rows and mixed columns."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.metrics import adjusted_rand_score
+
+from daskmm import EntropyPowerKMeans
+from daskmm.auto.lam import follow_lam
+from daskmm.auto.n_clusters import follow_n_clusters
+from daskmm.engine.moments import Sample
+from daskmm.kmeans.column_trials import ColumnTrials, trials_of
+from daskmm.kmeans.trials import Trials
+from daskmm.numerics import annealing, sparse_rows
+from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, Expansion
+from daskmm.numerics.distortions.bregman import Metric
+from daskmm.numerics.distortions.mixed import measured
+from daskmm.numerics.sparse_rows import SparseRows, canonical, moved_on
+
+N, K = 240, 3
+
+
+def counts(p=40, seed=0):
+    """Sparse rows with 6 features that tell three clusters apart, and their clusters."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(K, size=N)
+    rows = rng.poisson(0.15, size=(N, p)).astype(float)
+    rows[:, :6] = rng.poisson(np.where(np.arange(6) % K == truth[:, None], 4.0, 0.2))
+    return canonical(sp.csr_array(rows)), truth
+
+
+def sampled(rows):
+    return Sample(rows, np.random.default_rng(1).uniform(0.5, 2.0, len(rows)))
+
+
+def test_sparse_trials_are_those_of_dense_rows(monkeypatch):
+    monkeypatch.setattr(sparse_rows, "FEW_BYTES", 0)
+    rows, truth = counts()
+    sample = sampled(rows)
+    sparse = trials_of(sample, N, 0)
+    dense = trials_of(Sample(rows.toarray(), sample.weights), N, 0)
+    assert isinstance(sparse, ColumnTrials)
+    assert isinstance(dense, Trials)
+    np.testing.assert_allclose(sparse.variance, dense.variance, rtol=1e-9)
+    one, other = sparse.partition(truth), dense.partition(truth)
+    np.testing.assert_allclose(one.within, other.within, rtol=1e-9)
+    np.testing.assert_allclose(one.shares, other.shares, rtol=1e-12)
+    weights = np.random.default_rng(2).dirichlet(np.ones(40))
+    assert sparse.cost(one, weights) == pytest.approx(dense.cost(other, weights))
+    np.testing.assert_allclose(
+        sparse.means(truth, np.zeros((4, 40))), dense.means(truth, np.zeros((4, 40))), atol=1e-12
+    )
+    assert sparse.mean_variance == pytest.approx(dense.mean_variance)
+    assert sparse.critical_power == pytest.approx(dense.critical_power, rel=1e-6)
+    starts = [trials.means(truth, np.zeros((K, 40))) for trials in (sparse, dense)]
+    found = [sparse.learn(starts[:1], 0.2)[0], dense.learn(starts[1:], 0.2)[0]]
+    np.testing.assert_allclose(found[0].feature_weights, found[1].feature_weights, atol=1e-4)
+    np.testing.assert_array_equal(sparse.nearest(found[0]), dense.nearest(found[1]))
+
+
+def test_sparse_rows_are_judged_without_making_them_dense(monkeypatch):
+    monkeypatch.setattr(sparse_rows, "FEW_BYTES", 0)
+    rows, truth = counts()
+    sample = sampled(rows)
+    few_only = SparseRows.toarray
+
+    def toarray(self):
+        assert len(self) <= 16  # candidates for a centre
+        return few_only(self)
+
+    monkeypatch.setattr(SparseRows, "toarray", toarray)
+    path = follow_lam(sample, K, 0, False, [0.2, np.inf])
+    assert np.isfinite(path.gains).all()
+    monkeypatch.setattr(SparseRows, "toarray", few_only)
+    wide = canonical(sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(N, 140)))
+    weights = np.r_[np.full(6, 1 / 6), np.zeros(134)]
+    one = follow_n_clusters(Sample(wide, sample.weights), 0, False, weights, 12)
+    other = follow_n_clusters(
+        Sample(rows.toarray()[:, :6], sample.weights), 0, False, weights[:6], 12
+    )
+    np.testing.assert_allclose(one.gains, other.gains)
+    # Features in units of their spread, as the model has them.
+    model = EntropyPowerKMeans(K, lam=0.3, random_state=0).fit(sp.csr_array(rows))
+    assert set(np.argsort(-model.feature_weights_)[:6]) == set(range(6))
+    assert adjusted_rand_score(truth, model.labels_) > 0.9
+
+
+def test_critical_power_of_many_sparse_rows(monkeypatch):
+    rows, _ = counts()
+    weights = sampled(rows).weights
+    expected = annealing.critical_power(rows.toarray(), weights)
+    monkeypatch.setattr(sparse_rows, "FEW_BYTES", 0)
+    assert annealing.critical_power(rows, weights) == pytest.approx(expected, rel=1e-6)
+    same = canonical(sp.csr_array(np.ones((5, 3))))
+    assert annealing.critical_power(same, np.ones(5)) == 0.5
+
+
+def test_columns_are_moved_on_alike():
+    rows, _ = counts()
+    rng = np.random.default_rng(0)
+    order, shifts = rng.permutation(N), rng.integers(N, size=40)
+    moved = moved_on(rows, order, shifts)
+    np.testing.assert_array_equal(moved.toarray(), moved_on(rows.toarray(), order, shifts))
+    expected = np.empty((N, 40))
+    for i, row in enumerate(rows.toarray()):
+        for feature, x in enumerate(row):
+            expected[(order[i] + shifts[feature]) % N, feature] = x
+    np.testing.assert_array_equal(moved.toarray(), expected)
+
+
+def information(a, b):
+    """a log(a/b) + (1 − a) log((1 − a)/(1 − b))."""
+    return a * math.log(a / b) + (1 - a) * math.log((1 - a) / (1 - b))
+
+
+def test_mixed_columns_are_shares_of_their_own_divergence():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(K, size=N)
+    coded = np.column_stack(
+        [rng.normal(size=N) + truth, truth == 1, np.where(rng.random(N) < 0.8, truth, 0)]
+    )
+    coded[rng.random(coded.shape) < 0.1] = np.nan
+    expansion = Expansion(np.array([NUMBER, FLAG, CATEGORY]), np.array([1, 1, K]))
+    wide = expansion.expand(coded)
+    shares = (~np.isnan(wide)).mean(axis=0)
+    mean, variance = np.nanmean(wide, axis=0), np.nanvar(wide, axis=0)
+    coordinates, distortion, spread = measured(expansion, mean, variance, shares, True)
+    sample = Sample(coordinates.to_model(coded), np.ones(N))
+    trials = trials_of(sample, N, 0, Metric(distortion, expansion.groups))
+    np.testing.assert_allclose(trials.variance, np.bincount(expansion.groups, spread))
+    np.testing.assert_allclose(trials.variance, 1.0)
+    within = trials.partition(truth).within
+    # The flag, by the definition: rows are smoothed, as are the means of the clusters.
+    z, m = sample.rows[:, 1], mean[1]
+    held = ~np.isnan(z)
+    left = whole = 0.0
+    for cluster in range(K):
+        own = z[held & (truth == cluster)]
+        left += sum(information(x, own.mean()) for x in own)
+        whole += sum(information(x, m) for x in own)
+    assert within[1] == pytest.approx(left / whole, rel=1e-9)
+    assert trials.gain_over(within, np.ones(3)) == pytest.approx(
+        -0.5 * math.log(within[0]) + sum((1 - within[g]) / distortion.factors[g] for g in (1, 2)),
+        rel=1e-9,
+    )
+
+
+def test_the_penalty_of_mixed_columns_is_chosen():
+    rng = np.random.default_rng(0)
+    n = 900
+    truth = rng.integers(4, size=n)
+    frame = pd.DataFrame({"a": 3.0 * truth + rng.normal(size=n), "b": truth % 2 == 1})
+    frame["c"] = np.array(list("xyz"))[np.maximum(truth, 1) - 1]
+    for i in range(4):
+        frame[f"n{i}"] = rng.normal(size=n)
+        frame[f"f{i}"] = rng.random(n) < 0.5
+    model = EntropyPowerKMeans(4, distortion="mixed", random_state=0).fit(frame)
+    assert model.lam_ == model.lam_path_.lam
+    assert model.lam_path_.feature_weights.shape == (6, 11)
+    assert set(model.feature_names_in_[np.argsort(-model.feature_weights_)[:3]]) == set("abc")
+    assert adjusted_rand_score(truth, model.labels_) > 0.95
