@@ -443,10 +443,10 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         """Whether to anneal once more at the feature weights that were learned.
 
         Not from given centres, which say where clusters are to be; and for squared distances of
-        whole rows, and of mixed columns, only.
+        whole rows only.
         """
         plain = self.distortion == "sqeuclidean" and self.missing == "error"
-        return schedule.polish and self._seeds and (plain or self.distortion == "mixed")
+        return schedule.polish and self._seeds and plain
 
     @property
     def _earlier(self) -> NearestCenter | None:
