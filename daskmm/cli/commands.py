@@ -407,7 +407,8 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--distortion",
-        choices=tuple(DISTORTIONS),
+        # Tables on disk are numbers; mixed columns are those of DataFrames.
+        choices=tuple(name for name in DISTORTIONS if name != "mixed"),
         metavar="D",
         help="kmeans, power: the distance: sqeuclidean; kl or poisson (counts, shares); "
         "gamma or itakura-saito (positive values); logistic (values in [0, 1]); mahalanobis; "
