@@ -63,7 +63,7 @@ def test_sparse_trials_are_those_of_dense_rows(monkeypatch):
 
 def test_sparse_rows_are_judged_without_making_them_dense(monkeypatch):
     monkeypatch.setattr(sparse_rows, "FEW_BYTES", 0)
-    rows, truth = counts()
+    rows, _ = counts()
     sample = sampled(rows)
     few_only = SparseRows.toarray
 
@@ -82,10 +82,6 @@ def test_sparse_rows_are_judged_without_making_them_dense(monkeypatch):
         Sample(rows.toarray()[:, :6], sample.weights), 0, False, weights[:6], 12
     )
     np.testing.assert_allclose(one.gains, other.gains)
-    # Features in units of their spread, as the model has them.
-    model = EntropyPowerKMeans(K, lam=0.3, random_state=0).fit(sp.csr_array(rows))
-    assert set(np.argsort(-model.feature_weights_)[:6]) == set(range(6))
-    assert adjusted_rand_score(truth, model.labels_) > 0.9
 
 
 def test_critical_power_of_many_sparse_rows(monkeypatch):
