@@ -22,10 +22,10 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import block_sums
 from daskmm.numerics.rows import Coordinates
 
-# Overhead of a compute on a cluster, and of each of its tasks (measured with a scheduler on a core
-# of its own).
+# Overhead of a compute on a cluster, and of each of its tasks (measured with a hundred workers,
+# tests/benchmarks/hundred_workers.py).
 LATENCY_SECONDS = 0.02
-TASK_SECONDS = 0.002
+TASK_SECONDS = 0.001
 # Number of blocks that are measured.
 _MEASURED_BLOCKS = 8
 
@@ -34,8 +34,9 @@ _MEASURED_BLOCKS = 8
 class PassModel:
     """Model of the time of a pass.
 
-    Each thread of a worker visits its share of the blocks, in groups of one task each; within a
-    group the next block is read while one is computed on. With B blocks in G groups on W·T
+    Each thread of a worker visits its share of the blocks, in groups of one task each (one task for
+    all threads of a worker that keeps them); within a group the next block is read while one is
+    computed on. With B blocks in G groups on W·T
     threads, a thread takes
 
         ⌈G/WT⌉ (load + compute) + (⌈B/WT⌉ − ⌈G/WT⌉) max(load, compute),
@@ -91,7 +92,9 @@ class PassModel:
             Seconds.
         """
         threads = n_workers * threads_per_worker
-        groups = min(self.n_blocks, GROUPS_PER_CLUSTER_THREAD * threads)
+        # Each worker visits what it keeps by one task.
+        n_tasks = math.ceil(GROUPS_PER_CLUSTER_THREAD) * threads if self.load_seconds else n_workers
+        groups = min(self.n_blocks, n_tasks)
         blocks_each = math.ceil(self.n_blocks / threads)
         groups_each = math.ceil(groups / threads)
         alone = self.load_seconds + self.compute_seconds

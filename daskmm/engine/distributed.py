@@ -28,12 +28,14 @@ from daskmm.engine.dask_private import GraphNode, TaskRef, pickled
 from daskmm.engine.graph import GroupTasks, TaskGraph, inline_or_task
 from daskmm.engine.grouping import (
     Grouping,
-    grouped_anywhere,
+    consecutive_groups,
+    expected_threads,
     grouped_by_holder,
-    groups_for,
+    packs,
+    streamed_groups,
     without_data,
 )
-from daskmm.engine.worker_task import Arguments, merge, run_pickled
+from daskmm.engine.worker_task import Arguments, load_pickled, merge, run_pickled
 
 logger = logging.getLogger("daskmm")
 
@@ -163,31 +165,53 @@ def reduce_on(
     return _with_retries(client, graph, attempt, function, shared, name)
 
 
-def persist_on(client: Any, graph: TaskGraph, name: str) -> list[Any]:
-    """Compute the nodes among the arguments of a graph, and return their futures in order.
+def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any, int]]:
+    """Compute the nodes among the arguments of a graph, and keep them on the workers.
 
-    Raise as `reduce_on`; other errors are raised where the futures are used.
+    They are kept in packs, each a list of what some calls need, made by one task: what a pass costs
+    the scheduler grows with packs, not with blocks. Raise as `reduce_on`; other errors are raised
+    where the futures are used.
+
+    Returns
+    -------
+    dict
+        Key of a node -> the future of its pack, and its place there.
     """
     from distributed import KilledWorker
 
-    keys = graph.delayed_keys()
-    nodes = graph.closure(keys)
+    lazy = [tuple(ref for ref in own if ref.key in graph.nodes) for own in graph.references]
+    wanted = [call for call, own in enumerate(lazy) if own]
+    threads: Mapping[str, int] = client.sync(_answered, client)
+    if graph.futures:
+        groups = _grouping_on(client, graph, b"").of_calls(wanted)
+    else:
+        groups = without_data(packs(len(lazy), threads)).of_calls(wanted)
+    tasks = GroupTasks(graph.nodes, lazy, groups, True)
+    if not tasks.alone and not graph.futures:
+        # What they share would draw so few tasks to one worker.
+        made = streamed_groups(len(lazy), expected_threads(threads))
+        tasks = GroupTasks(graph.nodes, lazy, without_data(made).of_calls(wanted), True)
+    nodes, keys = tasks.runs(name, load_pickled, ())
 
-    def attempt() -> list[Any]:
+    def attempt() -> dict[Key, tuple[Any, int]]:
         # On whichever worker: tasks bound to one, however loosely, wait for ever if it is lost at
         # the wrong moment.
         made = _gathered(client, lambda: _submitted(client, nodes, keys), fetch=False)
-        killers = [
-            future
+        killers = {
+            future: error.task
             for future in made
-            if future.status == "error" and isinstance(future.exception(), KilledWorker)
-        ]
+            if future.status == "error" and isinstance(error := future.exception(), KilledWorker)
+        }
         if killers:
-            suspects = graph.calls_with({future.key for future in killers})
+            suspects = sorted({call for key in killers.values() for call in tasks.calls_of(key)})
             for future in killers:
                 future.release()  # or the scheduler would remember that it cannot be made
             raise _SuspectedError(suspects, [future for future in made if future not in killers])
-        return list(made)
+        places: dict[Key, tuple[Any, int]] = {}
+        for future, calls in zip(made, tasks.calls, strict=True):
+            held = [ref.key for call in calls for ref in lazy[call]]
+            places |= {key: (future, place) for place, key in enumerate(held)}
+        return places
 
     return _with_retries(client, graph, attempt, _nothing, (), name)
 
@@ -214,8 +238,9 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
         few = len(call) > _LARGE_BYTES and threads
-        least = sum(threads.values()) if few else groups_for(threads)
-        return grouped_anywhere(len(graph.arguments), least)
+        n_calls, n_threads = len(graph.arguments), expected_threads(threads)
+        made = consecutive_groups if few else streamed_groups
+        return without_data(made(n_calls, n_threads))
     try:
         holders = client.who_has(list(graph.futures.values()))
     except (CancelledError, OSError) as error:

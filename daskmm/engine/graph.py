@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from daskmm.engine.dask_private import (
     futures_in,
     pickled,
 )
-from daskmm.engine.grouping import Grouping
+from daskmm.engine.grouping import Grouping, Groups
 from daskmm.engine.worker_task import Arguments, Call, Group, PartialSums, merge
 
 # Records merged by one task.
@@ -120,6 +121,11 @@ class TaskGraph:
             )
         return {"pool": self._pool}
 
+    @property
+    def references(self) -> list[list[TaskRef]]:
+        """References among the arguments of each call."""
+        return [[item for item in own if isinstance(item, TaskRef)] for own in self.arguments]
+
     def delayed_keys(self) -> list[Key]:
         """Return the keys of all nodes among the arguments."""
         return [key for own in self.arguments for key in _references(own) if key in self.nodes]
@@ -127,12 +133,6 @@ class TaskGraph:
     def closure(self, keys: Iterable[Key]) -> dict[Key, GraphNode]:
         """Return the nodes of these keys and of all that they need."""
         return _closure(keys, self.nodes)
-
-    def calls_with(self, keys: set[Key]) -> list[int]:
-        """Return the calls that have one of these keys among their arguments."""
-        return [
-            call for call, own in enumerate(self.arguments) if not keys.isdisjoint(_references(own))
-        ]
 
     def described(self, call: int) -> str:
         """Name a call for messages: its block, or whatever its arguments say it is about."""
@@ -182,7 +182,10 @@ class GroupTasks:
         self.calls = grouping.groups
         self._nodes = nodes
         self._owner: dict[Key, int] = {}
-        for number, calls in enumerate(self.calls):
+        queues = grouping.queues
+        # Queues are numbered from first to last: each owns what only its own calls need.
+        firsts = [0, *itertools.accumulate(map(len, queues))]
+        for number, calls in enumerate(itertools.chain.from_iterable(queues)):
             self._own(number, [key for call in calls for key in _references(arguments[call])])
         self._small = {
             key
@@ -193,16 +196,13 @@ class GroupTasks:
         }
         groups = [
             _group(
-                calls,
-                [arguments[call] for call in calls],
+                own,
+                arguments,
                 nodes,
-                functools.partial(self._inside, number),
+                [functools.partial(self._inside, first + number) for number in range(len(own))],
                 at_hand,
-                len(arguments),
             )
-            for number, (calls, at_hand) in enumerate(
-                zip(self.calls, grouping.at_hand, strict=True)
-            )
+            for own, at_hand, first in zip(queues, grouping.at_hand, firsts, strict=False)
         ]
         self._shared = _closure([key for group in groups for key in group.inputs], nodes)
         self.alone = not any(group.inputs for group in groups)
@@ -217,12 +217,13 @@ class GroupTasks:
 
         Where there are many records, tasks merge them too.
         """
-        graph, records = self._runs(name, run, call)
+        graph, records = self.runs(name, run, call)
         return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY)
 
-    def _runs(
+    def runs(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
+        """Return the tasks ``run(group, *call, *inputs)``, and their keys."""
         graph = dict(self._shared)
         records: list[Key] = []
         for number, (group, inputs) in enumerate(self.groups):
@@ -235,7 +236,7 @@ class GroupTasks:
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
         """Return tasks as `graph` does, and the key of one record: large ones merge in pairs."""
-        graph, records = self._runs(name, run, call)
+        graph, records = self.runs(name, run, call)
         last = _merged(records, name, graph, 2, 1)
         root = (f"{name}-total",)
         graph[root] = Task(root, _total, *map(TaskRef, last))
@@ -325,19 +326,35 @@ def _closure(keys: Iterable[Key], nodes: Mapping[Key, GraphNode]) -> dict[Key, G
 
 
 def _group(
+    queues: Groups,
+    arguments: Sequence[Arguments],
+    nodes: Mapping[Key, GraphNode],
+    inside: Sequence[Callable[[Key], bool]],
+    at_hand: Sequence[Key],
+) -> Group:
+    """Return a group of calls with the nodes to run for each, in order.
+
+    A queue runs the nodes whose key is `inside`; others become inputs. Every worker that has the
+    first key `at_hand` holds them all, so only the first stays an input.
+    """
+    inputs: dict[Key, None] = {}
+    calls = tuple(
+        _queue(numbers, [arguments[call] for call in numbers], nodes, own, inputs)
+        for numbers, own in zip(queues, inside, strict=True)
+    )
+    spared = set(at_hand[1:])
+    sent = tuple(key for key in inputs if key not in spared)
+    return Group(calls, sent, tuple(key for key in inputs if key in spared), len(arguments))
+
+
+def _queue(
     numbers: Sequence[int],
     arguments: Sequence[Arguments],
     nodes: Mapping[Key, GraphNode],
     inside: Callable[[Key], bool],
-    at_hand: Sequence[Key],
-    n_calls: int,
-) -> Group:
-    """Return a group of calls with the nodes to run for each, in order.
-
-    The group runs the nodes whose key is `inside`; others become inputs. Every worker that has the
-    first key `at_hand` holds them all, so only the first stays an input.
-    """
-    inputs: dict[Key, None] = {}
+    inputs: dict[Key, None],
+) -> tuple[Call, ...]:
+    """Return calls with the nodes to run for each; note the inputs of their group."""
     met: set[Key] = set()
     orders: list[list[Key]] = []
     for own in arguments:
@@ -356,13 +373,10 @@ def _group(
                     inputs[key] = None
         orders.append(order)
     spent = _spent(arguments, orders, nodes)
-    calls = [
+    return tuple(
         Call(number, own, tuple((nodes[key], next(spent)) for key in order), next(spent))
         for number, own, order in zip(numbers, arguments, orders, strict=True)
-    ]
-    spared = set(at_hand[1:])
-    sent = tuple(key for key in inputs if key not in spared)
-    return Group(tuple(calls), sent, tuple(key for key in inputs if key in spared), n_calls)
+    )
 
 
 def _spent(

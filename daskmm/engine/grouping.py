@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from dask.typing import Key
 
-# Least number of tasks per thread, where there are enough calls: few tasks cost little, many
-# balance the load. A task costs 0.1 ms on threads and 2 ms on a cluster.
+# Least number of tasks per thread of this process, where there are enough calls: few tasks cost
+# little, many balance the load.
 GROUPS_PER_THREAD = 8
-GROUPS_PER_CLUSTER_THREAD = 4
+# On a cluster each thread gets a large task, then one or two small ones, of the last fourth of the
+# calls. With a hundred workers a task costs the scheduler 0.6 ms. A scheduler hands out more than
+# two tasks per thread as threads become free; fewer would all go to the worker that holds a value
+# they share.
+GROUPS_PER_CLUSTER_THREAD = 2.25
 # Threads that a cluster without workers is expected to get. The next pass is grouped for those that
 # it has got.
 _EXPECTED_THREADS = 8
@@ -32,11 +38,20 @@ class Grouping(NamedTuple):
         it is enough to name the first as an input of the task: a scheduler spends 0.1 ms on each.
     settled : bool
         Whether that is all the persisted data the calls need.
+    threads : tuple of int
+        Threads that each task spreads its calls over; one each if empty.
     """
 
     groups: Groups
     at_hand: tuple[tuple[Key, ...], ...]
     settled: bool = False
+    threads: tuple[int, ...] = ()
+
+    @property
+    def queues(self) -> list[Groups]:
+        """Calls of each group, cut into one share per thread."""
+        threads = self.threads or (1,) * len(self.groups)
+        return [shares(group, n) for group, n in zip(self.groups, threads, strict=True)]
 
     def of_calls(self, calls: Collection[int]) -> Grouping:
         """Restrict the groups to some calls, which are sent all their data."""
@@ -50,14 +65,29 @@ def without_data(groups: Groups) -> Grouping:
     return Grouping(groups, ((),) * len(groups))
 
 
-def grouped_anywhere(n_calls: int, least: int) -> Grouping:
-    """Group consecutive calls, for whichever worker is free."""
-    return without_data(consecutive_groups(n_calls, least))
+def expected_threads(threads: Mapping[str, int]) -> int:
+    """Return the threads of all workers, or of those that a cluster without any may get."""
+    return sum(threads.values()) or _EXPECTED_THREADS
 
 
-def groups_for(threads: Mapping[str, int]) -> int:
-    """Return the least number of groups for workers with so many threads each, or for none yet."""
-    return (sum(threads.values()) or _EXPECTED_THREADS) * GROUPS_PER_CLUSTER_THREAD
+def streamed_groups(n_calls: int, n_threads: int) -> Groups:
+    """Return groups of consecutive calls: large ones for each thread, then small ones.
+
+    The small ones balance the load at the end of a pass. All begin at multiples of a power of two,
+    so that the records of each are merged to a few.
+    """
+    unit = _unit(n_calls // n_threads)
+    large = max(1, 3 * n_calls // (4 * n_threads * unit)) * unit
+    middle = min(n_calls, large * n_threads)
+    n_small = math.ceil((GROUPS_PER_CLUSTER_THREAD - 1) * n_threads)
+    small = unit * max(1, (n_calls - middle) // (n_small * unit))
+    starts = [*range(0, middle, large), *range(middle, n_calls, small), n_calls]
+    return tuple(tuple(range(*pair)) for pair in itertools.pairwise(starts))
+
+
+def _unit(size: int) -> int:
+    """Return the power of two at whose multiples groups of about that size begin."""
+    return 1 << max(0, size.bit_length() - 5)
 
 
 def grouped_by_holder(
@@ -80,7 +110,7 @@ def grouped_by_holder(
         keys = list(dict.fromkeys(key for call in group for key in needed[call]))
         at_hand.append(_held_together(keys, holders))
         settled &= 0 < len(at_hand[-1]) == len(keys)
-    return Grouping(groups, tuple(at_hand), settled)
+    return Grouping(tuple(groups), tuple(at_hand), settled, tuple(groups.values()))
 
 
 def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) -> tuple[Key, ...]:
@@ -104,10 +134,33 @@ def consecutive_groups(n_calls: int, least: int) -> Groups:
     return tuple(tuple(range(start, min(start + size, n_calls))) for start in starts)
 
 
-def groups_by_holder(holders: Sequence[Sequence[str]], threads: Mapping[str, int]) -> Groups:
-    """Return a group for each thread of each worker, of the calls whose data it holds.
+def packs(n_calls: int, threads: Mapping[str, int]) -> Groups:
+    """Return groups of consecutive calls, one per thread of a cluster, as equal as can be.
 
-    Calls whose data no worker holds (any more) are grouped as if their blocks were streamed.
+    They begin at multiples of a power of two, so that the records of each are merged to a few.
+    """
+    n_groups = min(n_calls, expected_threads(threads))
+    if not n_groups:
+        return ()
+    unit = _unit(n_calls // n_groups)
+    n_units = -(-n_calls // unit)
+    ends = [min(n_calls, unit * (n_units * i // n_groups)) for i in range(n_groups)] + [n_calls]
+    return tuple(tuple(range(*pair)) for pair in itertools.pairwise(ends))
+
+
+def shares(calls: Sequence[int], n: int) -> Groups:
+    """Cut calls into at most `n` shares."""
+    size = -(-len(calls) // n)
+    return tuple(tuple(calls[start : start + size]) for start in range(0, len(calls), size))
+
+
+def groups_by_holder(
+    holders: Sequence[Sequence[str]], threads: Mapping[str, int]
+) -> dict[tuple[int, ...], int]:
+    """Return a group for each worker, of the calls whose data it holds, and its threads.
+
+    One task for all threads of a worker costs the scheduler less than one for each. Calls whose
+    data no worker holds (any more) are grouped as if their blocks were streamed.
     """
     held: dict[str, list[int]] = {}
     lost: list[int] = []
@@ -118,11 +171,9 @@ def groups_by_holder(holders: Sequence[Sequence[str]], threads: Mapping[str, int
             held.setdefault(worker, []).append(call)
         else:
             lost.append(call)
-    groups = [
-        tuple(lost[i] for i in group)
-        for group in consecutive_groups(len(lost), groups_for(threads))
-    ]
-    for worker, calls in held.items():
-        size = -(-len(calls) // threads[worker])
-        groups += [tuple(calls[start : start + size]) for start in range(0, len(calls), size)]
-    return tuple(sorted(groups))
+    groups = {
+        tuple(lost[i] for i in group): 1
+        for group in streamed_groups(len(lost), expected_threads(threads))
+    }
+    groups |= {tuple(calls): threads[worker] for worker, calls in held.items()}
+    return dict(sorted(groups.items()))

@@ -40,7 +40,7 @@ from daskmm.data.validation import (
     with_weights,
     without_values,
 )
-from daskmm.engine.dask_private import Task
+from daskmm.engine.dask_private import Task, TaskRef
 from daskmm.engine.distributed import (
     ATTEMPTS,
     LostFuturesError,
@@ -50,7 +50,7 @@ from daskmm.engine.distributed import (
     reduce_on,
 )
 from daskmm.engine.graph import NAME, TaskGraph
-from daskmm.engine.grouping import GROUPS_PER_THREAD, grouped_anywhere
+from daskmm.engine.grouping import GROUPS_PER_THREAD, consecutive_groups, without_data
 from daskmm.engine.resources import memory_bytes, threads_here
 from daskmm.engine.worker_task import (
     Arguments,
@@ -320,9 +320,8 @@ def reduce_graph(
     if client is not None:
         return reduce_on(client, graph, function, shared, name)
     n_threads = threads_here()
-    tasks = graph.tasks(
-        grouped_anywhere(len(graph.arguments), n_threads * GROUPS_PER_THREAD), False
-    )
+    groups = consecutive_groups(len(graph.arguments), n_threads * GROUPS_PER_THREAD)
+    tasks = graph.tasks(without_data(groups), False)
     if schedule not in (named_schedulers["threads"], named_schedulers["sync"]) or not tasks.alone:
         nodes, records = tasks.graph(name, run_group, (function, shared))
         return merge(schedule(nodes, records, **graph.processes(schedule))).total
@@ -343,25 +342,34 @@ def _in_memory(blocks: RowBlocks) -> RowBlocks:
     """
     graph = TaskGraph(blocks.pairs, blocks.table, "block")
     keys = graph.delayed_keys()
-    values: dict[Key, Any] = dict(graph.futures)
+    values: dict[Key, Any] = {key: Delayed(key, {key: graph.futures[key]}) for key in graph.futures}
     if keys:
         schedule = get_scheduler(cls=Delayed)
         client = client_of(schedule)
         if client is None:
-            made = schedule(graph.closure(keys), keys)
+            values |= zip(keys, schedule(graph.closure(keys), keys), strict=True)
         else:
-            made = persist_on(client, graph, _unique("keep"))
-        values |= zip(keys, made, strict=True)
-
-    def held(item: Any) -> Any:
-        if not isinstance(item, Delayed):
-            return item
-        value = values[item.key]
-        is_future = hasattr(value, "client") and hasattr(value, "release")
-        return Delayed(item.key, {item.key: value}) if is_future else value
-
-    parts, weights = zip(*((held(rows), held(own)) for rows, own in blocks.pairs), strict=True)
+            values |= _kept(persist_on(client, graph, _unique("keep")))
+    parts, weights = zip(
+        *(
+            [values[item.key] if isinstance(item, Delayed) else item for item in pair]
+            for pair in blocks.pairs
+        ),
+        strict=True,
+    )
     return replace(blocks, parts=parts, weights=None if blocks.weights is None else weights)
+
+
+def _kept(places: dict[Key, tuple[Any, int]]) -> dict[Key, Delayed]:
+    """Return what is kept in packs on a cluster, by its key; see `persist_on`."""
+    # One graph for all, so that it is looked through once.
+    graph: dict[Key, Any] = {pack.key: pack for pack, _ in places.values()}
+    taken: dict[Key, Delayed] = {}
+    for number, (key, (pack, place)) in enumerate(places.items()):
+        item = (f"{pack.key[0]}-item", number)
+        graph[item] = Task(item, operator.getitem, TaskRef(pack.key), place)
+        taken[key] = Delayed(item, graph)
+    return taken
 
 
 def _fits(blocks: RowBlocks) -> bool:

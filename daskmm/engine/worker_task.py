@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import itertools
 import operator
 import pickle
 import threading
@@ -56,8 +57,8 @@ class Group(NamedTuple):
 
     Attributes
     ----------
-    calls : tuple of Call
-        In ascending order.
+    queues : tuple of tuples of Call
+        Calls that each thread makes, in ascending order.
     inputs : tuple of keys
         Values that other tasks make for them.
     at_hand : tuple of keys
@@ -66,10 +67,15 @@ class Group(NamedTuple):
         Of the whole pass.
     """
 
-    calls: tuple[Call, ...]
+    queues: tuple[tuple[Call, ...], ...]
     inputs: tuple[Key, ...]
     at_hand: tuple[Key, ...]
     n_calls: int
+
+    @property
+    def calls(self) -> Iterator[Call]:
+        """All calls."""
+        return itertools.chain.from_iterable(self.queues)
 
 
 class GroupQueue:
@@ -168,8 +174,9 @@ def merge(records: Iterable[Any]) -> Any:
 
 def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments) -> PartialSums:
     """Make the calls of the groups that this task takes from a queue."""
+    calls = itertools.chain.from_iterable(group.calls for group in queue)
     try:
-        return _run(queue, function, shared, {})
+        return _run(calls, function, shared, {})
     except BaseException:
         queue.close()  # or other tasks would go on in the background
         raise
@@ -179,7 +186,7 @@ def run_group(
     group: Group, function: Callable[..., Any], shared: Arguments, *inputs: Any
 ) -> PartialSums:
     """Sum ``function(*own, *shared)`` over the calls of a group."""
-    return _run([group], function, shared, dict(zip(group.inputs, inputs, strict=True)))
+    return _run_group(group, function, shared, dict(zip(group.inputs, inputs, strict=True)))
 
 
 def run_pickled(group: bytes, call: bytes, *inputs: Any) -> PartialSums:
@@ -198,20 +205,49 @@ def run_pickled(group: bytes, call: bytes, *inputs: Any) -> PartialSums:
         except KeyError:
             return PartialSums({}, tuple(call.number for call in loaded.calls))
     function, shared = pickle.loads(call)
-    return _run([loaded], function, shared, values).closed(loaded.n_calls)
+    return _run_group(loaded, function, shared, values).closed(loaded.n_calls)
+
+
+def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
+    """Return the arguments of all calls of a pickled group, one after the other, to be kept."""
+    loaded: Group = pickle.loads(group)
+    values = dict(zip(loaded.inputs, inputs, strict=True))
+    with memory_recycled(), contextlib.closing(_loaded(loaded.calls, _Loader(values))) as calls:
+        return [value for _, own in calls for value in own]
+
+
+def _run_group(
+    group: Group, function: Callable[..., Any], shared: Arguments, inputs: dict[Key, Any]
+) -> PartialSums:
+    """Sum over the calls of a group, on as many threads as it has queues."""
+    first, *others = group.queues
+    if not others:
+        return _run(first, function, shared, inputs)
+    failed = threading.Event()
+
+    def run(queue: Sequence[Call]) -> PartialSums:
+        calls = itertools.takewhile(lambda _: not failed.is_set(), queue)
+        try:
+            return _run(calls, function, shared, dict(inputs))
+        except BaseException:
+            failed.set()
+            raise
+
+    with ThreadPoolExecutor(len(others), "daskmm-pass") as pool:
+        found = [pool.submit(contextvars.copy_context().run, run, queue) for queue in others]
+        return merge([run(first), *(each.result() for each in found)])
 
 
 def _run(
-    groups: Iterable[Group],
+    calls: Iterable[Call],
     function: Callable[..., Any],
     shared: Arguments,
     inputs: dict[Key, Any],
 ) -> PartialSums:
-    """Sum over the calls of some groups; at most two calls' data are alive at once."""
-    calls = (call for group in groups for call in group.calls)
+    """Sum over some calls; at most two calls' data are alive at once."""
     parts: dict[int, tuple[Any, int]] = {}
     # Closed even when the function fails: an error that is kept would keep the reading thread.
-    with memory_recycled(), contextlib.closing(_loaded(calls, _Loader(inputs))) as loaded:
+    with memory_recycled(), contextlib.closing(_loaded(iter(calls), _Loader(inputs))) as loaded:
         for number, own in loaded:
             record = function(*own, *shared)
             del own  # free it before the next one is loaded

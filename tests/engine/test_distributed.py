@@ -8,10 +8,12 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import CancelledError, Client, LocalCluster
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daskmm import KMeans
 from daskmm.engine.distributed import ClusterLostError, _explained
-from daskmm.engine.grouping import groups_by_holder, groups_for
+from daskmm.engine.grouping import expected_threads, groups_by_holder, packs, streamed_groups
 
 
 def client_with(status):
@@ -40,10 +42,21 @@ def test_fits_inside_of_tasks_leave_the_threads_to_their_blocks(client):
 
 
 def test_calls_are_grouped_for_workers_that_are_yet_to_come():
-    # Several for each of some threads; as soon as there are workers, for theirs.
-    assert groups_for({}) == 32
-    assert groups_for({"a": 1, "b": 2}) == 12
-    assert len(groups_by_holder([()] * 100, {})) == 50
+    # For some threads; as soon as there are workers, for theirs.
+    assert expected_threads({}) == 8
+    assert expected_threads({"a": 1, "b": 2}) == 3
+    assert len(groups_by_holder([()] * 64, {})) == 24
+
+
+@given(st.integers(0, 3000), st.integers(1, 300))
+def test_groups_of_a_cluster_cover_all_calls_evenly(n_calls, n_threads):
+    for groups in (streamed_groups(n_calls, n_threads), packs(n_calls, {"a": n_threads})):
+        assert [call for group in groups for call in group] == list(range(n_calls))
+        assert all(groups) or not n_calls
+        # No thread has much more than its share to do, as far as that depends on groups.
+        most = max(map(len, groups), default=0)
+        assert most <= max(1, 1.5 * n_calls / n_threads + 1)
+    assert len(streamed_groups(n_calls, n_threads)) <= max(4 * n_threads, 4)
 
 
 @pytest.mark.long

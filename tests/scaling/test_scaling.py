@@ -16,7 +16,7 @@ FREE = scaling.LATENCY_SECONDS
 
 def played(n_blocks, load, compute, threads):
     """Seconds of the busiest thread: groups dealt out in turns, each reading one block ahead."""
-    groups = min(n_blocks, 4 * threads)
+    groups = min(n_blocks, 3 * threads)
     sizes = [len(part) for part in np.array_split(np.arange(n_blocks), groups)]
     busy = [0.0] * threads
     for number, size in enumerate(sizes):
@@ -51,7 +51,7 @@ def test_seconds_are_those_of_the_schedule_played_through(n_blocks, load, comput
 def test_cores_and_storage_are_shared():
     model = PassModel(64, 1e6, 1.0, 0.5, 2.0)
     tasks = scaling.TASK_SECONDS
-    assert model.seconds(4, cores=2) == FREE + 16 * tasks + 64 * 2.5 / 2
+    assert model.seconds(4, cores=2) == FREE + 12 * tasks + 64 * 2.5 / 2
     assert model.seconds(64, bandwidth=1e5) == FREE + 64 * tasks + 64 * 1e6 / 1e5
     # Data that workers hold are not read.
     assert model.persisted().seconds(64, bandwidth=1e5) == FREE + 64 * tasks + 2.0
