@@ -46,7 +46,7 @@ templates_path = ["_templates"]
 # Pages are executed in each build; an error in a cell is an error of the build.
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 300
 nb_execution_show_tb = True
 nb_merge_streams = True
 myst_enable_extensions = ["colon_fence", "dollarmath", "amsmath", "deflist"]
