@@ -134,7 +134,7 @@ CASES = {
     "a distance that is learned": Case(
         functools.partial(other, distortion="mahalanobis"), "block-sums", 2, "rows"
     ),
-    "Gram write": Case(gram_stored, "gram-tile", 1, "kernel", (1, 2, 3, 5, 6)),
+    "Gram write": Case(gram_stored, "gram-tiles", 1, "kernel", (1, 2, 3, 5, 6)),
     "Gram sweep, stored": Case(gram_stored, "gram-sweep", 1, "jobs", (1, 2, 3, 5, 6)),
     "Gram sweep, recomputed": Case(gram_recomputed, "gram-sweep", 1, "kernel", (1, 2, 3, 5, 6)),
     "mean shift, gathering": Case(shifted, "piece", 1, "rows"),
