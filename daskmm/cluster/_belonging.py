@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from numbers import Real
 from typing import Any, Self
 
@@ -17,11 +16,10 @@ from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.belonging import (
     DistanceProfile,
-    DistanceSample,
+    MembershipPower,
     distance_profile,
     labels_or_nowhere,
     limit_of,
-    membership_power,
     memberships_of,
     probabilities_of,
     scores_of,
@@ -33,7 +31,17 @@ _MISSING = (
 )
 
 # Attributes that are set from a profile.
-OF_THE_PROFILE = "typical_distances_", "relative_distances_", "_distance_sample"
+OF_THE_PROFILE = "typical_distances_", "relative_distances_", "_membership_power"
+
+
+class _ChosenPower:
+    """Attribute that a model has from its fit, or with a value of its own if it was copied."""
+
+    def __get__(self, model: Any, owner: type | None = None) -> float:
+        if "_membership_power" not in vars(model):
+            raise AttributeError(_MISSING.format(name="membership_power_"))
+        power: MembershipPower = model._membership_power
+        return power.value
 
 
 class Belonging:
@@ -41,29 +49,13 @@ class Belonging:
 
     typical_distances_: NDArray[np.float64]
     relative_distances_: NDArray[np.float64]
-    # Until the power of memberships is asked for: choosing it takes as long as a step of a short
-    # fit.
-    _distance_sample: DistanceSample
-
-    @cached_property
-    def membership_power_(self) -> float:
-        """Power at which memberships are probabilities."""
-        if "_distance_sample" not in vars(self):
-            raise AttributeError(_MISSING.format(name="membership_power_"))
-        _, state = self._fitted_state()  # type: ignore[attr-defined]
-        power = membership_power(self._distance_sample, state)
-        vars(self).pop("_distance_sample", None)
-        return power
-
-    def _settle_power(self) -> None:
-        """Choose the power of memberships now, as the centres are about to change or to be kept."""
-        if "_distance_sample" in vars(self):
-            _ = self.membership_power_
+    membership_power_ = _ChosenPower()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes of a copy, a pickle or a saved model."""
-        self._settle_power()
-        return dict(super().__getstate__())  # type: ignore[call-overload]
+        state = dict(super().__getstate__())  # type: ignore[call-overload]
+        power: MembershipPower | None = state.pop("_membership_power", None)
+        return state if power is None else {**state, "membership_power_": power.value}
 
     def predict(
         self, X: Any, feature_dim: str | None = None, *, outliers: float | None = None

@@ -125,8 +125,6 @@ class PartialFit:
             name = None if key is None else str(key)
             update = model._later_update(state)
             updates, after = updated(updates, passes, coordinates, state, update, name, fading)
-        if not updates.samples_all:
-            model._settle_power()
         fitted = {**vars(model), **model._attributes_of(updates, after, coordinates)}
         fitted["n_passes_"] += passes.n_passes
         if updates.samples_all:
@@ -178,10 +176,6 @@ class PartialFit:
         if state.feature_weights is not None:
             found["feature_weights_"] = state.feature_weights
         return found
-
-    @abstractmethod
-    def _settle_power(self) -> None:
-        """Choose the power of memberships, before the centres change."""
 
     @abstractmethod
     def _fitted_passes(self, X: Any, sample_weight: Any, feature_dim: str | None) -> Passes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -104,6 +105,37 @@ class Nearest:
         )
 
 
+class MembershipPower:
+    """Power at which memberships are probabilities; see `calibrated_power`.
+
+    It is chosen when it is first asked for, as that takes as long as a step of a short fit.
+
+    Parameters
+    ----------
+    sample : DistanceSample
+    state : CenterState
+        Centres to which the distances are.
+    """
+
+    def __init__(self, sample: DistanceSample, state: CenterState) -> None:
+        self._sample, self._state = sample, state
+
+    @cached_property
+    def value(self) -> float:
+        """The power s < 0."""
+        distortion, centers = self._state.distortion, self._state.centers
+        tile = distortion.tile(centers, False)
+        apart = distortion.distances(tile, centers, self._state.feature_weights)
+        distances, weights = self._sample.distances, self._sample.weights
+        finite = np.isfinite(distances).all(axis=1)
+        return calibrated_power(distances[finite], apart, weights[finite])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MembershipPower) and self.value == other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class DistanceProfile(NamedTuple):
     """How far rows are from the centres.
 
@@ -114,13 +146,12 @@ class DistanceProfile(NamedTuple):
     relative : ndarray of shape (2, n)
         Distances of all rows over that of their cluster, as users see distances, increasing; and
         the share of the rows that are not farther.
-    sample : DistanceSample
-        From which `membership_power` is chosen.
+    power : MembershipPower
     """
 
     typical: FloatArray
     relative: FloatArray
-    sample: DistanceSample
+    power: MembershipPower
 
     @classmethod
     def of(cls, found: Nearest, state: CenterState) -> Self:
@@ -133,7 +164,7 @@ class DistanceProfile(NamedTuple):
         relative = relative_distances(distances.values, distances.groups, typical, state)
         pooled = Histogram.of(relative, np.zeros(len(relative), np.int64), distances.weights)
         shares = np.cumsum(pooled.weights) / max(pooled.weights.sum(), np.finfo(float).tiny)
-        return cls(typical, np.stack([pooled.values, shares]), found.sample)
+        return cls(typical, np.stack([pooled.values, shares]), MembershipPower(found.sample, state))
 
 
 def limit_of(relative: FloatArray, share: float) -> float:
@@ -149,15 +180,6 @@ def relative_distances(
     """Return distances over the median of their cluster, as users see distances."""
     reported = state.distortion.reported
     return np.asarray(reported(distances) / reported(typical)[labels])
-
-
-def membership_power(sample: DistanceSample, state: CenterState) -> float:
-    """Choose the power at which memberships are probabilities; see `calibrated_power`."""
-    distortion, centers = state.distortion, state.centers
-    tile = distortion.tile(centers, False)
-    apart = distortion.distances(tile, centers, state.feature_weights)
-    finite = np.isfinite(sample.distances).all(axis=1)
-    return calibrated_power(sample.distances[finite], apart, sample.weights[finite])
 
 
 def nearest_block(

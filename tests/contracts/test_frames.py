@@ -117,7 +117,7 @@ def test_columns_are_found_by_name(cls):
     with pytest.raises(ValueError, match="yet now missing"):
         model.predict(mixed.drop(columns="beta"))
     twice = pd.concat([mixed, FRAME[["beta"]]], axis=1)
-    with pytest.raises(ValueError, match="unique column names"):
+    with pytest.raises(ValueError, match="several columns named 'beta'"):
         model.predict(twice)
 
 
