@@ -37,11 +37,12 @@ OF_THE_PROFILE = "typical_distances_", "relative_distances_", "_membership_power
 class _ChosenPower:
     """Attribute that a model has from its fit, or with a value of its own if it was copied."""
 
-    def __get__(self, model: Any, owner: type | None = None) -> float:
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        if model is None:
+            return self
         if "_membership_power" not in vars(model):
             raise AttributeError(_MISSING.format(name="membership_power_"))
-        power: MembershipPower = model._membership_power
-        return power.value
+        return model._membership_power.value
 
 
 class Belonging:
