@@ -147,6 +147,8 @@ def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
         raise ValueError(
             f"sample_weight has {weights.shape[0]} entries, X has {layout.n_rows} rows."
         )
+    if weights.shape[0] == 0:
+        return blocks  # dask does not cut an empty array into several
     if not isinstance(table, da.Array):
         return replace(blocks, weights=cut_rows(weights, layout.rows))
     if not isinstance(weights, da.Array):

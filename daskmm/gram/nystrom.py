@@ -93,7 +93,7 @@ def nystrom_coordinates(
     """
     if n_landmarks > len(sample):
         raise ValueError(
-            f"n_landmarks={n_landmarks} is more than the {len(sample)} rows to choose from."
+            f"n_landmarks={n_landmarks} is more than n_samples={len(sample)}, rows to choose from."
         )
     rng = np.random.RandomState(seed)
     landmarks, _ = kmeans_plusplus(sample, n_landmarks, sample_weight=weights, random_state=rng)
