@@ -31,18 +31,7 @@ _MISSING = (
 )
 
 # Attributes that are set from a profile.
-OF_THE_PROFILE = "typical_distances_", "relative_distances_", "_membership_power"
-
-
-class _ChosenPower:
-    """Attribute that a model has from its fit, or with a value of its own if it was copied."""
-
-    def __get__(self, model: Any, owner: type | None = None) -> Any:
-        if model is None:
-            return self
-        if "_membership_power" not in vars(model):
-            raise AttributeError(_MISSING.format(name="membership_power_"))
-        return model._membership_power.value
+OF_THE_PROFILE = "typical_distances_", "relative_distances_", "membership_power_"
 
 
 class Belonging:
@@ -50,13 +39,21 @@ class Belonging:
 
     typical_distances_: NDArray[np.float64]
     relative_distances_: NDArray[np.float64]
-    membership_power_ = _ChosenPower()
+
+    @property
+    def membership_power_(self) -> float:
+        """Power at which memberships are probabilities."""
+        if "membership_power_" not in vars(self):
+            raise AttributeError(_MISSING.format(name="membership_power_"))
+        power: MembershipPower | float = vars(self)["membership_power_"]
+        return power.value if isinstance(power, MembershipPower) else power
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes of a copy, a pickle or a saved model."""
         state = dict(super().__getstate__())  # type: ignore[call-overload]
-        power: MembershipPower | None = state.pop("_membership_power", None)
-        return state if power is None else {**state, "membership_power_": power.value}
+        if "membership_power_" in state:
+            state["membership_power_"] = self.membership_power_
+        return state
 
     def predict(
         self, X: Any, feature_dim: str | None = None, *, outliers: float | None = None
@@ -195,7 +192,6 @@ class Belonging:
 
     def _store_profile(self, profile: DistanceProfile) -> None:
         """Set the attributes that a profile determines."""
-        vars(self).pop("membership_power_", None)
         vars(self).update(zip(OF_THE_PROFILE, profile, strict=True))
 
     def _of_profile(self, name: str) -> Any:

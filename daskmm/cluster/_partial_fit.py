@@ -129,7 +129,6 @@ class PartialFit:
         fitted["n_passes_"] += passes.n_passes
         if updates.samples_all:
             assert updates.reservoir is not None
-            fitted.pop("membership_power_", None)
             profile = profile_of_sample(updates.reservoir.sample, after)
             fitted.update(zip(OF_THE_PROFILE, profile, strict=True))
         for of_the_fit in ("labels_", "_block_labels"):
