@@ -55,11 +55,7 @@ from daskmm.kmeans.updates import PowerUpdate, sample_problem
 from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.information import normal_scores
-from daskmm.numerics.likelihood import (
-    partition_likelihood,
-    whitened,
-    without_tails,
-)
+from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
 from daskmm.numerics.sparse_rows import SparseRows, few_dense
 from daskmm.storage.records import registered
 
@@ -152,9 +148,8 @@ class ClusterNumberPath:
     @property
     def at_end(self) -> bool:
         """Whether the number is at the end of those that were tried; more may be better."""
-        return not self._exact.any() and self.n_clusters > max(
-            1, self.numbers.max(initial=1) - _END
-        )
+        last = max(1, self.numbers.max(initial=1) - _END)
+        return not self._exact.any() and self.n_clusters > last
 
     @property
     def _exact(self) -> NDArray[np.bool_]:

@@ -4,9 +4,9 @@ A row knows its nearest centre, and a lower bound of its distance to all others 
 k-means even faster", SDM 2010). When centres move, the bound falls by the farthest way that one of
 them went; but only centres that are near the row's own count, if all others are too far from that
 one to matter (Ryšavý & Hamerly, "Geometric methods to accelerate k-means algorithms", SDM 2016).
-Where the bound leaves doubt, the row is compared with the centres around its own, which exclude all
-that are farther from that one than twice the row is (Newling & Fleuret, "Fast k-means with accurate
-bounds", ICML 2016). The machine code is cached on disk.
+Where the bound leaves doubt, the row is compared with the centres around its own: those that are
+farther from its own centre than twice the row is cannot be nearer (Newling & Fleuret, "Fast k-means
+with accurate bounds", ICML 2016). The machine code is cached on disk.
 """
 # mypy: disable-error-code="no-untyped-def"
 

@@ -188,7 +188,7 @@ def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any,
         groups = without_data(packs(len(lazy), threads)).of_calls(wanted)
     tasks = GroupTasks(graph.nodes, lazy, groups, True)
     if not tasks.alone and not graph.futures:
-        # What they share would draw so few tasks to one worker.
+        # With so few tasks, dask would send all that share an input to the worker that holds it.
         made = streamed_groups(len(lazy), expected_threads(threads))
         tasks = GroupTasks(graph.nodes, lazy, without_data(made).of_calls(wanted), True)
     nodes, keys = tasks.runs(name, load_pickled, ())

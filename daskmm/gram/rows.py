@@ -111,7 +111,7 @@ def kernel_rows(table: NDArray | da.Array, layout: Layout, coordinates: Coordina
 
 
 def opened_rows(rows: FloatArray | da.Array) -> KernelRows:
-    """Return rows, in the kernels' units already, as they are used."""
+    """Return rows that are in the kernels' units, as arrays or `StreamedRows`."""
     return StreamedRows(rows) if isinstance(rows, da.Array) else rows
 
 

@@ -2,8 +2,8 @@
 
 What `daskmm.kmeans.trials` does with squared distances of dense rows, done with the sums of a
 Bregman divergence: O(nnz·k) for sparse rows, and one share and one weight per column where a column
-has several features. The null are the same rows, with every column moved on by a random number of
-rows after the rows were shuffled: each keeps its values, and no dependence between columns is left.
+has several features. The null is the same table with its rows shuffled and every column rolled by a
+random number of rows: each keeps its values, and no dependence between columns is left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from daskmm.numerics.distortions.base import Tile
 from daskmm.numerics.distortions.bregman import PLAIN, Bregman, Metric, SquaredEuclidean
 from daskmm.numerics.distortions.mixed import Mixed
 from daskmm.numerics.information import Partition, gain_over
-from daskmm.numerics.sparse_rows import dense, fit_dense, has_holes, moved_on
+from daskmm.numerics.sparse_rows import dense, fit_dense, has_holes, rolled_columns
 
 FloatArray = NDArray[np.float64]
 
@@ -159,7 +159,7 @@ class ColumnTrials:
         shuffle, fresh = spawned(seed, 2)
         rng = np.random.default_rng(shuffle)
         shifts = rng.integers(len(self.rows), size=len(self.variance))[self.groups]
-        rows = moved_on(self.rows, rng.permutation(len(self.rows)), shifts)
+        rows = rolled_columns(self.rows, rng.permutation(len(self.rows)), shifts)
         (labels,) = self._labelled(rows, column_weights, n_clusters, [fresh])
         return self._partition(rows, labels).within
 

@@ -211,41 +211,53 @@ class Updates:
 @registered
 @dataclass(frozen=True)
 class ShorterMemory:
-    """A rival: records of the same rows that fade faster, and the state that minimises their sum.
+    """Second set of records, which fades faster, and the state that minimises their sum.
 
-    While rows go on as before, it has the larger sampling error and new rows cost more at its
-    centres. After a mixture has changed they cost less, since it has forgotten earlier rows.
+    While rows go on as before, its sampling error is larger, and new rows cost more at its centres
+    than at those of the longer memory. After a mixture has changed they cost less, since it has
+    forgotten the rows from before.
 
     Attributes
     ----------
     updates : Updates
     state : CenterState
-    cost, others_cost : float
-        Of the rows of each call at this state and at the rival's, before the call; faded sums.
+    cost, longer_cost : float
+        Costs of the rows of all calls, earlier ones faded, at this state and at that of the longer
+        memory, each as it was before the call.
     """
 
     updates: Updates
     state: CenterState
     cost: float = 0.0
-    others_cost: float = 0.0
+    longer_cost: float = 0.0
 
     def judged(
         self, updates: Updates, state: CenterState, costs: Sequence[float], factor: float
     ) -> Self:
-        """Return it after a call, in which new rows cost so much at the rival's state and here."""
-        others, own = costs
+        """Return the memory after a call.
+
+        Parameters
+        ----------
+        updates : Updates
+        state : CenterState
+        costs : sequence of float
+            Of the new rows at the state of the longer memory, and at that of this one.
+        factor : float
+            By which earlier costs fade.
+        """
+        longer, own = costs
         return replace(
             self,
             updates=updates,
             state=state,
             cost=factor * self.cost + own,
-            others_cost=factor * self.others_cost + others,
+            longer_cost=factor * self.longer_cost + longer,
         )
 
     @property
     def wins(self) -> bool:
-        """Whether it has served new rows better."""
-        return self.others_cost > (1.0 + _WINS) * self.cost
+        """Whether new rows have cost less at its centres."""
+        return self.longer_cost > (1.0 + _WINS) * self.cost
 
 
 # Records, and the state that minimises their sum.
@@ -291,10 +303,10 @@ def updated(
     n_rows = passes.blocks.layout.n_rows
     assert n_rows is not None
     factor = 1.0 if fading is None else fading(visit.moments.weight)
-    factors = factor, factor**_FASTER
+    factors = (factor, factor**_FASTER)[: len(memories)]
     after = [
         _stepped(updates, state, seen, visit.moments.weight, n_rows, update, key, each)
-        for (updates, state), seen, each in zip(memories, visit.seen.records, factors, strict=False)
+        for (updates, state), seen, each in zip(memories, visit.seen.records, factors, strict=True)
     ]
     if fading is None:
         return after[0]

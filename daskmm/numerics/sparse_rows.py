@@ -99,16 +99,17 @@ def has_holes(rows: Any) -> bool:
     return not isinstance(rows, SparseRows) and bool(np.isnan(rows).any())
 
 
-def moved_on(rows: Any, order: NDArray[np.int64], shifts: NDArray[np.int64]) -> Any:
-    """Return rows with their order changed, and each feature then moved on by some rows.
+def rolled_columns(rows: Any, order: NDArray[np.int64], shifts: NDArray[np.int64]) -> Any:
+    """Return rows in another order, with each feature then rolled by a number of rows of its own.
 
     Parameters
     ----------
     rows : SparseRows or ndarray of shape (n_rows, n_features)
     order : ndarray of int of shape (n_rows,)
-        Row i goes to row ``order[i]``,
+        New place of each row.
     shifts : ndarray of int of shape (n_features,)
-        and feature l of it to ``(order[i] + shifts[l]) % n_rows``.
+        By which each feature is rolled: value l of row i ends in row
+        ``(order[i] + shifts[l]) % n_rows``.
     """
     n = len(rows)
     if isinstance(rows, SparseRows):

@@ -10,41 +10,24 @@ Outliers: 5 % uniform noise over the bounding box, the share of it among as many
 
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 from sklearn.mixture import GaussianMixture
 
 from daskmm import PowerKMeans
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-def mixture(n, k, p, separation, seed):
-    """Rows of normal clusters of unit variance whose centres are just so far apart, or farther."""
-    rng = np.random.default_rng(seed)
-    centers, wide = [], separation
-    while len(centers) < k:
-        center = rng.normal(size=p) * wide / np.sqrt(p) * 1.5
-        if all(np.linalg.norm(center - other) >= separation for other in centers):
-            centers.append(center)
-        wide *= 1.005
-    truth = rng.integers(k, size=n)
-    return np.array(centers)[truth] + rng.normal(size=(n, p)), truth, np.array(centers)
-
-
-def calibration_error(confidence, correct, bins=15):
-    number = np.minimum((confidence * bins).astype(int), bins - 1)
-    apart = np.bincount(number, confidence, bins) - np.bincount(number, correct, bins)
-    return np.abs(apart).sum() / len(confidence)
+from _mixtures import calibration_error, matched, mixture
 
 
 def calibration(p, separation, seed):
     rows, truth, centers = mixture(12_000, 6, p, separation, seed)
     model = PowerKMeans(6, random_state=0, n_init=4).fit(rows[:4000])
     found = model.predict_proba(rows[4000:])
-    squares = np.square(centers[:, None] - model.cluster_centers_).sum(axis=2)
-    names = np.argsort(linear_sum_assignment(squares)[1])
-    right = names[found.argmax(axis=1)] == truth[4000:]
+    right = matched(centers, model.cluster_centers_)[found.argmax(axis=1)] == truth[4000:]
     normal = GaussianMixture(
         6, covariance_type="spherical", means_init=model.cluster_centers_, random_state=0
     ).fit(rows[:4000])

@@ -9,8 +9,10 @@ first pass, as a multiple of the state. dask warns about graphs of 10 MB; warnin
 
 import argparse
 import resource
+import sys
 import time
 import warnings
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -21,27 +23,11 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate
 from daskmm.numerics.rows import Coordinates
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from _traffic import count_writes, sent
+
 ROWS, BLOCKS = 32, 40
-
-
-def count_writes():
-    """Count the bytes that this process sends from now on (also runs on workers)."""
-    from distributed.comm import tcp
-
-    tcp.sent, write = 0, tcp.TCP.write
-
-    async def counted(self, *arguments, **options):
-        n_bytes = await write(self, *arguments, **options)
-        tcp.sent += n_bytes or 0
-        return n_bytes
-
-    tcp.TCP.write = counted
-
-
-def sent():
-    from distributed.comm import tcp
-
-    return tcp.sent
 
 
 def block(p, block_info=None):

@@ -116,7 +116,7 @@ main(["update", place + "/run", place + "/monday.csv", "--quiet"])
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL to die by")
 @pytest.mark.parametrize(
     ("module", "name", "call", "rows"),
     [

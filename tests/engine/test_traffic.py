@@ -6,33 +6,12 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from _traffic import count_writes, sent
 
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate
 from daskmm.numerics.rows import Coordinates
-
-
-def count_writes():
-    """Count the bytes that this process sends from now on (also runs on workers)."""
-    from distributed.comm import tcp
-
-    if hasattr(tcp, "sent"):
-        return
-    tcp.sent, write = 0, tcp.TCP.write
-
-    async def counted(self, *arguments, **options):
-        n_bytes = await write(self, *arguments, **options)
-        tcp.sent += n_bytes or 0
-        return n_bytes
-
-    tcp.TCP.write = counted
-
-
-def sent():
-    from distributed.comm import tcp
-
-    return tcp.sent
 
 
 def rows_of(block_info=None):

@@ -18,7 +18,7 @@ from daskmm.numerics import annealing, sparse_rows
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, Expansion
 from daskmm.numerics.distortions.bregman import Metric
 from daskmm.numerics.distortions.mixed import measured
-from daskmm.numerics.sparse_rows import SparseRows, canonical, moved_on
+from daskmm.numerics.sparse_rows import SparseRows, canonical, rolled_columns
 
 N, K = 240, 3
 
@@ -94,12 +94,12 @@ def test_critical_power_of_many_sparse_rows(monkeypatch):
     assert annealing.critical_power(same, np.ones(5)) == 0.5
 
 
-def test_columns_are_moved_on_alike():
+def test_sparse_and_dense_columns_are_rolled_alike():
     rows, _ = counts()
     rng = np.random.default_rng(0)
     order, shifts = rng.permutation(N), rng.integers(N, size=40)
-    moved = moved_on(rows, order, shifts)
-    np.testing.assert_array_equal(moved.toarray(), moved_on(rows.toarray(), order, shifts))
+    moved = rolled_columns(rows, order, shifts)
+    np.testing.assert_array_equal(moved.toarray(), rolled_columns(rows.toarray(), order, shifts))
     expected = np.empty((N, 40))
     for i, row in enumerate(rows.toarray()):
         for feature, x in enumerate(row):
