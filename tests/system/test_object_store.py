@@ -45,13 +45,27 @@ Server(("127.0.0.1", int(sys.argv[1])), Forward).serve_forever()
 
 
 def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    """A port nobody has, below those that a system hands to whoever opens a connection."""
+    for port in np.random.default_rng().permutation(np.arange(20_000, 32_000)).tolist():
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
+
+
+def wait_for(port):
+    """Return when somebody listens at the port."""
+    for _ in range(600):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"nobody listens at port {port}")
 
 
 def forwarding(door, port):
-    return subprocess.Popen([sys.executable, "-c", FORWARD, str(door), str(port)])
+    process = subprocess.Popen([sys.executable, "-c", FORWARD, str(door), str(port)])
+    wait_for(door)
+    return process
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +85,7 @@ class Server:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, **quiet)
-        for _ in range(300):
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", self.port), 1),
-            ):
-                break
-            time.sleep(0.1)
+        wait_for(self.port)
         self.files().mkdir("bucket")
 
     def kill(self):
