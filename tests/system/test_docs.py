@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 TOP = Path(__file__).parents[2]
-# Other pages in docs/ are executed when they are built: see test_site.
+# Other pages in docs/ are executed when they are built: see test_site. Commands in them are run here.
 MADE = {path for folder in (".", "guide", "how") for path in TOP.glob(f"docs/{folder}/*.md")}
 MADE.discard(TOP / "docs/index.md")
 PAGES = sorted(
@@ -99,3 +99,30 @@ def test_a_page_can_be_followed(page, tmp_path):
             job, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, f"{job[-1]}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+
+
+def test_commands_stand_only_where_a_test_runs_them():
+    assert {page.name for page in MADE if "sh" in dict(_FENCE.findall(page.read_text()))} == {
+        "get-started.md"
+    }
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_first_page_can_be_followed_from_its_installation_on(tmp_path):
+    checkout = tmp_path / "daskmm"
+    subprocess.run(["git", "clone", "-q", TOP, checkout], check=True)
+    people = np.random.default_rng(0).normal(size=(500, 3))
+    pd.DataFrame(people, columns=["age", "height", "income"]).to_parquet(checkout / "people.parquet")
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(blocks("docs/get-started.md", "sh"))],
+        cwd=checkout,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
+    assert len(pd.read_csv(checkout / "labels.csv")) == len(people)
+    assert (checkout / "run/report.html").exists()
