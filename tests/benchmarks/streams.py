@@ -24,11 +24,11 @@ HALF_LIFE_BLOCKS = 10
 
 
 class Mixture:
-    """Clusters of unequal sizes with Gaussian noise."""
+    """Clusters of unequal sizes with Gaussian noise, their centres ``spread`` times as wide."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, spread=2):
         rng = np.random.default_rng(seed)
-        self.centers = rng.normal(size=(K, P)).astype(np.float32) * 2
+        self.centers = rng.normal(size=(K, P)).astype(np.float32) * spread
         self.shares = rng.dirichlet(np.full(K, 5.0))
 
     def rows(self, n, rng):
@@ -79,14 +79,14 @@ def still(rows, draws, block):
         print(f"| {seed} | " + " | ".join(cells) + f" | {seconds:.1f} s |", flush=True)
 
 
-def jumping(draws, block):
+def jumping(draws, block, spread):
     """A jump after five half-lives; ARI on new rows after one and two more; and no jump."""
     half = HALF_LIFE_BLOCKS
-    print(f"\nHalf-life of {half} blocks of {block:,} rows\n")
+    print(f"\nHalf-life of {half} blocks of {block:,} rows, centres of sd {spread}\n")
     print("| draw | ARI before | just after | one half-life | two | ideal | cost, no jump |")
     print("|---|---|---|---|---|---|---|")
     for seed in range(draws):
-        before, after = Mixture(seed), Mixture(1000 + seed)
+        before, after = Mixture(seed, spread), Mixture(1000 + seed, spread)
         rng = np.random.default_rng(seed)
         model = PowerKMeans(K, random_state=seed, forget=half * block)
         scores = []
@@ -115,4 +115,5 @@ if __name__ == "__main__":
         int(arg) for arg in [*sys.argv[1:], *(10**7, 10, 20_000)[len(sys.argv) - 1 :]]
     )
     still(rows, draws, block)
-    jumping(draws, block // 10)
+    for spread in (2, 3):
+        jumping(draws, block // 10, spread)
