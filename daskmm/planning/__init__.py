@@ -24,13 +24,13 @@ from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES
 from daskmm.numerics.sparse_rows import FEW_BYTES
 from daskmm.planning.seconds import (
-    EXACT_SWEEPS,
     HARD_STEPS,
     READS,
     CenterSteps,
     annealing_steps,
     blurring_seconds,
     center_seconds,
+    exact_sweeps,
     gram_seconds,
     micro_cluster_seconds,
 )
@@ -309,7 +309,7 @@ def gram_plan(
         if streamed and kept == "recomputed"
         else n_kernels * gram,
         largest_block_bytes=tile,
-        passes=min(EXACT_SWEEPS, max_iter) + 2 + reads,
+        passes=exact_sweeps(steps) + 2 + reads,
         max_passes=max_iter + 2 + (layout.n_rows is None) + reads,
         peak_bytes_per_worker=INTERPRETER_BYTES
         + states

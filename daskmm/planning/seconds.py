@@ -48,7 +48,7 @@ READS, _MORE_READS = 5, 10
 # Iterations of a trial (`daskmm.kmeans.trials`), and trials of all penalties (`auto.lam`).
 _TRIAL_STEPS, _LAM_TRIALS = 40, 42
 # Exact sweeps after annealing on Nyström features (measured: 1 to 4).
-EXACT_SWEEPS = 3
+_POLISHING_SWEEPS = 3
 # Sweeps of mean shift over all pairs, before rows have merged; bandwidths that are tried on 1,000
 # rows, and sweeps of each.
 FULL_SWEEPS, _BANDWIDTHS, _BANDWIDTH_SWEEPS = 8, 26, 60
@@ -195,19 +195,27 @@ def gram_seconds(
     reading = _loading(layout, threads) if are_streamed(layout) else 0.0
     if kept == "recomputed":
         sweep += values + n_kernels * n_groups(n, p) * reading
-    annealing = annealing_steps(steps.schedule)
     stages = {"first pass": _loading(layout, threads) + n * p * _VALUE_SECONDS}
     stages["Gram matrices"] = 0.0 if kept == "recomputed" else values
     stages["starting centres"] = n_kernels * n * rank * (value + rank * product) + (
         starts * n * k * seeding_seconds(k, rank * n_kernels)
     )
     stages["starting centres"] += 5 * n_kernels * reading
-    if starts > 1 and steps.schedule.polish:
+    if _anneals_on_features(steps):
         step = states + 2 * n_kernels * n * rank * k * starts * product
-        stages["annealing"] = (annealing + LAST_STEPS) * step
-        annealing = 0
-    stages["passes"] = (annealing + min(EXACT_SWEEPS, steps.schedule.max_iter)) * sweep
+        stages["annealing"] = (annealing_steps(steps.schedule) + LAST_STEPS) * step
+    stages["passes"] = exact_sweeps(steps) * sweep
     return stages
+
+
+def exact_sweeps(steps: CenterSteps) -> int:
+    """Return how many sweeps over exact Gram matrices a kernel fit typically takes."""
+    annealing = 0 if _anneals_on_features(steps) else annealing_steps(steps.schedule)
+    return min(annealing + _POLISHING_SWEEPS, steps.schedule.max_iter)
+
+
+def _anneals_on_features(steps: CenterSteps) -> bool:
+    return steps.n_starts > 1 and steps.schedule.polish
 
 
 def blurring_seconds(

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 TOP = Path(__file__).parents[2]
-# Other pages in docs/ are executed when they are built: see test_site. Commands in them are run here.
+# Other pages in docs/ are executed when they are built: see test_site. Their commands are run here.
 MADE = {path for folder in (".", "guide", "how") for path in TOP.glob(f"docs/{folder}/*.md")}
 MADE.discard(TOP / "docs/index.md")
 PAGES = sorted(
@@ -112,8 +112,9 @@ def test_commands_stand_only_where_a_test_runs_them():
 def test_the_first_page_can_be_followed_from_its_installation_on(tmp_path):
     checkout = tmp_path / "daskmm"
     subprocess.run(["git", "clone", "-q", TOP, checkout], check=True)
-    people = np.random.default_rng(0).normal(size=(500, 3))
-    pd.DataFrame(people, columns=["age", "height", "income"]).to_parquet(checkout / "people.parquet")
+    rows = np.random.default_rng(0).normal(size=(500, 3))
+    people = pd.DataFrame(rows, columns=["age", "height", "income"])
+    people.to_parquet(checkout / "people.parquet")
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(blocks("docs/get-started.md", "sh"))],
