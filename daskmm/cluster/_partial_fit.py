@@ -84,7 +84,9 @@ class PartialFit:
             Name of these rows, such as a date or a path. A call with a key that was used before
             replaces the record of that call, so its rows are not counted twice; visiting all keys
             again and again converges to a fit to all of the rows, whatever their order. Before
-            that the order counts, since each record is made at the centres of its call.
+            that the order counts, since each record is made at the centres of its call. With a
+            half-life, a known key makes nothing fade: its rows have the weight that the replaced
+            ones had faded to. So a call can be repeated, and rows of another day want another key.
         feature_dim : str, optional
             Of an xarray DataArray or Dataset, as in `fit`; by default that of the fit.
 

@@ -58,6 +58,8 @@ class Majorizer:
         As in `CenterSums`.
     constant : float
         What `cost` adds to the terms that depend on the state.
+    kept : float
+        The share of their sample weights that the rows of one call still have.
     """
 
     n_rows: int
@@ -67,6 +69,7 @@ class Majorizer:
     denominators: FloatArray | None
     squares: FloatArray | None
     constant: float
+    kept: float = 1.0
 
     @classmethod
     def of(cls, sums: CenterSums, state: CenterState, weight: float, n_rows: int) -> Self:
@@ -117,6 +120,7 @@ class Majorizer:
             denominators=None if self.denominators is None else factor * self.denominators,
             squares=None if self.squares is None else factor * self.squares,
             constant=factor * self.constant,
+            kept=factor * self.kept,
         )
 
     def divided(self, renewal: Renewal, before: CenterState) -> Self:
@@ -197,8 +201,13 @@ class Updates:
         usual = total.cost(state) / total.weight
         return record.cost(state) / record.weight > _BADLY_SERVED * usual > 0
 
+    def kept(self, key: str | None) -> float:
+        """Return the share of their weight that rows of a key still have; 1 for a new key."""
+        return 1.0 if key is None or key not in self.keyed else self.keyed[key].kept
+
     def after(self, record: Majorizer, key: str | None, factor: float = 1.0) -> Updates:
         """Return the records after a call: earlier ones faded, that of the same key replaced."""
+        record = record.faded(self.kept(key))
         keyed = {name: own.faded(factor) for name, own in self.keyed.items()}
         unkeyed = None if self.unkeyed is None else self.unkeyed.faded(factor)
         if key is not None:
@@ -287,7 +296,9 @@ def updated(
     key : str, optional
         The record of an earlier call with the same key is replaced.
     fading : callable, optional
-        Without it, earlier rows keep their weight.
+        Without it, earlier rows keep their weight. If the key is known, nothing fades, and its
+        rows have the weight that the replaced ones had faded to: a call that is repeated is not
+        another one.
 
     Raises
     ------
@@ -302,7 +313,8 @@ def updated(
     visit, memories = _visited(passes, coordinates, memories, key)
     n_rows = passes.blocks.layout.n_rows
     assert n_rows is not None
-    factor = 1.0 if fading is None else fading(visit.moments.weight)
+    again = key is not None and key in updates.keyed
+    factor = 1.0 if fading is None or again else fading(visit.moments.weight)
     factors = (factor, factor**_FASTER)[: len(memories)]
     after = [
         _stepped(updates, state, seen, visit.moments.weight, n_rows, update, key, each)
@@ -310,6 +322,10 @@ def updated(
     ]
     if fading is None:
         return after[0]
+    if again:
+        # These rows were judged before.
+        shorter = replace(shorter, updates=after[1][0], state=after[1][1])
+        return replace(after[0][0], shorter=shorter), after[0][1]
     costs = [
         seen.sums.objective + visit.moments.weight * update.penalty(state)
         for (_, state), seen in zip(memories, visit.seen.records, strict=True)
@@ -333,6 +349,7 @@ def _stepped(
     """Add the record of new rows to earlier ones, and return the state that minimises all."""
     record = Majorizer.of(seen.sums, state, weight, n_rows)
     sooner = updates.badly_served(record, state)
+    kept = updates.kept(key)
     updates = updates.after(record, key, factor)
     total = updates.total
     if updates.reservoir is not None:
@@ -340,7 +357,7 @@ def _stepped(
         reservoir = updates.reservoir
         if key is not None:
             reservoir = reservoir.without(_origin(key))
-        reservoir = reservoir.faded(factor) + seen.drawn
+        reservoir = reservoir.faded(factor) + seen.drawn.faded(kept)
         since = updates.weight_since + weight
         updates = replace(updates, reservoir=reservoir, weight_since=since)
         if updates.searches and since >= (_SOONER if sooner else _RENEWED) * total.weight:

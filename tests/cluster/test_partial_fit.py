@@ -64,6 +64,24 @@ def test_a_key_replaces_its_record():
     assert model.n_samples_seen_ == 300
 
 
+def test_a_call_that_is_repeated_makes_nothing_fade():
+    X, _ = blobs(400)
+    model = quick(KMeans, init=X[:4], forget="2 calls")
+    for day in range(4):
+        model.partial_fit(X[100 * day : 100 * day + 100], key=day)
+    weights = {key: record.weight for key, record in model.updates_.keyed.items()}
+    shorter = model.updates_.shorter
+    assert weights["3"] == pytest.approx(100)
+    assert weights["1"] == pytest.approx(50)
+    for day in (3, 1, 3):
+        model.partial_fit(X[100 * day : 100 * day + 100], key=day)
+        assert {key: r.weight for key, r in model.updates_.keyed.items()} == pytest.approx(weights)
+        for name in ("cost", "longer_cost"):
+            assert getattr(model.updates_.shorter, name) == getattr(shorter, name)
+    model.partial_fit(X[100:150] + 1.0, key=1)
+    assert model.updates_.keyed["1"].weight == pytest.approx(25)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_the_order_of_keys_does_not_matter_once_it_has_converged(cls):
