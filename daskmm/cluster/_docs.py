@@ -148,14 +148,12 @@ trim : float, default=0
     Share of the rows that the Lloyd steps leave out, those farthest from their centres, for data
     with outliers: `inertia_` and `cluster_sizes_` are those of the rows that are kept, while
     `labels_` are of all rows. The share is exact, and costs two more passes per step. Annealing
-    steps keep all rows.
+    steps keep all rows. `partial_fit` leaves out the share of the rows of each call.
 """,
     "forget": """
 forget : float or str, optional
     Half-life of earlier rows in `partial_fit`: a number of rows, counted by their sample weights,
-    or a text such as "100000 rows" or "10 calls". By default nothing is forgotten. In calls whose
-    rows cost a quarter more than all do, or worse, earlier ones fade as many times as fast, up to
-    four.
+    or a text such as "100000 rows" or "10 calls". By default nothing is forgotten.
 """,
     "verbose": """
 verbose : int, default=0

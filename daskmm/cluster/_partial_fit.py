@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -36,6 +37,7 @@ class PartialFit:
     distortion: str
     init: Any
     polish: bool
+    trim: float
     s_: float
     inertia_: float
     n_iter_: int
@@ -74,6 +76,9 @@ class PartialFit:
         With a half-life (`forget`), a second set of records fades four times as fast. If new rows
         cost less at its centres, before either has seen them, it takes the place of the first: a
         mixture that jumps is followed, and one that stands still keeps the longer memory.
+
+        With `trim`, hard steps leave out that share of the rows of each call, in three more passes
+        over them.
 
         Parameters
         ----------
@@ -126,6 +131,7 @@ class PartialFit:
         with one_blas_thread():
             name = None if key is None else str(key)
             update = model._later_update(state)
+            update = replace(update, trim=float(model.trim))  # type: ignore[type-var]
             updates, after = updated(updates, passes, coordinates, state, update, name, fading)
         fitted = {**vars(model), **model._attributes_of(updates, after, coordinates)}
         fitted["n_passes_"] += passes.n_passes

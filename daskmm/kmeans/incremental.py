@@ -24,13 +24,15 @@ from daskmm.data.blocks import Position
 from daskmm.engine.first_pass import checked_moments, mean_and_variance, row_uniforms
 from daskmm.engine.moments import Moments
 from daskmm.engine.passes import Passes
+from daskmm.kmeans.assignment import nearest_of
 from daskmm.kmeans.renewal import Renewal, Reservoir, renewed
 from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, PerStart, center_sums
+from daskmm.kmeans.trimming import kept_sums, thresholds
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import Bregman
 from daskmm.numerics.entropy import negative_entropy
-from daskmm.numerics.rows import Rows
+from daskmm.numerics.rows import Coordinates, Rows
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -311,14 +313,19 @@ def updated(
     if fading is not None:
         memories.append((shorter.updates, shorter.state))
     visit, memories = _visited(passes, coordinates, memories, key)
+    weight = visit.moments.weight
+    seen_by: Sequence[_Seen] = visit.seen.records
+    if update.trim and updates.s == -np.inf:
+        weight *= 1.0 - update.trim
+        seen_by = _trimmed(seen_by, passes, coordinates, [state for _, state in memories], update)
     n_rows = passes.blocks.layout.n_rows
     assert n_rows is not None
     again = key is not None and key in updates.keyed
     factor = 1.0 if fading is None or again else fading(visit.moments.weight)
     factors = (factor, factor**_FASTER)[: len(memories)]
     after = [
-        _stepped(updates, state, seen, visit.moments.weight, n_rows, update, key, each)
-        for (updates, state), seen, each in zip(memories, visit.seen.records, factors, strict=True)
+        _stepped(updates, state, seen, weight, n_rows, update, key, each)
+        for (updates, state), seen, each in zip(memories, seen_by, factors, strict=True)
     ]
     if fading is None:
         return after[0]
@@ -327,8 +334,8 @@ def updated(
         shorter = replace(shorter, updates=after[1][0], state=after[1][1])
         return replace(after[0][0], shorter=shorter), after[0][1]
     costs = [
-        seen.sums.objective + visit.moments.weight * update.penalty(state)
-        for (_, state), seen in zip(memories, visit.seen.records, strict=True)
+        seen.sums.objective + weight * update.penalty(state)
+        for (_, state), seen in zip(memories, seen_by, strict=True)
     ]
     shorter = shorter.judged(*after[1], costs, factors[1])
     if shorter.wins:
@@ -389,6 +396,27 @@ class _Seen:
     def __add__(self, other: Self) -> Self:
         drawn = None if self.drawn is None or other.drawn is None else self.drawn + other.drawn
         return type(self)(self.sums + other.sums, drawn)
+
+
+def _trimmed(
+    seen: Sequence[_Seen],
+    passes: Passes,
+    coordinates: Rows,
+    states: Sequence[CenterState],
+    update: Update,
+) -> list[_Seen]:
+    """Leave out the rows farthest from their centres, in three more passes."""
+    limits = thresholds(passes, coordinates, states, update.trim)
+    sums = kept_sums(passes, coordinates, states, limits)
+    found = []
+    for each, own, state, limit in zip(seen, sums, states, limits, strict=True):
+        drawn = each.drawn
+        if drawn is not None and len(drawn.rows):
+            same = Coordinates.identity(drawn.rows.shape[1])
+            _, distances = nearest_of(drawn.rows, Position(0, 0), same, state)
+            drawn = drawn.only(limit.kept(distances) > 0)
+        found.append(_Seen(own, drawn))
+    return found
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,10 @@ class Reservoir:
 
     def without(self, origin: int) -> Self:
         """Return the sample without the rows of a key."""
-        kept = self.origins != origin
+        return self.only(self.origins != origin)
+
+    def only(self, kept: NDArray[np.bool_]) -> Self:
+        """Return the sample of some of its rows."""
         return replace(
             self,
             rows=self.rows[kept],

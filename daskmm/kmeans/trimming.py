@@ -67,6 +67,13 @@ def trimmed_sums(
 
     Three passes. Parameters are those of `daskmm.kmeans.sums.center_sums`.
     """
+    return kept_sums(passes, coordinates, states, thresholds(passes, coordinates, states, share))
+
+
+def thresholds(
+    passes: Passes, coordinates: Rows, states: Sequence[CenterState], share: float
+) -> list[Threshold]:
+    """Find for each state the distance beyond which a share of the rows lies, in two passes."""
     shared = coordinates, tuple(states)
     coarse: PerStart[Histogram] = passes.reduce(_bins, *shared, _COARSE, [None] * len(states))
     first = [
@@ -74,11 +81,17 @@ def trimmed_sums(
         for each in coarse.records
     ]
     fine: PerStart[Histogram] = passes.reduce(_bins, *shared, _FINE, first)
-    second = [
+    return [
         _threshold(each, _FINE, before.below, before.wanted)
         for each, before in zip(fine.records, first, strict=True)
     ]
-    found: PerStart[CenterSums] = passes.reduce(_kept_sums, *shared, second)
+
+
+def kept_sums(
+    passes: Passes, coordinates: Rows, states: Sequence[CenterState], limits: list[Threshold]
+) -> tuple[CenterSums, ...]:
+    """Compute the sums of a hard step for each state over the rows within its threshold."""
+    found: PerStart[CenterSums] = passes.reduce(_kept_sums, coordinates, tuple(states), limits)
     return found.records
 
 
@@ -132,10 +145,10 @@ def _kept_sums(
     position: Position,
     coordinates: Rows,
     states: tuple[CenterState, ...],
-    thresholds: list[Threshold],
+    limits: list[Threshold],
 ) -> PerStart[CenterSums]:
     records: list[CenterSums] = []
-    for state, threshold in zip(states, thresholds, strict=True):
+    for state, threshold in zip(states, limits, strict=True):
         smallest, held = _distances(rows, weights, position, coordinates, state)
         kept = held * threshold.kept(smallest)
         records += center_sums(rows, kept, coordinates, (state,)).records

@@ -64,6 +64,27 @@ def test_a_key_replaces_its_record():
     assert model.n_samples_seen_ == 300
 
 
+@pytest.mark.parametrize("cls", ESTIMATORS)
+@pytest.mark.parametrize("forget", [None, "3 calls"])
+def test_rows_that_belong_nowhere_are_left_out(cls, forget):
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(4, 3)) * 5
+    days = [centers[rng.integers(4, size=500)] + rng.normal(size=(500, 3)) for _ in range(4)]
+    model = quick(cls, trim=0.06, forget=forget)
+    for day in days[:3]:
+        model.partial_fit(day)
+    bad = days[3].copy()
+    bad[::20] = rng.uniform(-60, 60, size=(25, 3))
+    before = model.n_passes_
+    model.partial_fit(da.from_array(bad, chunks=(170, 3)), key="bad")
+    assert model.n_passes_ == before + 4
+    assert model.updates_.keyed["bad"].weight == pytest.approx(0.94 * 500)
+    apart = np.linalg.norm(centers[:, None] - model.cluster_centers_, axis=2).min(axis=1)
+    assert apart.max() < 0.3
+    # None of the rows far away is in the sample, on which better clusters are looked for.
+    assert np.abs(model.updates_.reservoir.rows).max() < 25
+
+
 def test_a_call_that_is_repeated_makes_nothing_fade():
     X, _ = blobs(400)
     model = quick(KMeans, init=X[:4], forget="2 calls")
