@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from daskmm._version import __version__
 
 if TYPE_CHECKING:
+    from daskmm.cli.run_folder import write_run
     from daskmm.cluster import (
         EntropyPowerKMeans,
         KernelPowerKMeans,
@@ -30,6 +31,7 @@ __all__ = [
     "__version__",
     "load",
     "monitor",
+    "write_run",
 ]
 
 # Where names are that are not in daskmm.cluster.
@@ -38,6 +40,7 @@ _HOMES = {
     "DeadlyBlockError": "daskmm.engine.distributed",
     "load": "daskmm.cluster._models",
     "monitor": "daskmm.cluster._monitor",
+    "write_run": "daskmm.cli.run_folder",
 }
 _MODULES = ("datasets", "metrics", "plot", "scaling", "selection")
 

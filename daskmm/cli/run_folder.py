@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -80,12 +80,15 @@ def write_run(
     model: Any,
     X: Any,
     *,
-    source: str,
-    notes: list[str],
-    pictures: bool,
-    report: bool = False,
+    source: str = "rows in Python",
+    notes: Iterable[str] = (),
+    pictures: bool = False,
+    report: bool = True,
 ) -> dict[str, Any]:
-    """Write a run folder, reading the data once more for the labels.
+    """Write a run folder, as ``daskmm fit`` does: model, labels, centres, summary and report.
+
+    The commands ``daskmm inspect``, ``predict``, ``update`` and ``monitor`` take the folder. Lazy
+    rows are read once more, for the labels.
 
     Parameters
     ----------
@@ -94,16 +97,16 @@ def write_run(
         URL that fsspec knows: all is written to a temporary folder first then. The summary
         is written last, and then the checkpoint is removed.
     model : fitted estimator
-    X : dask Array or dask DataFrame
+    X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         The data that the model was fitted to.
     source : str
-        Where `X` came from, for the summary.
-    notes : list of str
-        Warnings of the fit, for the summary.
+        Where `X` came from, for summary and report.
+    notes : iterable of str
+        Warnings of the fit, for summary and report.
     pictures : bool
         Whether to draw pictures; needs matplotlib.
     report : bool
-        Whether to write a page with all figures; needs matplotlib.
+        Whether to write ``report.html``, one page with all figures; needs matplotlib.
 
     Returns
     -------
@@ -114,7 +117,11 @@ def write_run(
     ------
     FileExistsError
         If the path exists and is not an unfinished run.
+    TypeError
+        If the model has columns of several kinds, which run folders do not take.
     """
+    if getattr(model, "distortion", None) == "mixed":
+        raise TypeError('run folders do not take models with distortion="mixed": use save().')
     check_unfinished(path)
     if is_remote(path):
         whole = uploaded(str(path), SUMMARY, replace=True)  # the checkpoint
@@ -125,7 +132,7 @@ def write_run(
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
             sampled = _label(model, X, writer)
-        summary = summarize(model, writer.counts, source, notes)
+        summary = summarize(model, writer.counts, source, list(notes))
         drawn = _draw(folder, model, sampled) if pictures else []
         if report:
             page = report_page(model, summary, sampled)
@@ -189,7 +196,7 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled:
     """Write all labels, and return a uniform sample of labelled rows from the same pass."""
     in_blocks = _labels_in_blocks(model)
     if isinstance(in_blocks, np.ndarray):
-        return _label_in_memory(model, writer)
+        return _label_in_memory(model, X, writer)
     table = as_dask_array(X)
     counts = np.asarray(in_blocks.chunks[0], dtype=np.int64)
     starts = np.cumsum(counts) - counts
@@ -218,13 +225,18 @@ def _labels_in_blocks(model: Any) -> Any:
     return getattr(model, "_block_labels", model.labels_)
 
 
-def _label_in_memory(model: Any, writer: LabelWriter) -> Sampled:
-    """Do the same for a model that keeps its training rows (exact kernel k-means)."""
+def _label_in_memory(model: Any, X: Any, writer: LabelWriter) -> Sampled:
+    """Do the same for rows in memory, and for a model that keeps them (exact kernel k-means)."""
     labels = _labels_in_blocks(model)
     writer.append(labels)
     n_rows = len(labels)
     chosen = _chosen(n_rows, model.n_features_in_)
-    rows = Coordinates(model.mean_, model.scale_).to_input(np.asarray(model.X_fit_[chosen]))
+    if hasattr(model, "X_fit_"):
+        rows = Coordinates(model.mean_, model.scale_).to_input(np.asarray(model.X_fit_[chosen]))
+    elif is_sparse(X):
+        rows = dense(sparse_rows(X)[chosen])
+    else:
+        rows = np.asarray(X)[chosen]
     return Sampled(rows, labels[chosen])
 
 

@@ -459,3 +459,34 @@ def test_features_that_all_matter_alike_are_said_to(tmp_path, npy, capsys):
     page = (tmp_path / "run" / "report.html").read_text()
     assert re.search(r"features that matter.{0,60}all, alike", page, re.DOTALL)
     assert "features that matter: 0" not in page
+
+
+@pytest.mark.parametrize("kind", ["numpy", "pandas", "dask", "sparse"])
+def test_a_run_folder_from_python(tmp_path, kind, capsys):
+    import dask.array as da
+    import pandas as pd
+    import scipy.sparse as sp
+
+    X = np.random.default_rng(0).normal(size=(200, 3)) + np.repeat([[0.0], [9.0]], 100, axis=0)
+    kinds = {
+        "numpy": X,
+        "pandas": pd.DataFrame(X, columns=[*"abc"], index=range(5, 205)),
+        "dask": da.from_array(X, chunks=(60, 3)),
+        "sparse": sp.csr_array(X),
+    }
+    table = kinds[kind]
+    model = daskmm.KMeans(2, random_state=0).fit(table)
+    summary = daskmm.write_run(tmp_path / "run", model, table, notes=["look"])
+    assert summary["cluster_sizes"] == [100, 100]
+    assert "look" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    assert main(["inspect", str(tmp_path / "run")]) == 0
+    assert "2 clusters" in capsys.readouterr().out
+    with pytest.raises(FileExistsError, match="run exists"):
+        daskmm.write_run(tmp_path / "run", model, table)
+
+
+def test_a_run_folder_does_not_take_columns_of_several_kinds(tmp_path):
+    model = daskmm.KMeans(2, distortion="mixed")
+    with pytest.raises(TypeError, match='distortion="mixed"'):
+        daskmm.write_run(tmp_path / "run", model, None)
+    assert not (tmp_path / "run").exists()
