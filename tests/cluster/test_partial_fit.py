@@ -1,5 +1,6 @@
 """``partial_fit``: inputs, keys, saved models, wrappers, and calls that fail."""
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -110,17 +111,20 @@ def test_the_order_of_keys_does_not_matter_once_it_has_converged(cls):
     X, _ = blobs(400, k=4, seed=3)
     start = quick(cls).partial_fit(X[:100], key=0)
     found = []
-    for order, kind in (
-        (range(4), np.asarray),
-        ((2, 0, 3, 1), lambda a: da.from_array(a, chunks=33)),
+    for order, kind, scheduler in (
+        (range(4), np.asarray, None),
+        ((2, 0, 3, 1), lambda a: da.from_array(a, chunks=33), "synchronous"),
+        ((3, 2, 1, 0), lambda a: da.from_array(a, chunks=(41, 2)), "threads"),
     ):
         model = quick(cls)
         model.__dict__.update(vars(start))
-        for _ in range(40):
-            for part in order:
-                model.partial_fit(kind(X[100 * part : 100 * part + 100]), key=part)
+        with dask.config.set(scheduler=scheduler):
+            for _ in range(40):
+                for part in order:
+                    model.partial_fit(kind(X[100 * part : 100 * part + 100]), key=part)
         found.append(model)
-    assert_same(*found)
+    for other in found[1:]:
+        assert_same(found[0], other)
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
