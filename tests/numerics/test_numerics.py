@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse
 from _naive import critical_power as naive_critical_power
 from _naive import (
     exact_squared_distances,
@@ -15,11 +16,13 @@ from _naive import squared_distances as naive_squared_distances
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from daskmm.data.sparse import sparse_rows
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.distortions.norms import weighted_median
 from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
 from daskmm.numerics.power_means import power_means
-from daskmm.numerics.rows import Coordinates, tile_rows, tiles
+from daskmm.numerics.rows import Coordinates, SphereCoordinates, tile_rows, tiles
 
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12)
 each_power = pytest.mark.parametrize("s", POWERS)
@@ -462,3 +465,35 @@ def test_coordinates_are_float64_and_go_there_and_back(dtype):
     assert z.dtype == np.float64
     np.testing.assert_allclose(z, (rows.astype(float) - [0.5, 2.0]) / [2.0, 0.25])
     np.testing.assert_allclose(coordinates.to_input(z), rows.astype(float))
+
+
+@given(
+    values=st.lists(st.integers(-5, 5), min_size=1, max_size=12),
+    data=st.data(),
+)
+def test_weighted_medians_are_those_of_repeated_values(values, data):
+    same = st.lists(st.integers(1, 4), min_size=len(values), max_size=len(values))
+    times = data.draw(same)
+    expected = np.median(np.repeat(values, times))
+    for unit in (1.0, 0.1):  # of which sums are rounded
+        found = weighted_median(np.array(values, dtype=float), unit * np.array(times))
+        assert found == expected
+
+
+def test_directions_of_sparse_rows_are_those_of_dense_ones():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(7, 5)) * (rng.random((7, 5)) < 0.7)
+    X[1] = 0.0
+    X[2] *= 1e200
+    X[3] *= 1e-200
+    X[4], X[4, 1] = 0.0, -1e300
+    X[6], X[6, :2] = 0.0, (3e-310, -4e-310)
+    table = scipy.sparse.csr_array(X)
+    table.data[table.indptr[5]] = 0.0  # explicit
+    dense, sphere = table.toarray(), SphereCoordinates(5)
+    for some in ([0, 5], [0, 1, 5], [*range(7)]):
+        z = sphere.to_model(sparse_rows(table[some]))
+        found = scipy.sparse.csr_array((z.data, z.indices, z.indptr), shape=z.shape).toarray()
+        np.testing.assert_allclose(found, sphere.to_model(dense[some]), rtol=1e-14)
+        lengths = np.linalg.norm(found, axis=1)
+        np.testing.assert_allclose(lengths[np.any(dense[some], axis=1)], math.sqrt(0.5))
