@@ -90,6 +90,7 @@ parquet files are found by name, others in the same order.""",
         """\
 example:
   daskmm predict run people.csv --out labels.csv --keep id,name
+  daskmm predict run people.csv --out labels.csv --outliers .01 --overwrite
   daskmm predict run more.zarr --out more-labels.zarr
   python -c "import zarr; print(zarr.open_array('more-labels.zarr')[:10])\"""",
     ),
@@ -279,6 +280,18 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="A,B,...",
         help="columns of a csv or parquet INPUT to write beside the labels, such as those that "
         "name the rows; not used for the prediction unless the model was fitted to them",
+    )
+    predict.add_argument(
+        "--outliers",
+        type=float,
+        metavar="SHARE",
+        help="not for kernels and mean-shift: label rows -1 that are farther from their centre, in "
+        "medians of their cluster, than all but this share of the training rows, such as .01",
+    )
+    predict.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace LABELS if it is there, as a whole and only when all labels are known",
     )
     update.add_argument("input", metavar="INPUT", help=_INPUT)
     update.add_argument(

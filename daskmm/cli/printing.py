@@ -54,11 +54,14 @@ def _updated(change: dict[str, Any]) -> str:
 
 
 def describe_prediction(found: dict[str, Any]) -> str:
-    """Describe a prediction, given labels (a path), n_rows and cluster_sizes."""
-    return (
-        f"{found['n_rows']:,} labels in {printable(found['labels'])}\n"
-        f"{_cluster_sizes(found['cluster_sizes'])}"
-    )
+    """Describe a prediction, given labels (a path), n_rows, n_outliers and cluster_sizes."""
+    lines = [
+        f"{found['n_rows']:,} labels in {printable(found['labels'])}",
+        _cluster_sizes(found["cluster_sizes"]),
+    ]
+    if found["n_outliers"]:
+        lines.append(f"rows in no cluster, labelled -1: {found['n_outliers']:,}")
+    return "\n".join(lines)
 
 
 def describe_look(look: Any) -> str:
