@@ -101,7 +101,9 @@ Update the model of a run folder with the rows of INPUT, in one pass over them, 
 the history in summary.json: rows, cost, sizes and how far each centre moved. The same
 INPUT (or --key) again replaces what it gave before, so its rows are never counted twice.
 model, centers.csv and summary.json are replaced, the model first and as a whole;
-labels.zarr and pictures remain those of the fit. Not for kernels and mean-shift.""",
+labels.zarr and pictures remain those of the fit. Where 'daskmm monitor' watches the run,
+INPUT is read once more and is what later partitions are compared with. Not for kernels
+and mean-shift.""",
         """\
 example:
   daskmm update run monday.parquet
@@ -164,7 +166,8 @@ Compare INPUT, a new partition, with the rows that a run was fitted to: shares, 
 and centres of the clusters, each partition by itself and all of them together. Exit
 code 3 if something differs by more than sampling error explains. The probability
 of any false alarm, over all partitions to come, is at most --level. What was seen
-is kept in RUN/monitor; the first call reads the reference rows once.""",
+is kept in RUN/monitor; the first call reads the reference rows once. After 'daskmm
+update' the rows of the update are the reference, and partitions count on.""",
     """\
 example:
   daskmm monitor run monday.parquet || echo "look at run"

@@ -290,11 +290,17 @@ def _monitor(arguments: argparse.Namespace) -> int:
 
 
 def _watch(run: Run, place: Path, arguments: argparse.Namespace) -> Monitor:
-    """Return the monitor of a run, or a new one, which reads the reference rows."""
-    if place.exists():
-        return Monitor.load(place, run.model)
+    """Return the monitor of a run, or a new one, which reads the reference rows.
+
+    They are also read again if the model has changed without the monitor.
+    """
+    former = Monitor.load(place, run.model) if place.exists() else None
+    if former is not None and not former.stale:
+        return former
     reference = arguments.reference or run.summary["input"]
     data = open_for(run.model, reference, **_csv(arguments))
+    if former is not None:
+        return former.renew(data)
     return monitor(run.model, data, level=arguments.level)
 
 
@@ -320,10 +326,11 @@ def _updated(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.forget is not None:
         run.model.set_params(forget=arguments.forget)
     data = open_for(run.model, arguments.input, **_csv(arguments))
-    key = arguments.key or source
-    with _scheduler(arguments.scheduler), _noted_warnings():
+    key, place = arguments.key or source, path / MONITOR
+    with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
         run.model.partial_fit(data, key=key)
-    return add_update(run, before, source, key)
+        watch = Monitor.load(place, run.model).renew(data) if place.exists() else None
+        return add_update(run, before, source, key, watch)
 
 
 def _inspect(arguments: argparse.Namespace) -> None:

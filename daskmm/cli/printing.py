@@ -38,10 +38,14 @@ def describe_run(path: str | Path, summary: dict[str, Any]) -> str:
 
 def describe_update(path: str | Path, change: dict[str, Any]) -> str:
     """Describe an entry of the history of a run."""
-    return (
-        f"{printable(path)}: {_updated(change)}\n{_cluster_sizes(change['cluster_sizes'])}\n"
-        f"cost per row: {change['cost_per_row']:.6g}, before {change['cost_per_row_before']:.6g}"
-    )
+    lines = [
+        f"{printable(path)}: {_updated(change)}",
+        _cluster_sizes(change["cluster_sizes"]),
+        f"cost per row: {change['cost_per_row']:.6g}, before {change['cost_per_row_before']:.6g}",
+    ]
+    if change["is_reference"]:
+        lines.append("these rows are what 'daskmm monitor' compares the next ones with")
+    return "\n".join(lines)
 
 
 def _updated(change: dict[str, Any]) -> str:

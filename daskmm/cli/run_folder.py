@@ -375,7 +375,9 @@ def add_drift(run: Run, watch: Monitor) -> Path:
     return path
 
 
-def add_update(run: Run, before: Any, source: str, key: str) -> dict[str, Any]:
+def add_update(
+    run: Run, before: Any, source: str, key: str, watch: Monitor | None = None
+) -> dict[str, Any]:
     """Write the updated model of a run, then its centres and summary; return what changed.
 
     Parameters
@@ -386,6 +388,9 @@ def add_update(run: Run, before: Any, source: str, key: str) -> dict[str, Any]:
         The model before.
     source, key : str
         Where the new rows came from, and their name.
+    watch : Monitor, optional
+        The monitor of the run, with the new rows as reference. If it is not written, that of the
+        former model is found to be stale.
     """
     path, model = local_path(run.path), run.model
     moves = (model.cluster_centers_ - before.cluster_centers_) / model.scale_
@@ -401,9 +406,12 @@ def add_update(run: Run, before: Any, source: str, key: str) -> dict[str, Any]:
             "cost_per_row_before": before.inertia_ / before.cluster_sizes_.sum(),
             "cluster_sizes": np.rint(model.cluster_sizes_).astype(np.int64),
             "moves": np.sqrt(np.square(moves).sum(axis=1)),
+            "is_reference": watch is not None,
         }
     )
     model.save(path / MODEL, overwrite=True)
+    if watch is not None:
+        watch.save(path / MONITOR)
     with written_whole(path / CENTERS, replace=True) as fresh:
         _write_centers(fresh, model)
     summary = {
