@@ -146,15 +146,16 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
         model.set_params(callbacks=None, checkpoint=None)
-        return write_run(
-            out,
-            model,
-            data,
-            source=_source(arguments.input),
-            notes=notes,
-            pictures=arguments.pictures,
-            report=arguments.report,
-        )
+        with _noted_warnings():
+            return write_run(
+                out,
+                model,
+                data,
+                source=_source(arguments.input),
+                notes=notes,
+                pictures=arguments.pictures,
+                report=arguments.report,
+            )
 
 
 def _model(arguments: argparse.Namespace) -> MMClusterer:

@@ -459,3 +459,22 @@ def test_features_that_all_matter_alike_are_said_to(tmp_path, npy, capsys):
     page = (tmp_path / "run" / "report.html").read_text()
     assert re.search(r"features that matter.{0,60}all, alike", page, re.DOTALL)
     assert "features that matter: 0" not in page
+
+
+def test_columns_that_number_the_rows_are_named(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
+    table.insert(0, "customer", 1000 + 7 * np.arange(300))
+    table["count"] = np.sort(rng.poisson(9, 300))  # repeats
+    table["time"] = np.sort(rng.random(300))  # no integers
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    fit = ["fit", str(tmp_path / "rows.csv"), "-k", "2", "--model", "kmeans", "--no-pictures"]
+    assert main([*fit, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr().err
+    assert told.count("'customer' grow") == 1
+    assert "--columns" in told
+    (note,) = json.loads((tmp_path / "run" / "summary.json").read_text())["warnings"]
+    assert note in told
+    some = ["--columns", "a,b,count,time", "--quiet"]
+    assert main([*fit, *some, "--out", str(tmp_path / "other")]) == 0
+    assert not capsys.readouterr().err
