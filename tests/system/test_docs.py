@@ -140,7 +140,7 @@ def _run(command, place):
 @pytest.mark.timeout(900)
 def test_the_nightly_script_goes_on_night_after_night(tmp_path, monkeypatch):
     page = (TOP / "docs/guide/updates.md").read_text()
-    (script,) = re.findall(r"^%%writefile nightly.sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (script,) = re.findall(r"^cat >nightly.sh <<'END'\n(.*?)^END$", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "nightly.sh").write_text(script)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", f"{TOP}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
