@@ -90,6 +90,7 @@ parquet files are found by name, others in the same order.""",
         """\
 example:
   daskmm predict run people.csv --out labels.csv --keep id,name
+  daskmm predict run people.csv --out labels.csv --outliers .01 --overwrite
   daskmm predict run more.zarr --out more-labels.zarr
   python -c "import zarr; print(zarr.open_array('more-labels.zarr')[:10])\"""",
     ),
@@ -100,7 +101,9 @@ Update the model of a run folder with the rows of INPUT, in one pass over them, 
 the history in summary.json: rows, cost, sizes and how far each centre moved. The same
 INPUT (or --key) again replaces what it gave before, so its rows are never counted twice.
 model, centers.csv and summary.json are replaced, the model first and as a whole;
-labels.zarr and pictures remain those of the fit. Not for kernels and mean-shift.""",
+labels.zarr and pictures remain those of the fit. Where 'daskmm monitor' watches the run,
+INPUT is read once more and is what later partitions are compared with. Not for kernels
+and mean-shift.""",
         """\
 example:
   daskmm update run monday.parquet
@@ -163,7 +166,8 @@ Compare INPUT, a new partition, with the rows that a run was fitted to: shares, 
 and centres of the clusters, each partition by itself and all of them together. Exit
 code 3 if something differs by more than sampling error explains. The probability
 of any false alarm, over all partitions to come, is at most --level. What was seen
-is kept in RUN/monitor; the first call reads the reference rows once.""",
+is kept in RUN/monitor; the first call reads the reference rows once. After 'daskmm
+update' the rows of the update are the reference, and partitions count on.""",
     """\
 example:
   daskmm monitor run monday.parquet || echo "look at run"
@@ -279,6 +283,18 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="A,B,...",
         help="columns of a csv or parquet INPUT to write beside the labels, such as those that "
         "name the rows; not used for the prediction unless the model was fitted to them",
+    )
+    predict.add_argument(
+        "--outliers",
+        type=float,
+        metavar="SHARE",
+        help="not for kernels and mean-shift: label rows -1 that are farther from their centre, in "
+        "medians of their cluster, than all but this share of the training rows, such as .01",
+    )
+    predict.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace LABELS if it is there, as a whole and only when all labels are known",
     )
     update.add_argument("input", metavar="INPUT", help=_INPUT)
     update.add_argument(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import glob
 import os
 import sys
 import traceback
@@ -55,12 +56,13 @@ from daskmm.data.files import open_data, planned_table
 from daskmm.data.names import n_clusters_of, printable
 from daskmm.engine.distributed import connected
 from daskmm.engine.labelled import is_labelled, write_labelled
-from daskmm.engine.labels import write_labels
+from daskmm.engine.labels import holds_labels, write_labels
 from daskmm.mm.checkpoint import CheckpointError
 from daskmm.plot import require_matplotlib
 from daskmm.scaling import measure_pass
+from daskmm.storage.atomic import restore_former
 from daskmm.storage.locks import LockedError, reserved
-from daskmm.storage.remote import check_new, inside, is_remote, local_path
+from daskmm.storage.remote import check_new, exists, inside, is_remote, local_path
 
 _CLASSES: dict[str, type[MMClusterer]] = {
     "power": PowerKMeans,
@@ -144,15 +146,16 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
         model.set_params(callbacks=None, checkpoint=None)
-        return write_run(
-            out,
-            model,
-            data,
-            source=_source(arguments.input),
-            notes=notes,
-            pictures=arguments.pictures,
-            report=arguments.report,
-        )
+        with _noted_warnings():
+            return write_run(
+                out,
+                model,
+                data,
+                source=_source(arguments.input),
+                notes=notes,
+                pictures=arguments.pictures,
+                report=arguments.report,
+            )
 
 
 def _model(arguments: argparse.Namespace) -> MMClusterer:
@@ -192,28 +195,77 @@ def _predict(arguments: argparse.Namespace) -> None:
     if arguments.keep and not is_labelled(arguments.out):
         raise UserError("--keep needs a table: --out LABELS.parquet or LABELS.csv.")
     with reserved(arguments.out):
-        check_new(arguments.out)
+        if arguments.overwrite:
+            _check_replaceable(arguments.out, arguments.input)
+        else:
+            _check_unused(arguments.out)
         found = _predict_into(arguments.out, arguments)
     _report(arguments, found, lambda: describe_prediction(found))
+
+
+def _check_unused(out: str) -> None:
+    try:
+        check_new(out)
+    except FileExistsError as error:
+        raise UserError(
+            f"{out} exists. Choose another path, or give --overwrite to replace it."
+        ) from error
+
+
+def _check_replaceable(out: str, source: str) -> None:
+    """Refuse to replace anything but labels, and what the rows are read from."""
+    table = is_labelled(out)
+    if not is_remote(out):
+        place = local_path(out)
+        if not table:
+            restore_former(place)
+        if table and place.is_dir():
+            raise UserError(f"{out} is a folder, which --overwrite does not replace by a file.")
+    if exists(out) and _is_read(out, source):
+        raise UserError(f"{out} is part of INPUT, which --overwrite does not replace.")
+    if not table and exists(out) and not holds_labels(out):
+        raise UserError(f"{out} is no array of labels; --overwrite replaces nothing else.")
+
+
+def _is_read(out: str, source: str) -> bool:
+    """Tell whether a path is that of the input, or lies in it."""
+    if is_remote(source) or is_remote(out):
+        store = source.partition("::")[0].rstrip("/")
+        return out == store or out.startswith(f"{store}/")
+    path = str(local_path(source))
+    if not Path(path).exists():
+        path = path.partition("::")[0]
+    read = [path] if Path(path).exists() else glob.glob(path)
+    place = local_path(out).resolve()
+    return any(Path(each).resolve() in (place, *place.parents) for each in read)
 
 
 def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the labels, and return how many there are of each cluster."""
     keep = arguments.keep
     run = open_run(arguments.folder)
+    if arguments.outliers is not None and not hasattr(run.model, "score_samples"):
+        raise UserError(
+            f"--outliers needs a model with centres; {arguments.folder} holds a "
+            f"{type(run.model).__name__}."
+        )
+    options = {} if arguments.outliers is None else {"outliers": arguments.outliers}
     data = open_for(run.model, arguments.input, keep=keep, **_csv(arguments))
     named = hasattr(run.model, "feature_names_in_")
     rows = data if named or not keep else data.drop(columns=keep)
     with _scheduler(arguments.scheduler), _noted_warnings():
-        labels = run.model.predict(rows)
+        labels = run.model.predict(rows, **options)
+        replace = arguments.overwrite
         if is_labelled(out):
-            counts = write_labelled(labels, data[keep] if keep else None, out)
+            kept = data[keep] if keep else None
+            counts, nowhere = write_labelled(labels, kept, out, replace)
         else:
-            counts = write_labels(labels, out)
+            counts, nowhere = write_labels(labels, out, replace)
     sizes = counts.tolist()
     return {
         "labels": out,
-        "n_rows": sum(sizes),
+        "n_rows": sum(sizes) + nowhere,
+        "n_outliers": nowhere,
         "cluster_sizes": [*sizes, *[0] * (n_clusters_of(run.model) - len(sizes))],
     }
 
@@ -239,11 +291,17 @@ def _monitor(arguments: argparse.Namespace) -> int:
 
 
 def _watch(run: Run, place: Path, arguments: argparse.Namespace) -> Monitor:
-    """Return the monitor of a run, or a new one, which reads the reference rows."""
-    if place.exists():
-        return Monitor.load(place, run.model)
+    """Return the monitor of a run, or a new one, which reads the reference rows.
+
+    They are also read again if the model has changed without the monitor.
+    """
+    former = Monitor.load(place, run.model) if place.exists() else None
+    if former is not None and not former.stale:
+        return former
     reference = arguments.reference or run.summary["input"]
     data = open_for(run.model, reference, **_csv(arguments))
+    if former is not None:
+        return former.renew(data)
     return monitor(run.model, data, level=arguments.level)
 
 
@@ -269,10 +327,11 @@ def _updated(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.forget is not None:
         run.model.set_params(forget=arguments.forget)
     data = open_for(run.model, arguments.input, **_csv(arguments))
-    key = arguments.key or source
-    with _scheduler(arguments.scheduler), _noted_warnings():
+    key, place = arguments.key or source, path / MONITOR
+    with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
         run.model.partial_fit(data, key=key)
-    return add_update(run, before, source, key)
+        watch = Monitor.load(place, run.model).renew(data) if place.exists() else None
+        return add_update(run, before, source, key, watch)
 
 
 def _inspect(arguments: argparse.Namespace) -> None:

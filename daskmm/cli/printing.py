@@ -38,10 +38,14 @@ def describe_run(path: str | Path, summary: dict[str, Any]) -> str:
 
 def describe_update(path: str | Path, change: dict[str, Any]) -> str:
     """Describe an entry of the history of a run."""
-    return (
-        f"{printable(path)}: {_updated(change)}\n{_cluster_sizes(change['cluster_sizes'])}\n"
-        f"cost per row: {change['cost_per_row']:.6g}, before {change['cost_per_row_before']:.6g}"
-    )
+    lines = [
+        f"{printable(path)}: {_updated(change)}",
+        _cluster_sizes(change["cluster_sizes"]),
+        f"cost per row: {change['cost_per_row']:.6g}, before {change['cost_per_row_before']:.6g}",
+    ]
+    if change["is_reference"]:
+        lines.append("these rows are what 'daskmm monitor' compares the next ones with")
+    return "\n".join(lines)
 
 
 def _updated(change: dict[str, Any]) -> str:
@@ -54,11 +58,14 @@ def _updated(change: dict[str, Any]) -> str:
 
 
 def describe_prediction(found: dict[str, Any]) -> str:
-    """Describe a prediction, given labels (a path), n_rows and cluster_sizes."""
-    return (
-        f"{found['n_rows']:,} labels in {printable(found['labels'])}\n"
-        f"{_cluster_sizes(found['cluster_sizes'])}"
-    )
+    """Describe a prediction, given labels (a path), n_rows, n_outliers and cluster_sizes."""
+    lines = [
+        f"{found['n_rows']:,} labels in {printable(found['labels'])}",
+        _cluster_sizes(found["cluster_sizes"]),
+    ]
+    if found["n_outliers"]:
+        lines.append(f"rows in no cluster, labelled -1: {found['n_outliers']:,}")
+    return "\n".join(lines)
 
 
 def describe_look(look: Any) -> str:

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import shutil
 import uuid
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -26,7 +27,7 @@ from daskmm.cluster._monitor import Monitor
 from daskmm.cluster._naming import center_table, cluster_names
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import has_columns, open_data
-from daskmm.data.names import feature_names, features_found, n_clusters_of
+from daskmm.data.names import feature_names, features_found, listed, n_clusters_of
 from daskmm.data.sparse import is_sparse, sparse_rows
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.passes import one_blas_thread
@@ -59,6 +60,8 @@ _FRESH = ".fresh-"
 _OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
 # Limits of the sample that figures show: rows, and values (fewer rows where they are wide).
 _SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 8_000_000
+# Rows from which on integers that grow are taken for identifiers.
+_LEAST_NUMBERED = 30
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,8 @@ def write_run(
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
             sampled = _label(model, X, writer)
-        summary = summarize(model, writer.counts, source, list(notes))
+        note = _note_of_identifiers(model, sampled)
+        summary = summarize(model, writer.counts, source, [*notes, *note])
         drawn = _draw(folder, model, sampled) if pictures else []
         if report:
             page = report_page(model, summary, sampled)
@@ -141,6 +145,25 @@ def write_run(
         summary["files"] = [MODEL, LABELS, SUMMARY, *tables, *drawn, *[REPORT] * report]
         (folder / SUMMARY).write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
     return summary
+
+
+def _note_of_identifiers(model: Any, sampled: Sampled) -> list[str]:
+    """Warn of columns that number the rows, as far as the sample, in their order, can tell."""
+    rows = np.asarray(sampled.rows, dtype=np.float64)
+    if len(rows) < _LEAST_NUMBERED:
+        return []
+    with np.errstate(invalid="ignore"):
+        numbered = (np.diff(rows, axis=0) > 0).all(axis=0)
+        numbered &= (np.abs(rows - np.rint(rows)) <= 1e-6).all(axis=0)
+    names = [f"{feature_names(model)[column]!r}" for column in np.flatnonzero(numbered)]
+    if not names:
+        return []
+    note = (
+        f"The integers of {listed(names)} grow from row to row, as identifiers do, and were "
+        "clustered like measurements. If that is what they are, leave them out, by --columns."
+    )
+    warnings.warn(note, UserWarning, stacklevel=2)
+    return [note]
 
 
 def _write_centers(path: Path, model: Any) -> list[str]:
@@ -387,7 +410,9 @@ def add_drift(run: Run, watch: Monitor) -> Path:
     return path
 
 
-def add_update(run: Run, before: Any, source: str, key: str) -> dict[str, Any]:
+def add_update(
+    run: Run, before: Any, source: str, key: str, watch: Monitor | None = None
+) -> dict[str, Any]:
     """Write the updated model of a run, then its centres and summary; return what changed.
 
     Parameters
@@ -398,6 +423,9 @@ def add_update(run: Run, before: Any, source: str, key: str) -> dict[str, Any]:
         The model before.
     source, key : str
         Where the new rows came from, and their name.
+    watch : Monitor, optional
+        The monitor of the run, with the new rows as reference. If it is not written, that of the
+        former model is found to be stale.
     """
     path, model = local_path(run.path), run.model
     moves = (model.cluster_centers_ - before.cluster_centers_) / model.scale_
@@ -413,9 +441,12 @@ def add_update(run: Run, before: Any, source: str, key: str) -> dict[str, Any]:
             "cost_per_row_before": before.inertia_ / before.cluster_sizes_.sum(),
             "cluster_sizes": np.rint(model.cluster_sizes_).astype(np.int64),
             "moves": np.sqrt(np.square(moves).sum(axis=1)),
+            "is_reference": watch is not None,
         }
     )
     model.save(path / MODEL, overwrite=True)
+    if watch is not None:
+        watch.save(path / MONITOR)
     with written_whole(path / CENTERS, replace=True) as fresh:
         _write_centers(fresh, model)
     summary = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.drift import cluster_sums, shift_axes
 from daskmm.numerics.drift import ClusterSums, center_shifts, cost_p_values, share_p_values
+from daskmm.storage.digests import digest
 from daskmm.storage.records import read_state, registered, write_state
 
 FloatArray = NDArray[np.float64]
@@ -100,6 +101,8 @@ class Monitor:
     so_far : ClusterSums or None
         Sums of all partitions so far but those that drifted by themselves.
     looks : list of Look
+    measured_at : str
+        Digest of the clusters that the sums were measured at; by default those of the model now.
     """
 
     model: Any
@@ -107,6 +110,38 @@ class Monitor:
     level: float
     so_far: ClusterSums | None = None
     looks: list[Look] = field(default_factory=list)
+    measured_at: str = ""
+
+    def __post_init__(self) -> None:
+        self.measured_at = self.measured_at or _digest_of(self.model)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the model has changed since the reference was measured."""
+        return self.measured_at != _digest_of(self.model)
+
+    def renew(self, X: Any, feature_dim: str | None = None) -> Self:
+        """Compare with other reference rows from now on, in one pass over them.
+
+        That is needed when the model has changed, as by `partial_fit`: sums over rows belong to
+        the centres that they were measured at. Looks count on, and each may spend less of the
+        level than the one before, so that the probability of any false alarm, over all references,
+        stays at most `level`. Partitions so far are no longer looked at together.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Such as the rows that changed the model.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        self
+        """
+        self.reference = _sums_of(self.model, X, feature_dim)
+        self.so_far, self.measured_at = None, _digest_of(self.model)
+        return self
 
     def look(self, X: Any, feature_dim: str | None = None) -> Look:
         """Compare a new partition with the reference, in one pass over it.
@@ -121,7 +156,17 @@ class Monitor:
         -------
         Look
             Also appended to `looks`.
+
+        Raises
+        ------
+        ValueError
+            If the model has changed since the reference was measured: see `renew`.
         """
+        if self.stale:
+            raise ValueError(
+                "The model has changed since the reference was measured. Call renew(X) with the "
+                "rows to compare with from now on, such as those that changed it."
+            )
         new = _sums_of(self.model, X, feature_dim)
         together = new if self.so_far is None else self.so_far + new
         number = len(self.looks) + 1
@@ -150,12 +195,15 @@ class Monitor:
 
     def save(self, path: str | Path) -> None:
         """Write all but the model to a file, in place of one that is there."""
-        write_state(Path(path), [self.reference, self.level, self.so_far, self.looks])
+        state = [self.reference, self.level, self.so_far, self.looks, self.measured_at]
+        write_state(Path(path), state)
 
     @classmethod
     def load(cls, path: str | Path, model: Any) -> Monitor:
-        """Read what `save` wrote, for the same model."""
-        return cls(model, *read_state(Path(path)))
+        """Read what `save` wrote, for the same model; for another one, it is `stale`."""
+        reference, level, so_far, looks, *measured_at = read_state(Path(path))
+        # Files of earlier versions do not say which clusters they belong to.
+        return cls(model, reference, level, so_far, looks, *(measured_at or ["unknown"]))
 
 
 def monitor(model: Any, X: Any, *, level: float = 0.05, feature_dim: str | None = None) -> Monitor:
@@ -182,7 +230,8 @@ def monitor(model: Any, X: Any, *, level: float = 0.05, feature_dim: str | None 
     Returns
     -------
     Monitor
-        Whose `look` takes the next partition.
+        Whose `look` takes the next partition, and `renew` another reference when the model has
+        changed.
 
     Notes
     -----
@@ -213,6 +262,12 @@ def _sums_of(model: Any, X: Any, feature_dim: str | None) -> ClusterSums:
     coordinates, state = model._fitted_state()
     with one_blas_thread():
         return cluster_sums(passes, coordinates, state, shift_axes(state))
+
+
+def _digest_of(model: Any) -> str:
+    _, state = model._fitted_state()
+    weights = state.feature_weights
+    return digest(state.centers, *([] if weights is None else [weights]))
 
 
 def _p_values(reference: ClusterSums, new: ClusterSums) -> FloatArray:

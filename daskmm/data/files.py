@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import check_columns, common_dtype
 from daskmm.data.csv_files import estimated_rows, is_csv, open_csv
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
+from daskmm.data.variables import variable_names, with_names
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
 
 # Bounds of the bytes of a block: small ones save memory, large ones save tasks.
@@ -26,6 +27,11 @@ _WANTED_BLOCKS = 1024
 _FORMATS = (
     "a zarr array or group, .npy, .npz, .csv, .tsv, .txt or .parquet (text also as .csv.gz; a "
     "folder of such files, or a quoted pattern such as 'part-*.csv')"
+)
+_H5AD = (
+    "{0} is an HDF5 file of anndata, which is not read here. Write it as zarr, "
+    "anndata.read_h5ad({0!r}).write_zarr('{1}.zarr'), and give {1}.zarr::X (or a layer, "
+    "{1}.zarr::layers/NAME)."
 )
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
 # Formats with named columns that dask reads.
@@ -71,6 +77,7 @@ def open_data(
     -------
     dask Array of shape (n_rows, n_features), or dask DataFrame
         A DataFrame for csv and parquet, float64 for csv; an array of CSR blocks for sparse tables.
+        Estimators find the names of an AnnData store's variables on its arrays.
         Nothing is read before it is computed, except .npz, which cannot be read in parts unless it
         is a CSR matrix that was saved without compression, and where rows of a CSR matrix begin.
 
@@ -120,7 +127,8 @@ def open_data(
     unit = (getattr(array, "shards", None) or stored)[0]
     reader = _RowReader(source, array.shape, array.dtype)
     meta = np.empty((0, 0), dtype=array.dtype)
-    return da.from_array(reader, chunks=_row_chunks(array, unit, chunks), name=False, meta=meta)
+    table = da.from_array(reader, chunks=_row_chunks(array, unit, chunks), name=False, meta=meta)
+    return with_names(table, variable_names(text, array.path)) if kind == "zarr" else table
 
 
 def has_columns(path: str) -> bool:
@@ -173,6 +181,8 @@ def _kind(path: str) -> str:
     elif not remote and not place.exists():
         raise FileNotFoundError(f"{path} does not exist.")
     suffix = place.suffix.lower()
+    if suffix == ".h5ad":
+        raise ValueError(_H5AD.format(path, place.stem))
     if suffix in _FRAMES:
         return _FRAMES[suffix]
     if is_csv(path):

@@ -27,6 +27,7 @@ from daskmm.data.blocks import (
 from daskmm.data.foreign import unwrapped
 from daskmm.data.rasters import Raster
 from daskmm.data.sparse import NamedSparse, is_sparse, sparse_rows
+from daskmm.data.variables import header_of
 from daskmm.numerics.sparse_rows import SparseRows
 
 _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
@@ -66,6 +67,8 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
             _refuse_sparse(estimator)
         # An empty pandas frame carries a dask frame's column names.
         names = X._meta if hasattr(X, "columns") else table
+        if reset or hasattr(estimator, "feature_names_in_"):
+            names = header_of(X) if isinstance(X, da.Array) else names
         validate_data(estimator, names, reset=reset, skip_check_array=True)
         return table
     if is_sparse(X):

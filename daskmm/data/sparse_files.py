@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from daskmm.data.sparse import INDEX_BYTES, with_stored
+from daskmm.data.variables import variable_names, with_names
 from daskmm.storage.remote import patiently
 
 _ARRAYS = ("data", "indices", "indptr")
@@ -154,7 +155,8 @@ def open_sparse_group(path: str, component: str | None, chunks: int | str) -> da
         if kind == "csc_matrix":
             raise ValueError(_BY_COLUMNS.format(source.described))
         if kind == "csr_matrix" and shape is not None:
-            return lazy_rows(source, int(shape[1]), chunks)
+            rows = lazy_rows(source, int(shape[1]), chunks)
+            return with_names(rows, variable_names(path, name))
     return None
 
 

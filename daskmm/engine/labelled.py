@@ -21,7 +21,9 @@ from daskmm.storage.remote import is_remote, local_path, uploaded
 Append = Callable[[Any], object]
 
 
-def write_labelled(labels: Any, kept: Any, path: str | Path) -> NDArray[np.int64]:
+def write_labelled(
+    labels: Any, kept: Any, path: str | Path, replace: bool = False
+) -> tuple[NDArray[np.int64], int]:
     """Write columns of a table and the cluster of each row, in the order of the rows.
 
     Parameters
@@ -30,32 +32,40 @@ def write_labelled(labels: Any, kept: Any, path: str | Path) -> NDArray[np.int64
     kept : dask DataFrame or None
         Columns that are written beside a series of its labels.
     path : str or Path
-        ``.csv`` or ``.parquet``, also an URL. It holds all rows or, after an error, nothing. A few
-        partitions are in memory at a time.
+        ``.csv`` or ``.parquet``, also an URL. It holds all rows or, after an error, what was there
+        before. A few partitions are in memory at a time.
+    replace : bool
+        Whether to replace a file at the path.
 
     Returns
     -------
-    ndarray of shape (largest label + 1,), int64
+    counts : ndarray of shape (largest label + 1,), int64
         Rows with each label.
+    nowhere : int
+        Rows with the label −1.
 
     Raises
     ------
     FileExistsError
-        If the path exists; nothing is computed then.
+        If the path exists and is not to be replaced; nothing is computed then.
     ValueError
         If a column is called like that of the labels, "cluster".
     """
     if kept is not None and NAME in kept.columns:
         raise ValueError(f"The column {NAME!r} is that of the labels, and cannot be kept.")
-    counts = np.zeros(0, dtype=np.int64)
-    whole = uploaded(str(path), "") if is_remote(path) else written_whole(local_path(path))
+    counts, nowhere = np.zeros(0, dtype=np.int64), 0
+    if is_remote(path):
+        whole = uploaded(str(path), "", replace)
+    else:
+        whole = written_whole(local_path(path), replace)
     with whole as fresh, _WRITERS[Path(path).suffix.lower()](fresh) as append:
         for part in _parts(labels, kept):
             found = np.bincount(part[NAME][part[NAME] >= 0], minlength=len(counts))
             found[: len(counts)] += counts
             counts = found
+            nowhere += int((part[NAME] < 0).sum())
             append(part)
-    return counts
+    return counts, nowhere
 
 
 def is_labelled(path: str | Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import is_series
@@ -32,7 +33,7 @@ class LabelWriter:
     n_rows : int
         Labels so far.
     counts : ndarray of shape (largest label + 1,), int64
-        Rows with each label; −1, of rows without any value, is left out.
+        Rows with each label; −1, of outliers and rows without any value, is left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,39 +72,60 @@ class LabelWriter:
             self._array[start:] = labels[:rows]
 
 
+def holds_labels(path: str | Path) -> bool:
+    """Tell whether there is an array of labels at a path or an URL."""
+    try:
+        array = zarr.open_array(str(path if is_remote(path) else local_path(path)), mode="r")
+    except Exception:  # whatever is there, it is not a readable array
+        return False
+    return array.ndim == 1 and array.dtype.kind == "i"
+
+
 @contextmanager
-def label_writer(path: str | Path) -> Iterator[LabelWriter]:
-    """Yield a writer whose array appears at `path`, which must be new, unless there is an error."""
-    whole = uploaded(str(path), "zarr.json") if is_remote(path) else written_whole(local_path(path))
+def label_writer(path: str | Path, replace: bool = False) -> Iterator[LabelWriter]:
+    """Yield a writer whose array appears at `path` at the end, unless there is an error.
+
+    There must be nothing at the path, unless it is to be replaced.
+    """
+    if is_remote(path):
+        whole = uploaded(str(path), "zarr.json", replace)
+    else:
+        whole = written_whole(local_path(path), replace)
     with whole as fresh:
         writer = LabelWriter(fresh)
         yield writer
         writer.finish()
 
 
-def write_labels(labels: Any, path: str | Path) -> NDArray[np.int64]:
+def write_labels(
+    labels: Any, path: str | Path, replace: bool = False
+) -> tuple[NDArray[np.int64], int]:
     """Write labels as a zarr array, int32, in whole chunks with checksums.
 
     Parameters
     ----------
     labels : ndarray, dask Array or dask Series of shape (n_rows,)
-        −1 for rows without any value. Lazy ones are computed a few blocks at a time by the active
-        scheduler; chunk sizes may be unknown.
+        −1 for outliers and rows without any value. Lazy ones are computed a few blocks at a time by
+        the active scheduler; chunk sizes may be unknown.
     path : str or Path
         Also an URL that fsspec knows: labels are gathered in a temporary folder then. It holds
-        all labels or, after an error, nothing.
+        all labels or, after an error, what was there before.
+    replace : bool
+        Whether to replace what is at the path.
 
     Returns
     -------
-    ndarray of shape (largest label + 1,), int64
+    counts : ndarray of shape (largest label + 1,), int64
         Rows with each label.
+    nowhere : int
+        Rows with the label −1.
 
     Raises
     ------
     FileExistsError
-        If the path exists; nothing is computed then.
+        If the path exists and is not to be replaced; nothing is computed then.
     """
-    with label_writer(path) as writer:
+    with label_writer(path, replace) as writer:
         if is_series(labels):
             labels = labels.to_dask_array()
         if isinstance(labels, da.Array):
@@ -115,4 +137,4 @@ def write_labels(labels: Any, path: str | Path) -> NDArray[np.int64]:
                     writer.append(block)
         else:
             writer.append(np.asarray(labels))
-    return writer.counts
+    return writer.counts, writer.n_rows - int(writer.counts.sum())

@@ -490,3 +490,22 @@ def test_a_run_folder_does_not_take_columns_of_several_kinds(tmp_path):
     with pytest.raises(TypeError, match='distortion="mixed"'):
         daskmm.write_run(tmp_path / "run", model, None)
     assert not (tmp_path / "run").exists()
+
+
+def test_columns_that_number_the_rows_are_named(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
+    table.insert(0, "customer", 1000 + 7 * np.arange(300))
+    table["count"] = np.sort(rng.poisson(9, 300))  # repeats
+    table["time"] = np.sort(rng.random(300))  # no integers
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    fit = ["fit", str(tmp_path / "rows.csv"), "-k", "2", "--model", "kmeans", "--no-pictures"]
+    assert main([*fit, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr().err
+    assert told.count("'customer' grow") == 1
+    assert "--columns" in told
+    (note,) = json.loads((tmp_path / "run" / "summary.json").read_text())["warnings"]
+    assert note in told
+    some = ["--columns", "a,b,count,time", "--quiet"]
+    assert main([*fit, *some, "--out", str(tmp_path / "other")]) == 0
+    assert not capsys.readouterr().err

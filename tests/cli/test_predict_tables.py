@@ -1,12 +1,17 @@
 """``daskmm predict`` writes tables: labels beside the columns that name the rows."""
 
+import json
+
 import dask
 import fsspec
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 
+import daskmm
 from daskmm.cli.main import main
+from daskmm.engine.labels import LabelWriter
 
 FEATURES = ["a", "b", "c"]
 
@@ -106,3 +111,116 @@ def test_tables_on_an_object_store(folder, tmp_path, monkeypatch, out):
         check(pd.read_csv(file) if out.endswith("csv") else pd.read_parquet(file))
     assert main([*command, "--out", url]) == 2
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("out", ["labels.csv", "labels.parquet", "labels.zarr"])
+def test_outliers_are_marked_in_every_output(folder, tmp_path, capsys, out):
+    rows = people()
+    rows.loc[4, FEATURES] = 1e3
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    expected = daskmm.load(folder / "run" / "model").predict(rows[FEATURES], outliers=0.1)
+    command = ["predict", str(folder / "run"), str(tmp_path / "rows.csv"), "--outliers", ".1"]
+    assert main([*command, "--json", "--out", str(tmp_path / out)]) == 0
+    if out.endswith(".zarr"):
+        found = zarr.open_array(tmp_path / out, mode="r")[:]
+    else:
+        read = pd.read_csv if out.endswith(".csv") else pd.read_parquet
+        found = read(tmp_path / out)["cluster"]
+    assert found[4] == -1
+    np.testing.assert_array_equal(found, expected)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["n_rows"], told["n_outliers"]) == (90, (expected < 0).sum())
+    assert main([*command, "--overwrite", "--out", str(tmp_path / out)]) == 0
+    assert f"labelled -1: {told['n_outliers']}" in capsys.readouterr().out
+
+
+def test_outliers_that_cannot_be_told(folder, tmp_path, capsys):
+    rows, out = str(folder / "rows.csv"), str(tmp_path / "labels.csv")
+    command = ["predict", str(folder / "run"), rows, "--out", out, "--outliers"]
+    assert main([*command, "1"]) == 2
+    assert "between 0 and 1" in capsys.readouterr().err
+    kernel = ["fit", rows, "--columns", "a,b,c", "-k", "2", "--model", "kernel", "--no-pictures"]
+    assert main([*kernel, "--quiet", "--out", str(tmp_path / "kernel")]) == 0
+    command[1] = str(tmp_path / "kernel")
+    assert main([*command, ".1"]) == 2
+    assert "KernelPowerKMeans" in capsys.readouterr().err
+
+
+def content(place):
+    files = [place] if place.is_file() else sorted(place.rglob("*"))
+    return {file.name: file.read_bytes() for file in files if file.is_file()}
+
+
+@pytest.mark.parametrize("out", ["labels.csv", "labels.parquet", "labels.zarr"])
+def test_labels_are_replaced_whole_or_not_at_all(folder, tmp_path, capsys, monkeypatch, out):
+    few = people().iloc[:40]
+    few.to_csv(tmp_path / "few.csv", index=False)
+    few.assign(b=np.inf).to_csv(tmp_path / "bad.csv", index=False)
+    place = tmp_path / "out" / out
+
+    def predict(source, *options):
+        command = ["predict", str(folder / "run"), str(source), "--quiet", "--out", str(place)]
+        return main([*command, *options])
+
+    assert predict(folder / "rows.csv", "--overwrite") == 0  # there is nothing yet
+    former = content(place)
+    assert predict(tmp_path / "few.csv") == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert predict(tmp_path / "bad.csv", "--overwrite") == 2
+    assert content(place) == former
+    assert [each.name for each in place.parent.iterdir()] == [out]
+    assert predict(tmp_path / "few.csv", "--overwrite") == 0
+    again = content(place)
+    assert again != former
+    assert predict(folder / "rows.csv", "--overwrite") == 0
+    assert content(place) == former
+    if out == "labels.zarr":
+        # A process that died between two renames left the former labels under another name.
+        place.rename(place.with_name(f".{out}.former"))
+        monkeypatch.setattr(LabelWriter, "finish", lambda _: 1 / 0)
+        assert predict(tmp_path / "few.csv", "--overwrite") == 1
+        assert content(place) == former
+
+
+def test_what_is_not_replaced(folder, tmp_path, capsys):
+    people().to_csv(tmp_path / "rows.csv", index=False)
+    np.save(tmp_path / "rows.npy", people()[FEATURES].to_numpy())
+    (tmp_path / "parts").mkdir()
+    for name in ("a.csv", "b.csv"):
+        people().to_csv(tmp_path / "parts" / name, index=False)
+    (tmp_path / "folder.csv").mkdir()
+    table = zarr.create_array(tmp_path / "table.zarr", shape=(3, 3), dtype="f8")
+    table[:] = 1.0
+    before = content(tmp_path)
+    for source, out, message in [
+        ("rows.csv", "rows.csv", "part of INPUT"),
+        ("parts", "parts/a.csv", "part of INPUT"),
+        ("parts/*.csv", "parts/b.csv", "part of INPUT"),
+        ("rows.csv", "folder.csv", "is a folder"),
+        ("rows.csv", "table.zarr", "no array of labels"),
+        ("rows.csv", "rows.npy", "no array of labels"),
+        ("rows.csv", "parts", "no array of labels"),
+    ]:
+        command = ["predict", str(folder / "run"), str(tmp_path / source), "--overwrite"]
+        assert main([*command, "--out", str(tmp_path / out)]) == 2
+        assert message in capsys.readouterr().err
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("out", ["labels.csv", "labels.zarr"])
+def test_labels_on_an_object_store_are_replaced(folder, tmp_path, out):
+    url = f"memory://bucket/replaced/{out}"
+    people().iloc[:40].to_csv(tmp_path / "few.csv", index=False)
+    for source, n_rows in ((folder / "rows.csv", 90), (tmp_path / "few.csv", 40)):
+        command = ["predict", str(folder / "run"), str(source), "--overwrite", "--quiet"]
+        assert main([*command, "--out", url]) == 0
+        if out.endswith(".csv"):
+            with fsspec.open(url) as file:
+                assert len(pd.read_csv(file)) == n_rows
+        else:
+            assert zarr.open_array(url, mode="r").shape == (n_rows,)
+    assert main([*command[:2], url, *command[3:], "--out", url]) == 2  # that is INPUT
+    store = fsspec.filesystem("memory")
+    store.pipe("/bucket/other/thing.txt", b"x")
+    assert main([*command, "--out", "memory://bucket/other"]) == 2
+    assert store.cat("/bucket/other/thing.txt") == b"x"

@@ -10,6 +10,7 @@ import daskmm
 from daskmm import KMeans
 from daskmm.cluster._monitor import Monitor
 from daskmm.numerics.drift import ClusterSums, center_shifts, cost_p_values, share_p_values
+from daskmm.storage.records import write_state
 
 
 def stream(k=20, p=8, seed=0, separation=8.0):
@@ -159,6 +160,49 @@ def test_a_monitor_goes_on_after_it_was_saved(tmp_path):
     two = Monitor.load(tmp_path / "monitor", model)
     np.testing.assert_array_equal(one.look(X[600:]).p_values, two.look(X[600:]).p_values)
     assert [look.number for look in two.looks] == [1, 2]
+
+
+def test_a_model_that_has_changed_needs_another_reference(tmp_path):
+    X, _ = blobs(1200)
+    model = quick(KMeans).fit(X[:300])
+    watch = daskmm.monitor(model, X[:300])
+    watch.look(X[300:600])
+    moved = X[600:] + 0.5
+    model.partial_fit(moved[:300])
+    watch.save(tmp_path / "monitor")
+    for each in (watch, Monitor.load(tmp_path / "monitor", model)):
+        with pytest.raises(ValueError, match="renew"):
+            each.look(moved[300:])
+    other = daskmm.monitor(model, moved[:300])
+    look = watch.renew(moved[:300]).look(moved[300:])
+    # The level that looks have spent stays spent.
+    assert look.number == 2
+    np.testing.assert_allclose(
+        look.p_values, np.minimum(3 * other.look(moved[300:]).p_values, 1.0), rtol=1e-12
+    )
+    assert not look.drifted
+    state = [watch.reference, watch.level, watch.so_far, watch.looks]
+    write_state(tmp_path / "earlier", state)  # as it was written before
+    assert Monitor.load(tmp_path / "earlier", model).stale
+
+
+@pytest.mark.long
+def test_false_alarms_over_many_references_are_rare():
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(100):
+        kind = rng.integers(3, size=2000)
+        X = rng.normal(size=(2000, 3)) + 6.0 * kind[:, None]
+        model = KMeans(3, n_init=1, random_state=0, forget="2 calls").fit(X[:500])
+        watch = daskmm.monitor(model, X[:500])
+        looks = []
+        for start in range(500, 2000, 250):
+            night = X[start : start + 250]
+            looks.append(watch.look(night).drifted)
+            model.partial_fit(night)
+            watch.renew(night)
+        alarms += any(looks)
+    assert alarms <= 10  # 5 in the mean, at most
 
 
 def test_wrong_models_and_levels_are_refused():

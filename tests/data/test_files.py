@@ -256,7 +256,7 @@ def test_labels_are_written_in_whole_chunks(tmp_path, monkeypatch, chunk):
     monkeypatch.setattr(output_module, "BLOCKS_TOGETHER", 3)
     labels = np.random.default_rng(0).integers(9, size=1000).astype("i4")
     lazy = da.from_array(labels, chunks=((300, 1, 0, 299, 400),))
-    sizes = write_labels(lazy, tmp_path / "labels.zarr")
+    sizes, _ = write_labels(lazy, tmp_path / "labels.zarr")
     np.testing.assert_array_equal(sizes, np.bincount(labels))
     stored = zarr.open_array(tmp_path / "labels.zarr", mode="r")
     np.testing.assert_array_equal(stored[...], labels)

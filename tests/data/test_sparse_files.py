@@ -1,5 +1,7 @@
 """Sparse tables on disk are opened by rows, and damaged ones are refused by name."""
 
+import json
+
 import anndata
 import dask.array as da
 import numpy as np
@@ -9,6 +11,7 @@ import scipy.sparse
 import zarr
 
 from daskmm import KMeans
+from daskmm.cli.main import main
 from daskmm.data.blocks import layout_of
 from daskmm.data.files import open_data
 
@@ -85,3 +88,63 @@ def test_damaged_groups_are_refused(tmp_path):
     group["indptr"][5] = 10**6
     with pytest.raises(ValueError, match=r"data.zarr::X is no CSR matrix: indptr"):
         open_data(f"{path}::X")
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("index", [None, "symbol"])
+def test_names_of_variables_are_those_of_features(tmp_path, monkeypatch, version, index):
+    data, path = annotated(), tmp_path / "data.zarr"
+    data.var.index.name = index
+    data.layers["dense"] = ROWS.astype("float64")
+    data.obsm["positions"] = ROWS[:, :20].astype("float64")
+    with anndata.settings.override(zarr_write_format=version):
+        data.write_zarr(path)
+    for name in ("", "::X", "::layers/counts", "::layers/dense"):
+        table = open_data(f"{path}{name}")
+        model = KMeans(3, init=ROWS[:3], random_state=0).fit(table)
+        assert list(model.feature_names_in_) == list(data.var_names)
+        assert model.predict(open_data(f"{path}::layers/dense")).shape == (300,)
+    plain = KMeans(3, init=ROWS[:3]).fit(open_data(f"{path}::obsm/positions"))
+    assert not hasattr(plain, "feature_names_in_")
+    plain.predict(open_data(path))  # without a warning, which would be an error
+    others = annotated()
+    others.var_names = others.var_names[::-1]
+    others.write_zarr(tmp_path / "others.zarr")
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(open_data(tmp_path / "others.zarr"))
+
+
+@pytest.mark.filterwarnings("ignore:Suffix used")
+def test_names_that_stand_twice_are_numbered_as_anndata_does(tmp_path):
+    data = annotated()
+    data.var_names = ["a", "a", "a-1", *"bcdbaefghijklmnob"]
+    data.write_zarr(tmp_path / "data.zarr")
+    data.var_names_make_unique()
+    model = KMeans(3, init=ROWS[:3]).fit(open_data(tmp_path / "data.zarr"))
+    assert list(model.feature_names_in_) == list(data.var_names)
+
+
+def test_names_that_cannot_be_read_are_left_out(tmp_path):
+    annotated().write_zarr(tmp_path / "data.zarr")
+    group = zarr.open_group(tmp_path / "data.zarr")
+    group["var"].attrs["_index"] = "nothing"
+    model = KMeans(3, init=ROWS[:3]).fit(open_data(tmp_path / "data.zarr"))
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_files_of_anndata_are_refused_with_a_remedy(tmp_path):
+    annotated().write_h5ad(tmp_path / "cells.h5ad")
+    with pytest.raises(ValueError, match=r"read_h5ad\('.*cells.h5ad'\).write_zarr.*cells.zarr::X"):
+        open_data(tmp_path / "cells.h5ad")
+
+
+def test_a_run_of_an_anndata_store_names_its_genes(tmp_path):
+    annotated().write_zarr(tmp_path / "cells.zarr")
+    source, run = f"{tmp_path / 'cells.zarr'}::layers/counts", tmp_path / "run"
+    fit = ["fit", source, "-k", "3", "--model", "kmeans", "--report", "--quiet"]
+    assert main([*fit, "--out", str(run)]) == 0
+    assert "gene 7" in pd.read_csv(run / "centers.csv").columns
+    assert json.loads((run / "summary.json").read_text())["feature_names"][3] == "gene 3"
+    assert "gene " in (run / "report.html").read_text()
+    assert main(["predict", str(run), source, "--quiet", "--out", str(tmp_path / "l.csv")]) == 0

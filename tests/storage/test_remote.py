@@ -105,7 +105,7 @@ def test_an_upload_that_fails_leaves_nothing_to_be_read(url, monkeypatch):
 
 def test_labels(url):
     labels = KMeans(3, random_state=0).fit(da.from_array(X, chunks=(100, -1))).labels_
-    counts = write_labels(labels, f"{url}/labels.zarr")
+    counts, _ = write_labels(labels, f"{url}/labels.zarr")
     assert counts.sum() == 300
     store = zarr.open_array(f"{url}/labels.zarr", mode="r")
     np.testing.assert_array_equal(store[:], labels.compute())

@@ -3,6 +3,7 @@
 import os
 import pkgutil
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,8 @@ MADE.discard(TOP / "docs/index.md")
 PAGES = sorted(
     path.relative_to(TOP) for path in {*TOP.glob("*.md"), *TOP.glob("*/*.md")}.difference(MADE)
 )
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# Cells, which are executed, are blocks too: an end of theirs is no beginning.
+_FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INSTALL = re.compile(r"python3 -m venv \.venv && \.venv/bin/python -m pip install \S+ .*? && ")
 _NAME = re.compile(r"\bdaskmm(?:\.\w+)+(?![\w-])")
 _LINK = re.compile(r"\]\((?!https?://)([^)#]+)\)")
@@ -47,7 +49,8 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_blocks_say_what_they_are(page):
     # console: what is not run here, and the page says why.
-    known = {language for language, _ in _FENCE.findall((TOP / page).read_text())}
+    found = {language for language, _ in _FENCE.findall((TOP / page).read_text())}
+    known = {language for language in found if not language.startswith("{")}
     assert known <= {"sh", "python", "console", "yaml", "text", "diff"}
 
 
@@ -102,9 +105,9 @@ def test_a_page_can_be_followed(page, tmp_path):
 
 
 def test_commands_stand_only_where_a_test_runs_them():
-    assert {page.name for page in MADE if "sh" in dict(_FENCE.findall(page.read_text()))} == {
-        "get-started.md"
-    }
+    found = {page.name: dict(_FENCE.findall(page.read_text())) for page in MADE}
+    assert {name for name, shown in found.items() if "sh" in shown} == {"get-started.md"}
+    assert {name for name, shown in found.items() if "console" in shown} == {"cluster.md"}
 
 
 @pytest.mark.long
@@ -127,3 +130,62 @@ def test_the_first_page_can_be_followed_from_its_installation_on(tmp_path):
     assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
     assert len(pd.read_csv(checkout / "labels.csv")) == len(people)
     assert (checkout / "run/report.html").exists()
+
+
+def _run(command, place):
+    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_nightly_script_goes_on_night_after_night(tmp_path, monkeypatch):
+    page = (TOP / "docs/guide/updates.md").read_text()
+    (script,) = re.findall(r"^cat >nightly.sh <<'END'\n(.*?)^END$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "nightly.sh").write_text(script)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", f"{TOP}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    rng = np.random.default_rng(0)
+    for night in range(5):
+        rows = rng.normal(size=(1500, 3)) + 8.0 * rng.integers(3, size=(1500, 1))
+        rows += (0.05 * night) if night < 4 else 1.0
+        rows[7] = 100.0
+        pd.DataFrame(rows, columns=list("abc")).to_csv(tmp_path / f"{night}.csv", index=False)
+    fit = ["fit", "0.csv", "-k", "3", "--out", "run", "--no-pictures", "--quiet"]
+    assert _run(["daskmm", *fit], tmp_path).returncode == 0
+    for night in (1, 1, 2, 3):
+        done = _run(["bash", "nightly.sh", f"{night}.csv", f"day-{night}"], tmp_path)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert len(pd.read_csv(tmp_path / f"labels-day-{night}.csv")) == 1500
+        assert pd.read_csv(tmp_path / f"outliers-day-{night}.csv")["cluster"][7] == -1
+    model = (tmp_path / "run/centers.csv").read_text()
+    done = _run(["bash", "nightly.sh", "4.csv", "day-4"], tmp_path)
+    assert done.returncode == 3
+    assert "drift: centre of cluster" in done.stderr
+    assert (tmp_path / "outliers-day-4.csv").exists()
+    assert (tmp_path / "run/centers.csv").read_text() == model
+    assert _run(["bash", "nightly.sh", "5.csv", "day-5"], tmp_path).returncode == 2
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_commands_that_start_a_cluster(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    lines = blocks("docs/guide/cluster.md", "console")[0].replace("8786", port).splitlines()
+    assert [line.split()[:2] for line in lines] == [["dask", "scheduler"], ["dask", "worker"]]
+    more = [["--dashboard-address", "127.0.0.1:0"], ["--local-directory", str(tmp_path)]]
+    processes = []
+    try:
+        for line, options in zip(lines, more, strict=True):
+            command = [sys.executable, "-m", *line.split(), *options]
+            processes.append(
+                subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            )
+        with distributed.Client(f"tcp://127.0.0.1:{port}", timeout=60) as client:
+            client.wait_for_workers(2, timeout=60)
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            process.wait(30)

@@ -1,0 +1,76 @@
+"""Names of columns that dask arrays carry along: those of the variables of an AnnData store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dask.array as da
+import zarr
+
+# Attribute of dask arrays for the names of their columns.
+_NAMES = "_daskmm_names"
+
+
+def with_names(table: da.Array, names: Sequence[str] | None) -> da.Array:
+    """Note the names of the columns of a table, if they are known, on a dask array of it."""
+    if names is not None and len(names) == table.shape[1]:
+        setattr(table, _NAMES, _distinct(names))
+    return table
+
+
+def header_of(table: Any) -> Any:
+    """Return an empty frame with the names that were noted on a dask array, or the array."""
+    names = getattr(table, _NAMES, None)
+    if names is None:
+        return table
+    try:
+        import pandas as pd
+    except ImportError:  # scikit-learn takes names from frames only
+        return table
+    return pd.DataFrame(columns=names, dtype=table.dtype)
+
+
+def variable_names(path: str, component: str) -> list[str] | None:
+    """Read the names of the columns of X, raw/X or a layer of an AnnData store; None of others.
+
+    Parameters
+    ----------
+    path : str
+        Of the store.
+    component : str
+        Path of the array, or of the sparse group, in it.
+    """
+    place, _, name = component.strip("/").rpartition("/")
+    if place == "layers":
+        place, name = "", "X"
+    if name != "X" or place not in ("", "raw"):
+        return None
+    variables = f"{place}/var" if place else "var"
+    try:
+        group: Any = zarr.open_group(path, path=variables, mode="r")
+        index: Any = group[str(group.attrs["_index"])]
+        if not isinstance(index, zarr.Array):
+            return None
+        values: Any = index[:]
+        return [str(value) for value in values]
+    except Exception:  # names are no condition of reading the rows
+        return None
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Number names that stand more than once, as anndata's `var_names_make_unique` does."""
+    known, found = set(names), []
+    if len(known) == len(names):
+        return list(names)
+    seen: dict[str, int] = {}
+    for name in names:
+        own = name
+        if name in seen:
+            while own in known:
+                seen[name] += 1
+                own = f"{name}-{seen[name]}"
+            known.add(own)
+        seen.setdefault(name, 0)
+        found.append(own)
+    return found
