@@ -412,7 +412,8 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         "--n-init",
         type=_auto_or(int),
         metavar="N",
-        help="starts; the best one is kept (auto: 8; 4 for kernel models)",
+        help="starts; the best one is kept (auto: 8, fewer for more than 256 clusters, 1 where "
+        "every iteration reads the data, as 'daskmm plan' tells; 4 for kernel models)",
     )
     add(
         "--sample-size",

@@ -473,7 +473,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
 
     def _samples(self, layout: Layout) -> bool:
         """Whether to anneal on a sample, and pass over the table to polish only."""
-        return anneals_on_sample(layout, self.sample_size, self.polish, *self._cluster_range)
+        bounds, seeds = self._cluster_range, self._seeds
+        return anneals_on_sample(layout, self.sample_size, self.polish, *bounds, seeds=seeds)
 
     def _n_starts(self, layout: Layout) -> int:
         if not self._seeds:

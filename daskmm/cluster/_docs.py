@@ -57,8 +57,8 @@ warm_start : bool, default=False
     "n_init": """
 n_init : int or "auto", default="auto"
     Number of starts. "auto" is 8, fewer for more than 256 clusters (2,048 centres in all starts,
-    so 1 from 1,025 clusters on), or 1 if every iteration reads streamed data. An `init` array is
-    one start.
+    so 1 from 1,025 clusters on), or 1 if every iteration reads streamed data: see `sample_size`,
+    and `plan`, which tells the number. An `init` array is one start.
 """,
     "sample_size": """
 sample_size : int, "auto" or None, default="auto"
@@ -66,9 +66,11 @@ sample_size : int, "auto" or None, default="auto"
     take hard steps on a larger sample, and then, together, over all rows until the cost is
     stationary, which takes a handful of passes. "auto" is 10,000 to 20,000 rows (200 per cluster),
     or 50 per cluster if that is more, for tables of more than twice as many rows; smaller tables
-    are annealed as a whole. With None the annealing runs over all rows. Rows are drawn uniformly,
-    or, where few rows carry most of the cost (heavy tails, far outliers), by their distance from
-    the mean as well, with weights, in one more pass.
+    are annealed as a whole, which reads streamed ones in every iteration. Sparse rows that are
+    streamed are annealed on a sample however few they are (on all of them, if they are no more than
+    it has), unless `init` gives centres. With None the annealing runs over all rows. Rows are drawn
+    uniformly, or, where few rows carry most of the cost (heavy tails, far outliers), by their
+    distance from the mean as well, with weights, in one more pass.
 """,
     "persist": """
 persist : bool or "auto", default=False

@@ -116,11 +116,20 @@ def wanted_rows(sample_size: int | str | None, n_clusters: int) -> int | None:
 
 
 def anneals_on_sample(
-    layout: Layout, sample_size: int | str | None, polish: bool, at_least: int, at_most: int
+    layout: Layout,
+    sample_size: int | str | None,
+    polish: bool,
+    at_least: int,
+    at_most: int,
+    *,
+    seeds: bool = False,
 ) -> bool:
     """Return whether a fit anneals on a sample, and passes over the table to polish only.
 
-    A table of unknown length counts as small: plans promise no more than they know.
+    A table of unknown length counts as small: plans promise no more than they know. Streamed sparse
+    rows for which starts are looked for are annealed on a sample however few they are: it holds
+    them as they are stored, all of them where the table is small, and reading them in every
+    iteration would leave time for one start only, which in thousands of features is too few.
 
     Parameters
     ----------
@@ -130,10 +139,14 @@ def anneals_on_sample(
         Without it there would be nothing to do over all rows.
     at_least, at_most : int
         Bounds of the number of clusters.
+    seeds : bool
+        Whether starting centres are looked for; from given ones there is one start in any case.
     """
     if sample_size is None or not polish or layout.n_rows is None:
         return False
     wanted = wanted_rows(sample_size, at_least)
+    if seeds and layout.lazy and layout.sparse:
+        return True
     if wanted is not None:
         return layout.n_rows > wanted
     return layout.n_rows > _LARGE * usual_sample_size(layout.n_rows, layout.width, at_most)

@@ -37,6 +37,7 @@ from daskmm.mm.driver import (
 from daskmm.mm.journal import Pace
 from daskmm.numerics.distortions.bregman import PLAIN, SQUARED_EUCLIDEAN, Metric
 from daskmm.numerics.rows import Rows
+from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
@@ -246,9 +247,10 @@ class SampleAnnealing:
             wanted += [(start, self._hard_schedule) for start in starts]
         runs = tasks.run(_SAMPLE, wanted)
         if self.restarts and context.stopped is None:
-            runs = self._restarted(runs, tasks)
+            runs = self._restarted(_RESTARTED, runs, 1, tasks)
         if len(starts) > 1:
             runs = self._combined(runs, len(starts), tasks)
+            runs = self._best_restarted(runs, len(starts), tasks)
         annealed = [Annealed(run.state, run.history) for run in runs]
         if context.stopped is not None:
             return [annealed[i] for i in worth_polishing([run.last for run in runs])[:1]]
@@ -275,12 +277,28 @@ class SampleAnnealing:
                 break
         return runs
 
-    def _restarted(self, runs: list[Run[CenterState]], tasks: _Tasks) -> list[Run[CenterState]]:
-        """Return each run, or its restart at the same feature weights if that is cheaper."""
-        restarts = Restarts(self.sample, 1, self.seed, tasks.lazy, self.metric)
+    def _best_restarted(
+        self, runs: list[Run[CenterState]], n_restarts: int, tasks: _Tasks
+    ) -> list[Run[CenterState]]:
+        """Restart the cheapest run as often as there are starts, if rows are sparse.
+
+        Their thousands of features hide a cluster from all starts alike, so that recombining them
+        finds it no more than one restart of each does, all from the same seed.
+        """
+        sparse = isinstance(self.sample.rows, SparseRows)
+        if not (self.restarts and sparse) or tasks.context.stopped is not None:
+            return runs
+        best, *others = cheapest(runs, len(runs))
+        return [*self._restarted(_GENERATION, [best], n_restarts, tasks), *others]
+
+    def _restarted(
+        self, stage: str, runs: list[Run[CenterState]], n_restarts: int, tasks: _Tasks
+    ) -> list[Run[CenterState]]:
+        """Return each run, or its best restart at the same feature weights if that is cheaper."""
+        restarts = Restarts(self.sample, n_restarts, self.seed, tasks.lazy, self.metric)
         better = restarts.of([run.state for run in runs], tasks.context)
         wanted = [(state, self._hard_schedule) for state in better if state is not None]
-        born = iter(tasks.run(_RESTARTED, wanted) if wanted else ())
+        born = iter(tasks.run(stage, wanted) if wanted else ())
         if tasks.context.stopped is not None:
             return runs
         kept = []

@@ -166,6 +166,8 @@ def center_seconds(
             pool = (starts + hedged) * k
             drawing = _GENERATIONS * starts * k * pool * seeding_seconds(k, p)
             stages["recombination"] = recombined * sample * hard / at_once + drawing
+            # The best one of sparse rows is then restarted as often as there are starts.
+            stages["recombination"] += restart * layout.sparse
         if sizes.larger:
             states = starts + hedged + _SURVIVORS * _LARGER_STEPS
             stages["larger sample"] = sizes.larger * states * (hard + to_features) / threads

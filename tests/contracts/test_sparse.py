@@ -106,6 +106,24 @@ def test_sparse_equals_dense(model, weighted):
         assert_alike(found, expected, rows, table)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_few_streamed_rows_are_clustered_as_well_as_those_in_memory(seed):
+    rng = np.random.default_rng(seed)
+    truth = np.arange(400) % 5
+    means = np.tile(rng.gamma(0.5, 0.3, 200), (5, 1))
+    for kind in range(5):  # 10 markers each
+        own = slice(10 * kind, 10 * kind + 10)
+        means[kind, own] = 3.0 * means[kind, own] + 1.0
+    rows = rng.poisson(means[truth] * rng.lognormal(0.0, 0.3, (400, 1))).astype(np.float64)
+    model = EntropyPowerKMeans(5, lam=0.5, random_state=0)
+    for table in (scipy.sparse.csr_array(rows), lazy(rows, 100)):
+        assert model.plan(table).n_starts == 8
+        assert adjusted_rand_score(truth, np.asarray(model.fit(table).labels_)) >= 0.99
+        assert set(np.argsort(-model.feature_weights_)[:20]) <= set(range(50))
+    # The streamed ones are annealed on all rows at once, and read to polish and score them.
+    assert model.n_passes_ < 10
+
+
 @pytest.mark.long
 @given(
     st.integers(0, 10_000),
