@@ -196,7 +196,7 @@ def processes_ready():
 
 
 @contextlib.contextmanager
-def local_cluster(n_workers):
+def local_cluster(n_workers, threads=1):
     """Workers in processes of their own, with nannies that start them again."""
 
     settings = {
@@ -207,7 +207,7 @@ def local_cluster(n_workers):
     }
     processes_ready()
     forkserver.ensure_running()
-    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    options = {"threads_per_worker": threads, "processes": True, "dashboard_address": ":0"}
     with (
         dask.config.set(settings),
         LocalCluster(n_workers=n_workers, memory_limit=0, **options) as cluster,

@@ -83,6 +83,14 @@ class _SuspectedError(Exception):
         self.finished = finished
 
 
+class _KilledError(Exception):
+    """Workers died with these tasks (KilledWorker errors, the first one first)."""
+
+    def __init__(self, errors: Sequence[Any]) -> None:
+        super().__init__(errors)
+        self.errors = errors
+
+
 # Clients
 
 
@@ -114,7 +122,11 @@ def computed(*collections: Any) -> tuple[Any, ...]:
         return tuple(dask.compute(*collections))
 
     def schedule(graph: Any, keys: Any, **options: Any) -> Any:
-        return _gathered(client, functools.partial(client.get, graph, keys, sync=False, **options))
+        submit = functools.partial(client.get, graph, keys, sync=False, **options)
+        try:
+            return _gathered(client, submit)
+        except _KilledError as error:
+            raise error.errors[0] from None
 
     for _ in range(ATTEMPTS - 1):
         with contextlib.suppress(RestartedError):
@@ -140,7 +152,6 @@ def reduce_on(
     DeadlyBlockError
         If a call killed every worker that it was given to.
     """
-    from distributed import KilledWorker
 
     def attempt() -> Any:
         call = pickled((function, shared))
@@ -154,13 +165,16 @@ def reduce_on(
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
                 sums += merge(_records(client, tasks, call, f"{name}-missed"))
             return sums.total
-        except KilledWorker as error:
+        except _KilledError as error:
             graph.home = None
-            if error.task in graph.futures:
-                raise LostFuturesError(
-                    f"{error.task} was persisted on the cluster, and cannot be made again: {error}"
-                ) from error
-            raise _SuspectedError(tasks.calls_of(error.task)) from error
+            for killed in error.errors:
+                if killed.task in graph.futures:
+                    raise LostFuturesError(
+                        f"{killed.task} was persisted on the cluster, and cannot be made again: "
+                        f"{killed}"
+                    ) from error
+            suspects = {call for killed in error.errors for call in tasks.calls_of(killed.task)}
+            raise _SuspectedError(sorted(suspects)) from error
 
     return _with_retries(client, graph, attempt, function, shared, name)
 
@@ -259,9 +273,11 @@ def _with_retries(
     """Return the result of an attempt, repeated if the cluster was restarted or lost workers.
 
     A worker dies with all tasks it has, each of many calls. So the calls under suspicion are tried
-    one by one before one is blamed.
+    one by one before one is blamed. The killer need not be among those that are named first, if
+    the same neighbours die with it each time: then all others are tried.
     """
     finished: Sequence[Any] = ()
+    innocent: set[int] = set()
     for _ in range(ATTEMPTS):
         try:
             return attempt()
@@ -271,7 +287,10 @@ def _with_retries(
             _check_futures(graph)
         except _SuspectedError as error:
             finished = error.finished  # held, so that they are not computed again
-            _try_alone(client, graph, error.calls, function, shared, name)
+            suspects = sorted(set(error.calls) - innocent)
+            suspects = suspects or sorted(set(range(len(graph.arguments))) - innocent)
+            _try_alone(client, graph, suspects, function, shared, name)
+            innocent.update(suspects)
     del finished
     raise RestartedError(
         f"Workers were lost in each of {ATTEMPTS} attempts at one pass ({name}), and not by "
@@ -288,16 +307,14 @@ def _try_alone(
     name: str,
 ) -> None:
     """Make calls one by one; raise DeadlyBlockError for the first that kills every worker."""
-    from distributed import KilledWorker
-
     logger.warning("workers died that had %s; trying %d block(s) one by one", name, len(calls))
     for call in calls:
         alone = GroupTasks(graph.nodes, graph.arguments, without_data(((call,),)), True)
         try:
             _records(client, alone, pickled((function, shared)), f"{name}-alone-{call}")
-        except KilledWorker as error:
+        except _KilledError as error:
             raise DeadlyBlockError(
-                f"{graph.described(call)} killed {error.allowed_failures + 1} "
+                f"{graph.described(call)} killed {error.errors[0].allowed_failures + 1} "
                 f"workers, one after the other (pass {name}). It may be too large for a "
                 "worker's memory: take smaller chunks, or larger workers. Or the code that "
                 "loads it crashes: the workers' logs say more."
@@ -357,7 +374,7 @@ def _gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any
     """Return the values of the futures that `submit` returns, in any nest of lists and tuples.
 
     With ``fetch=False``, return the futures once all have ended. Raise RestartedError if the
-    cluster was restarted, ClusterLostError if it is lost.
+    cluster was restarted, ClusterLostError if it is lost, and _KilledError if tasks killed workers.
     """
     import distributed
 
@@ -375,6 +392,13 @@ def _gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any
             ended = functools.partial(_ended, client, distributed.futures_of(futures))
             client.sync(_watched, client, ended)
             return futures
+    except distributed.KilledWorker as error:
+        # Whatever was on the same workers died with it: the first to be gathered is not the cause
+        # for being first.
+        failed = [one for one in distributed.futures_of(futures) if one.status == "error"]
+        others = [one.exception() for one in failed]
+        killed = [other for other in others if isinstance(other, distributed.KilledWorker)]
+        raise _KilledError([error, *killed]) from error
     except (CancelledError, OSError) as error:
         raise _explained(client, error) from error
     finally:

@@ -32,6 +32,7 @@ from daskmm import (
     PowerKMeans,
     WeightedBlurringMeanShift,
 )
+from daskmm.engine.grouping import streamed_groups
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
@@ -321,6 +322,21 @@ def test_a_block_that_kills_every_worker_is_named(client, block, persist, new_fo
     with allowed_failures(client, 1), pytest.raises(DeadlyBlockError, match=words):
         quietly(functools.partial(polished, persist=persist), folder)
     (folder.path / f"deadly-{block}").unlink()
+
+
+def test_a_deadly_block_is_named_where_others_die_with_it(current, tmp_path, caplog):
+    # Two threads work on the first two groups of blocks; the second group kills the worker. Which
+    # of the two is reported first is decided by the name of a pass, another one in each fit.
+    folder = folder_at_play(tmp_path, current)
+    with local_cluster(1, threads=2) as client:
+        block = streamed_groups(BLOCKS, 2)[1][0]
+        (folder.path / f"deadly-{block}").touch()
+        words = f"^block {block} killed 2 workers"
+        for _ in range(TRIES):
+            with allowed_failures(client, 1), pytest.raises(DeadlyBlockError, match=words):
+                quietly(functools.partial(polished, seconds=0.05), folder)
+    # Both groups were under suspicion at once, whichever was reported first.
+    assert sum("one by one" in told for told in caplog.messages) == TRIES
 
 
 @pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
