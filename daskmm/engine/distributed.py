@@ -84,7 +84,7 @@ class _SuspectedError(Exception):
 
 
 class _KilledError(Exception):
-    """Workers died with these tasks (KilledWorker errors, the first one first)."""
+    """Tasks failed because all workers died that ran them; `errors` are dask's, one per task."""
 
     def __init__(self, errors: Sequence[Any]) -> None:
         super().__init__(errors)
@@ -173,8 +173,8 @@ def reduce_on(
                         f"{killed.task} was persisted on the cluster, and cannot be made again: "
                         f"{killed}"
                     ) from error
-            suspects = {call for killed in error.errors for call in tasks.calls_of(killed.task)}
-            raise _SuspectedError(sorted(suspects)) from error
+            suspects = tasks.calls_of(killed.task for killed in error.errors)
+            raise _SuspectedError(suspects) from error
 
     return _with_retries(client, graph, attempt, function, shared, name)
 
@@ -191,8 +191,6 @@ def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any,
     dict
         Key of a node -> the future of its pack, and its place there.
     """
-    from distributed import KilledWorker
-
     lazy = [tuple(ref for ref in own if ref.key in graph.nodes) for own in graph.references]
     wanted = [call for call, own in enumerate(lazy) if own]
     threads: Mapping[str, int] = client.sync(_answered, client)
@@ -211,16 +209,11 @@ def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any,
         # On whichever worker: tasks bound to one, however loosely, wait for ever if it is lost at
         # the wrong moment.
         made = _gathered(client, lambda: _submitted(client, nodes, keys), fetch=False)
-        killers = {
-            future: error.task
-            for future in made
-            if future.status == "error" and isinstance(error := future.exception(), KilledWorker)
-        }
-        if killers:
-            suspects = sorted({call for key in killers.values() for call in tasks.calls_of(key)})
-            for future in killers:
+        if killed := _killed(made):
+            suspects = tasks.calls_of(error.task for error in killed.values())
+            for future in killed:
                 future.release()  # or the scheduler would remember that it cannot be made
-            raise _SuspectedError(suspects, [future for future in made if future not in killers])
+            raise _SuspectedError(suspects, [future for future in made if future not in killed])
         places: dict[Key, tuple[Any, int]] = {}
         for future, calls in zip(made, tasks.calls, strict=True):
             held = [ref.key for call in calls for ref in lazy[call]]
@@ -273,8 +266,8 @@ def _with_retries(
     """Return the result of an attempt, repeated if the cluster was restarted or lost workers.
 
     A worker dies with all tasks it has, each of many calls. So the calls under suspicion are tried
-    one by one before one is blamed. The killer need not be among those that are named first, if
-    the same neighbours die with it each time: then all others are tried.
+    one by one before one is blamed. If only calls are suspected again that were tried before, all
+    other calls are tried.
     """
     finished: Sequence[Any] = ()
     innocent: set[int] = set()
@@ -360,6 +353,17 @@ def _sent(client: Any, call: bytes) -> Any:
         raise _explained(client, error) from error
 
 
+def _killed(futures: Sequence[Any]) -> dict[Any, Any]:
+    """Return the KilledWorker errors of those futures that failed with one, by future."""
+    from distributed import KilledWorker
+
+    return {
+        future: error
+        for future in futures
+        if future.status == "error" and isinstance(error := future.exception(), KilledWorker)
+    }
+
+
 def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any:
     """Submit a graph and return the futures of some keys."""
     # dask would tokenize all of a plain dict before sending it.
@@ -393,12 +397,9 @@ def _gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any
             client.sync(_watched, client, ended)
             return futures
     except distributed.KilledWorker as error:
-        # Whatever was on the same workers died with it: the first to be gathered is not the cause
-        # for being first.
-        failed = [one for one in distributed.futures_of(futures) if one.status == "error"]
-        others = [one.exception() for one in failed]
-        killed = [other for other in others if isinstance(other, distributed.KilledWorker)]
-        raise _KilledError([error, *killed]) from error
+        # Which of the tasks that died with a worker is gathered first says nothing about the cause.
+        killed = _killed(distributed.futures_of(futures))
+        raise _KilledError([*killed.values()] or [error]) from error
     except (CancelledError, OSError) as error:
         raise _explained(client, error) from error
     finally:

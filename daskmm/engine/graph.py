@@ -242,8 +242,11 @@ class GroupTasks:
         graph[root] = Task(root, _total, *map(TaskRef, last))
         return graph, [root]
 
-    def calls_of(self, key: Key) -> tuple[int, ...]:
-        """Return the calls of a task; for a shared task, those of the first group that needs it."""
+    def calls_of(self, keys: Iterable[Key]) -> list[int]:
+        """Return the calls of tasks in order; of a shared task, those of a group that needs it."""
+        return sorted({call for key in keys for call in self._calls_of_task(key)})
+
+    def _calls_of_task(self, key: Key) -> tuple[int, ...]:
         match key:
             case (str(name), int(number)) if name.startswith(NAME):
                 return self.calls[number]
