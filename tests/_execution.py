@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 
@@ -31,8 +29,9 @@ def executed(name, question, *, seconds=1500.0):
     CellExecutionError
         If a cell ends with an error.
     """
-    nbformat = pytest.importorskip("nbformat")
-    nbclient = pytest.importorskip("nbclient")
+    import nbclient
+    import nbformat
+
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(question))
     place = {"metadata": {"path": NOTEBOOKS}}

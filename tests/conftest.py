@@ -129,7 +129,8 @@ def _check_name(check):
 
 @pytest.fixture(scope="session")
 def _workers():
-    distributed = pytest.importorskip("distributed")
+    import distributed
+
     with (
         dask.config.set(scheduler=None),
         distributed.LocalCluster(

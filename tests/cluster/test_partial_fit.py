@@ -236,7 +236,8 @@ def test_half_lives():
 
 
 def test_incremental_of_dask_ml():
-    wrappers = pytest.importorskip("dask_ml.wrappers")
+    from dask_ml import wrappers
+
     X, truth = blobs(600)
     table = da.from_array(X, chunks=(100, 5))
     wrapped = wrappers.Incremental(quick(KMeans), shuffle_blocks=False).fit(table)

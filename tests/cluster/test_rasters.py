@@ -5,6 +5,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import xarray
 from _support import ESTIMATORS, assert_same_model, computed, quick, raise_if_computes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +13,6 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskmm
 from daskmm import KernelPowerKMeans, KMeans, PowerKMeans
-
-xarray = pytest.importorskip("xarray")
 
 DIMS = ("time", "band", "y", "x")
 BANDS = ["blue", "green", "red", "nir"]

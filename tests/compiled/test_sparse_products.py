@@ -1,15 +1,12 @@
 """Compiled products of sparse rows beside their definition."""
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmm.compiled import dispatch
 from daskmm.numerics.sparse_rows import canonical
-
-pytest.importorskip("numba")
 
 
 def naive_product(rows, other):

@@ -585,7 +585,8 @@ def test_data_in_memory_never_reach_a_dask_scheduler(cls, data):
 
 
 def test_data_in_memory_never_reach_an_active_distributed_client():
-    distributed = pytest.importorskip("distributed")
+    import distributed
+
     rows, _ = blobs(20_000)  # several blocks
     with (
         dask.config.set(scheduler=None),

@@ -50,11 +50,12 @@ def write(path, rows):
     if path.suffix == ".npy":
         np.save(path, rows)
     elif path.suffix == ".parquet":
-        pd = pytest.importorskip("pandas")
-        pytest.importorskip("pyarrow")
+        import pandas as pd
+
         pd.DataFrame(rows, columns=list("abcd")).to_parquet(path)
     else:
-        zarr = pytest.importorskip("zarr")
+        import zarr
+
         store = zarr.create_array(path, shape=rows.shape, chunks=(250, 4), dtype=rows.dtype)
         store[:] = rows
 

@@ -22,7 +22,8 @@ def fitted(X, **options):
 
 
 def test_polars():
-    polars = pytest.importorskip("polars")
+    import polars
+
     frame = polars.DataFrame({name: ROWS[:, i] for i, name in enumerate(NAMES)})
     for X in (frame, frame.lazy()):
         model = fitted(X)
@@ -45,7 +46,8 @@ def test_polars():
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_xarray(lazy):
-    xarray = pytest.importorskip("xarray")
+    import xarray
+
     array = xarray.DataArray(ROWS, dims=("sample", "feature"), coords={"feature": NAMES})
     array = array.chunk({"sample": 50}) if lazy else array
     model = fitted(array)
@@ -61,7 +63,8 @@ def test_xarray(lazy):
 
 
 def test_anndata(tmp_path):
-    anndata = pytest.importorskip("anndata")
+    import anndata
+
     data = anndata.AnnData(ROWS, var=pd.DataFrame(index=NAMES))
     assert list(fitted(data).feature_names_in_) == NAMES
     np.testing.assert_array_equal(fitted(data).predict(data[::-1]), EXPECTED.labels_[::-1])

@@ -83,7 +83,7 @@ def test_values_outside_of_a_domain_are_named():
 
 
 @pytest.mark.parametrize(("n_rows", "n_clusters"), [(1, 1), (4, 4), (5, 4)])
-def test_enough_rows(n_rows, n_clusters):
+def test_enough_rows_are_not_refused(n_rows, n_clusters):
     check_row_count(n_rows, n_clusters)
     check_positive_weights(n_rows, n_clusters)
 

@@ -622,7 +622,8 @@ def test_processes_are_kept_from_pass_to_pass(monkeypatch):
 
 @contextmanager
 def cluster(n_workers=2, **settings):
-    distributed = pytest.importorskip("distributed")
+    import distributed
+
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with (
         dask.config.set(scheduler=None, num_workers=None),
@@ -821,7 +822,8 @@ def move_some(client, futures):
 
 
 def test_kept_blocks_are_no_inputs_until_they_are_moved(monkeypatch):
-    distributed = pytest.importorskip("distributed")
+    import distributed
+
     data = da.from_array(ROWS, chunks=(5, -1))
     with cluster(processes=False) as client:
         kept = client.persist(data * 2)

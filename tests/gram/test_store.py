@@ -492,7 +492,8 @@ def test_relative_paths(tmp_path, rows, monkeypatch):
     store = build("gram", rows, RBF, tile_rows=TILE)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    StoredGram(store, rows, RBF, lazy=False).product(memberships())
+    product = StoredGram(store, rows, RBF, lazy=False).product(memberships())
+    np.testing.assert_allclose(product, RBF.block(rows, rows) @ memberships(), atol=1e-12)
 
 
 def test_paths_that_are_no_store(tmp_path, rows):

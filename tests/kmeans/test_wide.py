@@ -44,10 +44,8 @@ def test_a_fit_is_that_with_all_features(case, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if case != "given centres"])
 def test_a_fit_to_20000_features_is_that_with_all_of_them(case, monkeypatch):
-    if case == "given centres":
-        pytest.skip("they have as many features as the small table")
     X = table(500, 20_000, 300)
     found = CASES[case]().fit(X)
     monkeypatch.setattr(span, "_LEAST_FEATURES", 100_000)

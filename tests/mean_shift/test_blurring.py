@@ -499,7 +499,8 @@ def test_schedulers_get_pairs_of_blocks(monkeypatch):
 
 
 def test_on_a_distributed_cluster(monkeypatch):
-    distributed = pytest.importorskip("distributed")
+    import distributed
+
     X, _ = clumps(n=100)
     expected = WeightedBlurringMeanShift(0.06).fit(X)
     monkeypatch.setattr(numerics, "TILE", 16)

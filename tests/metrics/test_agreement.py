@@ -130,7 +130,9 @@ def test_strings_of_different_width_per_block():
 
 
 def test_series_and_zarr(labels):
-    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    import dask.dataframe as dd
+    import pandas as pd
+
     true, pred = labels
     expected = sklearn.metrics.adjusted_rand_score(true, pred)
     series = [dd.from_pandas(pd.Series(vector), npartitions=3) for vector in (true, pred)]

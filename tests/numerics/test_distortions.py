@@ -183,8 +183,6 @@ def test_information_at_the_edges_and_near_equality():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("s", [-1.0, -6.0, -np.inf])
 def test_compiled_sums_are_those_of_numpy(name, partial, dtype, s):
-    if not dispatch.available():
-        pytest.skip("needs numba")
     rng = np.random.default_rng(3)
     rows, centers = rows_of(name, 5000, 6, rng)
     rows = (perforated(rows, 0.2, rng) if partial else rows).astype(dtype)
@@ -218,8 +216,6 @@ def objective(name, rows, weights, centers, s):
 
 @pytest.mark.parametrize("name", ["kl", "itakura-saito", "logistic"])
 def test_what_rows_have_in_common_keeps_its_digits(name):
-    if not dispatch.available():
-        pytest.skip("needs numba")
     rng = np.random.default_rng(11)
     reference = rng.uniform(0.2, 0.8, 5)
     distortion = type(distortion_of(name, np.ones((2, 5))))(reference)
@@ -234,8 +230,6 @@ def test_what_rows_have_in_common_keeps_its_digits(name):
 
 
 def test_ratios_to_the_reference_may_overflow():
-    if not dispatch.available():
-        pytest.skip("needs numba")
     rows = np.array([[1e200, 0.0], [3.0, 1e-200], [1e-200, 2e-200]])
     for reference in (np.array([1e-200, 1.0]), np.array([1e-310, 1e-310])):
         distortion = DISTORTIONS["kl"](reference)

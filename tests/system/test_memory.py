@@ -136,7 +136,8 @@ def block_of(base, block_id):
 
 @pytest.mark.long
 def test_workers_with_twice_the_projected_memory_take_data_three_times_as_large():
-    distributed = pytest.importorskip("distributed")
+    import distributed
+
     base = np.random.default_rng(0).normal(size=(40_000, 50)).astype("f4")
     model = KMeans(10, max_iter=1, tol=0, random_state=0)
 

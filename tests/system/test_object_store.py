@@ -17,8 +17,6 @@ from daskmm.cli.main import main
 from daskmm.data.files import open_data
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
-pytest.importorskip("s3fs")
-pytest.importorskip("moto")
 
 
 # Forwards connections to a port to another one; a server is out of reach while this is killed.

@@ -43,7 +43,7 @@ def test_the_reference_has_every_public_name_and_no_other():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    pytest.importorskip("sphinx")
+    pytest.importorskip("sphinx", reason="needs the extra docs")
     place = tmp_path_factory.mktemp("site")
     source = place / "docs"
     # Generated pages stay out of the checkout; pages include files beside their folder.
