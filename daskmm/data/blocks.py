@@ -272,7 +272,8 @@ def check_columns(dtypes: Any, name: str = "X") -> None:
     ]
     if text:
         raise ValueError(
-            f"{name} has columns that are not numeric: {', '.join(text)}. Drop or encode them."
+            f"{name} has columns that are not numeric: {', '.join(text)}. Drop or encode them, or "
+            'cluster with distortion="mixed" (estimators with centres, in Python).'
         )
 
 

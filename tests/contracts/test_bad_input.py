@@ -221,6 +221,7 @@ def test_columns_that_are_not_numbers_are_named(cls, kind, library):
     with raise_if_computes():
         message = refusal(quick(cls), frame)
     assert f"X has columns that are not numeric: 'a {kind} column'" in message
+    assert 'distortion="mixed"' in message
     assert "alpha" not in message
 
 
