@@ -137,7 +137,7 @@ def soft_sums(
         v, exact = of_rows_double[0, :b], of_rows_double[1, :b]
         value, hardness = of_rows_double[2, :b], of_rows_double[3, :b]
         if len(weights):
-            v[:] = weights[start : start + b]
+            assign(weights[start : start + b], v)
         else:
             v[:] = 1.0
         if code < PLAIN:
@@ -276,7 +276,7 @@ def hard_sums(
         second, nearest = of_rows[2, :b], of_rows[3, :b]
         v, served = of_rows_double[0, :b], of_rows_double[1, :b]
         if len(weights):
-            v[:] = weights[start : start + b]
+            assign(weights[start : start + b], v)
         else:
             v[:] = 1.0
         to_model_exactly(block, code, frame, raw, exact)

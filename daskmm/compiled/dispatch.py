@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled.layout import (
+    FEW_ROWS,
     LIMITS,
     PLAIN,
     code_of,
@@ -208,8 +209,9 @@ def block_sums(
     if dtype == np.float32 and not hard and weights is not None:
         unit = float(weights.max()) or 1.0
     found = (n_j, sums, squares, observed, totals)
-    # Hard steps convert rows to double precision anyway.
-    held = row_dtype(rows) if hard else dtype
+    # Hard steps convert rows to double precision anyway. Few rows are copied, which spares the
+    # compilation of loops for them.
+    held = row_dtype(rows) if hard and len(rows) >= FEW_ROWS else dtype
     for some in parts(rows, held):
         v = plain(np.empty(0) if weights is None else weights[some] / unit)
         x = plain(rows[some], held)

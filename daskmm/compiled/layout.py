@@ -42,7 +42,7 @@ PANEL_BYTES = PANEL_VECTORS * VECTOR_BYTES
 _SINGLE_RANGE = 1e9
 # Single precision needs this many rows, which average out its rounding. Hard steps, whose sums are
 # in double precision, need enough for half the time to show.
-_SINGLE_ROWS, _SINGLE_HARD_ROWS, _MANY_PRODUCTS = 4096, 64, 1 << 16
+FEW_ROWS, _SINGLE_HARD_ROWS, _MANY_PRODUCTS = 4096, 64, 1 << 16
 
 
 class Limits(NamedTuple):
@@ -97,7 +97,7 @@ def working_dtype(rows: NDArray, scale: FloatArray, centers: FloatArray, s: floa
         single &= 1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE
     # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
     few = s == -np.inf and centers.size >= _MANY_PRODUCTS
-    single &= len(rows) >= (_SINGLE_HARD_ROWS if few else _SINGLE_ROWS)
+    single &= len(rows) >= (_SINGLE_HARD_ROWS if few else FEW_ROWS)
     single &= np.log2(len(centers)) < -30.0 * s
     return np.dtype(np.float32 if single else np.float64)
 

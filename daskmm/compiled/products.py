@@ -180,7 +180,10 @@ def panel_room(factors, by_panels):
         return np.zeros((0, p), kind), aligned(k, p, kind)
     n_rows = k + -k % CENTERS
     padded = np.zeros((n_rows, p), kind)
-    padded[:k] = factors
+    # Assigned to a slice, numba would compile an error message with the shapes for two seconds.
+    for j in range(k):
+        for f in range(p):
+            padded[j, f] = factors[j, f]
     return padded, aligned(n_rows, p + -p % (VECTOR_BYTES // factors.itemsize), kind)
 
 
