@@ -621,7 +621,7 @@ def _add_monitor(commands: Any) -> None:
     )
     _add_csv(monitor)
     _add_scheduler(monitor)
-    monitor.add_argument("--quiet", action="store_true", help="print warnings only")
+    monitor.add_argument("--quiet", action="store_true", help="print warnings and drift only")
 
 
 def _add_scheduler(command: argparse.ArgumentParser) -> None:

@@ -287,6 +287,8 @@ def _monitor(arguments: argparse.Namespace) -> int:
     found = {"run": str(run.path), "input": arguments.input, "drifted": look.drifted}
     found |= {"reasons": look.reasons, **plain(vars(look))}
     _report(arguments, found, lambda: describe_look(look))
+    if look.drifted and arguments.quiet and not arguments.json:
+        print(f"daskmm: {_lines(describe_look(look))}", file=sys.stderr)
     return DRIFT if look.drifted else 0
 
 

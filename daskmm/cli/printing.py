@@ -40,7 +40,7 @@ def describe_update(path: str | Path, change: dict[str, Any]) -> str:
     """Describe an entry of the history of a run."""
     lines = [
         f"{printable(path)}: {_updated(change)}",
-        _cluster_sizes(change["cluster_sizes"]),
+        _cluster_sizes(change["cluster_sizes"], change["n_rows_seen"]),
         f"cost per row: {change['cost_per_row']:.6g}, before {change['cost_per_row_before']:.6g}",
     ]
     if change["is_reference"]:
@@ -61,7 +61,7 @@ def describe_prediction(found: dict[str, Any]) -> str:
     """Describe a prediction, given labels (a path), n_rows, n_outliers and cluster_sizes."""
     lines = [
         f"{found['n_rows']:,} labels in {printable(found['labels'])}",
-        _cluster_sizes(found["cluster_sizes"]),
+        _cluster_sizes(found["cluster_sizes"], found["n_rows"] - found["n_outliers"]),
     ]
     if found["n_outliers"]:
         lines.append(f"rows in no cluster, labelled -1: {found['n_outliers']:,}")
@@ -101,7 +101,7 @@ def _found(summary: dict[str, Any]) -> str:
         f"{summary['n_features']:,} features",
         f"{summary['n_iter']} iterations, {summary['n_passes']} passes over the data, "
         f"{readable_seconds(summary['seconds'])}",
-        _cluster_sizes(summary["cluster_sizes"]),
+        _cluster_sizes(summary["cluster_sizes"], summary["n_rows"]),
         *_named_clusters(summary),
     ]
     if "features_found" in summary:
@@ -110,7 +110,7 @@ def _found(summary: dict[str, Any]) -> str:
         lines.append(
             f"features with more than an equal share of the weight: {count}"
             if found
-            else f"features: {ALIKE}; equal weights explain most"
+            else f"features: {ALIKE} (λ = ∞); --lam '0.5*variance' ranks them"
         )
     return "\n".join(lines)
 
@@ -125,9 +125,12 @@ def _named_clusters(summary: dict[str, Any]) -> list[str]:
     ]
 
 
-def _cluster_sizes(sizes: list[int]) -> str:
+def _cluster_sizes(sizes: list[int], n_rows: int) -> str:
+    """List the sizes; with a half-life, those of the rows that are not forgotten."""
     ordered = [f"{size:,}" for size in sorted(sizes, reverse=True)]
-    return f"cluster sizes, largest first: {listed(ordered, _MOST_ITEMS, ' · ')}"
+    # Each faded size is rounded.
+    faded = ", of rows that fade" if n_rows - sum(sizes) > len(sizes) else ""
+    return f"cluster sizes{faded}, largest first: {listed(ordered, _MOST_ITEMS, ' · ')}"
 
 
 def _course(summary: dict[str, Any]) -> list[str]:

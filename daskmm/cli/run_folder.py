@@ -62,6 +62,8 @@ _OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
 _SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 8_000_000
 # Rows from which on integers that grow are taken for identifiers.
 _LEAST_NUMBERED = 30
+# And from which on integers are that differ in all rows of the sample, in any order.
+_LEAST_DISTINCT = 2000
 
 
 @dataclass(frozen=True)
@@ -148,18 +150,22 @@ def write_run(
 
 
 def _note_of_identifiers(model: Any, sampled: Sampled) -> list[str]:
-    """Warn of columns that number the rows, as far as the sample, in their order, can tell."""
+    """Warn of columns that number the rows, as far as the sample can tell.
+
+    Those are integers that grow from row to row, or that are others in each of many rows.
+    """
     rows = np.asarray(sampled.rows, dtype=np.float64)
     if len(rows) < _LEAST_NUMBERED:
         return []
+    ordered = rows if len(rows) < _LEAST_DISTINCT else np.sort(rows, axis=0)
     with np.errstate(invalid="ignore"):
-        numbered = (np.diff(rows, axis=0) > 0).all(axis=0)
+        numbered = (np.diff(ordered, axis=0) > 0).all(axis=0)
         numbered &= (np.abs(rows - np.rint(rows)) <= 1e-6).all(axis=0)
     names = [f"{feature_names(model)[column]!r}" for column in np.flatnonzero(numbered)]
     if not names:
         return []
     note = (
-        f"The integers of {listed(names)} grow from row to row, as identifiers do, and were "
+        f"The integers of {listed(names)} are others in each row, as identifiers are, and were "
         "clustered like measurements. If that is what they are, leave them out, by --columns."
     )
     warnings.warn(note, UserWarning, stacklevel=2)

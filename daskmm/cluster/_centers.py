@@ -335,6 +335,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         seeds = draw_seeds(context.journal, rng, 1 + self._n_starts(layout))
         survey = self._first_pass(passes, layout, family, seeds[0], expansion)
         context.follow("choices")
+        survey = self._telling(survey)
         survey, scale = self._choose_scale(survey, layout, seeds[0])
         n_clusters, number = self._choose_n_clusters(survey, seeds[0], lazy)
         data = described_data(layout, survey)
@@ -398,6 +399,10 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             by_distance=self._samples(layout) and self.distortion not in ("cosine", "mixed"),
             expansion=expansion,
         )
+
+    def _telling(self, survey: Survey) -> Survey:
+        """Leave out features that tell no clusters apart; those that weigh features know."""
+        return survey
 
     def _choose_scale(
         self, survey: Survey, layout: Layout, seed: int

@@ -65,14 +65,26 @@ class Look:
 
     @property
     def reasons(self) -> list[str]:
-        """What differs, the most certain first: such as "centre of cluster 3 (p = 1e-09)"."""
+        """What differs, the most certain first, how much, and how certain it is.
+
+        Such as "centre of cluster 3 (0.6 standard deviations away, p = 1e-09)".
+        """
         tests, clusters = np.nonzero(self.p_values <= self.level)
         order = np.argsort(self.p_values[tests, clusters], kind="stable")
         return [
-            f"{TESTED[tests[i]]} of cluster {clusters[i]} "
-            f"(p = {self.p_values[tests[i], clusters[i]]:.2g})"
+            f"{TESTED[tests[i]]} of cluster {clusters[i]} ({self._size(tests[i], clusters[i])}, "
+            f"p = {self.p_values[tests[i], clusters[i]]:.2g})"
             for i in order
         ]
+
+    def _size(self, test: int, cluster: int) -> str:
+        """Say how much something differs in this partition."""
+        if TESTED[test] == "share":
+            before = self.reference_shares[cluster]
+            return f"{self.shares[cluster]:.1%} of the rows instead of {before:.1%}"
+        if TESTED[test] == "cost":
+            return f"distances {self.cost_ratios[cluster]:.3g} times as long"
+        return f"{self.shifts[cluster]:.2g} standard deviations away"
 
     @property
     def table(self) -> Any:

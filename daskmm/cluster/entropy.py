@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.frozen import FrozenEstimator
 
 from daskmm.auto.lam import LamPath, follow_lam, given_lam
+from daskmm.auto.rare import without_rare
 from daskmm.cluster._centers import CenterClusterer, NearestCenter, some_clusters
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
@@ -51,9 +52,11 @@ class EntropyPowerKMeans(CenterClusterer):
         λ > 0. Small values concentrate the weight on few features, large ones keep it even;
         ``inf`` keeps it equal. A multiple is relative to the mean variance of the features, in the
         model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that variance and ``inf``
-        by the information gain over noise (see Notes), on the sample of the first pass; for
-        ``distortion="manhattan"`` it is half the variance. Of "mixed" the variance is the spread
-        that every column has, and the noise is the table without dependence between columns.
+        by the information gain over noise (see Notes), on the sample of the first pass, and gives
+        no weight to features in which fewer rows than a tenth of an average cluster differ from
+        the commonest value; for ``distortion="manhattan"`` it is half the variance. Of "mixed" the
+        variance is the spread that every column has, and the noise is the table without dependence
+        between columns.
     [init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), just past the power above which
@@ -188,6 +191,12 @@ class EntropyPowerKMeans(CenterClusterer):
     def _schedule(self, critical_power: float) -> Schedule:
         n_clusters = self._cluster_range[1]
         return annealing_schedule(self, critical_power, n_clusters, CRITICAL_MULTIPLE)
+
+    def _telling(self, survey: Survey) -> Survey:
+        if self.lam != "auto" or self.distortion != "sqeuclidean" or survey.partial:
+            return survey
+        some = some_clusters(survey) if isinstance(self.n_clusters, str) else int(self.n_clusters)
+        return without_rare(survey, some)
 
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool

@@ -90,8 +90,8 @@ def open_csv(
     Raises
     ------
     ValueError
-        If the format cannot be told, lines have other numbers of fields than the header, or
-        columns to be kept are not numeric.
+        If the format cannot be told, the only file has no rows, lines have other numbers of
+        fields than the header, or columns to be kept are not numeric.
     """
     import dask.dataframe as dd
     import pandas as pd
@@ -99,6 +99,8 @@ def open_csv(
     files = _files(path)
     head, encoding = _head(files[0], encoding)
     found = _told(files[0], head, separator, decimal, encoding)
+    if len(files) == 1 and not _rows_of(head, found).strip():
+        raise ValueError(f"{path} has no rows below its header.")
     kinds, words = _kinds(head, found)
     used = [name for name in found.names if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))

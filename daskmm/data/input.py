@@ -107,9 +107,10 @@ def _refuse_sparse(estimator: BaseEstimator) -> None:
         return
     raise TypeError(
         f"Sparse rows are not supported by {type(estimator).__name__} with these parameters. "
-        "KMeans, PowerKMeans and EntropyPowerKMeans take them, for distortion='sqeuclidean', "
-        "'cosine', 'kl' and 'poisson', without missing values. Give dense rows, such as those of "
-        "sklearn.decomposition.TruncatedSVD, or X.toarray() where that fits into memory."
+        "KMeans and PowerKMeans take them, for distortion='sqeuclidean', 'cosine', 'kl' and "
+        "'poisson', and EntropyPowerKMeans, for 'sqeuclidean', all without missing values. Give "
+        "dense rows, such as those of sklearn.decomposition.TruncatedSVD, or X.toarray() where "
+        "that fits into memory."
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Said of features where none has more than an equal share of the weight.
-ALIKE = "all matter alike"
+ALIKE = "weighted alike"
 # Items of a list that are spelled out.
 _MOST_ITEMS = 6
 
@@ -30,7 +30,7 @@ def n_clusters_of(model: Any) -> int:
 def features_found(weights: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the features with more than an equal share of the weight, heaviest first.
 
-    There are none where all features matter alike, as with λ = ∞.
+    There are none where all features have the same weight, as with λ = ∞.
     """
     order = np.argsort(-weights, kind="stable")
     # Equal weights must not count as findings because of rounding.

@@ -31,7 +31,8 @@ _PROFILES = (
 )
 _WEIGHTS = (
     "How much each feature counts in the distance. Features without weight do not matter for these "
-    "clusters; where all weights are equal, all features matter alike."
+    "clusters; where all weights are equal, learned ones explained no more: the profiles show in "
+    "which features the clusters differ."
 )
 _FRAMES = (
     "Rows of a sample, blurred again with the bandwidth and the feature weights of the fit: each "

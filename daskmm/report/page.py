@@ -25,7 +25,7 @@ _MOST_LOOKS = 50
 _DRIFT = "<!-- drift -->"
 _MOST_KERNELS = 4
 _MOST_ITEMS, _MOST_LETTERS = 12, 60
-_ALL_ALIKE = "all, alike"
+_ALL_ALIKE = "not told apart"
 
 
 def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> str:

@@ -453,11 +453,11 @@ def test_names_do_not_drive_the_terminal(tmp_path, table, capsys):
         assert not any(line.startswith("b") for line in text.splitlines())
 
 
-def test_features_that_all_matter_alike_are_said_to(tmp_path, npy, capsys):
+def test_features_weighted_alike_are_said_to_be(tmp_path, npy, capsys):
     assert fit(npy, tmp_path / "run", "--model", "entropy", "--lam", "inf", "--report") == 0
-    assert "features: all matter alike" in capsys.readouterr().out
+    assert "features: weighted alike (λ = ∞)" in capsys.readouterr().out
     page = (tmp_path / "run" / "report.html").read_text()
-    assert re.search(r"features that matter.{0,60}all, alike", page, re.DOTALL)
+    assert re.search(r"features that matter.{0,60}not told apart", page, re.DOTALL)
     assert "features that matter: 0" not in page
 
 
@@ -502,10 +502,23 @@ def test_columns_that_number_the_rows_are_named(tmp_path, capsys):
     fit = ["fit", str(tmp_path / "rows.csv"), "-k", "2", "--model", "kmeans", "--no-pictures"]
     assert main([*fit, "--quiet", "--out", str(tmp_path / "run")]) == 0
     told = capsys.readouterr().err
-    assert told.count("'customer' grow") == 1
+    assert told.count("'customer' are others") == 1
     assert "--columns" in told
     (note,) = json.loads((tmp_path / "run" / "summary.json").read_text())["warnings"]
     assert note in told
     some = ["--columns", "a,b,count,time", "--quiet"]
     assert main([*fit, *some, "--out", str(tmp_path / "other")]) == 0
     assert not capsys.readouterr().err
+
+
+def test_columns_that_number_many_rows_in_any_order_are_named(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"customer": rng.permutation(3000), "income": rng.integers(90_000, size=3000)}
+    )
+    table.to_parquet(tmp_path / "rows.parquet")
+    fit = ["fit", str(tmp_path / "rows.parquet"), "-k", "2", "--model", "kmeans", "--no-pictures"]
+    assert main([*fit, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr().err
+    assert "'customer' are others" in told
+    assert "income" not in told

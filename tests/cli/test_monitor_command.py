@@ -25,9 +25,13 @@ def test_the_exit_code_tells_drift(run, capsys):
     assert main(["monitor", "run", "moved.npy", "--picture", "drift.png"]) == DRIFT
     assert "drift: centre of cluster" in capsys.readouterr().out
     assert (run.parent / "drift.png").stat().st_size > 1000
+    assert main(["monitor", "run", "moved.npy", "--quiet"]) == DRIFT
+    out, err = capsys.readouterr()
+    assert not out
+    assert "drift: centre of cluster" in err
     assert main(["monitor", "run", "quiet.npy", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["number"], found["drifted"], found["reasons"]) == (3, False, [])
+    assert (found["number"], found["drifted"], found["reasons"]) == (4, False, [])
     assert np.shape(found["p_values"]) == (3, 3)
 
 

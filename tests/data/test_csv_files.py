@@ -143,8 +143,12 @@ def test_integers_that_turn_into_fractions_and_blanks(tmp_path, monkeypatch):
 
 
 def test_a_file_without_rows(tmp_path):
-    (tmp_path / "x.csv").write_text("a,b\n")
-    assert read(tmp_path / "x.csv").shape == (0, 2)
+    (tmp_path / "night.csv").write_text("a,b\n")
+    with pytest.raises(ValueError, match=r"night\.csv has no rows below its header"):
+        open_data(tmp_path / "night.csv")
+    # One of several files may be empty, as Spark writes them.
+    (tmp_path / "part-2.csv").write_text("a,b\n1,2\n3,4\n")
+    assert len(read(tmp_path / "*.csv")) == 2
 
 
 def test_the_format_may_be_given(tmp_path):

@@ -442,7 +442,7 @@ def test_pictures_say_what_they_show():
     X = blobs(400, 5, 3)
     model = EntropyPowerKMeans("auto", random_state=0).fit(X)
     assert "objective" in plot.annealing_trace(model).get_label()
-    assert "all matter alike" in plot.feature_weights(model).get_label()
+    assert "weighted alike" in plot.feature_weights(model).get_label()
     model.feature_weights_ = np.array([0.6, 0.1, 0.1, 0.1, 0.1])
     assert "weigh more than an equal share" in plot.feature_weights(model).get_label()
     assert "400 rows" in plot.projection(model, X).get_label()

@@ -295,18 +295,18 @@ def test_in_a_browser(run_of, tmp_path, dark):
         assert (luminance(page["paper"]) < 0.3) == dark
 
 
-def test_features_that_all_matter_alike_are_not_said_to_be_none(tmp_path):
+def test_features_weighted_alike_are_not_said_to_be_none(tmp_path):
     model = EntropyPowerKMeans(4, lam=np.inf, n_init=1, random_state=0).fit(table())
     assert model.feature_weights_.tolist() == [1 / 7] * 7
     summary = run_folder.summarize(model, np.bincount(model.labels_), "rows", [])
     page = html_report.report_page(model, summary, None)
     text = "".join(parsed(page).itertext())
-    assert "features that matterall, alike" in text.replace("\n", "")
-    assert "features above an equal shareall matter alike" in text
+    assert "features that matternot told apart" in text.replace("\n", "")
+    assert "features above an equal shareweighted alike" in text
     summary["files"] = []
-    assert "all matter alike" in printing.describe_fit(tmp_path, summary)
-    assert "all matter alike" in model._repr_html_()
-    assert "all matter alike" in plot.feature_weights(model).get_label()
+    assert "weighted alike" in printing.describe_fit(tmp_path, summary)
+    assert "weighted alike" in model._repr_html_()
+    assert "weighted alike" in plot.feature_weights(model).get_label()
 
 
 def test_drift_is_a_section_that_is_replaced():
