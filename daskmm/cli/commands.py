@@ -424,13 +424,25 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--distortion",
-        # Tables on disk are numbers; mixed columns are those of DataFrames.
-        choices=tuple(name for name in DISTORTIONS if name != "mixed"),
+        choices=tuple(DISTORTIONS),
         metavar="D",
         help="kmeans, power: the distance: sqeuclidean; kl or poisson (counts, shares); "
         "gamma or itakura-saito (positive values); logistic (values in [0, 1]); mahalanobis; "
         "cosine (embeddings); "
-        "euclidean, or manhattan (also for entropy), for outliers (sqeuclidean)",
+        "euclidean, or manhattan (also for entropy), for outliers; mixed (also for entropy): "
+        "numbers, flags, categories and dates of parquet files (sqeuclidean)",
+    )
+    add(
+        "--dates",
+        type=_names,
+        metavar="A:trend,A:season,...",
+        help="mixed: what counts of columns of dates: time that goes on, the day of the year",
+    )
+    add(
+        "--unknown",
+        choices=("error", "missing"),
+        help="mixed: what categories are that the fit did not see: an error, or missing values, "
+        "which needs --missing partial (error)",
     )
     add(
         "--missing",

@@ -53,6 +53,7 @@ from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._monitor import Monitor, monitor
 from daskmm.cluster._progress import ProgressLine
 from daskmm.data.files import open_data, planned_table
+from daskmm.data.mixed import columns_of
 from daskmm.data.names import n_clusters_of, printable
 from daskmm.engine.distributed import connected
 from daskmm.engine.labelled import is_labelled, write_labelled
@@ -74,6 +75,8 @@ _CLASSES: dict[str, type[MMClusterer]] = {
 }
 # Exit code of a partition that differs.
 DRIFT = 3
+# Options that are `metric_params` of distortion="mixed".
+_OF_MIXED = ("dates", "unknown")
 # Seconds to wait for a scheduler.
 _SCHEDULER_TIMEOUT = 10
 
@@ -141,7 +144,7 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.pictures or arguments.report:
         require_matplotlib()
     model = _model(arguments).set_params(checkpoint=inside(out, CHECKPOINT))
-    data = open_data(arguments.input, columns=arguments.columns, **_csv(arguments))
+    data = _opened(arguments)
     with _scheduler(arguments.scheduler), _kept(out):
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
@@ -173,8 +176,30 @@ def _model(arguments: argparse.Namespace) -> MMClusterer:
             "the following arguments are required: -k/--n-clusters, for every --model but "
             f"mean-shift (see daskmm {arguments.command} --help)"
         )
+    kinds = {name: value for name, value in vars(arguments).items() if name in _OF_MIXED}
+    if kinds and not _is_mixed(arguments):
+        raise UserError(f"--{next(iter(kinds))} has no meaning without --distortion mixed.")
+    if kinds:
+        given["metric_params"] = kinds
     # Seed 0 by default, so that a fit can be repeated.
     return model.set_params(**{"random_state": 0, **given})
+
+
+def _is_mixed(arguments: argparse.Namespace) -> bool:
+    """Tell whether columns may be of any kind."""
+    return getattr(arguments, "distortion", None) == "mixed"
+
+
+def _opened(arguments: argparse.Namespace) -> Any:
+    """Open the table that a fit reads."""
+    mixed = _is_mixed(arguments)
+    data = open_data(arguments.input, columns=arguments.columns, mixed=mixed, **_csv(arguments))
+    if mixed:
+        try:
+            columns_of(data._meta, getattr(arguments, "dates", ()))
+        except TypeError as error:
+            raise UserError(f"{error} On the command line: --dates, --columns.") from error
+    return data
 
 
 def _csv(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -352,8 +377,9 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
 def _plan(arguments: argparse.Namespace) -> None:
     model = _model(arguments)
-    data = open_data(arguments.input, columns=arguments.columns, **_csv(arguments))
-    table, estimated = planned_table(data, arguments.input, arguments.encoding)
+    data = _opened(arguments)
+    mixed = _is_mixed(arguments)
+    table, estimated = planned_table(data, arguments.input, arguments.encoding, mixed)
     plan = model.plan(table)
     found = {
         "input": arguments.input,

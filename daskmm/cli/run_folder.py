@@ -122,11 +122,7 @@ def write_run(
     ------
     FileExistsError
         If the path exists and is not an unfinished run.
-    TypeError
-        If the model has columns of several kinds, which run folders do not take.
     """
-    if getattr(model, "distortion", None) == "mixed":
-        raise TypeError('run folders do not take models with distortion="mixed": use save().')
     check_unfinished(path)
     if is_remote(path):
         whole = uploaded(str(path), SUMMARY, replace=True)  # the checkpoint
@@ -137,7 +133,7 @@ def write_run(
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
             sampled = _label(model, X, writer)
-        note = _note_of_identifiers(model, sampled)
+        note = [] if sampled is None else _note_of_identifiers(model, sampled)
         summary = summarize(model, writer.counts, source, [*notes, *note])
         drawn = _draw(folder, model, sampled) if pictures else []
         if report:
@@ -221,9 +217,15 @@ def _new_contents(path: Path) -> Iterator[Path]:
     shutil.rmtree(path / CHECKPOINT)
 
 
-def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled:
-    """Write all labels, and return a uniform sample of labelled rows from the same pass."""
+def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:
+    """Write all labels, and return a uniform sample of labelled rows from the same pass.
+
+    There is none of mixed columns, which no figure shows.
+    """
     in_blocks = _labels_in_blocks(model)
+    if hasattr(model, "columns_"):
+        writer.append_all(in_blocks)
+        return None
     if isinstance(in_blocks, np.ndarray):
         return _label_in_memory(model, X, writer)
     table = as_dask_array(X)
@@ -282,14 +284,15 @@ def _pick(labels: Any, rows: Any, local: NDArray[np.int64]) -> tuple[NDArray, ND
     return labels, some, labels[local]
 
 
-def _draw(folder: Path, model: Any, sampled: Sampled) -> list[str]:
+def _draw(folder: Path, model: Any, sampled: Sampled | None) -> list[str]:
     """Write pictures of the model, and return their file names."""
     figures = {}
     if hasattr(model, "objective_history_"):
         figures["objective.png"] = plot.annealing_trace(model)
     if hasattr(model, "feature_weights_"):
         figures["feature_weights.png"] = plot.feature_weights(model)
-    figures["projection.png"] = plot.projection(model, *sampled)
+    if sampled is not None:
+        figures["projection.png"] = plot.projection(model, *sampled)
     for name, figure in figures.items():
         figure.savefig(folder / name, metadata={"Description": figure.get_label()})
     return list(figures)
@@ -473,6 +476,10 @@ def open_for(model: Any, path: str, **options: Any) -> Any:
 
     Columns to `keep` beside them come last.
     """
+    mixed = getattr(model, "columns_", None)
+    if mixed is not None:
+        sources = list(dict.fromkeys(column.source for column in mixed))
+        return open_data(path, columns=sources, mixed=True, **options)
     names = getattr(model, "feature_names_in_", None)
     columns = None if names is None or not has_columns(path) else [str(name) for name in names]
     return open_data(path, columns=columns, **options)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from dask.array import Array
 from dask.delayed import delayed
 
 from daskmm.data.blocks import is_frame
 from daskmm.data.foreign import unwrapped
-from daskmm.data.mixed import Coding, columns_of, levels_in, with_levels
+from daskmm.data.mixed import Coding, columns_of, levels_in, to_be_coded, with_levels
 from daskmm.engine.distributed import computed
 
 _PARAMETERS = {"dates", "unknown"}
@@ -53,11 +54,11 @@ def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, C
 
 
 def planned(X: Any) -> Any:
-    """Return a frame of as many columns, of which only the shape is to be looked at."""
-    X = _frame(X)
-    frame = X._meta if is_frame(X) else X
-    dated = [f"{name}:trend" for name, dtype in frame.dtypes.items() if dtype.kind == "M"]
-    return Coding(tuple(columns_of(frame, dated)), "missing").of(X)
+    """Return a frame of as many columns, of which only the shape is to be looked at.
+
+    An array is taken for one that has been coded.
+    """
+    return X if isinstance(X, Array) else to_be_coded(_frame(X))
 
 
 def coded(X: Any, columns: tuple[Any, ...], metric_params: dict[str, Any] | None) -> Any:

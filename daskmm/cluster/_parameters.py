@@ -122,14 +122,14 @@ def anneals_on_sample(
     at_least: int,
     at_most: int,
     *,
-    seeds: bool = False,
+    always: bool = False,
 ) -> bool:
     """Return whether a fit anneals on a sample, and passes over the table to polish only.
 
-    A table of unknown length counts as small: plans promise no more than they know. Streamed sparse
-    rows for which starts are looked for are annealed on a sample however few they are: it holds
-    them as they are stored, all of them where the table is small, and reading them in every
-    iteration would leave time for one start only, which in thousands of features is too few.
+    A table of unknown length counts as small: plans promise no more than they know. Streamed rows
+    that are sparse or of mixed columns, for which starts are looked for, are annealed on a sample
+    however few they are, which holds all of them then: reading them in every iteration would leave
+    time for one start only, which is too few in thousands of features or levels.
 
     Parameters
     ----------
@@ -139,13 +139,13 @@ def anneals_on_sample(
         Without it there would be nothing to do over all rows.
     at_least, at_most : int
         Bounds of the number of clusters.
-    seeds : bool
-        Whether starting centres are looked for; from given ones there is one start in any case.
+    always : bool
+        Whether to do so if all rows fit into the sample, too.
     """
     if sample_size is None or not polish or layout.n_rows is None:
         return False
     wanted = wanted_rows(sample_size, at_least)
-    if seeds and layout.lazy and layout.sparse:
+    if always:
         return True
     if wanted is not None:
         return layout.n_rows > wanted

@@ -273,7 +273,7 @@ def check_columns(dtypes: Any, name: str = "X") -> None:
     if text:
         raise ValueError(
             f"{name} has columns that are not numeric: {', '.join(text)}. Drop or encode them, or "
-            'cluster with distortion="mixed" (estimators with centres, in Python).'
+            'cluster parquet files or DataFrames with distortion="mixed" (--distortion mixed).'
         )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import check_columns, common_dtype
 from daskmm.data.csv_files import estimated_rows, is_csv, open_csv
+from daskmm.data.mixed import to_be_coded
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
@@ -48,6 +49,7 @@ def open_data(
     separator: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
+    mixed: bool = False,
 ) -> Any:
     """Open a table on disk without reading it.
 
@@ -72,6 +74,8 @@ def open_data(
         16 to 64 MB. Blocks of csv and parquet files follow the files.
     separator, decimal, encoding : str, optional
         Of csv files; by default they are told from the first lines, or the file is refused.
+    mixed : bool
+        Whether columns may be of any kind. Only parquet files say of which.
 
     Returns
     -------
@@ -99,6 +103,11 @@ def open_data(
         # fsspec chains addresses by "::" too, as in simplecache::s3://…
         text, component = (text, None) if "://" in name else (store, name)
     kind = _kind(text)
+    if mixed and kind != "parquet":
+        raise ValueError(
+            f"{text}: mixed columns are read from parquet files, which say of what kind each is. "
+            "Write one, for instance by pandas.read_csv(...).to_parquet(...)."
+        )
     if "://" not in text:
         text = str(Path(text).absolute())  # workers may have another working directory
     if kind != "csv" and {separator, decimal, encoding} != {None}:
@@ -110,7 +119,7 @@ def open_data(
         with refusals(text):
             if kind == "csv":
                 return open_csv(text, columns, separator, decimal, encoding, keep)
-            return _open_frame(text, kind, columns, keep)
+            return _open_frame(text, kind, columns, keep, mixed)
     if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
     if kind == "zarr" and (table := open_sparse_group(text, component, chunks)) is not None:
@@ -137,7 +146,9 @@ def has_columns(path: str) -> bool:
     return ("::" not in path or Path(path).exists()) and _kind(path) in ("csv", *_FRAMES.values())
 
 
-def planned_table(data: Any, path: str, encoding: str | None = None) -> tuple[Any, bool]:
+def planned_table(
+    data: Any, path: str, encoding: str | None = None, mixed: bool = False
+) -> tuple[Any, bool]:
     """Return a table of files with its number of rows, for plans, without reading it.
 
     Parameters
@@ -148,6 +159,8 @@ def planned_table(data: Any, path: str, encoding: str | None = None) -> tuple[An
         Where it was opened.
     encoding : str, optional
         Of csv files.
+    mixed : bool
+        Whether columns are of any kind; they are to be coded.
 
     Returns
     -------
@@ -164,9 +177,12 @@ def planned_table(data: Any, path: str, encoding: str | None = None) -> tuple[An
     n_rows = estimated_rows(path, encoding) if estimated else len(data)
     if n_rows is None:
         return data, False
-    check_columns(data.dtypes)
     ends = np.linspace(0, n_rows, data.npartitions + 1).astype(int)
-    frame = data.astype(common_dtype(data.dtypes))
+    if mixed:
+        frame = to_be_coded(data)
+    else:
+        check_columns(data.dtypes)
+        frame = data.astype(common_dtype(data.dtypes))
     return frame.to_dask_array(lengths=np.diff(ends).tolist()), estimated
 
 
@@ -364,7 +380,9 @@ def _require_dataframes(kind: str) -> None:
         ) from error
 
 
-def _open_frame(path: str, kind: str, columns: Sequence[str] | None, keep: Sequence[str]) -> Any:
+def _open_frame(
+    path: str, kind: str, columns: Sequence[str] | None, keep: Sequence[str], mixed: bool
+) -> Any:
     import dask.dataframe as dd
 
     read = {"parquet": dd.read_parquet}[kind]
@@ -385,6 +403,8 @@ def _open_frame(path: str, kind: str, columns: Sequence[str] | None, keep: Seque
         )
     if columns is not None or keep:
         frame = frame[wanted]
+    if mixed:
+        return frame
     try:
         check_columns(frame.dtypes[list(used)], path)
     except ValueError as error:

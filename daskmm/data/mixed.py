@@ -115,6 +115,13 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
     return columns
 
 
+def to_be_coded(X: Any) -> Any:
+    """Return a frame of as many coded columns, of which only the shape is to be looked at."""
+    frame = X._meta if is_frame(X) else X
+    dated = [f"{name}:trend" for name, dtype in frame.dtypes.items() if dtype.kind == "M"]
+    return Coding(tuple(columns_of(frame, dated)), "missing").of(X)
+
+
 def _categorical() -> type:
     import pandas as pd
 

@@ -54,6 +54,20 @@ class LabelWriter:
         if waiting >= LABEL_CHUNK_ROWS:
             self._write(waiting - waiting % LABEL_CHUNK_ROWS)
 
+    def append_all(self, labels: Any) -> None:
+        """Add all labels: of an array, or a dask array or series, a few blocks at a time."""
+        if is_series(labels):
+            labels = labels.to_dask_array()
+        if not isinstance(labels, da.Array):
+            self.append(np.asarray(labels))
+            return
+        blocks = labels.to_delayed().ravel()
+        for start in range(0, len(blocks), BLOCKS_TOGETHER):
+            with one_blas_thread():
+                together = computed(*blocks[start : start + BLOCKS_TOGETHER])
+            for block in together:
+                self.append(block)
+
     def finish(self) -> None:
         """Write the rest."""
         self._write(sum(map(len, self._waiting)))
@@ -126,15 +140,5 @@ def write_labels(
         If the path exists and is not to be replaced; nothing is computed then.
     """
     with label_writer(path, replace) as writer:
-        if is_series(labels):
-            labels = labels.to_dask_array()
-        if isinstance(labels, da.Array):
-            blocks = labels.to_delayed().ravel()
-            for start in range(0, len(blocks), BLOCKS_TOGETHER):
-                with one_blas_thread():
-                    together = computed(*blocks[start : start + BLOCKS_TOGETHER])
-                for block in together:
-                    writer.append(block)
-        else:
-            writer.append(np.asarray(labels))
+        writer.append_all(labels)
     return writer.counts, writer.n_rows - int(writer.counts.sum())

@@ -485,13 +485,6 @@ def test_a_run_folder_from_python(tmp_path, kind, capsys):
         daskmm.write_run(tmp_path / "run", model, table)
 
 
-def test_a_run_folder_does_not_take_columns_of_several_kinds(tmp_path):
-    model = daskmm.KMeans(2, distortion="mixed")
-    with pytest.raises(TypeError, match='distortion="mixed"'):
-        daskmm.write_run(tmp_path / "run", model, None)
-    assert not (tmp_path / "run").exists()
-
-
 def test_columns_that_number_the_rows_are_named(tmp_path, capsys):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])

@@ -190,11 +190,20 @@ def test_the_objective_falls(cls):
 
 
 @each_class
+def test_small_lazy_frames_are_annealed_on_all_their_rows_from_several_starts(cls):
+    frame, _ = table()
+    model = cls(3, distortion="mixed", random_state=0).fit(frame)
+    other = cls(3, distortion="mixed", random_state=0).fit(dd.from_pandas(frame, npartitions=3))
+    assert other.inertia_ == pytest.approx(model.inertia_, rel=1e-6)
+    assert other.n_passes_ <= 8
+
+
+@each_class
 @pytest.mark.parametrize("npartitions", [1, 5])
 def test_lazy_frames_give_the_fit_of_those_in_memory(cls, npartitions, tmp_path):
     frame, truth = table(holes=0.05)
     frame["city"] = frame["city"].astype("category")
-    options = {"distortion": "mixed", "missing": "partial"}
+    options = {"distortion": "mixed", "missing": "partial", "sample_size": None}
     weights = pd.Series(np.random.default_rng(0).integers(1, 4, len(frame)), index=frame.index)
     model = quick(cls, **options).fit(frame, sample_weight=weights)
     assert adjusted_rand_score(truth, model.labels_) > 0.5
