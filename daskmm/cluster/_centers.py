@@ -401,7 +401,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         )
 
     def _telling(self, survey: Survey) -> Survey:
-        """Leave out features that tell no clusters apart; those that weigh features know."""
+        """Take features that cannot tell clusters apart for constant; here, none."""
         return survey
 
     def _choose_scale(
