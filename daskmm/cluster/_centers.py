@@ -335,7 +335,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         seeds = draw_seeds(context.journal, rng, 1 + self._n_starts(layout))
         survey = self._first_pass(passes, layout, family, seeds[0], expansion)
         context.follow("choices")
-        survey = self._telling(survey)
+        survey = self._without_rare(survey)
         survey, scale = self._choose_scale(survey, layout, seeds[0])
         n_clusters, number = self._choose_n_clusters(survey, seeds[0], lazy)
         data = described_data(layout, survey)
@@ -400,8 +400,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             expansion=expansion,
         )
 
-    def _telling(self, survey: Survey) -> Survey:
-        """Take features that cannot tell clusters apart for constant; here, none."""
+    def _without_rare(self, survey: Survey) -> Survey:
+        """Treat features as constant that vary in too few rows; here, none."""
         return survey
 
     def _choose_scale(

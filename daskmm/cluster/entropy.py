@@ -192,7 +192,7 @@ class EntropyPowerKMeans(CenterClusterer):
         n_clusters = self._cluster_range[1]
         return annealing_schedule(self, critical_power, n_clusters, CRITICAL_MULTIPLE)
 
-    def _telling(self, survey: Survey) -> Survey:
+    def _without_rare(self, survey: Survey) -> Survey:
         if self.lam != "auto" or self.distortion != "sqeuclidean" or survey.partial:
             return survey
         some = some_clusters(survey) if isinstance(self.n_clusters, str) else int(self.n_clusters)

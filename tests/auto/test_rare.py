@@ -43,6 +43,8 @@ def test_shares_of_the_weight():
     np.testing.assert_allclose(_uncommon(canonical(csr_array(rows * 1.0)), weights), expected)
     # The commonest value need not be 0.
     np.testing.assert_allclose(_uncommon(rows + 7.0, weights), expected)
+    shifted = canonical(csr_array(rows + 7.0 * (np.arange(30) % 2)))
+    np.testing.assert_allclose(_uncommon(shifted, weights), expected)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
