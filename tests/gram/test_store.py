@@ -4,7 +4,6 @@ import errno
 import os
 import pickle
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -269,10 +268,6 @@ gram.build(sys.argv[1], np.load(sys.argv[2]), Kernel("rbf", bandwidth=2.0), tile
 """
 
 
-@pytest.mark.skipif(
-    not hasattr(signal, "SIGKILL"),
-    reason="Windows has no SIGKILL to die by; an exception half-way is tested everywhere",
-)
 def test_resume_after_a_kill_writes_only_missing_tiles(tmp_path, rows):
     np.save(tmp_path / "rows.npy", rows)
     path = tmp_path / "gram"
