@@ -17,7 +17,13 @@ from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.distortions.base import observed_mean
-from daskmm.numerics.information import Partition, gain_over, partition, weighted_variance
+from daskmm.numerics.information import (
+    Partition,
+    cluster_sums,
+    gain_over,
+    partition,
+    weighted_variance,
+)
 from daskmm.numerics.span import in_span, is_wide
 
 FloatArray = NDArray[np.float64]
@@ -130,8 +136,7 @@ class Trials:
     def means(self, labels: Labels, otherwise: FloatArray) -> FloatArray:
         """Return the mean of each cluster; of an empty one the centre that is given."""
         sizes = np.bincount(labels, self.weights, minlength=len(otherwise))
-        sums = np.zeros_like(otherwise)
-        np.add.at(sums, labels, self.weights[:, None] * self.rows)
+        sums = cluster_sums(self.rows, self.weights, labels, len(otherwise))
         occupied = sizes > 0
         centers = otherwise.copy()
         centers[occupied] = sums[occupied] / sizes[occupied, None]

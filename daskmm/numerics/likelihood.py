@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics.information import cluster_sums
+
 FloatArray = NDArray[np.float64]
 
 # Least share of a direction's variance that is taken to be left within the clusters.
@@ -85,8 +87,7 @@ def partition_likelihood(
         0 and 0 for one cluster.
     """
     sizes = np.bincount(labels, weights)
-    sums = np.zeros((len(sizes), white.shape[1]))
-    np.add.at(sums, labels, weights[:, None] * white)
+    sums = cluster_sums(white, weights, labels, len(sizes))
     occupied = sizes > 0
     shares = sizes[occupied] / weights.sum()
     between = (sums[occupied] / weights.sum()) / np.sqrt(shares)[:, None]
