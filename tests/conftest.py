@@ -30,6 +30,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # Machines that run tests are busy: workers slow by chance would have blocks read twice,
+    # which tests count.
+    dask.config.set({"daskmm.straggler-patience": np.inf})
     # Tests that need a number of examples, or the same ones each time, say so themselves.
     hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
     hypothesis.settings.register_profile("ci", deadline=None, max_examples=100)

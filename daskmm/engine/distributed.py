@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,8 @@ from daskmm.engine.grouping import (
     streamed_groups,
     without_data,
 )
-from daskmm.engine.worker_task import Arguments, load_pickled, merge, run_pickled
+from daskmm.engine.stragglers import Handover, patience
+from daskmm.engine.worker_task import Arguments, PartialSums, load_pickled, merge, run_pickled
 
 logger = logging.getLogger("daskmm")
 
@@ -157,13 +159,14 @@ def reduce_on(
         call = pickled((function, shared))
         tasks = _tasks_on(client, graph, call)
         try:
-            sums = merge(_records(client, tasks, call, name))
+            sums = _sums(client, tasks, call, name, graph.spare)
             if sums.missed:
-                # Data at hand were moved, or lost and made again: now they are sent.
+                # Data at hand were moved, or lost and made again: now they are sent. Or the worker
+                # was lost that had taken over calls of a slow one.
                 graph.home = None
                 grouping = _grouping_on(client, graph, call).of_calls(sums.missed)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
-                sums += merge(_records(client, tasks, call, f"{name}-missed"))
+                sums += _sums(client, tasks, call, f"{name}-missed")
             return sums.total
         except _KilledError as error:
             graph.home = None
@@ -304,7 +307,7 @@ def _try_alone(
     for call in calls:
         alone = GroupTasks(graph.nodes, graph.arguments, without_data(((call,),)), True)
         try:
-            _records(client, alone, pickled((function, shared)), f"{name}-alone-{call}")
+            _sums(client, alone, pickled((function, shared)), f"{name}-alone-{call}")
         except _KilledError as error:
             raise DeadlyBlockError(
                 f"{graph.described(call)} killed {error.errors[0].allowed_failures + 1} "
@@ -324,20 +327,36 @@ def _check_futures(graph: TaskGraph) -> None:
         )
 
 
-def _records(client: Any, tasks: GroupTasks, call: bytes, name: str) -> list[Any]:
-    """Run tasks on a cluster and return their records in order, some of them merged.
+def _sums(
+    client: Any, tasks: GroupTasks, call: bytes, name: str, spare: TaskGraph | None = None
+) -> PartialSums:
+    """Run tasks on a cluster and return the sum of their records.
 
-    `call` is the pickled function with its shared arguments.
+    `call` is the pickled function with its shared arguments. With `spare`, a graph of the same
+    calls, calls that slow workers have not begun are made by others, from that graph.
     """
-    graph: dict[Key, GraphNode] = {}
-    sent = _sent(client, call)
-    argument = inline_or_task(call, f"{name}-shared", graph) if sent is None else TaskRef(sent.key)
-    merged = tasks.graph_of_total if len(call) > _LARGE_BYTES else tasks.graph
-    groups, records = merged(name, run_pickled, (argument,))
-    graph |= groups
-    found = list(_gathered(client, lambda: _submitted(client, graph, records)))
-    del sent  # held until now, or the cluster would forget it
-    return found
+    sent = _sent(client, call)  # held until the end, or the cluster would forget it
+
+    def submit(some: GroupTasks, key: str, **where: Any) -> list[Any]:
+        graph: dict[Key, GraphNode] = {}
+        value = inline_or_task(call, f"{key}-shared", graph) if sent is None else TaskRef(sent.key)
+        merged = some.graph_of_total if len(call) > _LARGE_BYTES else some.graph
+        groups, records = merged(key, run_pickled, (key, value))
+        return list(_submitted(client, graph | groups, records, **where))
+
+    first = functools.partial(submit, tasks, name)
+    if spare is None or math.isinf(patience()):
+        return merge(_gathered(client, first))
+
+    def submit_again(calls: list[int], workers: dict[str, int]) -> list[Any]:
+        groups = consecutive_groups(len(calls), 2 * sum(workers.values()))
+        chosen = without_data(tuple(tuple(calls[i] for i in group) for group in groups))
+        again = GroupTasks(spare.nodes, spare.arguments, chosen, True)
+        where = {"workers": list(workers), "allow_other_workers": True}
+        return submit(again, f"{name}-again", **where)
+
+    handover = Handover(client, name, tasks, submit_again)
+    return _gathered(client, first, meanwhile=handover.sums)
 
 
 def _sent(client: Any, call: bytes) -> Any:
@@ -364,20 +383,26 @@ def _killed(futures: Sequence[Any]) -> dict[Any, Any]:
     }
 
 
-def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key]) -> Any:
-    """Submit a graph and return the futures of some keys."""
+def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key], **where: Any) -> Any:
+    """Submit a graph and return the futures of some keys; `where` are options of `Client.get`."""
     # dask would tokenize all of a plain dict before sending it.
     layers = HighLevelGraph.from_collections(str(keys[0]), graph, dependencies=())
-    return client.get(layers, keys, sync=False)
+    return client.get(layers, keys, sync=False, **where)
 
 
 # Waiting for a cluster
 
 
-def _gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any:
+def _gathered(
+    client: Any,
+    submit: Callable[[], Any],
+    fetch: bool = True,
+    meanwhile: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]] | None = None,
+) -> Any:
     """Return the values of the futures that `submit` returns, in any nest of lists and tuples.
 
-    With ``fetch=False``, return the futures once all have ended. Raise RestartedError if the
+    With ``fetch=False``, return the futures once all have ended; with `meanwhile`, what it makes of
+    the function that waits for the values. Raise RestartedError if the
     cluster was restarted, ClusterLostError if it is lost, and _KilledError if tasks killed workers.
     """
     import distributed
@@ -392,7 +417,8 @@ def _gathered(client: Any, submit: Callable[[], Any], fetch: bool = True) -> Any
         with _seceded():
             if fetch:
                 gather = functools.partial(client.gather, futures, asynchronous=True)
-                return client.sync(_watched, client, gather)
+                work = gather if meanwhile is None else functools.partial(meanwhile, gather)
+                return client.sync(_watched, client, work)
             ended = functools.partial(_ended, client, distributed.futures_of(futures))
             client.sync(_watched, client, ended)
             return futures

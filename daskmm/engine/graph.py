@@ -39,6 +39,9 @@ _INLINE_BYTES = 1 << 18
 NAME = "daskmm-"
 # Owner of a node that several groups need.
 _SHARED = -1
+# `dask.order` starts with the last of the names of tasks. Numbers count down from here, so that the
+# first groups, which are the largest, start first.
+_COUNTDOWN = 10**9 - 1
 
 
 class TaskGraph:
@@ -55,6 +58,8 @@ class TaskGraph:
         optimised graphs only refer to them.
     noun : str
         What messages call a call, unless one of its arguments says so itself by `described`.
+    spare : callable, optional
+        Returns a graph of the same calls that loads their data anew, where this one has them kept.
 
     Attributes
     ----------
@@ -68,9 +73,14 @@ class TaskGraph:
     """
 
     def __init__(
-        self, arguments: Sequence[Arguments], source: Any = None, noun: str = "task"
+        self,
+        arguments: Sequence[Arguments],
+        source: Any = None,
+        noun: str = "task",
+        spare: Callable[[], TaskGraph] | None = None,
     ) -> None:
         self._noun = noun
+        self._spare = spare
         delayed = [item for own in arguments for item in own if isinstance(item, Delayed)]
         raw: dict[Key, Any] = {}
         for graph in {id(item.dask): item.dask for item in delayed}.values():
@@ -91,6 +101,11 @@ class TaskGraph:
         self.home: Any = None
         self._pool: Any = None
         self._latest: tuple[tuple[Grouping, bool], GroupTasks] | None = None
+
+    @functools.cached_property
+    def spare(self) -> TaskGraph:
+        """Return the graph from which other workers make calls that a slow one gives up."""
+        return self if self._spare is None else self._spare()
 
     def tasks(self, grouping: Grouping, pickle: bool) -> GroupTasks:
         """Return the tasks of a grouping; the latest ones are kept."""
@@ -218,7 +233,12 @@ class GroupTasks:
         Where there are many records, tasks merge them too.
         """
         graph, records = self.runs(name, run, call)
-        return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY)
+        # A scheduler starts the tasks that are merged together in any order: so the largest, which
+        # should start first, are not merged with others.
+        n_large = sum(
+            1 for _ in itertools.takewhile(len(self.calls[0]).__eq__, map(len, self.calls))
+        )
+        return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY, n_large)
 
     def runs(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
@@ -227,7 +247,7 @@ class GroupTasks:
         graph = dict(self._shared)
         records: list[Key] = []
         for number, (group, inputs) in enumerate(self.groups):
-            key = (name, number)
+            key = (name, _COUNTDOWN - number)
             graph[key] = Task(key, run, group, *call, *map(TaskRef, inputs))
             records.append(key)
         return graph, records
@@ -249,7 +269,7 @@ class GroupTasks:
     def _calls_of_task(self, key: Key) -> tuple[int, ...]:
         match key:
             case (str(name), int(number)) if name.startswith(NAME):
-                return self.calls[number]
+                return self.calls[_COUNTDOWN - number]
         return next(
             (own for own, group in zip(self.calls, self.groups, strict=True) if key in group[1]), ()
         )
@@ -277,22 +297,31 @@ def inline_or_task(value: bytes, key: str, graph: dict[Key, GraphNode]) -> Any:
 
 
 def _merged(
-    records: list[Key], name: str, graph: dict[Key, GraphNode], width: int, most: int
+    records: list[Key],
+    name: str,
+    graph: dict[Key, GraphNode],
+    width: int,
+    most: int,
+    n_first: int = 0,
 ) -> list[Key]:
-    """Add tasks that merge `width` records until at most `most` are left; return their keys."""
+    """Add tasks that merge `width` records until at most `most` are left; return their keys.
+
+    The `n_first` first ones are merged among themselves, to begin with.
+    """
     level = 0
     while len(records) > most:
         level += 1
         merged: list[Key] = []
-        for start in range(0, len(records), width):
-            some = records[start : start + width]
+        starts = [*range(0, n_first, width), *range(n_first, len(records), width), len(records)]
+        for start, end in itertools.pairwise(starts):
+            some = records[start:end]
             if len(some) == 1:  # a task of its own might move it to another worker
                 merged += some
                 continue
-            key = (f"{name}-merge", level, start)
+            key = (f"{name}-merge", level, _COUNTDOWN - start)
             graph[key] = Task(key, _merge_all, *map(TaskRef, some))
             merged.append(key)
-        records = merged
+        records, n_first = merged, 0
     return records
 
 

@@ -121,7 +121,7 @@ class Passes:
         self._n_passes += 1
         if not self.blocks.layout.lazy:
             visit = functools.partial(self._visit, function)
-            return _reduce_here(visit, self._arguments(), shared)
+            return _reduce_here(visit, _arguments(self.blocks), shared)
         if cheaper_at_hand(self.blocks.layout, _data_bytes(self.blocks)):
             return _reduce_at_hand(function, self._at_hand(), shared)
         return self._reduce_lazy(function, shared)
@@ -206,20 +206,12 @@ class Passes:
 
     def _graph(self) -> TaskGraph:
         if self._graph_of is None or self._graph_of[0] is not self.blocks:
-            self._graph_of = self.blocks, TaskGraph(self._arguments(), self.blocks.table)
+            spare = None
+            if self._streamed is not None:
+                streamed = replace(self._streamed, layout=self.blocks.layout)
+                spare = functools.partial(_graph_of, streamed)
+            self._graph_of = self.blocks, _graph_of(self.blocks, spare)
         return self._graph_of[1]
-
-    def _arguments(self) -> list[Arguments]:
-        """Return what each call visits: its position, then the rows and weights of its blocks."""
-        blocks = self.blocks
-        pairs, places = blocks.pairs, positions(blocks.layout)
-        return [
-            (
-                joined(places[span.start : span.stop]),
-                *itertools.chain.from_iterable(pairs[span.start : span.stop]),
-            )
-            for span in visited_together(blocks.layout)
-        ]
 
 
 def weighted_passes(
@@ -261,6 +253,22 @@ def _visit_blocks(
     if skip_empty and (empty := without_values(rows[0])).any():
         weights = [np.where(empty, 0.0, weights[0] if weights else 1.0)]
     return function(rows[0], weights[0] if weights else None, position, *shared)
+
+
+def _graph_of(blocks: RowBlocks, spare: Callable[[], TaskGraph] | None = None) -> TaskGraph:
+    return TaskGraph(_arguments(blocks), blocks.table, spare=spare)
+
+
+def _arguments(blocks: RowBlocks) -> list[Arguments]:
+    """Return what each call visits: its position, then the rows and weights of its blocks."""
+    pairs, places = blocks.pairs, positions(blocks.layout)
+    return [
+        (
+            joined(places[span.start : span.stop]),
+            *itertools.chain.from_iterable(pairs[span.start : span.stop]),
+        )
+        for span in visited_together(blocks.layout)
+    ]
 
 
 def _taken(rows: Any, weights: Any, position: Position) -> list[Arguments]:

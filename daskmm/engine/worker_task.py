@@ -10,7 +10,7 @@ import operator
 import pickle
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -118,7 +118,7 @@ class PartialSums:
     parts : dict
         First call of a range -> (sum of its records, j).
     missed : tuple of int
-        Calls not made, because their data were not where they had been.
+        Calls not made: their data were not where they had been, or the worker gave them up.
     """
 
     parts: dict[int, tuple[Any, int]]
@@ -182,6 +182,46 @@ def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments
         raise
 
 
+# Calls that have not begun, of the tasks that this worker runs: by the pass and their first call.
+_UNBEGUN: dict[tuple[str, int], set[int]] = {}
+
+
+@contextlib.contextmanager
+def _unbegun(name: str, calls: Sequence[int]) -> Iterator[set[int]]:
+    """Give the calls of a task that have not begun; `give_up` may take some at any time."""
+    try:
+        yield _UNBEGUN.setdefault((name, calls[0]), set(calls))
+    finally:
+        _UNBEGUN.pop((name, calls[0]), None)
+
+
+def _taken(calls: set[int], call: int) -> bool:
+    """Take a call out of a set; tell whether it was there, and no other thread took it."""
+    try:
+        calls.remove(call)
+    except KeyError:
+        return False
+    return True
+
+
+def give_up(name: str, tasks: Mapping[str, Sequence[Sequence[int]]], dask_worker: Any) -> list[int]:
+    """Return the calls of this worker's tasks that have not begun; they will be missed.
+
+    Parameters
+    ----------
+    name : str
+        Of the pass.
+    tasks : dict
+        Address of a worker -> the calls of each of its tasks.
+    dask_worker : distributed.Worker
+    """
+    found: list[int] = []
+    for calls in tasks[dask_worker.address]:
+        left = _UNBEGUN.setdefault((name, calls[0]), set(calls))
+        found += [call for call in calls if _taken(left, call)]
+    return found
+
+
 def run_group(
     group: Group, function: Callable[..., Any], shared: Arguments, *inputs: Any
 ) -> PartialSums:
@@ -189,13 +229,15 @@ def run_group(
     return _run_group(group, function, shared, dict(zip(group.inputs, inputs, strict=True)))
 
 
-def run_pickled(group: bytes, call: bytes, *inputs: Any) -> PartialSums:
+def run_pickled(group: bytes, name: str, call: bytes, *inputs: Any) -> PartialSums:
     """Run a pickled group with a pickled (function, shared) on a worker of a cluster.
 
-    Data at hand are no inputs of the task, but taken from the worker's own store.
+    Data at hand are no inputs of the task, but taken from the worker's own store. Calls are missed
+    whose data are not there, or that the worker gives up; `name` is that of the pass.
     """
     loaded: Group = pickle.loads(group)
     values = dict(zip(loaded.inputs, inputs, strict=True))
+    numbers = [call.number for call in loaded.calls]
     if loaded.at_hand:
         from distributed import get_worker
 
@@ -203,9 +245,10 @@ def run_pickled(group: bytes, call: bytes, *inputs: Any) -> PartialSums:
         try:
             values.update((key, held[key]) for key in loaded.at_hand)
         except KeyError:
-            return PartialSums({}, tuple(call.number for call in loaded.calls))
+            return PartialSums({}, tuple(numbers))
     function, shared = pickle.loads(call)
-    return _run_group(loaded, function, shared, values).closed(loaded.n_calls)
+    with _unbegun(name, numbers) as left:
+        return _run_group(loaded, function, shared, values, left).closed(loaded.n_calls)
 
 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
@@ -217,18 +260,22 @@ def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
 
 
 def _run_group(
-    group: Group, function: Callable[..., Any], shared: Arguments, inputs: dict[Key, Any]
+    group: Group,
+    function: Callable[..., Any],
+    shared: Arguments,
+    inputs: dict[Key, Any],
+    left: set[int] | None = None,
 ) -> PartialSums:
     """Sum over the calls of a group, on as many threads as it has queues."""
     first, *others = group.queues
     if not others:
-        return _run(first, function, shared, inputs)
+        return _run(first, function, shared, inputs, left)
     failed = threading.Event()
 
     def run(queue: Sequence[Call]) -> PartialSums:
         calls = itertools.takewhile(lambda _: not failed.is_set(), queue)
         try:
-            return _run(calls, function, shared, dict(inputs))
+            return _run(calls, function, shared, dict(inputs), left)
         except BaseException:
             failed.set()
             raise
@@ -243,17 +290,36 @@ def _run(
     function: Callable[..., Any],
     shared: Arguments,
     inputs: dict[Key, Any],
+    left: set[int] | None = None,
 ) -> PartialSums:
-    """Sum over some calls; at most two calls' data are alive at once."""
+    """Sum over some calls; at most two calls' data are alive at once.
+
+    With `left`, only calls that are in it when they begin, and are removed then.
+    """
     parts: dict[int, tuple[Any, int]] = {}
+    missed: list[int] = []
+    here = calls if left is None else _still_in(left, calls, missed)
     # Closed even when the function fails: an error that is kept would keep the reading thread.
-    with memory_recycled(), contextlib.closing(_loaded(iter(calls), _Loader(inputs))) as loaded:
+    with memory_recycled(), contextlib.closing(_loaded(iter(here), _Loader(inputs))) as loaded:
         for number, own in loaded:
-            record = function(*own, *shared)
-            del own  # free it before the next one is loaded
-            _put(parts, number, record, 0)
-            del record
-    return PartialSums(parts)
+            if left is None or _taken(left, number):
+                record = function(*own, *shared)
+                del own  # free it before the next one is loaded
+                _put(parts, number, record, 0)
+                del record
+            else:
+                del own
+                missed.append(number)
+    return PartialSums(parts, tuple(missed))
+
+
+def _still_in(left: set[int], calls: Iterable[Call], missed: list[int]) -> Iterator[Call]:
+    """Yield the calls that are in a set when their data are to be loaded; note the others."""
+    for call in calls:
+        if call.number in left:
+            yield call
+        else:
+            missed.append(call.number)
 
 
 class _Loader:

@@ -175,7 +175,7 @@ def test_labels_of_frames_in_files_metrics_and_pickles(folder, tmp_path):
 def test_labels_of_frames_on_a_cluster(folder):
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
+            n_workers=2, threads_per_worker=1, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
         dask.config.set(scheduler=client),

@@ -716,8 +716,8 @@ def test_blocks_on_a_cluster_are_read_once_per_pass_or_kept_and_visited(tmp_path
         assert set(loads(tmp_path).values()) == {1}
         address_of = {pid: address for address, pid in client.run(os.getpid).items()}
         found = client.who_has(list(passes.blocks.parts))
-        # In the order of their numbers: `who_has` answers in that of a set.
-        packs = {key: workers for key, workers in sorted(found.items()) if workers}
+        # In the order of their numbers, which count down: `who_has` answers in that of a set.
+        packs = {key: workers for key, workers in sorted(found.items(), reverse=True) if workers}
         # One for each thread, of consecutive blocks.
         assert len(packs) == sum(client.nthreads().values())
         held = [workers for workers in packs.values() for _ in range(64 // len(packs))]
