@@ -21,6 +21,7 @@ from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import PowerUpdate, Update
+from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.rows import FeatureCoordinates
 
 _HALF_LIFE = re.compile(r"\s*([0-9.e+]+)\s*(rows?|calls?)\s*")
@@ -80,6 +81,9 @@ class PartialFit:
         With `trim`, hard steps leave out that share of the rows of each call, in three more passes
         over them.
 
+        Of ``distortion="mixed"`` columns, levels and their scale are those of the first call or the
+        fit; a level that comes later is as in `predict`.
+
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
@@ -114,8 +118,6 @@ class PartialFit:
         if key is not None and not isinstance(key, str | Integral):
             raise TypeError(f"key must be a string or an integer, got {key!r}.")
         fading = half_life(self.forget)
-        if self.distortion == "mixed":
-            raise ValueError("partial_fit does not take distortion='mixed'.")
         if is_sparse(X):
             raise TypeError("partial_fit takes dense rows, and X is sparse: fit to all rows.")
         model = self
@@ -181,7 +183,7 @@ class PartialFit:
             "n_iter_": self.n_iter_ + 1,
         }
         if state.feature_weights is not None:
-            found["feature_weights_"] = state.feature_weights
+            found["feature_weights_"] = reported_weights(coordinates, state.feature_weights)
         return found
 
     @abstractmethod
@@ -195,6 +197,15 @@ class PartialFit:
     def _later_update(self, state: CenterState) -> Update:
         """Update of the MM steps of a fitted model."""
         return PowerUpdate(state.distortion, state.partial)
+
+
+def reported_weights(
+    coordinates: FeatureCoordinates, feature_weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the weights of features as a fitted attribute: of mixed columns, one per column."""
+    if isinstance(coordinates, MixedCoordinates):
+        return feature_weights[coordinates.expansion.starts]
+    return feature_weights
 
 
 def half_life(forget: float | str | None) -> Fading | None:

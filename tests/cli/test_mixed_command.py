@@ -64,6 +64,9 @@ def test_a_run_of_mixed_columns(customers, capsys):
     np.testing.assert_array_equal(written["cluster"], labels)
     assert written["customer"].tolist() == customers["customer"].tolist()
     assert main(["monitor", "run", "people", "--quiet"]) == 0
+    customers.to_parquet("more.parquet")
+    assert main(["update", "run", "more.parquet", "--quiet"]) == 0
+    assert pd.read_csv("run/centers.csv")["cluster_size"].sum() == 2 * 400
 
 
 def test_categories_that_the_fit_did_not_see(customers, capsys):

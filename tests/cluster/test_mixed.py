@@ -324,6 +324,81 @@ def test_levels_that_the_fit_did_not_see():
     np.testing.assert_array_equal(tolerant.transform(new), tolerant.transform(hole))
 
 
+CALLS = [
+    (KMeans, {}),
+    (PowerKMeans, {"s0": -3.0, "eta": 1.0, "polish": False}),
+    (EntropyPowerKMeans, {"lam": 0.5}),
+    (EntropyPowerKMeans, {"lam": np.inf}),
+]
+
+
+@pytest.mark.parametrize("holes", [0.0, 0.1])
+@pytest.mark.parametrize(("cls", "more"), CALLS)
+def test_calls_with_new_rows_find_the_clusters_of_all(cls, more, holes, tmp_path):
+    frame, truth = table(1500, noise=0, holes=holes)
+    frame = frame[frame.notna().any(axis=1)]
+    truth = truth[frame.index]
+    options = {"distortion": "mixed", "missing": "partial" if holes else "error", **more}
+    parts = [frame[start : start + 300] for start in range(0, len(frame), 300)]
+    of_all = adjusted_rand_score(truth, cls(4, random_state=0, **options).fit(frame).labels_)
+    model, fitted = cls(4, random_state=0, **options), cls(4, random_state=0, **options)
+    fitted.fit(frame[:900])
+    for number, part in enumerate(parts):
+        model.partial_fit(part)
+        if number > 2:
+            fitted.partial_fit(part)
+        if number == 3:
+            model.save(tmp_path / "model")
+    for each in (model, fitted):
+        assert adjusted_rand_score(truth, each.predict(frame)) > of_all - 0.03
+        assert each.n_samples_seen_ == len(frame)
+        if model.s_ == -np.inf and not holes:  # records of a fit say nothing of holes
+            assert each.score(frame) == pytest.approx(-each.inertia_, rel=0.03)
+    again = daskmm.load(tmp_path / "model").partial_fit(dd.from_pandas(parts[4], npartitions=1))
+    np.testing.assert_array_equal(again.cluster_centers_, model.cluster_centers_)
+    if cls is EntropyPowerKMeans:
+        assert model.feature_weights_.shape == (len(frame.columns),)
+        np.testing.assert_array_equal(again.feature_weights_, model.feature_weights_)
+    assert of_all > 0.85
+
+
+@pytest.mark.parametrize("holes", [0.0, 0.1])
+@pytest.mark.parametrize(("cls", "more"), CALLS)
+def test_the_sum_of_all_records_never_rises_and_bounds_the_objective(cls, more, holes):
+    frame, _ = table(400, holes=holes)
+    options = {"distortion": "mixed", "missing": "partial" if holes else "error", **more}
+    # A level of a hundredth of the rows may be missing in some calls.
+    frame.loc[:3, "color0"] = "violet"
+    model = cls(4, init=features_of(table(400)[0].assign(color0=frame["color0"]))[4:8], **options)
+    objectives = []
+    for call in range(12):
+        rows = frame[call % 4 :: 4]
+        model.partial_fit(rows, key=call % 4)
+        if call < 3:
+            continue
+        assert -model.score(frame) <= model.inertia_ * (1 + 1e-9)
+        bound = model.inertia_ / len(frame)
+        if cls is EntropyPowerKMeans and more["lam"] < np.inf:
+            bound += more["lam"] * sum(w * math.log(w) for w in model.feature_weights_)
+        objectives.append(bound)
+    assert np.diff(objectives).max() <= 1e-12
+
+
+def test_calls_with_levels_that_the_first_did_not_see():
+    frame, _ = table()
+    new = frame[:100].assign(city="Riga")
+    strict = quick(KMeans, distortion="mixed").partial_fit(frame)
+    before = strict.cluster_centers_
+    with pytest.raises(ValueError, match=r"level 'Riga' in column 'city'.*block 0, row 0"):
+        strict.partial_fit(new)
+    assert strict.cluster_centers_ is before
+    options = {"missing": "partial", "metric_params": {"unknown": "missing"}}
+    lax, hole = (quick(KMeans, distortion="mixed", **options).partial_fit(frame) for _ in "ab")
+    lax.partial_fit(new)
+    hole.partial_fit(new.assign(city=None))
+    np.testing.assert_array_equal(lax.cluster_centers_, hole.cluster_centers_)
+
+
 def test_what_cannot_be_used_is_said():
     frame, _ = table(60)
 
@@ -350,8 +425,6 @@ def test_what_cannot_be_used_is_said():
         fit().predict(frame.drop(columns="city"))
     with pytest.raises(ValueError, match=r"column 'age' that are no number.*block 0"):
         fit().predict(frame.assign(age="old"))
-    with pytest.raises(ValueError, match="partial_fit"):
-        KMeans(2, distortion="mixed").partial_fit(frame)
     plain = KMeans(2, random_state=0).fit(frame[["age"]])
     with pytest.raises(AttributeError, match="distortion='mixed'"):
         _ = plain.level_shares_
