@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from daskmm.cluster._belonging import OF_THE_PROFILE
 from daskmm.cluster._parameters import Constraints
 from daskmm.cluster._sklearn import Interval
+from daskmm.data.names import features_named
 from daskmm.data.sparse import is_sparse
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.kmeans.belonging import profile_of_sample
@@ -130,7 +131,7 @@ class PartialFit:
             updates = model._updates()
         coordinates, state = model._fitted_state()
         passes = model._fitted_passes(X, sample_weight, feature_dim)
-        with one_blas_thread():
+        with one_blas_thread(), features_named(model):
             name = None if key is None else str(key)
             update = model._later_update(state)
             update = replace(update, trim=float(model.trim))  # type: ignore[type-var]
