@@ -46,7 +46,8 @@ def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, C
     columns = columns_of(X._meta if is_frame(X) else X, given.get("dates", ()))
     names = [column.source for column in columns if column.kind == "category"]
     if names and is_frame(X):
-        found = computed(*(delayed(levels_in)(part) for part in X[names].to_delayed()))
+        parts = enumerate(X[names].to_delayed())
+        found = computed(*(delayed(levels_in)(part, block) for block, part in parts))
         columns = with_levels(columns, found)
     elif names:
         columns = with_levels(columns, [levels_in(X[names])])

@@ -3,6 +3,7 @@
 import math
 import pickle
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -419,15 +420,138 @@ def test_what_cannot_be_used_is_said():
         fit(pd.DataFrame(np.zeros((5, 2))))
     with pytest.raises(TypeError, match=r"column 'z' of dtype complex"):
         fit(frame.assign(z=1j))
-    with pytest.raises(ValueError, match=r"contains NaN: block \d+, row \d.*feature 2"):
+    with pytest.raises(ValueError, match=r"contains NaN: block \d+, row \d.*feature 2 \('city'\)"):
         fit(frame.assign(city=frame["city"].where(frame.index != 7)))
     with pytest.raises(ValueError, match="no column 'city', which the fit had"):
         fit().predict(frame.drop(columns="city"))
-    with pytest.raises(ValueError, match=r"column 'age' that are no number.*block 0"):
+    with pytest.raises(ValueError, match=r"'old' in column 'age'.*no number.*block 0, row 0"):
         fit().predict(frame.assign(age="old"))
     plain = KMeans(2, random_state=0).fit(frame[["age"]])
     with pytest.raises(AttributeError, match="distortion='mixed'"):
         _ = plain.level_shares_
+
+
+def people(n=90):
+    """A column of each kind."""
+    rng = np.random.default_rng(0)
+    days = pd.to_timedelta(rng.integers(0, 300, n), unit="D")
+    return pd.DataFrame(
+        {
+            "size": rng.normal(size=n),
+            "city": rng.choice(["Oslo", "Paris", "Rome"], n),
+            "member": rng.random(n) < 0.5,
+            "day": pd.Timestamp("2020-01-01") + days,
+        }
+    )
+
+
+def in_three(change, meta=None):
+    """People in three partitions, the second of which is not what the frame says."""
+    frame = people()
+    parts = [frame[:30], change(frame[30:60].copy()), frame[60:]]
+    return dd.from_map(lambda part: part, parts, meta=frame[:0] if meta is None else meta)
+
+
+def with_value(name, row, value):
+    """Put a value of any kind into a column of objects."""
+
+    def changed(part):
+        values = part[name].astype(object).tolist()
+        values[row] = value
+        return part.assign(**{name: pd.Series(values, index=part.index, dtype=object)})
+
+    return changed
+
+
+def cities_unknown():
+    """The meta of people whose cities are categories with levels that are not known."""
+    frame = people()[:0].astype({"city": "category"})
+    return (
+        dd.from_pandas(frame, npartitions=1)
+        .assign(city=lambda lazy: lazy["city"].cat.as_unknown())
+        ._meta
+    )
+
+
+FAULTS = {
+    "a text among numbers": (with_value("size", 4, "old"), None, r"'old' in column 'size'.*row 4"),
+    "dates for numbers": (lambda p: p.assign(size=p["day"]), None, r"column 'size'.*row 0"),
+    "a category of numbers": (
+        lambda p: p.assign(size=pd.Categorical(p["city"])),
+        None,
+        r"column 'size', which is no number.*row 0",
+    ),
+    "numbers for texts": (lambda p: p.assign(city=1.5), None, r"has 1\.5 in column 'city'.*row 0"),
+    "numbers for a category": (
+        lambda p: p.assign(city=2.5),
+        cities_unknown,
+        r"has 2\.5 in column 'city'.*row 0",
+    ),
+    "numbers for flags": (lambda p: p.assign(member=p["size"]), None, r"column 'member'.*row 0"),
+    "texts for dates": (lambda p: p.assign(day=p["city"]), None, r"column 'day'.*no date.*row 0"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_partitions_that_are_not_what_the_frame_says(fault):
+    change, meta, said = FAULTS[fault]
+    lazy = in_three(change, None if meta is None else meta())
+    options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
+    with pytest.raises(ValueError, match=rf"{said} of the block"), dask_texts_as_they_are():
+        KMeans(2, **options).fit(lazy)
+    with pytest.raises(ValueError, match="block 1, row"), dask_texts_as_they_are():
+        KMeans(2, **options).fit(people()).predict(lazy).compute()
+
+
+def dask_texts_as_they_are():
+    return dask.config.set({"dataframe.convert-string": False})
+
+
+def test_partitions_that_differ_and_can_be_read():
+    frame = people()
+    options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
+    expected = KMeans(2, random_state=0, **options).fit(frame)
+    texts = in_three(lambda part: part.assign(size=part["size"].astype(str)))
+    model = KMeans(2, random_state=0, **options).fit(texts)
+    np.testing.assert_array_equal(computed(model.labels_), expected.labels_)
+    options["missing"] = "partial"
+    holes = {"size": None, "city": np.nan, "member": None, "day": np.nan}
+    for name, hole in holes.items():
+        gone = in_three(lambda part, name=name, hole=hole: part.assign(**{name: hole}))
+        assert computed(KMeans(2, **options).fit(gone).labels_).shape == (90,)
+
+
+def test_columns_that_tell_nothing():
+    frame = people()
+    options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
+    gone = {"size": "float64", "city": "object", "member": "boolean", "day": "datetime64[ns]"}
+    for name, dtype in gone.items():
+        column = pd.Series([None] * len(frame), dtype=dtype)
+        with pytest.raises(ValueError, match=f"without any value: .*'{name}"):
+            KMeans(2, missing="partial", **options).fit(frame.assign(**{name: column}))
+    alike = frame.assign(city="Oslo", member=True)
+    model = EntropyPowerKMeans(2, lam=0.5, **options).fit(alike)
+    np.testing.assert_array_equal(model.feature_weights_[1:3], 0.0)
+    assert list(model.summary_["city"]) == ["Oslo", "Oslo"]
+
+
+def test_values_that_are_no_levels_and_names_that_stand_twice():
+    frame = people()
+    options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
+    model = KMeans(2, **options).fit(frame)
+    lists = with_value("city", 7, ["Oslo", "Rome"])(frame)
+    twice = pd.concat([frame, frame[["city"]]], axis=1)
+    both = with_value("city", 7, 7)(frame)
+    said = r"has a list in column 'city', which is no level.*block 0, row 7 of the block"
+    for failing in (KMeans(2, **options).fit, model.predict):
+        with pytest.raises(ValueError, match=said):
+            failing(lists)
+        for X in (twice, dd.from_pandas(twice, npartitions=2)):
+            with pytest.raises(ValueError, match="several columns named 'city'"):
+                failing(X)
+        with pytest.raises(ValueError, match=r"7 in column 'city'.*row 7"):
+            failing(both)
+    assert len(model.predict(twice.set_axis([*frame, "other"], axis=1))) == len(frame)
 
 
 @pytest.mark.parametrize("draw", [plot.cluster_profiles, plot.projection])
