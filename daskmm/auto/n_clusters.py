@@ -27,6 +27,11 @@ Directions with next to no variance are left out, and only as many directions ar
 tens of rows. Features with few distinct values, such as flags, would look like clusters, as rows
 can agree in them exactly; so they are made normal, with equal values in random order.
 
+Of mixed columns the rows are normal features that could lie behind them (see
+:mod:`daskmm.numerics.latent_normals`), all columns with equal weights. Only separated clusters are
+looked for: levels that depend on each other by degrees, without clusters, would look like
+overlapping ones.
+
 40 clusters are tried first, and twice as many as long as the answer lies at the end of the range.
 
 References
@@ -53,8 +58,10 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import filled, nearest, spawned, thinned
 from daskmm.kmeans.updates import PowerUpdate, sample_problem
 from daskmm.mm.driver import Schedule, iterate
+from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.information import normal_scores
+from daskmm.numerics.latent_normals import latent_normals
 from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
 from daskmm.numerics.sparse_rows import SparseRows, few_dense
 from daskmm.storage.records import registered
@@ -106,7 +113,7 @@ class ClusterNumberPath:
         from its median; they decide whether there are clusters at all.
     information : ndarray of shape (n_numbers,), float64
         What partitions of these cut rows explain beyond partitions of rows without clusters, in
-        nats per row; NaN where clusters are separated and it is not needed.
+        nats per row; NaN where clusters are separated and it is not needed, or columns are mixed.
     n_rows, n_features : int
         Rows of the sample, and features used.
     """
@@ -165,6 +172,7 @@ def follow_n_clusters(
     most: int | None = None,
     n_starts: int = STARTS,
     n_rows: int | None = None,
+    mixed: MixedCoordinates | None = None,
 ) -> ClusterNumberPath:
     """Evaluate 2, 3, … clusters on a sample, by the rule of this module.
 
@@ -177,17 +185,24 @@ def follow_n_clusters(
         Whether to run on the active dask scheduler (one task per start) or on threads of this
         process.
     feature_weights : ndarray of shape (n_features,), optional
-        Features with next to no weighted variance are left out.
+        Features with next to no weighted variance are left out. Not of mixed columns.
     most : int, optional
         Largest number of clusters to try; by default as many as needed. Fewer where there are less
         than 20 rows for each.
     n_starts : int
     n_rows : int, optional
         Rows of the sample to use at most.
+    mixed : MixedCoordinates, optional
+        Coordinates of the rows, if they are of mixed columns.
     """
+    if mixed is not None:
+        rng = np.random.default_rng(seed)
+        rows = latent_normals(mixed, sample.rows, sample.weights, rng)
+        sample = Sample(rows, sample.weights)
+    overlapping = mixed is None
     tried = min(most or MOST_CLUSTERS, MOST_CLUSTERS)
     while True:
-        path = _followed(sample, seed, lazy, feature_weights, tried, n_starts, n_rows)
+        path = _followed(sample, seed, lazy, feature_weights, tried, n_starts, n_rows, overlapping)
         if not path.at_end or tried == most or path.numbers.max(initial=1) < tried:
             return path
         tried = min(most or 2 * tried, 2 * tried)
@@ -201,8 +216,9 @@ def _followed(
     most: int,
     n_starts: int,
     n_rows: int | None,
+    overlapping: bool,
 ) -> ClusterNumberPath:
-    """Evaluate 2, 3, …, `most` clusters."""
+    """Evaluate 2, 3, …, `most` clusters, overlapping ones too if asked and none are separated."""
     wanted = n_rows or max(SAMPLE_ROWS, ROWS_PER_CLUSTER * most)
     rows, weights = thinned(sample.rows, sample.weights, wanted, seed)
     if feature_weights is not None and isinstance(rows, SparseRows):
@@ -228,7 +244,7 @@ def _followed(
         np.full(max(most - 1, 0), np.nan),
         *rows.shape,
     )
-    if path.separated:
+    if path.separated or not overlapping:
         return path
     best = cut.explained[np.arange(len(path.numbers)), cut.costs.argmin(axis=1)]
     nulls = [_descents(null, STARTS_ON_VARIANTS, seed, shared, lazy).explained for null in NULLS]

@@ -296,7 +296,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         """A Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""
         if self.distortion != "mixed":
             return pixels_of(X, feature_dim), None
-        checked_mixed(self.metric_params, self.missing, self.n_clusters)
+        checked_mixed(self.metric_params, self.missing)
         X, coding = learned_coding(X, self.metric_params)
         return coding.of(X), coding
 
@@ -424,7 +424,9 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         if not isinstance(self.n_clusters, str):
             return int(self.n_clusters), {"n_clusters_": int(self.n_clusters)}
         weights = self._weights_for_number(survey, seed, lazy)
-        path = follow_n_clusters(survey.sample, seed, lazy, weights, self.max_clusters)
+        own = survey.coordinates
+        mixed = own if isinstance(own, MixedCoordinates) else None
+        path = follow_n_clusters(survey.sample, seed, lazy, weights, self.max_clusters, mixed=mixed)
         if path.n_clusters == 1:
             warn_user(NO_CLUSTERS, UserWarning)
         elif path.at_end:

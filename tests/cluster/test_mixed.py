@@ -400,6 +400,52 @@ def test_calls_with_levels_that_the_first_did_not_see():
     np.testing.assert_array_equal(lax.cluster_centers_, hole.cluster_centers_)
 
 
+def several_kinds(k, n=2000, seed=0):
+    """Six columns of every kind that depend on `k` clusters, and six that do not."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(k, size=n)
+    levels = np.array([f"level {i}" for i in range(6)])
+    columns = {}
+    for name, place in (("own", truth), ("other", np.zeros(n, dtype=int))):
+        columns[f"{name} number"] = 4.0 * place + rng.normal(size=n)
+        columns[f"{name} count"] = rng.poisson(3.0 + 9.0 * place)
+        columns[f"{name} flag"] = rng.random(n) < np.where(place % 2, 0.9, 0.1)
+        columns[f"{name} text"] = levels[np.where(rng.random(n) < 0.8 * (place > 0), place, 0)]
+        any_level = rng.choice(6, n)
+        columns[f"{name} category"] = levels[
+            np.where(rng.random(n) < (0.8 if name == "own" else 0.0), place, any_level)
+        ]
+        year = (place / k if name == "own" else rng.random(n)) + 0.04 * rng.normal(size=n)
+        columns[f"{name} day"] = pd.Timestamp("2021-01-01") + pd.to_timedelta(365 * year, unit="D")
+    dates = {"dates": [f"{name} day:season" for name in ("own", "other")]}
+    return pd.DataFrame(columns), {"distortion": "mixed", "metric_params": dates}
+
+
+@pytest.mark.parametrize(("cls", "k"), [(KMeans, 2), (KMeans, 5), (EntropyPowerKMeans, 3)])
+def test_the_number_of_clusters_is_found(cls, k):
+    frame, options = several_kinds(k)
+    more = {"lam": 0.5} if cls is EntropyPowerKMeans else {}
+    model = cls("auto", random_state=0, **options, **more).fit(frame)
+    assert model.n_clusters_ == k
+    assert len(model.summary_) == k
+    frame = frame.astype({"own flag": "boolean", "other flag": "boolean"})
+    for at, name in enumerate(frame):
+        frame.loc[frame.index % 12 == at, name] = None
+    model = KMeans("auto", missing="partial", random_state=0, n_init=1, **options).fit(frame)
+    assert model.n_clusters_ == k
+
+
+def test_independent_columns_have_no_clusters():
+    frame, options = several_kinds(5)
+    other = frame.drop(columns=[name for name in frame if name.startswith("own")])
+    options["metric_params"] = {"dates": ["other day:season"]}
+    categories = other[["other category", "other flag"]]
+    for X in (other, categories, other[["other day", "other number"]]):
+        given = options if "other day" in X else {"distortion": "mixed"}
+        with pytest.warns(UserWarning, match="No clusters were found"):
+            assert KMeans("auto", random_state=0, **given).fit(X).n_clusters_ == 1
+
+
 def test_what_cannot_be_used_is_said():
     frame, _ = table(60)
 
@@ -408,8 +454,6 @@ def test_what_cannot_be_used_is_said():
 
     with pytest.raises(TypeError, match=r"takes DataFrames.*ndarray"):
         fit(np.zeros((5, 2)))
-    with pytest.raises(ValueError, match="n_clusters='auto'"):
-        fit(n_clusters="auto")
     with pytest.raises(ValueError, match=r"got \{'days'"):
         fit(metric_params={"days": []})
     with pytest.raises(ValueError, match="needs missing='partial'"):
