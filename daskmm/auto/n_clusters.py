@@ -28,7 +28,8 @@ tens of rows. Features with few distinct values, such as flags, would look like 
 can agree in them exactly; so they are made normal, with equal values in random order.
 
 Of mixed columns the rows are normal features that could lie behind them (see
-:mod:`daskmm.numerics.latent_normals`), all columns with equal weights. Only separated clusters are
+:mod:`daskmm.numerics.latent_normals`), of those without missing values, all columns with equal
+weights. Only separated clusters are
 looked for: levels that depend on each other by degrees, without clusters, would look like
 overlapping ones.
 
@@ -83,6 +84,8 @@ SOME_CLUSTERS = 20
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 50
 # Starts on the rows as they are, and on each of their variants.
 STARTS, STARTS_ON_VARIANTS = 3, 2
+# Rows without missing values that are needed, of mixed columns of which values are missing.
+LEAST_WHOLE = 200
 # Thresholds of the rule, in nats per row.
 LEAST_GAIN, LEAST_INFORMATION = 0.1, 0.12
 # Share of the largest cost up to which one is rounding.
@@ -196,9 +199,7 @@ def follow_n_clusters(
         Coordinates of the rows, if they are of mixed columns.
     """
     if mixed is not None:
-        rng = np.random.default_rng(seed)
-        rows = latent_normals(mixed, sample.rows, sample.weights, rng)
-        sample = Sample(rows, sample.weights)
+        sample = _of_mixed(sample, mixed, seed)
     overlapping = mixed is None
     tried = min(most or MOST_CLUSTERS, MOST_CLUSTERS)
     while True:
@@ -206,6 +207,23 @@ def follow_n_clusters(
         if not path.at_end or tried == most or path.numbers.max(initial=1) < tried:
             return path
         tried = min(most or 2 * tried, 2 * tried)
+
+
+def _of_mixed(sample: Sample, coordinates: MixedCoordinates, seed: int) -> Sample:
+    """Return normal features of the rows that have all of their values.
+
+    Values put in place of missing ones would make clusters of their own.
+    """
+    whole = ~np.isnan(sample.rows).any(axis=1)
+    if not whole.all() and np.count_nonzero(whole) < LEAST_WHOLE:
+        raise ValueError(
+            f"n_clusters='auto' of mixed columns looks at rows without missing values, of which a "
+            f"sample of {len(whole):,} has {np.count_nonzero(whole)}, fewer than {LEAST_WHOLE}: "
+            "give a number, or leave columns out that are often missing."
+        )
+    rows, weights = sample.rows[whole], sample.weights[whole]
+    rng = np.random.default_rng(seed)
+    return Sample(latent_normals(coordinates, rows, weights, rng), weights)
 
 
 def _followed(

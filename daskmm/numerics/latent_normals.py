@@ -34,8 +34,7 @@ def latent_normals(
     ----------
     coordinates : MixedCoordinates
     rows : ndarray of shape (n_rows, n_features)
-        In the model's coordinates, NaN in holes. These get the number of another row, drawn at
-        random, or any normal one.
+        In the model's coordinates, without holes.
     weights : ndarray of shape (n_rows,)
         Positive.
     rng : Generator
@@ -52,22 +51,10 @@ def latent_normals(
         if kind in (FLAG, CATEGORY):
             found.append(_of_levels(values[:, own], weights, rng))
         elif kind == SEASON:
-            found.append(_of_season(_with_drawn(values[:, own], weights, rng), rng))
+            found.append(_of_season(values[:, own], rng))
         else:
-            found.append(_with_drawn(rows[:, own], weights, rng))
+            found.append(rows[:, own])
     return np.hstack([each / np.sqrt(each.shape[1]) for each in found])
-
-
-def _with_drawn(values: FloatArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Fill holes with the values of other rows."""
-    hole = np.isnan(values[:, 0])
-    held = np.flatnonzero(~hole)
-    if len(held) in (0, len(values)):
-        return np.nan_to_num(values)
-    filled = values.copy()
-    chances = weights[held] / weights[held].sum()
-    filled[hole] = values[rng.choice(held, np.count_nonzero(hole), p=chances)]
-    return filled
 
 
 def _of_season(pairs: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -78,7 +65,7 @@ def _of_season(pairs: FloatArray, rng: np.random.Generator) -> FloatArray:
 
 def _of_levels(values: FloatArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Draw a normal number for each level but the rarest: low where a row has it."""
-    held, left = values > 0.5, ~np.isnan(values[:, 0])
+    held, left = values > 0.5, np.ones(len(values), dtype=np.bool_)
     shares = weights @ held / weights.sum()
     order = np.argsort(-shares, kind="stable")[: max(1, len(shares) - 1)]
     normals = []

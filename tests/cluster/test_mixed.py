@@ -430,9 +430,11 @@ def test_the_number_of_clusters_is_found(cls, k):
     assert len(model.summary_) == k
     frame = frame.astype({"own flag": "boolean", "other flag": "boolean"})
     for at, name in enumerate(frame):
-        frame.loc[frame.index % 12 == at, name] = None
+        frame.loc[frame.index % 15 == at, name] = None
     model = KMeans("auto", missing="partial", random_state=0, n_init=1, **options).fit(frame)
     assert model.n_clusters_ == k
+    with pytest.raises(ValueError, match=r"without missing values, of which a sample of 600 has 1"):
+        model.fit(frame[:600])
 
 
 def test_independent_columns_have_no_clusters():
