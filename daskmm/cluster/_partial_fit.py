@@ -16,8 +16,9 @@ from daskmm.cluster._parameters import Constraints
 from daskmm.cluster._sklearn import Interval
 from daskmm.data.names import features_named
 from daskmm.data.sparse import is_sparse
+from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, one_blas_thread
-from daskmm.kmeans.belonging import profile_of_sample
+from daskmm.kmeans.belonging import profile_of_sample, shares_with_value
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
@@ -142,6 +143,7 @@ class PartialFit:
             assert updates.reservoir is not None
             profile = profile_of_sample(updates.reservoir.sample, after)
             fitted.update(zip(OF_THE_PROFILE, profile, strict=True))
+            fitted.update(found_in_columns(updates.reservoir.sample, coordinates, after))
         for of_the_fit in ("labels_", "_block_labels"):
             fitted.pop(of_the_fit, None)
         # At once, so that whatever ends the call leaves one model or the other.
@@ -207,6 +209,16 @@ def reported_weights(
     if isinstance(coordinates, MixedCoordinates):
         return feature_weights[coordinates.expansion.starts]
     return feature_weights
+
+
+def found_in_columns(
+    sample: Sample, coordinates: FeatureCoordinates, state: CenterState
+) -> dict[str, Any]:
+    """Return the fitted attribute of mixed columns that a sample of the rows determines."""
+    if not isinstance(coordinates, MixedCoordinates):
+        return {}
+    starts = coordinates.expansion.starts
+    return {"value_shares_": shares_with_value(sample, state, starts)}
 
 
 def half_life(forget: float | str | None) -> Fading | None:

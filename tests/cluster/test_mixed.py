@@ -263,6 +263,40 @@ def test_columns_are_found_and_described():
     assert "heaviest features" in model._repr_html_()
 
 
+@each_class
+def test_columns_without_values_in_a_cluster_are_missing_in_its_row(cls, tmp_path):
+    rng = np.random.default_rng(0)
+    truth = rng.integers(3, size=600)
+    frame = pd.DataFrame(
+        {
+            "x": 10.0 * truth + rng.normal(size=600),
+            "y": 10.0 * (truth == 1) + rng.normal(size=600),
+            "city": np.array(["Oslo", "Paris", "Rome"])[truth],
+            "member": pd.array(truth == 2, dtype="boolean"),
+            "z": truth + 0.1 * rng.normal(size=600),
+        }
+    )
+    for name in ("city", "member", "z"):
+        frame.loc[truth == 1, name] = None
+    frame.loc[(truth == 0) & (frame["z"] > 0), "z"] = None
+    options = {"distortion": "mixed", "missing": "partial", "random_state": 0}
+    model = cls(3, **options).fit(frame)
+    model.save(tmp_path / "model")
+    later = cls(3, **options).partial_fit(frame[:300]).partial_fit(frame[300:])
+    for each in (model, daskmm.load(tmp_path / "model"), later):
+        order = np.argsort(each.cluster_centers_[:, 0])
+        summary = each.summary_.iloc[order]
+        assert list(summary["city"].isna()) == [False, True, False]
+        assert [summary["city"].iloc[j] for j in (0, 2)] == ["Oslo", "Rome"]
+        for name in ("member", "z"):
+            assert list(pd.isna(summary[name])) == [False, True, False]
+        assert each.level_shares_.iloc[order].isna().all(axis=1).tolist() == [False, True, False]
+        assert summary["cluster_name"].iloc[1] == "high y"
+        shares = each.value_shares_[order]
+        np.testing.assert_array_equal(shares[:, 2], [1, 0, 1])
+        np.testing.assert_allclose(shares[:, 4], [0.5, 0, 1], atol=0.1)
+
+
 def test_dates_count_as_the_user_says():
     rng = np.random.default_rng(0)
     truth = rng.integers(2, size=300)
