@@ -89,7 +89,6 @@ def test_categories_that_the_fit_did_not_see(customers, capsys):
         (["people", "-k", "3", *DATES], "--dates has no meaning without --distortion mixed"),
         (["people", *COLUMNS, "--dates", "since:hour"], "'since:hour' is not a column"),
         (["rows.csv", "-k", "3", "--distortion", "mixed"], "read from parquet files"),
-        (["people", "-k", "auto", "--distortion", "mixed", *DATES], "give a number"),
         (["people", "-k", "3"], "not numeric: 'customer'.*--distortion mixed"),
     ],
 )
