@@ -27,6 +27,12 @@ Directions with next to no variance are left out, and only as many directions ar
 tens of rows. Features with few distinct values, such as flags, would look like clusters, as rows
 can agree in them exactly; so they are made normal, with equal values in random order.
 
+Of mixed columns the rows are normal features that could lie behind them (see
+:mod:`daskmm.numerics.latent_normals`), of those without missing values, all columns with equal
+weights. Only separated clusters are
+looked for: levels that depend on each other by degrees, without clusters, would look like
+overlapping ones.
+
 40 clusters are tried first, and twice as many as long as the answer lies at the end of the range.
 
 References
@@ -53,8 +59,10 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import filled, nearest, spawned, thinned
 from daskmm.kmeans.updates import PowerUpdate, sample_problem
 from daskmm.mm.driver import Schedule, iterate
+from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.information import normal_scores
+from daskmm.numerics.latent_normals import latent_normals
 from daskmm.numerics.likelihood import partition_likelihood, whitened, without_tails
 from daskmm.numerics.sparse_rows import SparseRows, few_dense
 from daskmm.storage.records import registered
@@ -76,6 +84,8 @@ SOME_CLUSTERS = 20
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 50
 # Starts on the rows as they are, and on each of their variants.
 STARTS, STARTS_ON_VARIANTS = 3, 2
+# Rows without missing values that are needed, of mixed columns of which values are missing.
+LEAST_WHOLE = 200
 # Thresholds of the rule, in nats per row.
 LEAST_GAIN, LEAST_INFORMATION = 0.1, 0.12
 # Share of the largest cost up to which one is rounding.
@@ -106,7 +116,7 @@ class ClusterNumberPath:
         from its median; they decide whether there are clusters at all.
     information : ndarray of shape (n_numbers,), float64
         What partitions of these cut rows explain beyond partitions of rows without clusters, in
-        nats per row; NaN where clusters are separated and it is not needed.
+        nats per row; NaN where clusters are separated and it is not needed, or columns are mixed.
     n_rows, n_features : int
         Rows of the sample, and features used.
     """
@@ -165,6 +175,7 @@ def follow_n_clusters(
     most: int | None = None,
     n_starts: int = STARTS,
     n_rows: int | None = None,
+    mixed: MixedCoordinates | None = None,
 ) -> ClusterNumberPath:
     """Evaluate 2, 3, … clusters on a sample, by the rule of this module.
 
@@ -177,20 +188,42 @@ def follow_n_clusters(
         Whether to run on the active dask scheduler (one task per start) or on threads of this
         process.
     feature_weights : ndarray of shape (n_features,), optional
-        Features with next to no weighted variance are left out.
+        Features with next to no weighted variance are left out. Not of mixed columns.
     most : int, optional
         Largest number of clusters to try; by default as many as needed. Fewer where there are less
         than 20 rows for each.
     n_starts : int
     n_rows : int, optional
         Rows of the sample to use at most.
+    mixed : MixedCoordinates, optional
+        Coordinates of the rows, if they are of mixed columns.
     """
+    if mixed is not None:
+        sample = _of_mixed(sample, mixed, seed)
+    overlapping = mixed is None
     tried = min(most or MOST_CLUSTERS, MOST_CLUSTERS)
     while True:
-        path = _followed(sample, seed, lazy, feature_weights, tried, n_starts, n_rows)
+        path = _followed(sample, seed, lazy, feature_weights, tried, n_starts, n_rows, overlapping)
         if not path.at_end or tried == most or path.numbers.max(initial=1) < tried:
             return path
         tried = min(most or 2 * tried, 2 * tried)
+
+
+def _of_mixed(sample: Sample, coordinates: MixedCoordinates, seed: int) -> Sample:
+    """Return normal features of the rows that have all of their values.
+
+    Values put in place of missing ones would make clusters of their own.
+    """
+    whole = ~np.isnan(sample.rows).any(axis=1)
+    if not whole.all() and np.count_nonzero(whole) < LEAST_WHOLE:
+        raise ValueError(
+            f"n_clusters='auto' of mixed columns looks at rows without missing values, of which a "
+            f"sample of {len(whole):,} has {np.count_nonzero(whole)}, fewer than {LEAST_WHOLE}: "
+            "give a number, or leave columns out that are often missing."
+        )
+    rows, weights = sample.rows[whole], sample.weights[whole]
+    rng = np.random.default_rng(seed)
+    return Sample(latent_normals(coordinates, rows, weights, rng), weights)
 
 
 def _followed(
@@ -201,8 +234,9 @@ def _followed(
     most: int,
     n_starts: int,
     n_rows: int | None,
+    overlapping: bool,
 ) -> ClusterNumberPath:
-    """Evaluate 2, 3, …, `most` clusters."""
+    """Evaluate 2, 3, …, `most` clusters, overlapping ones too if asked and none are separated."""
     wanted = n_rows or max(SAMPLE_ROWS, ROWS_PER_CLUSTER * most)
     rows, weights = thinned(sample.rows, sample.weights, wanted, seed)
     if feature_weights is not None and isinstance(rows, SparseRows):
@@ -228,7 +262,7 @@ def _followed(
         np.full(max(most - 1, 0), np.nan),
         *rows.shape,
     )
-    if path.separated:
+    if path.separated or not overlapping:
         return path
     best = cut.explained[np.arange(len(path.numbers)), cut.costs.argmin(axis=1)]
     nulls = [_descents(null, STARTS_ON_VARIANTS, seed, shared, lazy).explained for null in NULLS]

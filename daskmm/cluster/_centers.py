@@ -37,7 +37,7 @@ from daskmm.cluster._parameters import (
     checked_distortion,
     wanted_rows,
 )
-from daskmm.cluster._partial_fit import PartialFit
+from daskmm.cluster._partial_fit import PartialFit, found_in_columns
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._stability import Stability
 from daskmm.data.blocks import Layout
@@ -156,6 +156,7 @@ _OPTIONAL = (
     "columns_",
     "coordinates_",
     "distortion_",
+    "value_shares_",
     "updates_",
     "stability_",
 )
@@ -209,6 +210,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     feature_dim_: str
     coordinates_: MixedCoordinates
     distortion_: Distortion
+    value_shares_: NDArray[np.float64]
 
     @abstractmethod
     def _schedule(self, critical_power: float) -> Schedule:
@@ -286,6 +288,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
                 self.feature_dim_ = X.feature_dim
             state = self._fitted_state()
             self._store_profile(profile_of_sample(fit.survey.sample, state[1]))
+            self.__dict__.update(found_in_columns(fit.survey.sample, *state))
             self._set_labels(training_labels(table, passes, *state), X, labels_of, *state)
             self.n_passes_ = passes.n_passes
             self.n_samples_seen_ = fit.survey.n_rows
@@ -296,7 +299,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         """A Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""
         if self.distortion != "mixed":
             return pixels_of(X, feature_dim), None
-        checked_mixed(self.metric_params, self.missing, self.n_clusters)
+        checked_mixed(self.metric_params, self.missing)
         X, coding = learned_coding(X, self.metric_params)
         return coding.of(X), coding
 
@@ -424,7 +427,9 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         if not isinstance(self.n_clusters, str):
             return int(self.n_clusters), {"n_clusters_": int(self.n_clusters)}
         weights = self._weights_for_number(survey, seed, lazy)
-        path = follow_n_clusters(survey.sample, seed, lazy, weights, self.max_clusters)
+        own = survey.coordinates
+        mixed = own if isinstance(own, MixedCoordinates) else None
+        path = follow_n_clusters(survey.sample, seed, lazy, weights, self.max_clusters, mixed=mixed)
         if path.n_clusters == 1:
             warn_user(NO_CLUSTERS, UserWarning)
         elif path.at_end:

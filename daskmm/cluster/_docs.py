@@ -275,7 +275,10 @@ levels; `standardize` has no effect. Rows of flags and categories are smoothed, 
 .05 of the shares of all rows, so that no centre is infinitely far. Frames are coded block by block;
 levels of lazy ones take one more pass over those columns. `cluster_centers_` has means and shares,
 one column per level (see `columns_`), as an `init` array has; `summary_` and `level_shares_` are
-tables to be read. There is no ``n_clusters="auto"`` and no `partial_fit` yet.
+tables to be read, and `value_shares_` is the share of each cluster's rows, in a sample, that have
+a value in each column. ``n_clusters="auto"`` finds clusters that are apart, by the rows without
+missing values, counting all columns alike: where few of many columns tell clusters apart, it may
+say 1.
 
 With missing values, a distance is the sum over the features that a row has, and a centre is, per
 feature, the mean of the values present (k-POD). A feature without any value is an error, and a row

@@ -25,6 +25,7 @@ from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._summary import FittedSummary
 from daskmm.data.blocks import Layout, is_frame, layout_of
 from daskmm.data.input import read_table
+from daskmm.data.names import features_named
 from daskmm.data.rasters import Raster
 from daskmm.data.validation import check_row_count
 from daskmm.engine.frames import NAME, labels_in_frame, map_frame
@@ -92,7 +93,7 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         for callback in callbacks:
             if not callable(callback):
                 raise TypeError(f"callbacks must be callable, got {callback!r}.")
-        with ExitStack() as stack:
+        with ExitStack() as stack, features_named(self):
             if self.checkpoint is not None:
                 about = described_parameters(self)
                 journal = stack.enter_context(locked_checkpoint(self.checkpoint, pace, about))

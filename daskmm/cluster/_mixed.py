@@ -15,7 +15,7 @@ from daskmm.engine.distributed import computed
 _PARAMETERS = {"dates", "unknown"}
 
 
-def checked_mixed(metric_params: dict[str, Any] | None, missing: str, n_clusters: Any) -> None:
+def checked_mixed(metric_params: dict[str, Any] | None, missing: str) -> None:
     """Raise ValueError if parameters do not fit the distortion "mixed"."""
     given = metric_params or {}
     if set(given) - _PARAMETERS or given.get("unknown", "error") not in ("error", "missing"):
@@ -25,10 +25,6 @@ def checked_mixed(metric_params: dict[str, Any] | None, missing: str, n_clusters
         )
     if given.get("unknown") == "missing" and missing != "partial":
         raise ValueError("metric_params={'unknown': 'missing'} needs missing='partial'.")
-    if isinstance(n_clusters, str):
-        raise ValueError(
-            "n_clusters='auto' compares squared distances: give a number for distortion='mixed'."
-        )
 
 
 def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, Coding]:
@@ -46,7 +42,8 @@ def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, C
     columns = columns_of(X._meta if is_frame(X) else X, given.get("dates", ()))
     names = [column.source for column in columns if column.kind == "category"]
     if names and is_frame(X):
-        found = computed(*(delayed(levels_in)(part) for part in X[names].to_delayed()))
+        parts = enumerate(X[names].to_delayed())
+        found = computed(*(delayed(levels_in)(part, block) for block, part in parts))
         columns = with_levels(columns, found)
     elif names:
         columns = with_levels(columns, [levels_in(X[names])])

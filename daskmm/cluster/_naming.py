@@ -48,7 +48,15 @@ def _by_columns(model: Any, mean: NDArray[np.float64]) -> tuple[NDArray, NDArray
     parts = distortion.elements(centers, mean)
     if hasattr(model, "feature_weights_"):
         parts = parts * model.feature_weights_[coordinates.expansion.groups]
+    parts = np.where(_without_value(model)[:, coordinates.expansion.groups], 0.0, parts)
     return np.sign(centers - mean), parts
+
+
+def _without_value(model: Any) -> NDArray[np.bool_]:
+    """Return a mask of the mixed columns in which no row of a cluster has a value."""
+    unknown = np.ones((len(model.cluster_centers_), len(model.columns_)))
+    # Models of earlier versions do not have it.
+    return np.asarray(getattr(model, "value_shares_", unknown) == 0)
 
 
 def _words_of(columns: Any) -> list[tuple[str, str]]:
@@ -108,7 +116,8 @@ def _distinct(
 def center_table(model: Any) -> tuple[list[str], list[list[Any]]]:
     """Return the columns and rows of the table of centres: number, name, size, share, features.
 
-    Of mixed columns they are means, shares of true, and the commonest levels.
+    Of mixed columns they are means, shares of true, and the commonest levels; None where no row of
+    the cluster has a value.
     """
     centers = _readable_centers(model)
     sizes = np.asarray(getattr(model, "cluster_sizes_", np.full(len(centers), np.nan)))
@@ -144,22 +153,28 @@ def _readable_centers(model: Any) -> list[list[Any]]:
             read.append([str(np.datetime64("1970-01-01") + round(day)) for (day,) in own.tolist()])
         else:
             read.append(own[:, 0].tolist())
-    return [list(row) for row in zip(*read, strict=True)]
+    return [
+        [None if hidden else value for value, hidden in zip(row, gaps, strict=True)]
+        for row, gaps in zip(zip(*read, strict=True), _without_value(model), strict=True)
+    ]
 
 
 def level_shares(model: Any) -> Any:
     """Return the shares of every level in every cluster as a pandas DataFrame.
 
-    Columns are pairs of a category and a level; rows are the clusters.
+    Columns are pairs of a category and a level; rows are the clusters. NaN where no row of a
+    cluster has a level.
     """
     import pandas as pd
 
-    starts = model.coordinates_.expansion.starts
+    expansion = model.coordinates_.expansion
+    gaps = _without_value(model)[:, expansion.groups]
+    centers = np.where(gaps, np.nan, model.cluster_centers_)
     pairs, found = [], []
-    for column, start in zip(model.columns_, starts, strict=True):
+    for column, start in zip(model.columns_, expansion.starts, strict=True):
         for place, level in enumerate(column.levels):
             pairs.append((column.name, level))
-            found.append(np.asarray(model.cluster_centers_)[:, start + place])
+            found.append(centers[:, start + place])
     columns = pd.MultiIndex.from_tuples(pairs, names=["column", "level"])
     values = np.array(found).reshape(len(pairs), -1).T
     return pd.DataFrame(values, columns=columns).rename_axis(index="cluster")

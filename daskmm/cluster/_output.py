@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from daskmm.cluster._sklearn import output_container, wrap_output
 from daskmm.data.blocks import float_dtype, is_frame, is_lazy
 from daskmm.data.input import by_name, read_table
+from daskmm.data.names import features_named
 from daskmm.data.rasters import Raster
 from daskmm.data.sparse import NamedSparse
 from daskmm.engine.frames import NAME, array_as_frame, map_frame
@@ -33,7 +34,8 @@ def labels_of_table(
         return X.on_grid(map_rows(function, table, *shared, grid=X.lazy_grid), NAME)
     if is_frame(X):
         return map_frame(function, X, *shared)
-    return as_asked(estimator, map_rows(function, table, *shared), X)
+    with features_named(estimator):
+        return as_asked(estimator, map_rows(function, table, *shared), X)
 
 
 def values_of_table(

@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 from daskmm.cluster._belonging import OF_THE_PROFILE
 from daskmm.cluster._parameters import Constraints
 from daskmm.cluster._sklearn import Interval
+from daskmm.data.names import features_named
 from daskmm.data.sparse import is_sparse
+from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, one_blas_thread
-from daskmm.kmeans.belonging import profile_of_sample
+from daskmm.kmeans.belonging import profile_of_sample, shares_with_value
 from daskmm.kmeans.incremental import Fading, Updates, record_of_fit, updated
 from daskmm.kmeans.renewal import Reservoir, capacity
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import PowerUpdate, Update
+from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.rows import FeatureCoordinates
 
 _HALF_LIFE = re.compile(r"\s*([0-9.e+]+)\s*(rows?|calls?)\s*")
@@ -80,6 +83,9 @@ class PartialFit:
         With `trim`, hard steps leave out that share of the rows of each call, in three more passes
         over them.
 
+        Of ``distortion="mixed"`` columns, levels and their scale are those of the first call or the
+        fit; a level that comes later is as in `predict`.
+
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
@@ -114,8 +120,6 @@ class PartialFit:
         if key is not None and not isinstance(key, str | Integral):
             raise TypeError(f"key must be a string or an integer, got {key!r}.")
         fading = half_life(self.forget)
-        if self.distortion == "mixed":
-            raise ValueError("partial_fit does not take distortion='mixed'.")
         if is_sparse(X):
             raise TypeError("partial_fit takes dense rows, and X is sparse: fit to all rows.")
         model = self
@@ -128,7 +132,7 @@ class PartialFit:
             updates = model._updates()
         coordinates, state = model._fitted_state()
         passes = model._fitted_passes(X, sample_weight, feature_dim)
-        with one_blas_thread():
+        with one_blas_thread(), features_named(model):
             name = None if key is None else str(key)
             update = model._later_update(state)
             update = replace(update, trim=float(model.trim))  # type: ignore[type-var]
@@ -139,6 +143,7 @@ class PartialFit:
             assert updates.reservoir is not None
             profile = profile_of_sample(updates.reservoir.sample, after)
             fitted.update(zip(OF_THE_PROFILE, profile, strict=True))
+            fitted.update(found_in_columns(updates.reservoir.sample, coordinates, after))
         for of_the_fit in ("labels_", "_block_labels"):
             fitted.pop(of_the_fit, None)
         # At once, so that whatever ends the call leaves one model or the other.
@@ -181,7 +186,7 @@ class PartialFit:
             "n_iter_": self.n_iter_ + 1,
         }
         if state.feature_weights is not None:
-            found["feature_weights_"] = state.feature_weights
+            found["feature_weights_"] = reported_weights(coordinates, state.feature_weights)
         return found
 
     @abstractmethod
@@ -195,6 +200,25 @@ class PartialFit:
     def _later_update(self, state: CenterState) -> Update:
         """Update of the MM steps of a fitted model."""
         return PowerUpdate(state.distortion, state.partial)
+
+
+def reported_weights(
+    coordinates: FeatureCoordinates, feature_weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the weights of features as a fitted attribute: of mixed columns, one per column."""
+    if isinstance(coordinates, MixedCoordinates):
+        return feature_weights[coordinates.expansion.starts]
+    return feature_weights
+
+
+def found_in_columns(
+    sample: Sample, coordinates: FeatureCoordinates, state: CenterState
+) -> dict[str, Any]:
+    """Return the fitted attribute of mixed columns that a sample of the rows determines."""
+    if not isinstance(coordinates, MixedCoordinates):
+        return {}
+    starts = coordinates.expansion.starts
+    return {"value_shares_": shares_with_value(sample, state, starts)}
 
 
 def half_life(forget: float | str | None) -> Fading | None:

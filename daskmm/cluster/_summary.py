@@ -29,7 +29,8 @@ class FittedSummary:
         Names are made of the features in which a centre is farthest from the mean of the data, in
         the model's distance. Sizes are sums of sample weights: numbers of rows if there are none.
         Kernel models have no centres, and no table. Of ``distortion="mixed"`` centres are means,
-        shares of true, commonest levels (see `level_shares_`), dates, and days of the year.
+        shares of true, commonest levels (see `level_shares_`), dates, and days of the year; missing
+        where `value_shares_` is 0.
         """
         return summary_frame(self)
 

@@ -17,6 +17,7 @@ from daskmm.cluster._centers import CenterClusterer, NearestCenter, some_cluster
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
+from daskmm.cluster._partial_fit import reported_weights
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Persist
@@ -24,7 +25,6 @@ from daskmm.kmeans.fit import CentersFit
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.driver import IterationRecord, Schedule
-from daskmm.numerics.columns import MixedCoordinates
 
 # lam="auto" where there is no choice: this share of the mean feature variance.
 AUTO_LAM = 0.5
@@ -224,8 +224,11 @@ class EntropyPowerKMeans(CenterClusterer):
 
     def _later_update(self, state: CenterState) -> Update:
         # Features of weight 0 were constant, or are far from making clusters.
-        varying = self.feature_weights_ > 0
-        return EntropyUpdate(self.lam_, varying, state.distortion, state.partial)
+        varying, groups = self.feature_weights_ > 0, None
+        if self.distortion == "mixed":
+            groups = self.coordinates_.expansion.groups
+            varying = varying[groups]
+        return EntropyUpdate(self.lam_, varying, state.distortion, state.partial, groups=groups)
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
@@ -244,7 +247,4 @@ class EntropyPowerKMeans(CenterClusterer):
         super()._store(fitted, fit)
         weights = fit.outcome.run.state.feature_weights
         assert weights is not None
-        coordinates = fit.survey.coordinates
-        if isinstance(coordinates, MixedCoordinates):
-            weights = weights[coordinates.expansion.starts]
-        self.feature_weights_ = weights
+        self.feature_weights_ = reported_weights(fit.survey.coordinates, weights)

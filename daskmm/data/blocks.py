@@ -255,16 +255,21 @@ def common_dtype(dtypes: Any) -> np.dtype:
     return np.result_type(*(d if isinstance(d, np.dtype) else np.float64 for d in dtypes))
 
 
-def check_columns(dtypes: Any, name: str = "X") -> None:
-    """Raise ValueError if a frame has no columns, or some of one name or not numeric."""
-    if len(dtypes) == 0:
-        raise ValueError(no_features("(n, 0)", name))
-    twice = dtypes.index[dtypes.index.duplicated()].unique()
+def refuse_repeated(columns: Any, name: str = "X") -> None:
+    """Raise ValueError if some columns, a pandas index, have the same name."""
+    twice = columns[columns.duplicated()].unique()
     if len(twice):
         raise ValueError(
             f"{name} has several columns named {', '.join(map(repr, twice))}. Rename them, or keep "
             f"the first of each: {name}.loc[:, ~{name}.columns.duplicated()]."
         )
+
+
+def check_columns(dtypes: Any, name: str = "X") -> None:
+    """Raise ValueError if a frame has no columns, or some of one name or not numeric."""
+    if len(dtypes) == 0:
+        raise ValueError(no_features("(n, 0)", name))
+    refuse_repeated(dtypes.index, name)
     text = [
         f"{column!r} ({dtype})"
         for column, dtype in dtypes.items()

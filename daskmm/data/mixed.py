@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import is_frame
+from daskmm.data.blocks import is_frame, refuse_repeated
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, SEASON, Expansion
 from daskmm.storage.records import registered
 
@@ -79,6 +79,7 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
     """
     from pandas.api import types
 
+    refuse_repeated(frame.columns)
     wanted: dict[str, list[str]] = {}
     for entry in dates:
         source, _, part = entry.rpartition(":")
@@ -128,35 +129,84 @@ def _categorical() -> type:
     return pd.CategoricalDtype
 
 
-def levels_in(part: Any) -> dict[str, list[Any]]:
+# The first row of each level of each column of a block.
+Levels = dict[str, dict[Any, int]]
+
+
+def levels_in(part: Any, block: int = 0) -> Levels:
     """Return the levels that occur in each column of a pandas frame.
 
     Raises
     ------
     ValueError
-        If there are more than `MOST_LEVELS`.
+        If there are more than `MOST_LEVELS`, or a value is no level.
     """
-    found = {}
+    import pandas as pd
+
+    found: Levels = {}
     for name in part.columns:
-        levels = part[name].dropna().unique().tolist()
+        try:
+            codes, levels = pd.factorize(part[name])
+        except TypeError as error:
+            raise _no_level(part[name], block) from error
         _refuse_keys(name, levels)
-        found[name] = levels
+        held = np.flatnonzero(codes >= 0)
+        first = held[np.unique(codes[held], return_index=True)[1]]
+        found[name] = dict(zip(levels.tolist(), first.tolist(), strict=True))
     return found
 
 
-def with_levels(columns: Sequence[Column], found: Iterable[dict[str, list[Any]]]) -> list[Column]:
-    """Return columns with the levels that were found in the blocks."""
-    union: dict[str, set[Any]] = {}
-    for levels in found:
+def with_levels(columns: Sequence[Column], found: Iterable[Levels]) -> list[Column]:
+    """Return columns with the levels that were found in the blocks.
+
+    Raises
+    ------
+    ValueError
+        If a column has no levels or too many, or some are text and others are not.
+    """
+    union: dict[str, dict[Any, int]] = {}
+    for block, levels in enumerate(found):
         for name, own in levels.items():
-            _refuse_keys(name, union.setdefault(name, set()) | set(own))
-            union[name] |= set(own)
+            known = union.setdefault(name, {})
+            known |= own
+            _refuse_keys(name, known)
+            _refuse_other_kind(name, next(iter(known), None), own, block)
+    for name, known in union.items():
+        if not known:
+            raise ValueError(f"X has a column without any value: {name!r}. Leave it out.")
     return [
-        Column(column.name, column.source, column.kind, _sorted(union[column.source]))
+        Column(column.name, column.source, column.kind, _sorted(set(union[column.source])))
         if column.kind == "category"
         else column
         for column in columns
     ]
+
+
+def _refuse_other_kind(name: str, known: Any, levels: dict[Any, int], block: int) -> None:
+    """Raise ValueError if levels are text where a known one is not, or the other way round."""
+    for level, row in levels.items():
+        if isinstance(level, str) != isinstance(known, str):
+            raise ValueError(
+                f"X has {level!r} in column {name!r}, where {known!r} is a level too: block "
+                f"{block}, row {row} of the block. Levels are to be all text, or none of them."
+            )
+
+
+def _no_level(series: Any, block: int) -> ValueError:
+    """Return the error for a column that has values, such as lists, which cannot be levels."""
+    row = next(row for row, value in enumerate(series) if not _is_hashable(value))
+    return ValueError(
+        f"X has a {type(series.iloc[row]).__name__} in column {series.name!r}, which is no level "
+        f"of a category: block {block}, row {row} of the block."
+    )
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _refuse_keys(name: str, levels: Any) -> None:
@@ -216,6 +266,7 @@ class Coding:
         absent = [source for source in sources if source not in set(X.columns)]
         if absent:
             raise ValueError(f"X has no column {absent[0]!r}, which the fit had.")
+        refuse_repeated(X.columns[X.columns.isin(sources)])
         if not is_frame(X):
             return self(X)
         return X[sources].map_partitions(self, meta=self(X._meta[sources]))
@@ -233,21 +284,24 @@ class Coding:
         if column.kind == "category":
             return self._levels(column, series, block)
         try:
-            if column.kind in _PARTS:
-                return _time(series, column.kind)
-            if column.kind == "flag":
-                series = series.astype("boolean")
-            return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
-        except (TypeError, ValueError, AttributeError) as error:
+            return _numbers(series, column.kind)
+        except _UNREADABLE as error:
+            rows = range(len(series))
+            row = next((row for row in rows if not _is_readable(series, row, column)), 0)
+            (value,) = series.iloc[row : row + 1].tolist()
+            kind = "date" if column.kind in _PARTS else column.kind
             raise ValueError(
-                f"X has values in column {column.source!r} that are no {column.kind}, as in the "
-                f"fit: block {block}. {error}"
+                f"X has {value!r} in column {column.source!r}, which is no {kind} as in the fit: "
+                f"block {block}, row {row} of the block."
             ) from error
 
     def _levels(self, column: Column, series: Any, block: int) -> NDArray[np.float64]:
         import pandas as pd
 
-        codes = pd.Categorical(series, categories=list(column.levels)).codes.astype(np.float64)
+        try:
+            codes = pd.Categorical(series, categories=list(column.levels)).codes.astype(np.float64)
+        except TypeError as error:
+            raise _no_level(series, block) from error
         unseen = np.flatnonzero((codes < 0) & series.notna().to_numpy())
         if len(unseen) and self.unknown == "error":
             raise ValueError(
@@ -257,6 +311,31 @@ class Coding:
             )
         codes[codes < 0] = np.nan
         return codes
+
+
+_UNREADABLE = (TypeError, ValueError, AttributeError)
+
+
+def _numbers(series: Any, kind: str) -> NDArray[np.float64]:
+    """Code a column that is no category; raise one of `_UNREADABLE` if values are no such kind."""
+    series = series.infer_objects()
+    if not series.notna().any():
+        return np.full(len(series), np.nan)
+    if kind in _PARTS:
+        return _time(series, kind)
+    if kind == "flag":
+        series = series.astype("boolean")
+    elif series.dtype.kind in "mM":
+        raise TypeError("dates are no numbers")
+    return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _is_readable(series: Any, row: int, column: Column) -> bool:
+    try:
+        _numbers(series.iloc[row : row + 1], column.kind)
+    except _UNREADABLE:
+        return False
+    return True
 
 
 def _time(series: Any, part: str) -> NDArray[np.float64]:

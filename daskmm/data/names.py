@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,30 @@ from numpy.typing import NDArray
 ALIKE = "weighted alike"
 # Items of a list that are spelled out.
 _MOST_ITEMS = 6
+# How messages about values name a feature.
+_FEATURE = re.compile(r"\bfeature (\d+)")
 
 
 def feature_names(model: Any) -> list[str]:
     """Return the feature names of a fitted model, or their numbers, counted from 0."""
     names = getattr(model, "feature_names_in_", None)
     return [str(name) for name in (range(model.n_features_in_) if names is None else names)]
+
+
+@contextmanager
+def features_named(owner: Any) -> Iterator[None]:
+    """Name the columns too where errors about values name features by their numbers.
+
+    `owner` is a frame, or an estimator, which may learn the names inside.
+    """
+    try:
+        yield
+    except ValueError as error:
+        names = getattr(owner, "feature_names_in_", getattr(owner, "columns", None))
+        if names is not None and _FEATURE.search(str(error)):
+            text = _FEATURE.sub(lambda found: f"{found[0]} ({names[int(found[1])]!r})", str(error))
+            error.args = (text,)
+        raise
 
 
 def n_clusters_of(model: Any) -> int:

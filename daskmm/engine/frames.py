@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position, common_dtype
+from daskmm.data.names import features_named
 from daskmm.data.validation import checked_rows
 
 # Name of a series of labels.
@@ -38,7 +39,8 @@ class _Partition:
         number = 0 if partition_info is None else int(partition_info["number"])
         # dask joins partitions of files that are read in few columns: nothing else is known.
         place = Position(number, 0, False, (None, part.shape[1]))
-        values = self.function(checked_rows(part.to_numpy(), place), place, *self.shared)
+        with features_named(part):
+            values = self.function(checked_rows(part.to_numpy(), place), place, *self.shared)
         return self.framed(values, part.index)
 
     def framed(self, values: NDArray, index: Any) -> Any:

@@ -16,6 +16,7 @@ from daskmm.kmeans.assignment import blockwise, nearest_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.calibration import calibrated_power
 from daskmm.numerics.histograms import Histogram
+from daskmm.numerics.information import cluster_sums
 from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import Coordinates, Rows
 
@@ -213,6 +214,23 @@ def profile_of_sample(sample: Sample, state: CenterState) -> DistanceProfile:
     n_rows = len(sample.rows)
     found = nearest_block(sample.rows, sample.weights, Position(0, 0), same, state, n_rows)
     return DistanceProfile.of(found, state)
+
+
+def shares_with_value(
+    sample: Sample, state: CenterState, features: NDArray[np.int64]
+) -> FloatArray:
+    """Return the share of each cluster's rows, in memory, that have a value in some features.
+
+    It is NaN for clusters without rows.
+    """
+    same = Coordinates.identity(sample.rows.shape[1])
+    labels, _ = nearest_of(sample.rows, Position(0, 0), same, state)
+    held = (~np.isnan(sample.rows[:, features])).astype(np.float64)
+    within = labels >= 0
+    labels, weights, n_clusters = labels[within], sample.weights[within], len(state.centers)
+    sums = cluster_sums(held[within], weights, labels, n_clusters)
+    sizes = np.bincount(labels, weights, n_clusters)[:, None]
+    return np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0)
 
 
 def memberships_of(

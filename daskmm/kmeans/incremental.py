@@ -30,7 +30,7 @@ from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, PerStart, cent
 from daskmm.kmeans.trimming import kept_sums, thresholds
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import Bregman
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.entropy import negative_entropy
 from daskmm.numerics.rows import Coordinates, Rows
 from daskmm.storage.records import registered
@@ -88,12 +88,13 @@ class Majorizer:
         """
         centers, w, distortion = state.centers, state.feature_weights, state.distortion
         masses = self.weights[:, None] if self.denominators is None else self.denominators
-        if self.squares is None and isinstance(distortion, Bregman):
+        squared = distortion.code == SQUARED_EUCLIDEAN.code
+        if isinstance(distortion, Bregman) and (self.squares is None or not squared):
             # Linear in the rows, but for a term that does not depend on the centres.
             planes = distortion.planes(centers, w)
-            return self.constant + float(
-                (masses * planes.constants + self.sums * planes.factors).sum()
-            )
+            linear = float((masses * planes.constants + self.sums * planes.factors).sum())
+            own = 0.0 if self.squares is None or w is None else float(w @ self.squares)
+            return self.constant + linear + own
         parts = ((masses * centers - 2.0 * self.sums) * centers).sum(axis=0)
         if self.squares is not None:
             parts += self.squares
@@ -563,9 +564,10 @@ def record_of_fit(
         dispersion = np.full(len(w), inertia / weight)
         if np.isfinite(update.lam):
             dispersion += update.lam * (
-                negative_entropy(w) - np.log(np.maximum(w, np.finfo(float).tiny))
+                negative_entropy(update.of_groups(w)) - np.log(np.maximum(w, np.finfo(float).tiny))
             )
-        squares = weight * np.maximum(dispersion, 0.0) + (masses * centers * centers).sum(axis=0)
+        squares = weight * np.maximum(update.per_feature(dispersion), 0.0)
+        squares += state.distortion.between(masses, centers)
     whole = state.distortion.degree == 2 and not state.partial
     record = Majorizer(
         n_rows, weight, cluster_sizes, masses * centers, None if whole else masses, squares, 0.0

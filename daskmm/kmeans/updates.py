@@ -195,10 +195,19 @@ class EntropyUpdate:
         assert state.feature_weights is not None
         if np.isinf(self.lam):
             return 0.0
-        weights = state.feature_weights
-        if self.groups is not None:
-            weights = weights[np.unique(self.groups, return_index=True)[1]]
-        return self.lam * negative_entropy(weights)
+        return self.lam * negative_entropy(self.of_groups(state.feature_weights))
+
+    def of_groups(self, feature_weights: FloatArray) -> FloatArray:
+        """Return the weight of each group, or of each feature if there are no groups."""
+        if self.groups is None:
+            return feature_weights
+        return feature_weights[np.unique(self.groups, return_index=True)[1]]
+
+    def per_feature(self, dispersion: FloatArray) -> FloatArray:
+        """Divide the dispersion of groups, which all of their features have, among these."""
+        if self.groups is None:
+            return dispersion
+        return dispersion / np.bincount(self.groups)[self.groups]
 
     def _weights(self, dispersion: FloatArray) -> FloatArray:
         """Weights of the features, which are those of their groups if there are any."""

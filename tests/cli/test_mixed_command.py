@@ -64,6 +64,9 @@ def test_a_run_of_mixed_columns(customers, capsys):
     np.testing.assert_array_equal(written["cluster"], labels)
     assert written["customer"].tolist() == customers["customer"].tolist()
     assert main(["monitor", "run", "people", "--quiet"]) == 0
+    customers.to_parquet("more.parquet")
+    assert main(["update", "run", "more.parquet", "--quiet"]) == 0
+    assert pd.read_csv("run/centers.csv")["cluster_size"].sum() == 2 * 400
 
 
 def test_categories_that_the_fit_did_not_see(customers, capsys):
@@ -86,7 +89,6 @@ def test_categories_that_the_fit_did_not_see(customers, capsys):
         (["people", "-k", "3", *DATES], "--dates has no meaning without --distortion mixed"),
         (["people", *COLUMNS, "--dates", "since:hour"], "'since:hour' is not a column"),
         (["rows.csv", "-k", "3", "--distortion", "mixed"], "read from parquet files"),
-        (["people", "-k", "auto", "--distortion", "mixed", *DATES], "give a number"),
         (["people", "-k", "3"], "not numeric: 'customer'.*--distortion mixed"),
     ],
 )

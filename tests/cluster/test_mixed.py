@@ -3,6 +3,7 @@
 import math
 import pickle
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -262,6 +263,40 @@ def test_columns_are_found_and_described():
     assert "heaviest features" in model._repr_html_()
 
 
+@each_class
+def test_columns_without_values_in_a_cluster_are_missing_in_its_row(cls, tmp_path):
+    rng = np.random.default_rng(0)
+    truth = rng.integers(3, size=600)
+    frame = pd.DataFrame(
+        {
+            "x": 10.0 * truth + rng.normal(size=600),
+            "y": 10.0 * (truth == 1) + rng.normal(size=600),
+            "city": np.array(["Oslo", "Paris", "Rome"])[truth],
+            "member": pd.array(truth == 2, dtype="boolean"),
+            "z": truth + 0.1 * rng.normal(size=600),
+        }
+    )
+    for name in ("city", "member", "z"):
+        frame.loc[truth == 1, name] = None
+    frame.loc[(truth == 0) & (frame["z"] > 0), "z"] = None
+    options = {"distortion": "mixed", "missing": "partial", "random_state": 0}
+    model = cls(3, **options).fit(frame)
+    model.save(tmp_path / "model")
+    later = cls(3, **options).partial_fit(frame[:300]).partial_fit(frame[300:])
+    for each in (model, daskmm.load(tmp_path / "model"), later):
+        order = np.argsort(each.cluster_centers_[:, 0])
+        summary = each.summary_.iloc[order]
+        assert list(summary["city"].isna()) == [False, True, False]
+        assert [summary["city"].iloc[j] for j in (0, 2)] == ["Oslo", "Rome"]
+        for name in ("member", "z"):
+            assert list(pd.isna(summary[name])) == [False, True, False]
+        assert each.level_shares_.iloc[order].isna().all(axis=1).tolist() == [False, True, False]
+        assert summary["cluster_name"].iloc[1] == "high y"
+        shares = each.value_shares_[order]
+        np.testing.assert_array_equal(shares[:, 2], [1, 0, 1])
+        np.testing.assert_allclose(shares[:, 4], [0.5, 0, 1], atol=0.1)
+
+
 def test_dates_count_as_the_user_says():
     rng = np.random.default_rng(0)
     truth = rng.integers(2, size=300)
@@ -324,6 +359,129 @@ def test_levels_that_the_fit_did_not_see():
     np.testing.assert_array_equal(tolerant.transform(new), tolerant.transform(hole))
 
 
+CALLS = [
+    (KMeans, {}),
+    (PowerKMeans, {"s0": -3.0, "eta": 1.0, "polish": False}),
+    (EntropyPowerKMeans, {"lam": 0.5}),
+    (EntropyPowerKMeans, {"lam": np.inf}),
+]
+
+
+@pytest.mark.parametrize("holes", [0.0, 0.1])
+@pytest.mark.parametrize(("cls", "more"), CALLS)
+def test_calls_with_new_rows_find_the_clusters_of_all(cls, more, holes, tmp_path):
+    frame, truth = table(1500, noise=0, holes=holes)
+    frame = frame[frame.notna().any(axis=1)]
+    truth = truth[frame.index]
+    options = {"distortion": "mixed", "missing": "partial" if holes else "error", **more}
+    parts = [frame[start : start + 300] for start in range(0, len(frame), 300)]
+    of_all = adjusted_rand_score(truth, cls(4, random_state=0, **options).fit(frame).labels_)
+    model, fitted = cls(4, random_state=0, **options), cls(4, random_state=0, **options)
+    fitted.fit(frame[:900])
+    for number, part in enumerate(parts):
+        model.partial_fit(part)
+        if number > 2:
+            fitted.partial_fit(part)
+        if number == 3:
+            model.save(tmp_path / "model")
+    for each in (model, fitted):
+        assert adjusted_rand_score(truth, each.predict(frame)) > of_all - 0.03
+        assert each.n_samples_seen_ == len(frame)
+        if model.s_ == -np.inf and not holes:  # records of a fit say nothing of holes
+            assert each.score(frame) == pytest.approx(-each.inertia_, rel=0.03)
+    again = daskmm.load(tmp_path / "model").partial_fit(dd.from_pandas(parts[4], npartitions=1))
+    np.testing.assert_array_equal(again.cluster_centers_, model.cluster_centers_)
+    if cls is EntropyPowerKMeans:
+        assert model.feature_weights_.shape == (len(frame.columns),)
+        np.testing.assert_array_equal(again.feature_weights_, model.feature_weights_)
+    assert of_all > 0.85
+
+
+@pytest.mark.parametrize("holes", [0.0, 0.1])
+@pytest.mark.parametrize(("cls", "more"), CALLS)
+def test_the_sum_of_all_records_never_rises_and_bounds_the_objective(cls, more, holes):
+    frame, _ = table(400, holes=holes)
+    options = {"distortion": "mixed", "missing": "partial" if holes else "error", **more}
+    # A level of a hundredth of the rows may be missing in some calls.
+    frame.loc[:3, "color0"] = "violet"
+    model = cls(4, init=features_of(table(400)[0].assign(color0=frame["color0"]))[4:8], **options)
+    objectives = []
+    for call in range(12):
+        rows = frame[call % 4 :: 4]
+        model.partial_fit(rows, key=call % 4)
+        if call < 3:
+            continue
+        assert -model.score(frame) <= model.inertia_ * (1 + 1e-9)
+        bound = model.inertia_ / len(frame)
+        if cls is EntropyPowerKMeans and more["lam"] < np.inf:
+            bound += more["lam"] * sum(w * math.log(w) for w in model.feature_weights_)
+        objectives.append(bound)
+    assert np.diff(objectives).max() <= 1e-12
+
+
+def test_calls_with_levels_that_the_first_did_not_see():
+    frame, _ = table()
+    new = frame[:100].assign(city="Riga")
+    strict = quick(KMeans, distortion="mixed").partial_fit(frame)
+    before = strict.cluster_centers_
+    with pytest.raises(ValueError, match=r"level 'Riga' in column 'city'.*block 0, row 0"):
+        strict.partial_fit(new)
+    assert strict.cluster_centers_ is before
+    options = {"missing": "partial", "metric_params": {"unknown": "missing"}}
+    lax, hole = (quick(KMeans, distortion="mixed", **options).partial_fit(frame) for _ in "ab")
+    lax.partial_fit(new)
+    hole.partial_fit(new.assign(city=None))
+    np.testing.assert_array_equal(lax.cluster_centers_, hole.cluster_centers_)
+
+
+def several_kinds(k, n=2000, seed=0):
+    """Six columns of every kind that depend on `k` clusters, and six that do not."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(k, size=n)
+    levels = np.array([f"level {i}" for i in range(6)])
+    columns = {}
+    for name, place in (("own", truth), ("other", np.zeros(n, dtype=int))):
+        columns[f"{name} number"] = 4.0 * place + rng.normal(size=n)
+        columns[f"{name} count"] = rng.poisson(3.0 + 9.0 * place)
+        columns[f"{name} flag"] = rng.random(n) < np.where(place % 2, 0.9, 0.1)
+        columns[f"{name} text"] = levels[np.where(rng.random(n) < 0.8 * (place > 0), place, 0)]
+        any_level = rng.choice(6, n)
+        columns[f"{name} category"] = levels[
+            np.where(rng.random(n) < (0.8 if name == "own" else 0.0), place, any_level)
+        ]
+        year = (place / k if name == "own" else rng.random(n)) + 0.04 * rng.normal(size=n)
+        columns[f"{name} day"] = pd.Timestamp("2021-01-01") + pd.to_timedelta(365 * year, unit="D")
+    dates = {"dates": [f"{name} day:season" for name in ("own", "other")]}
+    return pd.DataFrame(columns), {"distortion": "mixed", "metric_params": dates}
+
+
+@pytest.mark.parametrize(("cls", "k"), [(KMeans, 2), (KMeans, 5), (EntropyPowerKMeans, 3)])
+def test_the_number_of_clusters_is_found(cls, k):
+    frame, options = several_kinds(k)
+    more = {"lam": 0.5} if cls is EntropyPowerKMeans else {}
+    model = cls("auto", random_state=0, **options, **more).fit(frame)
+    assert model.n_clusters_ == k
+    assert len(model.summary_) == k
+    frame = frame.astype({"own flag": "boolean", "other flag": "boolean"})
+    for at, name in enumerate(frame):
+        frame.loc[frame.index % 15 == at, name] = None
+    model = KMeans("auto", missing="partial", random_state=0, n_init=1, **options).fit(frame)
+    assert model.n_clusters_ == k
+    with pytest.raises(ValueError, match=r"without missing values, of which a sample of 600 has 1"):
+        model.fit(frame[:600])
+
+
+def test_independent_columns_have_no_clusters():
+    frame, options = several_kinds(5)
+    other = frame.drop(columns=[name for name in frame if name.startswith("own")])
+    options["metric_params"] = {"dates": ["other day:season"]}
+    categories = other[["other category", "other flag"]]
+    for X in (other, categories, other[["other day", "other number"]]):
+        given = options if "other day" in X else {"distortion": "mixed"}
+        with pytest.warns(UserWarning, match="No clusters were found"):
+            assert KMeans("auto", random_state=0, **given).fit(X).n_clusters_ == 1
+
+
 def test_what_cannot_be_used_is_said():
     frame, _ = table(60)
 
@@ -332,8 +490,6 @@ def test_what_cannot_be_used_is_said():
 
     with pytest.raises(TypeError, match=r"takes DataFrames.*ndarray"):
         fit(np.zeros((5, 2)))
-    with pytest.raises(ValueError, match="n_clusters='auto'"):
-        fit(n_clusters="auto")
     with pytest.raises(ValueError, match=r"got \{'days'"):
         fit(metric_params={"days": []})
     with pytest.raises(ValueError, match="needs missing='partial'"):
@@ -344,17 +500,138 @@ def test_what_cannot_be_used_is_said():
         fit(pd.DataFrame(np.zeros((5, 2))))
     with pytest.raises(TypeError, match=r"column 'z' of dtype complex"):
         fit(frame.assign(z=1j))
-    with pytest.raises(ValueError, match=r"contains NaN: block \d+, row \d.*feature 2"):
+    with pytest.raises(ValueError, match=r"contains NaN: block \d+, row \d.*feature 2 \('city'\)"):
         fit(frame.assign(city=frame["city"].where(frame.index != 7)))
     with pytest.raises(ValueError, match="no column 'city', which the fit had"):
         fit().predict(frame.drop(columns="city"))
-    with pytest.raises(ValueError, match=r"column 'age' that are no number.*block 0"):
+    with pytest.raises(ValueError, match=r"'old' in column 'age'.*no number.*block 0, row 0"):
         fit().predict(frame.assign(age="old"))
-    with pytest.raises(ValueError, match="partial_fit"):
-        KMeans(2, distortion="mixed").partial_fit(frame)
     plain = KMeans(2, random_state=0).fit(frame[["age"]])
     with pytest.raises(AttributeError, match="distortion='mixed'"):
         _ = plain.level_shares_
+
+
+def people(n=90):
+    """A column of each kind."""
+    rng = np.random.default_rng(0)
+    days = pd.to_timedelta(rng.integers(0, 300, n), unit="D")
+    return pd.DataFrame(
+        {
+            "size": rng.normal(size=n),
+            "city": rng.choice(["Oslo", "Paris", "Rome"], n),
+            "member": rng.random(n) < 0.5,
+            "day": pd.Timestamp("2020-01-01") + days,
+        }
+    )
+
+
+def in_three(change, meta=None):
+    """People in three partitions, the second of which is not what the frame says."""
+    frame = people()
+    parts = [frame[:30], change(frame[30:60].copy()), frame[60:]]
+    return dd.from_map(lambda part: part, parts, meta=frame[:0] if meta is None else meta)
+
+
+def with_value(name, row, value):
+    """Put a value of any kind into a column of objects."""
+
+    def changed(part):
+        values = part[name].astype(object).tolist()
+        values[row] = value
+        return part.assign(**{name: pd.Series(values, index=part.index, dtype=object)})
+
+    return changed
+
+
+def cities_unknown():
+    """The meta of people whose cities are categories with levels that are not known."""
+    frame = people()[:0].astype({"city": "category"})
+    return (
+        dd.from_pandas(frame, npartitions=1)
+        .assign(city=lambda lazy: lazy["city"].cat.as_unknown())
+        ._meta
+    )
+
+
+FAULTS = {
+    "a text among numbers": (with_value("size", 4, "old"), None, r"'old' in column 'size'.*row 4"),
+    "dates for numbers": (lambda p: p.assign(size=p["day"]), None, r"column 'size'.*row 0"),
+    "a category of numbers": (
+        lambda p: p.assign(size=pd.Categorical(p["city"])),
+        None,
+        r"column 'size', which is no number.*row 0",
+    ),
+    "numbers for texts": (lambda p: p.assign(city=1.5), None, r"has 1\.5 in column 'city'.*row 0"),
+    "numbers for a category": (
+        lambda p: p.assign(city=2.5),
+        cities_unknown,
+        r"has 2\.5 in column 'city'.*row 0",
+    ),
+    "numbers for flags": (lambda p: p.assign(member=p["size"]), None, r"column 'member'.*row 0"),
+    "texts for dates": (lambda p: p.assign(day=p["city"]), None, r"column 'day'.*no date.*row 0"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_partitions_that_are_not_what_the_frame_says(fault):
+    change, meta, said = FAULTS[fault]
+    lazy = in_three(change, None if meta is None else meta())
+    options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
+    with pytest.raises(ValueError, match=rf"{said} of the block"), dask_texts_as_they_are():
+        KMeans(2, **options).fit(lazy)
+    with pytest.raises(ValueError, match="block 1, row"), dask_texts_as_they_are():
+        KMeans(2, **options).fit(people()).predict(lazy).compute()
+
+
+def dask_texts_as_they_are():
+    return dask.config.set({"dataframe.convert-string": False})
+
+
+def test_partitions_that_differ_and_can_be_read():
+    frame = people()
+    options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
+    expected = KMeans(2, random_state=0, **options).fit(frame)
+    texts = in_three(lambda part: part.assign(size=part["size"].astype(str)))
+    model = KMeans(2, random_state=0, **options).fit(texts)
+    np.testing.assert_array_equal(computed(model.labels_), expected.labels_)
+    options["missing"] = "partial"
+    holes = {"size": None, "city": np.nan, "member": None, "day": np.nan}
+    for name, hole in holes.items():
+        gone = in_three(lambda part, name=name, hole=hole: part.assign(**{name: hole}))
+        assert computed(KMeans(2, **options).fit(gone).labels_).shape == (90,)
+
+
+def test_columns_that_tell_nothing():
+    frame = people()
+    options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
+    gone = {"size": "float64", "city": "object", "member": "boolean", "day": "datetime64[ns]"}
+    for name, dtype in gone.items():
+        column = pd.Series([None] * len(frame), dtype=dtype)
+        with pytest.raises(ValueError, match=f"without any value: .*'{name}"):
+            KMeans(2, missing="partial", **options).fit(frame.assign(**{name: column}))
+    alike = frame.assign(city="Oslo", member=True)
+    model = EntropyPowerKMeans(2, lam=0.5, **options).fit(alike)
+    np.testing.assert_array_equal(model.feature_weights_[1:3], 0.0)
+    assert list(model.summary_["city"]) == ["Oslo", "Oslo"]
+
+
+def test_values_that_are_no_levels_and_names_that_stand_twice():
+    frame = people()
+    options = {"distortion": "mixed", "metric_params": {"dates": ["day:trend"]}, "n_init": 1}
+    model = KMeans(2, **options).fit(frame)
+    lists = with_value("city", 7, ["Oslo", "Rome"])(frame)
+    twice = pd.concat([frame, frame[["city"]]], axis=1)
+    both = with_value("city", 7, 7)(frame)
+    said = r"has a list in column 'city', which is no level.*block 0, row 7 of the block"
+    for failing in (KMeans(2, **options).fit, model.predict):
+        with pytest.raises(ValueError, match=said):
+            failing(lists)
+        for X in (twice, dd.from_pandas(twice, npartitions=2)):
+            with pytest.raises(ValueError, match="several columns named 'city'"):
+                failing(X)
+        with pytest.raises(ValueError, match=r"7 in column 'city'.*row 7"):
+            failing(both)
+    assert len(model.predict(twice.set_axis([*frame, "other"], axis=1))) == len(frame)
 
 
 @pytest.mark.parametrize("draw", [plot.cluster_profiles, plot.projection])

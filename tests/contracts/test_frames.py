@@ -96,13 +96,23 @@ def test_columns_of_pandas_own_types(dtype):
     np.testing.assert_array_equal(model.predict(frame).compute(), model.predict(frame.compute()))
 
 
-def test_faults_name_block_and_row():
+def test_faults_name_block_row_and_column():
     model = quick(KMeans).fit(FRAME)
     bad = FRAME.reset_index(drop=True)
     bad.loc[130, "beta"] = np.nan
-    labels = model.predict(dd.from_pandas(bad, npartitions=4))
-    with pytest.raises(ValueError, match="NaN: block 2, row 10 of the block, feature 1"):
-        labels.compute()
+    lazy = dd.from_pandas(bad, npartitions=4)
+    place = r"NaN: block 2, row 10 of the block.*, feature 1 \('beta'\)"
+    with pytest.raises(ValueError, match=place):
+        model.predict(lazy).compute()
+    for cls in (KMeans, KernelPowerKMeans):
+        with pytest.raises(ValueError, match=place):
+            estimator(cls).fit(lazy)
+    here = r"NaN: block 0, row 130 .*feature 1 \('beta'\)"
+    for failing in (model.predict, model.partial_fit, estimator(KMeans).fit):
+        with pytest.raises(ValueError, match=here):
+            failing(bad)
+    with pytest.raises(ValueError, match=r"row 130 .*feature 1\. Remove"):
+        quick(KMeans).fit(bad.to_numpy())
 
 
 @pytest.mark.parametrize("cls", [KMeans, KernelPowerKMeans])

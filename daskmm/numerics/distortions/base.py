@@ -149,6 +149,10 @@ class Distortion(ABC):
         """Compute the dispersion within clusters per feature; see `within_dispersion`."""
         return within_dispersion(squares, masses, means)
 
+    def between(self, masses: FloatArray, means: FloatArray) -> FloatArray:
+        """Compute what `dispersion` takes off the squares, per feature."""
+        return np.asarray((masses * means * means).sum(axis=0))
+
     def spread(self, rows: FloatArray, row_weights: FloatArray) -> float:
         """Return the mean distortion of rows (NaN where missing) from their mean."""
         tile = self.tile(rows, has_holes(rows))

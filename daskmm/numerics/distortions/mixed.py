@@ -26,6 +26,9 @@ from daskmm.numerics.distortions.bregman import Bregman, information
 
 _Function = Callable[[FloatArray], FloatArray]
 
+# Shares beyond their bounds by less are taken as they are.
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
 class Mixed(Bregman):
@@ -110,10 +113,21 @@ class Mixed(Bregman):
         """Return rows with missing values replaced by the reference: all are inside."""
         return np.where(np.isnan(rows), self.reference, rows)
 
+    def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
+        """Move shares that no rows can have, which estimated sums may give, to the nearest."""
+        is_share = (self.kinds == FLAG) | (self.kinds == CATEGORY)
+        least = np.where(is_share, INWARDS * self.reference, -np.inf)
+        most = np.where(is_share, least + 1.0 - INWARDS, np.inf)
+        beyond = (centers < least - _ROUNDING) | (centers > most + _ROUNDING)
+        return np.where(beyond, np.clip(centers, least, most), centers)
+
     def dispersion(self, squares: FloatArray, masses: FloatArray, means: FloatArray) -> FloatArray:
         """Compute D_l = Σ_i φ_ij d(x_il, m_l) − Σ_j N_jl d(θ_jl, m_l), with the reference m."""
-        between = (masses * self.elements(means, self.reference)).sum(axis=0)
-        return np.maximum(squares - between, 0.0)
+        return np.maximum(squares - self.between(masses, means), 0.0)
+
+    def between(self, masses: FloatArray, means: FloatArray) -> FloatArray:
+        """Compute Σ_j N_jl d(θ_jl, m_l)."""
+        return np.asarray((masses * self.elements(means, self.reference)).sum(axis=0))
 
 
 def measured(

@@ -1,0 +1,80 @@
+"""Numbers in place of mixed columns: normal ones that could have lain behind flags and levels.
+
+A flag is whether a normal number lies below a threshold; a level, whether a first number does, or
+else a second, and so on, the commonest level first. Such numbers are drawn given the values. Flags
+and categories that do not depend on each other become independent normal features, whatever the
+shares of their levels, and so look like no clusters; what depends on the clusters still does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from daskmm.numerics.columns import CATEGORY, FLAG, SEASON, MixedCoordinates
+
+FloatArray = NDArray[np.float64]
+
+# Levels of a smaller share of the rows are not told apart.
+LEAST_SHARE = 0.02
+# Radians by which the seasons of rows are blurred: 18 days. Any partition of an even circle into
+# sectors then explains less than the entropy of their shares; with .2 some explain more.
+_BLUR = 0.316
+# Shares this close to 0 and 1 have no finite quantile.
+_EDGE = 1e-15
+
+
+def latent_normals(
+    coordinates: MixedCoordinates, rows: FloatArray, weights: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """Draw normal features for flags and categories; numbers stay as they are.
+
+    Parameters
+    ----------
+    coordinates : MixedCoordinates
+    rows : ndarray of shape (n_rows, n_features)
+        In the model's coordinates, without holes.
+    weights : ndarray of shape (n_rows,)
+        Positive.
+    rng : Generator
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_normals)
+        Column by column; the variances of those of a column sum to 1.
+    """
+    expansion = coordinates.expansion
+    values, found = coordinates.to_input(rows), []
+    for kind, start, size in zip(expansion.kinds, expansion.starts, expansion.sizes, strict=True):
+        own = slice(start, start + size)
+        if kind in (FLAG, CATEGORY):
+            found.append(_of_levels(values[:, own], weights, rng))
+        elif kind == SEASON:
+            found.append(_of_season(values[:, own], rng))
+        else:
+            found.append(rows[:, own])
+    return np.hstack([each / np.sqrt(each.shape[1]) for each in found])
+
+
+def _of_season(pairs: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Blur cosine and sine, so that the sectors of a circle gain nothing as clusters."""
+    blurred = pairs + _BLUR * rng.standard_normal(pairs.shape)
+    return np.asarray(blurred / np.sqrt(0.5 + _BLUR**2))
+
+
+def _of_levels(values: FloatArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Draw a normal number for each level but the rarest: low where a row has it."""
+    held, left = values > 0.5, np.ones(len(values), dtype=np.bool_)
+    shares = weights @ held / weights.sum()
+    order = np.argsort(-shares, kind="stable")[: max(1, len(shares) - 1)]
+    normals = []
+    for level in order[(shares[order] >= LEAST_SHARE) | (np.arange(len(order)) == 0)]:
+        own = held[:, level]
+        share = weights[own].sum() / max(weights[left].sum(), np.finfo(float).tiny)
+        below = rng.random(len(values))
+        below[left] *= np.where(own, share, 1.0 - share)[left]
+        below[left & ~own] += share
+        normals.append(ndtri(np.clip(below, _EDGE, 1.0 - _EDGE)))
+        left = left & ~own
+    return np.column_stack(normals)
