@@ -273,8 +273,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             survey = first_pass(
                 passes, 1, bool(self.standardize), seed, by_distance=n_points is not None
             )
-            data = self._described_data(layout, survey)
-            passes.add(context.journal.resume(data, lambda: passes.n_passes))
+            context.journal.resume(self._described_data(layout, survey), passes)
             lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
             path = self._bandwidth_path(survey, lam, seed, context.journal)
             settings = Blurring(
