@@ -286,7 +286,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
                 self.feature_dim_ = X.feature_dim
             state = self._fitted_state()
             self._store_profile(profile_of_sample(fit.survey.sample, state[1]))
-            self._set_labels(training_labels(table, passes, *state), X, labels_of, *state)
+            self._set_labels(training_labels(passes, *state), X, labels_of, *state)
             self.n_passes_ = passes.n_passes
             self.n_samples_seen_ = fit.survey.n_rows
             self._warn(fit.outcome, self.n_clusters_, context)

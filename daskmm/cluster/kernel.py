@@ -238,8 +238,7 @@ callable
         self._store_history(outcome, before)
         self._store_landmarks(outcome, coordinates)
         state = self._landmark_state()
-        labels = training_labels(passes.blocks.table, passes, *state)
-        self._set_labels(labels, X, labels_of, *state)
+        self._set_labels(training_labels(passes, *state), X, labels_of, *state)
         self.n_passes_ = passes.n_passes
         self._warn(outcome, self.n_clusters, context)
 

@@ -263,8 +263,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         """
         self._validate_params()
         with self._context() as context, one_blas_thread():
-            table, weights = read_weighted(self, X, sample_weight, reset=True)
-            passes = weighted_passes(table, weights)
+            passes = weighted_passes(*read_weighted(self, X, sample_weight, reset=True))
             passes.count_rows()
             layout = passes.blocks.layout
             context.expect(self._plan_of(layout, timed=context.followed).stages, 0.0)
@@ -304,7 +303,7 @@ class WeightedBlurringMeanShift(NearestCenter):
                 self._store(blurred, survey, settings, path)
                 shared = (cells, blurred.labels)
                 self._set_labels(
-                    training_labels(table, passes, *shared, function=followed), X, followed, *shared
+                    training_labels(passes, *shared, function=followed), X, followed, *shared
                 )
                 self.n_passes_ = passes.n_passes
             self._warn_of(blurred, rows.start.n, context)

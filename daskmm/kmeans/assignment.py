@@ -240,13 +240,10 @@ def _at_block(
 
 
 def training_labels(
-    table: NDArray | da.Array,
-    passes: Passes,
-    *shared: Any,
-    function: Callable[..., NDArray] = labels_of,
+    passes: Passes, *shared: Any, function: Callable[..., NDArray] = labels_of
 ) -> NDArray | da.Array:
     """Return the labels of the training rows, at once if in memory (one pass), else lazily."""
-    layout = passes.blocks.layout
+    table, layout = passes.blocks.table, passes.blocks.layout
     if isinstance(table, da.Array):
         return map_rows(function, with_known_rows(table, layout), *shared, grid=layout.grid)
     passes.add(1)
