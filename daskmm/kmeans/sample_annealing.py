@@ -318,7 +318,7 @@ class SampleAnnealing:
         passes = weighted_passes(sample.rows, sample.weights)
         total = float(sample.weights.sum())
         problem = CentersProblem(
-            passes, self.coordinates, total, self.update, self.spread, exact=False
+            passes, self.coordinates, total, self.update, self.spread, False, self.n_passes
         )
         states = [start.state for start in annealed]
         schedule = replace(self._hard_schedule, tol=LARGER_SAMPLE_TOL * self.schedule.tol)
@@ -329,7 +329,7 @@ class SampleAnnealing:
             return annealed[:1]
         ended = []
         for i in sorted(worth_polishing([run.last for run in runs], _WORTH_READING)):
-            # A resumed fit counts them after its own passes.
+            # Those that were recalled, too, count after the passes of this run.
             later = [replace(record, n_passes=self.n_passes) for record in runs[i].history]
             ended.append(Annealed(runs[i].state, [*annealed[i].history, *later]))
         return ended
