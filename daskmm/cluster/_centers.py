@@ -43,7 +43,7 @@ from daskmm.cluster._stability import Stability
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
 from daskmm.data.mixed import Coding, Column, expansion_of
-from daskmm.data.rasters import Raster, pixels_of
+from daskmm.data.rasters import Raster, grid_of, pixels_of
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
@@ -277,7 +277,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             table, weights = read_weighted(self, X, sample_weight, reset=True)
             expansion = None if coding is None else expansion_of(coding.columns)
             init = self._checked_init(expansion)
-            passes = self._passes(table, weights, X)
+            passes = weighted_passes(table, weights, grid_of(X), self.empty_rows == "label")
             with one_blas_thread(), passes.persisted(self.persist):
                 fitted, fit = self._minimize(passes, init, context, expansion)
             self._store(fitted, fit)
@@ -289,7 +289,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             state = self._fitted_state()
             self._store_profile(profile_of_sample(fit.survey.sample, state[1]))
             self.__dict__.update(found_in_columns(fit.survey.sample, *state))
-            self._set_labels(training_labels(table, passes, *state), X, labels_of, *state)
+            self._set_labels(training_labels(passes, *state), X, labels_of, *state)
             self.n_passes_ = passes.n_passes
             self.n_samples_seen_ = fit.survey.n_rows
             self._warn(fit.outcome, self.n_clusters_, context)
@@ -306,12 +306,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     def _fitted_passes(self, X: Any, sample_weight: Any, feature_dim: str | None) -> Passes:
         """Passes over a table of what the model was fitted to."""
         X = self._as_fitted(X, feature_dim)
-        return self._passes(*read_weighted(self, X, sample_weight, reset=False), X)
-
-    def _passes(self, table: Any, weights: Any, X: Any) -> Passes:
-        """Passes over a table, in which rows without any value have no weight if they may be."""
-        grid = X.lazy_grid if isinstance(X, Raster) else None
-        return weighted_passes(table, weights, grid, self.empty_rows == "label")
+        table, weights = read_weighted(self, X, sample_weight, reset=False)
+        return weighted_passes(table, weights, grid_of(X), self.empty_rows == "label")
 
     def _minimize(
         self,
@@ -336,13 +332,13 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         lazy = layout.lazy and on_sample
 
         seeds = draw_seeds(context.journal, rng, 1 + self._n_starts(layout))
-        survey = self._first_pass(passes, layout, family, seeds[0], expansion)
+        asked = self._asked_of_first_pass(layout, family, expansion)
+        survey = first_pass(passes, seed=seeds[0], **asked)
         context.follow("choices")
         survey = self._without_rare(survey)
         survey, scale = self._choose_scale(survey, layout, seeds[0])
         n_clusters, number = self._choose_n_clusters(survey, seeds[0], lazy)
-        data = described_data(layout, survey)
-        passes.add(context.journal.resume(data, lambda: passes.n_passes))
+        context.journal.resume(described_data(layout, survey), passes)
         survey = self._in_metric(survey)
         update, penalty = self._update(survey, n_clusters, seeds[0], lazy)
         update = replace(update, trim=float(self.trim))  # type: ignore[type-var]
@@ -376,32 +372,26 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             )
         return {**scale, **number, **penalty}, fit
 
-    def _first_pass(
-        self,
-        passes: Passes,
-        layout: Layout,
-        family: type[Distortion],
-        seed: int,
-        expansion: Expansion | None,
-    ) -> Survey:
+    def _asked_of_first_pass(
+        self, layout: Layout, family: type[Distortion], expansion: Expansion | None
+    ) -> dict[str, Any]:
+        """Parameters of `first_pass`, the seed apart."""
         at_least, at_most = self._cluster_range
         assert layout.n_rows is not None
         usual = usual_sample_size(layout.n_rows, layout.width, at_most)
-        return first_pass(
-            passes,
-            at_least,
+        return {
+            "n_clusters": at_least,
             # Features are standardised first if that is to be chosen.
-            bool(self.standardize),
-            seed,
-            wanted=wanted_rows(self.sample_size, at_least) or usual,
-            with_larger=self._samples(layout),
-            family=family,
-            partial=self.missing == "partial",
-            weigh_shares=self._weighs_shares,
+            "standardize": bool(self.standardize),
+            "wanted": wanted_rows(self.sample_size, at_least) or usual,
+            "with_larger": self._samples(layout),
+            "family": family,
+            "partial": self.missing == "partial",
+            "weigh_shares": self._weighs_shares,
             # Directions have no heavy tails.
-            by_distance=self._samples(layout) and self.distortion not in ("cosine", "mixed"),
-            expansion=expansion,
-        )
+            "by_distance": self._samples(layout) and self.distortion not in ("cosine", "mixed"),
+            "expansion": expansion,
+        }
 
     def _without_rare(self, survey: Survey) -> Survey:
         """Treat features as constant that vary in too few rows; here, none."""

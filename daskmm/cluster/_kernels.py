@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import functools
 import logging
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import dask.array as da
 import numpy as np
@@ -34,8 +33,8 @@ from daskmm.gram.fit import (
     labelled_memberships,
     sampled_critical_power,
 )
-from daskmm.gram.matrices import GramSource, passes_of
-from daskmm.gram.nystrom import nystrom_factors
+from daskmm.gram.matrices import Grams
+from daskmm.gram.nystrom import kernel_plus_plus, nystrom_factors
 from daskmm.gram.precomputed import described_gram, precomputed
 from daskmm.gram.problem import KernelState, distances_to_means
 from daskmm.gram.rows import StreamedRows, kernel_rows, opened_rows
@@ -56,25 +55,6 @@ STARTS = 4
 LANDMARKS_PER_CLUSTER = 10
 # s0="auto", in units of the critical power.
 CRITICAL_MULTIPLE = 1.25
-
-
-class _Opened(NamedTuple):
-    """Open Gram matrices, and the cost of opening them.
-
-    Attributes
-    ----------
-    grams : list of GramSource
-    weights : ndarray of shape (n_rows,)
-    n_passes : int
-        Passes over the data.
-    fitted : dict
-        Fitted attributes.
-    """
-
-    grams: list[GramSource]
-    weights: FloatArray
-    n_passes: int
-    fitted: dict[str, Any]
 
 
 class KernelClusterer(MMClusterer):
@@ -157,37 +137,44 @@ class KernelClusterer(MMClusterer):
         self._validate_params()
         with self._context() as context, one_blas_thread():
             if self._precomputed():
-                opening = functools.partial(self._open_matrix, X, sample_weight)
-                self._fit_grams(X, opening, context)
+                self._fit_grams(X, sample_weight, None, context)
+                return self
+            table, sample_weight = read_weighted(self, X, sample_weight, reset=True)
+            passes = weighted_passes(table, sample_weight)
+            passes.count_rows()
+            if self._landmark_count(passes.blocks.layout.n_rows) is None:
+                self._fit_grams(X, sample_weight, passes, context)
             else:
-                table, weights = read_weighted(self, X, sample_weight, reset=True)
-                self._fit_rows(X, table, weights, context)
+                self._fit_landmarks(X, passes, context)
         return self
 
-    def _fit_rows(
-        self, X: Any, table: NDArray | da.Array, sample_weight: Any, context: FitContext
-    ) -> None:
-        """Cluster the rows of a table that was made of `X`."""
-        passes = weighted_passes(table, sample_weight)
-        opening = functools.partial(self._open_rows, table, sample_weight, passes)
-        self._fit_grams(X, opening, context)
+    def _landmark_count(self, n_rows: int | None) -> int | None:
+        """Return the landmarks for so many rows, None if unknown; None for an exact fit."""
+        return None
+
+    def _fit_landmarks(self, X: Any, passes: Passes, context: FitContext) -> None:
+        """Cluster the rows of `passes`, made of `X`, on Nyström features of landmarks."""
+        raise NotImplementedError
 
     def _fit_grams(
-        self, X: Any, opening: Callable[[int, Path, FitContext], _Opened], context: FitContext
+        self, X: Any, sample_weight: Any, passes: Passes | None, context: FitContext
     ) -> None:
-        """Run kernel power k-means on Gram matrices, which are opened first."""
+        """Run kernel power k-means on Gram matrices: of the rows of `passes`, or given as `X`."""
+        rng = check_random_state(self.random_state)
         with context.journal.folder() as scratch:
-            journal, rng = context.journal, check_random_state(self.random_state)
-            if self._precomputed():
-                seed, *seeds = draw_seeds(journal, rng, 1 + self._n_starts())
-                first = seed
+            if passes is None:
+                seed, *seeds = draw_seeds(context.journal, rng, 1 + self._n_starts())
+                opened = self._open_matrix(X, sample_weight, context)
             else:
-                first, seed, *seeds = draw_seeds(journal, rng, 2 + self._n_starts())
-            grams, weights, n_passes, fitted = opening(first, scratch, context)
+                first, seed, *seeds = draw_seeds(context.journal, rng, 2 + self._n_starts())
+                opened = self._open_rows(passes, sample_weight, first, scratch, context)
+            grams, weights, fitted = opened
             schedule = self._schedule(sampled_critical_power(grams, weights, seed))
             context.follow("starts")
             n_landmarks = LANDMARKS_PER_CLUSTER * self.n_clusters
-            factors = nystrom_factors(grams, weights, n_landmarks, seed)
+            drawing = np.random.RandomState(seed)
+            landmarks = kernel_plus_plus(grams[0], weights, n_landmarks, drawing)
+            factors = nystrom_factors(grams, landmarks)
             features = factors[0] if len(factors) == 1 else np.concatenate(factors, axis=1)
             starts = self._starts(features, weights, seeds)
             outcome, before = fit_memberships(
@@ -196,45 +183,43 @@ class KernelClusterer(MMClusterer):
             self._store_history(outcome, before)
             self._store(outcome, fitted)
             self._set_labels(outcome.scored.state.labels, X)
-            self.n_passes_ = n_passes + passes_of(grams)
+            self.n_passes_ = (1 if passes is None else passes.n_passes) + grams.n_passes
             self._warn(outcome, self.n_clusters, context)
 
     def _open_matrix(
-        self, X: Any, sample_weight: Any, seed: int, scratch: Path, context: FitContext
-    ) -> _Opened:
-        """Check a precomputed Gram matrix."""
+        self, X: Any, sample_weight: Any, context: FitContext
+    ) -> tuple[Grams, FloatArray, dict[str, Any]]:
+        """Check a precomputed Gram matrix; return as `_open_rows`."""
         table = read_table(self, X, reset=True)
         # A lazy matrix in the user's own blocks; `table` has rechunked them to whole rows.
         gram = precomputed(X if is_lazy(X) else table)
         weights = weights_in_memory(sample_weight, len(gram.diagonal))
         check_row_count(len(weights), self.n_clusters)
         check_positive_weights(int(np.count_nonzero(weights)), self.n_clusters)
-        gram.add(context.journal.resume(described_gram(gram, weights), lambda: gram.n_sweeps))
-        return _Opened([gram], weights, 1, {"gram_": "precomputed"})
+        grams = Grams([gram])
+        context.journal.resume(described_gram(gram, weights), grams)
+        return grams, weights, {"gram_": "precomputed"}
 
     def _open_rows(
-        self,
-        table: NDArray | da.Array,
-        sample_weight: Any,
-        passes: Passes,
-        seed: int,
-        scratch: Path,
-        context: FitContext,
-    ) -> _Opened:
-        """Make the first pass, and open the Gram matrix of each kernel."""
+        self, passes: Passes, sample_weight: Any, seed: int, scratch: Path, context: FitContext
+    ) -> tuple[Grams, FloatArray, dict[str, Any]]:
+        """Make the first pass, and open the Gram matrix of each kernel.
+
+        Return the matrices, one weight per row, and fitted attributes.
+        """
         journal = context.journal
         survey = first_pass(
             passes, self.n_clusters, bool(self.standardize), seed, centered=self._centers()
         )
         layout = passes.blocks.layout
-        grams: list[GramSource] = []
-        n_passes = journal.resume(described_data(layout, survey), lambda: passes_of(grams))
+        grams = Grams()
+        journal.resume(described_data(layout, survey), grams)
         context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
         assert isinstance(survey.coordinates, Coordinates)
         coordinates = survey.coordinates
         if self._n_kernels() == 1:
             coordinates = stored_coordinates(self.gram, coordinates)
-        rows = kernel_rows(table, layout, coordinates)
+        rows = kernel_rows(passes.blocks.table, layout, coordinates)
         kernels = self._kernels(survey)
         weights = weights_in_memory(sample_weight, len(rows))
         choice = journal.once(
@@ -249,8 +234,6 @@ class KernelClusterer(MMClusterer):
             "bandwidth": "given",
         }
         grams += open_sources(choice, self.gram, kernels, rows, scratch, layout.lazy, origin)
-        for gram in grams:
-            gram.add(n_passes)
         fitted = {
             "gram_": choice,
             "mean_": coordinates.mean,
@@ -258,7 +241,7 @@ class KernelClusterer(MMClusterer):
             "X_fit_": rows.table if isinstance(rows, StreamedRows) else rows,
             "kernels_": kernels,
         }
-        return _Opened(grams, weights, passes.n_passes, fitted)
+        return grams, weights, fitted
 
     def _n_starts(self) -> int:
         if not isinstance(self.init, str):

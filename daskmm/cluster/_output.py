@@ -18,7 +18,7 @@ from daskmm.cluster._sklearn import output_container, wrap_output
 from daskmm.data.blocks import float_dtype, is_frame, is_lazy
 from daskmm.data.input import by_name, read_table
 from daskmm.data.names import features_named
-from daskmm.data.rasters import Raster
+from daskmm.data.rasters import Raster, grid_of
 from daskmm.data.sparse import NamedSparse
 from daskmm.engine.frames import NAME, array_as_frame, map_frame
 from daskmm.kmeans.assignment import distances_of, map_rows
@@ -31,7 +31,7 @@ def labels_of_table(
     X = by_name(estimator, X)
     table = read_table(estimator, X, reset=False)
     if isinstance(X, Raster):
-        return X.on_grid(map_rows(function, table, *shared, grid=X.lazy_grid), NAME)
+        return X.on_grid(map_rows(function, table, *shared, grid=grid_of(X)), NAME)
     if is_frame(X):
         return map_frame(function, X, *shared)
     with features_named(estimator):
@@ -52,7 +52,7 @@ def values_of_table(
     """
     X = by_name(estimator, X)
     table = read_table(estimator, X, reset=False)
-    grid = X.lazy_grid if isinstance(X, Raster) else None
+    grid = grid_of(X)
     values = map_rows(function, table, *shared, columns=columns, dtype=np.float64, grid=grid)
     if not isinstance(X, Raster):
         return values
@@ -122,7 +122,7 @@ def _distances_of_table(estimator: Any, X: Any, *state: Any) -> Any:
     names, dtype = estimator.get_feature_names_out(), float_dtype(table.dtype)
     if isinstance(X, Raster):
         values = map_rows(
-            distances_of, table, *state, columns=len(names), dtype=dtype, grid=X.lazy_grid
+            distances_of, table, *state, columns=len(names), dtype=dtype, grid=grid_of(X)
         )
         return X.on_grid(values, "distance", NAME)
     asked = output_container(estimator) if is_lazy(X) else "default"

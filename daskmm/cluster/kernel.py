@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
 
-import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags, check_random_state
@@ -23,7 +21,7 @@ from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import Passes, Persist, weighted_passes
+from daskmm.engine.passes import Passes, Persist
 from daskmm.gram.nystrom import NystromCoordinates, nystrom_coordinates
 from daskmm.kmeans.assignment import labels_of, squared_distances_of, training_labels
 from daskmm.kmeans.sample_annealing import SampleAnnealing
@@ -225,7 +223,6 @@ callable
             )
 
     def _landmark_count(self, n_rows: int | None) -> int | None:
-        """Return the landmarks for so many rows, None if unknown; None for an exact fit."""
         if not isinstance(self.n_landmarks, str):
             return self.n_landmarks
         asked = self.gram != "auto" or not isinstance(self.init, str) or self._precomputed()
@@ -233,16 +230,7 @@ callable
             return None
         return LANDMARKS_PER_CLUSTER * self.n_clusters
 
-    def _fit_rows(
-        self, X: Any, table: NDArray | da.Array, sample_weight: Any, context: FitContext
-    ) -> None:
-        """Fit exactly, or on Nyström features."""
-        passes = weighted_passes(table, sample_weight)
-        passes.count_rows()
-        if self._landmark_count(passes.blocks.layout.n_rows) is None:
-            opening = functools.partial(self._open_rows, table, sample_weight, passes)
-            self._fit_grams(X, opening, context)
-            return
+    def _fit_landmarks(self, X: Any, passes: Passes, context: FitContext) -> None:
         with passes.persisted(self.persist):
             outcome, before, coordinates = self._minimize_on_landmarks(passes, context)
         for name in _EXACT:  # of an earlier fit
@@ -250,7 +238,7 @@ callable
         self._store_history(outcome, before)
         self._store_landmarks(outcome, coordinates)
         state = self._landmark_state()
-        self._set_labels(training_labels(table, passes, *state), X, labels_of, *state)
+        self._set_labels(training_labels(passes, *state), X, labels_of, *state)
         self.n_passes_ = passes.n_passes
         self._warn(outcome, self.n_clusters, context)
 
@@ -272,7 +260,7 @@ callable
             with_larger=on_sample,
             centered=self._centers(),
         )
-        passes.add(context.journal.resume(described_data(layout, survey), lambda: passes.n_passes))
+        context.journal.resume(described_data(layout, survey), passes)
         context.follow("starts")
         n_landmarks = self._landmark_count(survey.n_rows)
         assert n_landmarks is not None
@@ -293,6 +281,7 @@ callable
                 features.dtype,
                 schedule,
                 seed,
+                passes.n_passes,
             )
             outcome, before = annealing.minimize(problem, starts, context)
             return outcome, before, coordinates

@@ -263,8 +263,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         """
         self._validate_params()
         with self._context() as context, one_blas_thread():
-            table, weights = read_weighted(self, X, sample_weight, reset=True)
-            passes = weighted_passes(table, weights)
+            passes = weighted_passes(*read_weighted(self, X, sample_weight, reset=True))
             passes.count_rows()
             layout = passes.blocks.layout
             context.expect(self._plan_of(layout, timed=context.followed).stages, 0.0)
@@ -273,8 +272,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             survey = first_pass(
                 passes, 1, bool(self.standardize), seed, by_distance=n_points is not None
             )
-            data = self._described_data(layout, survey)
-            passes.add(context.journal.resume(data, lambda: passes.n_passes))
+            context.journal.resume(self._described_data(layout, survey), passes)
             lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
             path = self._bandwidth_path(survey, lam, seed, context.journal)
             settings = Blurring(
@@ -305,7 +303,7 @@ class WeightedBlurringMeanShift(NearestCenter):
                 self._store(blurred, survey, settings, path)
                 shared = (cells, blurred.labels)
                 self._set_labels(
-                    training_labels(table, passes, *shared, function=followed), X, followed, *shared
+                    training_labels(passes, *shared, function=followed), X, followed, *shared
                 )
                 self.n_passes_ = passes.n_passes
             self._warn_of(blurred, rows.start.n, context)

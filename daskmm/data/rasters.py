@@ -40,11 +40,6 @@ class Raster:
     names: list[str] | None
 
     @property
-    def lazy_grid(self) -> Grid | None:
-        """The grid where blocks are windows of it; None in memory, where rows are consecutive."""
-        return self.grid if isinstance(self.table, da.Array) else None
-
-    @property
     def header(self) -> Any:
         """The table, or an empty frame with the features' names."""
         if self.names is None:
@@ -88,6 +83,11 @@ class Raster:
             values = values.reshape(shape)
         dims = (*self.pixels.dims, dim) if rest else self.pixels.dims
         return xarray.DataArray(values, dims=dims, coords=self.pixels.coords, name=name)
+
+
+def grid_of(X: Any) -> Grid | None:
+    """Return the grid of whose windows the blocks are, for a lazy Raster; else None."""
+    return X.grid if isinstance(X, Raster) and isinstance(X.table, da.Array) else None
 
 
 def pixels_of(X: Any, feature_dim: str | None, fitted_dim: str | None = None) -> Any:

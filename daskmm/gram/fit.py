@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
-from daskmm.gram.matrices import FactoredGram, GramSource
+from daskmm.gram.matrices import FactoredGram, Grams, GramSource
 from daskmm.gram.problem import KernelProblem, KernelState
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome, Schedule, iterate, minimize
@@ -93,7 +93,7 @@ def labelled_memberships(labels: NDArray, weights: FloatArray, n_clusters: int) 
 
 
 def fit_memberships(
-    grams: Sequence[GramSource],
+    grams: Grams,
     factors: Sequence[FloatArray],
     weights: FloatArray,
     starts: Sequence[FloatArray],
@@ -107,7 +107,7 @@ def fit_memberships(
 
     Parameters
     ----------
-    grams : sequence of GramSource
+    grams : Grams
     factors : sequence of ndarray of shape (n_rows, rank)
         Nyström features of each kernel.
     weights : ndarray of shape (n_rows,)
@@ -128,7 +128,7 @@ def fit_memberships(
     exact = KernelProblem(grams, weights, critical, lam)
     if len(starts) == 1 or not schedule.polish:
         return minimize(exact, starts, schedule, context), []
-    low_rank = [FactoredGram(factor) for factor in factors]
+    low_rank = Grams(FactoredGram(factor) for factor in factors)
     cheap = KernelProblem(low_rank, weights, critical, lam, exact=False)
     annealed = iterate(cheap, starts, schedule, context, stage=_LOW_RANK)
     if context.stopped is not None:  # only the best start gets an exact sweep

@@ -6,16 +6,16 @@ A matrix in memory is multiplied at once, others in tiles (`daskmm.gram.pairs`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.gram.build import TILE_ROWS, kernel_tile
-from daskmm.gram.pairs import Pair, RowSums, groups_of, swept
+from daskmm.engine.passes import tree_reduce
+from daskmm.gram.build import TILE_ROWS, checked_diagonal, kernel_tile
+from daskmm.gram.pairs import Pair, RowSums, groups_of, pair_tasks
 from daskmm.gram.rows import KernelRows, StreamedRows, Stretch, loaded, over_rows
-from daskmm.gram.store import GramStore, Tile, opened, row_cuts
+from daskmm.gram.store import GramStore, opened, row_cuts
 from daskmm.numerics.kernels import Kernel, finite_block
 
 FloatArray = NDArray[np.float64]
@@ -51,7 +51,7 @@ class GramSource(ABC):
         return 0
 
     def add(self, n_sweeps: int) -> None:
-        """Count sweeps that were not products: those of earlier runs of a fit, or single reads."""
+        """Count sweeps that were not products."""
         self._n_sweeps += n_sweeps
 
     def product(self, right: FloatArray) -> FloatArray:
@@ -71,10 +71,20 @@ class GramSource(ABC):
         """Return K between all rows and some, of shape (n_rows, len(rows))."""
 
 
-def passes_of(grams: Sequence[GramSource]) -> int:
-    """Return the number of sweeps over matrices that are multiplied together, and of reads."""
-    sweeps = max((gram.n_sweeps for gram in grams), default=0)
-    return sweeps + max((gram.n_reads for gram in grams), default=0)
+class Grams(list[GramSource]):
+    """Matrices that are multiplied together, one per kernel, and the count of their sweeps."""
+
+    _n_before = 0
+
+    @property
+    def n_passes(self) -> int:
+        """Sweeps over all matrices so far, and reads of streamed rows."""
+        sweeps = max((gram.n_sweeps for gram in self), default=0)
+        return self._n_before + sweeps + max((gram.n_reads for gram in self), default=0)
+
+    def add(self, n_passes: int) -> None:
+        """Count passes of earlier runs of a fit."""
+        self._n_before += n_passes
 
 
 class DenseGram(GramSource):
@@ -162,18 +172,23 @@ class StoredGram(TiledGram):
         self.store = store
 
     def _product(self, right: FloatArray) -> FloatArray:
-        return swept(_stored_pair, self.groups, (right,), (self.store.path,), self.lazy)
+        tasks, shared = pair_tasks(self.groups, (right,), self.lazy), (self.store.path,)
+        sums: RowSums = tree_reduce(_stored_pair, tasks, shared, self.lazy, "gram-sweep")
+        return sums.joined()
 
 
 class RecomputedGram(TiledGram):
     """A kernel matrix whose tiles are computed anew in every sweep."""
 
-    def __init__(self, rows: KernelRows, kernel: Kernel, diagonal: FloatArray, lazy: bool) -> None:
-        super().__init__(rows, kernel, diagonal, TILE_ROWS, lazy)
+    def __init__(self, rows: KernelRows, kernel: Kernel, lazy: bool) -> None:
+        super().__init__(rows, kernel, checked_diagonal(kernel, rows), TILE_ROWS, lazy)
 
     def _product(self, right: FloatArray) -> FloatArray:
-        by_rows = (right, self.rows)
-        return swept(_recomputed_pair, self.groups, by_rows, (self.kernel,), self.lazy)
+        tasks = pair_tasks(self.groups, (right, self.rows), self.lazy)
+        sums: RowSums = tree_reduce(
+            _recomputed_pair, tasks, (self.kernel,), self.lazy, "gram-sweep"
+        )
+        return sums.joined()
 
 
 def _columns(rows: FloatArray, kernel: Kernel, chosen: FloatArray) -> FloatArray:
@@ -185,7 +200,7 @@ def _stored_pair(
     pair: Pair, first: tuple[FloatArray], second: tuple[FloatArray], path: Path
 ) -> RowSums:
     store = opened(path)
-    return pair.product(lambda tile, rows, columns: store.read(tile), first[0], second[0])
+    return pair.product((store.read(tile) for tile, _, _ in pair.tiles), first[0], second[0])
 
 
 def _recomputed_pair(
@@ -194,11 +209,7 @@ def _recomputed_pair(
     second: tuple[FloatArray, FloatArray | Stretch],
     kernel: Kernel,
 ) -> RowSums:
-    right_x, right_y = first[0], second[0]
     x = loaded(first[1])
     y = x if pair.of_one_group else loaded(second[1])
-
-    def values(tile: Tile, rows: slice, columns: slice) -> FloatArray:
-        return kernel_tile(kernel, x[rows], y[columns], tile)
-
-    return pair.product(values, right_x, right_y)
+    values = (kernel_tile(kernel, x[rows], y[cut], tile) for tile, rows, cut in pair.tiles)
+    return pair.product(values, first[0], second[0])

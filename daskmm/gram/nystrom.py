@@ -146,13 +146,9 @@ def kernel_plus_plus(
     return eligible[chosen]
 
 
-def nystrom_factors(
-    grams: Sequence[GramSource], weights: FloatArray, n_landmarks: int, seed: int
-) -> list[FloatArray]:
-    """Return Nyström features Z of all rows for each kernel, from the same landmarks.
+def nystrom_factors(grams: Sequence[GramSource], landmarks: NDArray[np.int64]) -> list[FloatArray]:
+    """Return Nyström features Z of all rows for each kernel: K ≈ Z Zᵀ, exactly so among landmarks.
 
-    K ≈ Z Zᵀ, exactly so among the landmarks, which are drawn in the feature space of the first
-    kernel.
+    `landmarks` are the indices of rows.
     """
-    landmarks = kernel_plus_plus(grams[0], weights, n_landmarks, np.random.RandomState(seed))
     return [gram.columns(landmarks) @ whitening_of(gram.submatrix(landmarks)) for gram in grams]

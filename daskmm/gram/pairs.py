@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,7 +15,6 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.engine.passes import tree_reduce
 from daskmm.gram.rows import STRETCH_BYTES, KernelRows, StreamedRows
 from daskmm.gram.store import Tile
 from daskmm.numerics.rows import tiles
@@ -106,24 +105,20 @@ class Pair:
             if b >= a
         ]
 
-    def product(
-        self, values_of: Callable[[Tile, slice, slice], NDArray], x: FloatArray, y: FloatArray
-    ) -> RowSums:
+    def product(self, values: Iterable[NDArray], x: FloatArray, y: FloatArray) -> RowSums:
         """Return what the tiles between the groups add to K @ right.
 
         Parameters
         ----------
-        values_of : callable
-            Returns the kernel values of a tile, given the tile, and its rows and columns as slices
-            of their groups.
+        values : iterable of ndarray
+            Kernel values of each tile, in the order of `tiles`.
         x, y : ndarray
             Rows of `right` of the first and the second group.
         """
         for_x = np.zeros(x.shape)
         for_y = for_x if self.of_one_group else np.zeros(y.shape)
-        for (a, b), rows, columns in self.tiles:
-            values = values_of((a, b), rows, columns)
-            _add_tile(for_x[rows], for_y[columns], values, x[rows], y[columns], a == b)
+        for ((a, b), rows, columns), tile in zip(self.tiles, values, strict=True):
+            _add_tile(for_x[rows], for_y[columns], tile, x[rows], y[columns], a == b)
         return RowSums({self.first.number: for_x, self.second.number: for_y})
 
 
@@ -189,25 +184,3 @@ def pair_tasks(
         (Pair(a, b), parts[a.number], parts[b.number])
         for a, b in itertools.combinations_with_replacement(groups, 2)
     ]
-
-
-def swept(
-    product_of: Callable[..., RowSums],
-    groups: Sequence[RowGroup],
-    by_rows: tuple[KernelRows, ...],
-    shared: tuple[Any, ...],
-    lazy: bool,
-) -> FloatArray:
-    """Return K @ right from the products of all pairs of groups, computed in parallel.
-
-    Parameters
-    ----------
-    product_of : callable
-        Takes the arguments of `pair_tasks`, then `shared`.
-    groups, by_rows, lazy
-        As in `pair_tasks`.
-    shared : tuple
-    """
-    tasks = pair_tasks(groups, by_rows, lazy)
-    sums: RowSums = tree_reduce(product_of, tasks, shared, lazy, "gram-sweep")
-    return sums.joined()

@@ -141,7 +141,7 @@ class BlockedGram(GramSource):
 def _pair_product(
     block: NDArray, pair: Pair, first: tuple[FloatArray], second: tuple[FloatArray]
 ) -> RowSums:
-    return pair.product(lambda *_: block, first[0], second[0])
+    return pair.product([block], first[0], second[0])
 
 
 class _Asymmetry(NamedTuple):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position
 from daskmm.data.validation import check_finite
-from daskmm.gram.matrices import GramSource, passes_of
+from daskmm.gram.matrices import Grams
 from daskmm.gram.rows import KernelRows, loaded
 from daskmm.gram.store import row_cuts
 from daskmm.mm.driver import Step
@@ -72,7 +72,7 @@ class KernelProblem:
 
     Parameters
     ----------
-    grams : sequence of GramSource
+    grams : Grams
     sample_weight : ndarray of shape (n_rows,)
     critical_power : float
         s_crit of a sample.
@@ -84,7 +84,7 @@ class KernelProblem:
 
     def __init__(
         self,
-        grams: Sequence[GramSource],
+        grams: Grams,
         sample_weight: FloatArray,
         critical_power: float,
         lam: float = 1.0,
@@ -104,7 +104,7 @@ class KernelProblem:
     @property
     def n_passes(self) -> int:
         """Sweeps over the Gram matrices so far, and reads of streamed rows."""
-        return passes_of(self.grams)
+        return self.grams.n_passes
 
     def start(self, start: FloatArray | KernelState, s: float) -> KernelState:
         """Return the state at given memberships (columns sum to 1), or at another problem's end."""

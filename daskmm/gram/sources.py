@@ -96,7 +96,7 @@ def open_sources(
             few = loaded(rows[slice(0, len(rows))])
             sources.append(DenseGram(finite_block(kernel, few, few)))
         elif choice.startswith(_RECOMPUTED):
-            sources.append(RecomputedGram(rows, kernel, checked_diagonal(kernel, rows), lazy))
+            sources.append(RecomputedGram(rows, kernel, lazy))
         else:
             path = store / f"kernel-{index}" if len(kernels) > 1 else store
             sources.append(StoredGram(_built(path, rows, kernel, lazy, origin), rows, kernel, lazy))

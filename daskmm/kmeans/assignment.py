@@ -240,27 +240,14 @@ def _at_block(
 
 
 def training_labels(
-    table: NDArray | da.Array,
-    passes: Passes,
-    *shared: Any,
-    function: Callable[..., NDArray] = labels_of,
+    passes: Passes, *shared: Any, function: Callable[..., NDArray] = labels_of
 ) -> NDArray | da.Array:
     """Return the labels of the training rows, at once if in memory (one pass), else lazily."""
+    table, layout = passes.blocks.table, passes.blocks.layout
     if isinstance(table, da.Array):
-        return lazy_labels(table, passes, *shared, function=function)
+        return map_rows(function, with_known_rows(table, layout), *shared, grid=layout.grid)
     passes.add(1)
     return map_rows(function, table, *shared)
-
-
-def lazy_labels(
-    table: da.Array,
-    passes: Passes,
-    *shared: Any,
-    function: Callable[..., NDArray] = labels_of,
-) -> NDArray | da.Array:
-    """Return the labels of training rows, by a block function, as a lazy array."""
-    layout = passes.blocks.layout
-    return map_rows(function, with_known_rows(table, layout), *shared, grid=layout.grid)
 
 
 def cost(passes: Passes, coordinates: Rows, state: CenterState) -> float:

@@ -121,48 +121,64 @@ def fit_centers(
         If given centres are outside of the distortion's domain or overflow, or if a cluster became
         empty and ``empty_cluster="error"``.
     """
-    schedule, update = method.schedule, method.update
-    coordinates, spread = survey.coordinates, survey.spread
-    problem = CentersProblem(passes, coordinates, survey.weight, update, spread)
-
-    def seeded(drawn: list[int]) -> Sequence[FloatArray | CenterState]:
-        if not isinstance(method.init, str):
-            given = given_centers(method.init, survey)
-            if method.feature_weights is None:
-                return [given]
-            state = update.start(given, schedule.s0)
-            return [replace(state, feature_weights=method.feature_weights)]
-        centers: list[FloatArray] = []
-        # Starts share the passes of k-means||, and the space that wide rows span.
-        shares = method.init == "k-means||" or is_wide(*survey.sample.rows.shape)
-        at_once = len(drawn) if shares else 1
-        for first in range(0, len(drawn), at_once):
-            seeds = np.asarray(drawn[first : first + at_once])
-            centers += starting_centers(method.init, passes, survey, method.n_clusters, seeds)
-            context.follow("starts", len(centers) / len(drawn))
-        return centers
-
-    def advanced(drawn: list[int]) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
-        starts = context.journal.once("starts", lambda: seeded(drawn))
-        falling = _from_nearby(schedule, starts[0], survey, update)
-        if method.on_sample:
-            annealing = _on_sample(problem, survey, method, falling, seeds[0])
-            return annealing.minimize(problem, starts, context)
-        runs = _in_span(problem, starts, falling, context)
-        return minimize(problem, runs or starts, falling, context), []
-
-    outcome, before = advanced(seeds[1:])
+    problem = CentersProblem(
+        passes, survey.coordinates, survey.weight, method.update, survey.spread
+    )
+    first, *drawn = seeds
+    outcome, before = _advanced(problem, survey, method, first, drawn, context)
     if not method.on_sample and method.restarts and context.stopped is None:
-        restarts = Restarts(survey.sample, len(outcome.runs), seeds[0], False, survey.metric)
-        outcome = refined(outcome, problem, restarts, schedule, context)
+        restarts = Restarts(survey.sample, len(outcome.runs), first, False, survey.metric)
+        outcome = refined(outcome, problem, restarts, method.schedule, context)
     for _ in range(_RESTARTS if method.empty_cluster == "restart" else 0):
         complete = outcome.scored.cluster_weights.all()
         if complete or context.stopped is not None or not isinstance(method.init, str):
             break
-        outcome, before = advanced(draw_seeds(context.journal, rng, len(seeds) - 1))
+        drawn = draw_seeds(context.journal, rng, len(drawn))
+        outcome, before = _advanced(problem, survey, method, first, drawn, context)
     if context.stopped is not None:
         return CentersFit(survey, outcome, before, 0)
     return _finished(problem, survey, outcome, before, method, context)
+
+
+def _advanced(
+    problem: CentersProblem,
+    survey: Survey,
+    method: Method,
+    seed: int,
+    seeds: list[int],
+    context: FitContext,
+) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
+    """Find a start for each of the seeds; anneal them on samples, with `seed`, or over all rows."""
+    starts = context.journal.once(
+        "starts", lambda: _starts(problem.passes, survey, method, seeds, context)
+    )
+    schedule = _from_nearby(method.schedule, starts[0], survey, method.update)
+    if method.on_sample:
+        annealing = _on_sample(problem, survey, method, schedule, seed)
+        return annealing.minimize(problem, starts, context)
+    runs = _in_span(problem, starts, schedule, context)
+    return minimize(problem, runs or starts, schedule, context), []
+
+
+def _starts(
+    passes: Passes, survey: Survey, method: Method, drawn: list[int], context: FitContext
+) -> Sequence[FloatArray | CenterState]:
+    """Return the given start, or starting centres for each seed, in the model's coordinates."""
+    if not isinstance(method.init, str):
+        given = given_centers(method.init, survey)
+        if method.feature_weights is None:
+            return [given]
+        state = method.update.start(given, method.schedule.s0)
+        return [replace(state, feature_weights=method.feature_weights)]
+    centers: list[FloatArray] = []
+    # Starts share the passes of k-means||, and the space that wide rows span.
+    shares = method.init == "k-means||" or is_wide(*survey.sample.rows.shape)
+    at_once = len(drawn) if shares else 1
+    for first in range(0, len(drawn), at_once):
+        seeds = np.asarray(drawn[first : first + at_once])
+        centers += starting_centers(method.init, passes, survey, method.n_clusters, seeds)
+        context.follow("starts", len(centers) / len(drawn))
+    return centers
 
 
 def _from_nearby(schedule: Schedule, start: FloatArray, survey: Survey, update: Update) -> Schedule:
@@ -212,15 +228,10 @@ def _in_span(
     z, *seeds = np.split(span.coordinates, n_rows + len(starts[0]) * np.arange(len(starts)))
     weights = np.ones(n_rows) if blocks.weights is None else np.concatenate(blocks.weights)
     distortion = type(update.distortion).around(np.zeros(z.shape[1]), np.zeros(z.shape[1]))
-    inner = sample_problem(
-        z, weights, PowerUpdate(distortion, relocation=update.relocation), problem.spread
-    )
-    inner.exact = True
-    inner.passes.add(problem.n_passes)
-    apart = context.apart()
-    found = minimize(inner, seeds, schedule, apart).runs
-    context.stopped = apart.stopped
-    problem.passes.add(inner.n_passes - problem.n_passes)
+    alike = PowerUpdate(distortion, relocation=update.relocation)
+    inner = sample_problem(z, weights, alike, problem.spread, True, problem.n_passes)
+    found = minimize(inner, seeds, schedule, context.apart()).runs
+    problem.passes.add(inner.passes.n_passes)
     centers = span.to_features(np.concatenate([run.state.centers for run in found]), rows)
     runs = []
     for run, own in zip(found, np.split(centers, len(found)), strict=True):
@@ -248,6 +259,7 @@ def _on_sample(
         dtype,
         schedule,
         seed,
+        problem.n_passes,
         method.restarts,
         survey.metric,
     )

@@ -169,7 +169,7 @@ def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int)
         schedule,
         seed,
     )
-    annealed = search.run([own.state, *starts], False, 0, FitContext(holds_interrupts=False))
+    annealed = search.run([own.state, *starts], False, FitContext(holds_interrupts=False))
     found = iterate(problem, [each.state for each in annealed], schedule)
     best = cheapest(found, 1)[0]
     if own.last - best.last <= _GAIN * abs(own.last):

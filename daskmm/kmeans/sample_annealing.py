@@ -171,6 +171,8 @@ class SampleAnnealing:
     schedule : Schedule
     seed : int
         For recombinations and restarts.
+    n_passes : int
+        Passes over the full data so far, for the records of iterations on samples.
     restarts : bool
         Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
     metric : Metric
@@ -185,6 +187,7 @@ class SampleAnnealing:
     dtype: np.dtype
     schedule: Schedule
     seed: int
+    n_passes: int = 0
     restarts: bool = False
     metric: Metric = PLAIN
 
@@ -213,18 +216,14 @@ class SampleAnnealing:
             For each start of the outcome, its history on samples.
         """
         lazy = table.passes.blocks.layout.lazy
-        annealed = self.run(starts, lazy, table.n_passes, context)
+        annealed = self.run(starts, lazy, context)
         schedule = replace(self._hard_schedule, calm=_CALM_READS)
         states = [start.state for start in annealed]
         outcome = minimize(table, states, schedule, context, race=worth_polishing)
         return outcome, [start.history for start in annealed]
 
     def run(
-        self,
-        starts: Sequence[FloatArray | CenterState],
-        lazy: bool,
-        n_passes: int,
-        context: FitContext,
+        self, starts: Sequence[FloatArray | CenterState], lazy: bool, context: FitContext
     ) -> list[Annealed]:
         """Anneal every start; return those that are worth polishing on the full data.
 
@@ -237,11 +236,9 @@ class SampleAnnealing:
             In the model's coordinates.
         lazy : bool
             Whether to anneal on the active dask scheduler, or on threads here; one task per start.
-        n_passes : int
-            Passes over the full data so far.
         context : FitContext
         """
-        tasks = _Tasks(self, lazy, n_passes, context)
+        tasks = _Tasks(self, lazy, context)
         wanted: list[Start] = [(start, self.schedule) for start in starts]
         if self.update.hedged and self.schedule.s0 > -np.inf:
             wanted += [(start, self._hard_schedule) for start in starts]
@@ -256,7 +253,7 @@ class SampleAnnealing:
             return [annealed[i] for i in worth_polishing([run.last for run in runs])[:1]]
         if self.larger_sample is None:
             return annealed
-        return self._on_larger_sample(annealed, n_passes, context)
+        return self._on_larger_sample(annealed, context)
 
     def _combined(
         self, runs: list[Run[CenterState]], n_starts: int, tasks: _Tasks
@@ -311,18 +308,17 @@ class SampleAnnealing:
     def problem(self) -> CentersProblem:
         """Return the problem of the sample's rows."""
         rows = self.sample.rows.astype(self.dtype, copy=False)
-        return sample_problem(rows, self.sample.weights, self.update, self.spread)
+        weights, n_before = self.sample.weights, self.n_passes
+        return sample_problem(rows, weights, self.update, self.spread, n_before=n_before)
 
-    def _on_larger_sample(
-        self, annealed: list[Annealed], n_passes: int, context: FitContext
-    ) -> list[Annealed]:
+    def _on_larger_sample(self, annealed: list[Annealed], context: FitContext) -> list[Annealed]:
         """Take hard steps on the larger sample."""
         sample = self.larger_sample
         assert sample is not None
         passes = weighted_passes(sample.rows, sample.weights)
         total = float(sample.weights.sum())
         problem = CentersProblem(
-            passes, self.coordinates, total, self.update, self.spread, exact=False
+            passes, self.coordinates, total, self.update, self.spread, False, self.n_passes
         )
         states = [start.state for start in annealed]
         schedule = replace(self._hard_schedule, tol=LARGER_SAMPLE_TOL * self.schedule.tol)
@@ -331,10 +327,12 @@ class SampleAnnealing:
         )
         if not runs[0].history:  # interrupted before the first iteration
             return annealed[:1]
-        return [
-            Annealed(runs[i].state, [*annealed[i].history, *_dated(runs[i].history, 0, n_passes)])
-            for i in sorted(worth_polishing([run.last for run in runs], _WORTH_READING))
-        ]
+        ended = []
+        for i in sorted(worth_polishing([run.last for run in runs], _WORTH_READING)):
+            # Those that were recalled, too, count after the passes of this run.
+            later = [replace(record, n_passes=self.n_passes) for record in runs[i].history]
+            ended.append(Annealed(runs[i].state, [*annealed[i].history, *later]))
+        return ended
 
 
 @dataclass(frozen=True)
@@ -343,7 +341,6 @@ class _Tasks:
 
     annealing: SampleAnnealing
     lazy: bool
-    n_passes: int
     context: FitContext
 
     def run(self, stage: str, starts: Sequence[Start]) -> list[Run[CenterState]]:
@@ -362,11 +359,8 @@ class _Tasks:
                 came: list[Run[CenterState]] = tree_reduce(
                     _anneal, arguments, shared, self.lazy, "anneal"
                 )
-                after = list(runs)
-                for i, run in zip(active, came, strict=True):
-                    known = len(runs[i].history) if isinstance(runs[i], Run) else 0
-                    after[i] = replace(run, history=_dated(run.history, known, self.n_passes))
-                runs = after
+                taken = dict(zip(active, came, strict=True))
+                runs = [taken.get(i, run) for i, run in enumerate(runs)]
                 context.journal.keep(stage, runs, max(len(run.history) for run in came))
         except KeyboardInterrupt as interrupt:
             context.stop(interrupt)
@@ -390,14 +384,6 @@ def _anneal(
     """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
     return iterate(annealing.problem(), [start], schedule, context, until=until)
-
-
-def _dated(history: Sequence[IterationRecord], known: int, n_passes: int) -> list[IterationRecord]:
-    """Set `n_passes` in the records of a history from index `known` on."""
-    return [
-        *history[:known],
-        *(replace(record, n_passes=n_passes) for record in history[known:]),
-    ]
 
 
 def worth_polishing(costs: Sequence[float], margin: float = _WORTH_POLISHING) -> list[int]:

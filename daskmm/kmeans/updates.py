@@ -293,6 +293,8 @@ class CentersProblem:
         Mean distance of the rows from their mean.
     exact : bool
         Whether these are all rows; False for a sample.
+    n_before : int
+        Passes over all rows that were made for other problems; those over a sample do not count.
     """
 
     def __init__(
@@ -303,6 +305,7 @@ class CentersProblem:
         update: Update,
         spread: float,
         exact: bool = True,
+        n_before: int = 0,
     ) -> None:
         self.passes = passes
         self.coordinates = coordinates
@@ -312,13 +315,14 @@ class CentersProblem:
         self.spread = spread
         self.rounding = ROUNDING ** (self.degree / 2) * spread
         self.exact = exact
+        self.n_before = n_before
         self.splitting_power = 0.0
         self._bounds = KeptBounds(passes.blocks.layout, coordinates)
 
     @property
     def n_passes(self) -> int:
-        """Passes over the data so far."""
-        return self.passes.n_passes
+        """Passes over all rows so far."""
+        return self.n_before + (self.passes.n_passes if self.exact else 0)
 
     def start(self, start: FloatArray | CenterState, s: float) -> CenterState:
         """Return a given state, or that of centres in the model's coordinates, at power `s`."""
@@ -409,7 +413,12 @@ def block_sums(
 
 
 def sample_problem(
-    rows: NDArray, weights: FloatArray, update: Update, spread: float | None = None
+    rows: NDArray,
+    weights: FloatArray,
+    update: Update,
+    spread: float | None = None,
+    exact: bool = False,
+    n_before: int = 0,
 ) -> CentersProblem:
     """Return the problem of clustering rows in memory: a table of one block, for one thread.
 
@@ -421,6 +430,8 @@ def sample_problem(
     update : Update
     spread : float, optional
         Mean distance of the rows from their mean; the sum of their variances by default.
+    exact, n_before
+        As of `CentersProblem`.
     """
     if spread is None:
         spread = float(weighted_variance(rows, weights).sum())
@@ -430,4 +441,4 @@ def sample_problem(
     # Weights of 1 are common, and cost nothing if they are left out.
     passes = Passes(RowBlocks(rows, layout, (rows,), None if (weights == 1).all() else (weights,)))
     total, identity = float(weights.sum()), Coordinates.identity(p)
-    return CentersProblem(passes, identity, total, update, spread, exact=False)
+    return CentersProblem(passes, identity, total, update, spread, exact, n_before)

@@ -11,13 +11,13 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from daskmm.mm.fingerprints import differences
-from daskmm.mm.journal import Journal, Pace
+from daskmm.mm.journal import Journal, Pace, PassCounter
 from daskmm.storage.locks import locked, remedy
 from daskmm.storage.records import DamagedStateError, read_state, write_state
 from daskmm.storage.remote import Mirror, check_writable, is_remote, local_path
@@ -70,7 +70,7 @@ class Checkpoint(Journal):
         self.pace = pace
         self.parameters = dict(parameters)
         self.data: dict[str, Any] = {}
-        self._n_passes: Callable[[], int] = int
+        self._passes: PassCounter | None = None
         self._former: dict[str, Any] = {}
         # Numbers of the readable states on disk.
         self._states: list[int] = []
@@ -126,8 +126,8 @@ class Checkpoint(Journal):
     def _state_path(self, number: int) -> Path:
         return self._files / f"state-{number:08d}"
 
-    def resume(self, data: Mapping[str, Any], n_passes: Callable[[], int]) -> int:
-        """Return the number of passes that earlier runs of this fit made (see `Journal.resume`).
+    def resume(self, data: Mapping[str, Any], passes: PassCounter) -> None:
+        """Add the passes that earlier runs of this fit made (see `Journal.resume`).
 
         Raises
         ------
@@ -136,10 +136,10 @@ class Checkpoint(Journal):
         """
         if self._former:
             self._refuse(differences(self._former["data"], data))
-        self.data, self._n_passes = dict(data), n_passes
+        self.data, self._passes = dict(data), passes
         if self._wants_folder:
             self._folder.mkdir(parents=True, exist_ok=True)
-        return int(self._former.get("n_passes", 0))
+        passes.add(int(self._former.get("n_passes", 0)))
 
     def keep(self, stage: str, value: Any, iterations: int = 1) -> None:
         """Record the result so far of a stage (see `Journal.keep`), on disk when due.
@@ -201,7 +201,7 @@ class Checkpoint(Journal):
             "data": self.data,
             "stages": self.stages,
             "n_iter": self.n_iter,
-            "n_passes": self._n_passes(),
+            "n_passes": 0 if self._passes is None else self._passes.n_passes,
             "seconds": self.seconds + time.perf_counter() - self._created,
         }
 

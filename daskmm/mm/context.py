@@ -33,6 +33,8 @@ class FitContext:
     holds_interrupts : bool
         Whether `stop` ends the fit with the model of the last completed iteration. In tasks, which
         return to a fit that does so, an interrupt is raised at once.
+    within : FitContext, optional
+        Context of the whole fit, which `stop` stops too.
 
     Attributes
     ----------
@@ -49,6 +51,7 @@ class FitContext:
         *,
         began: float | None = None,
         holds_interrupts: bool = True,
+        within: FitContext | None = None,
     ) -> None:
         self.journal = Journal() if journal is None else journal
         self.began = (time.perf_counter() if began is None else began) - self.journal.seconds
@@ -57,14 +60,13 @@ class FitContext:
         self._followers: list[Any] = [each for each in callbacks if hasattr(each, "follow")]
         self.journal.follow = self.follow
         self._holds_interrupts = holds_interrupts
+        self._within = within
 
     def apart(self) -> FitContext:
-        """Return a context for a stage that a resumed fit repeats: with a journal of its own.
-
-        Whoever makes it passes on what `stopped` it.
-        """
+        """Return a context for a stage that a resumed fit repeats: with a journal of its own."""
+        holds = self._holds_interrupts
         return FitContext(
-            None, self._callbacks, began=self.began, holds_interrupts=self._holds_interrupts
+            None, self._callbacks, began=self.began, holds_interrupts=holds, within=self
         )
 
     @property
@@ -94,6 +96,8 @@ class FitContext:
             raise reason
         logger.info("%s: ending the fit after the last iteration.", type(reason).__name__)
         self.stopped = reason
+        if self._within is not None:
+            self._within.stopped = reason
 
     @property
     def interrupted(self) -> bool:

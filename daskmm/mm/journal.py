@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from dask.utils import parse_timedelta
@@ -66,6 +66,17 @@ class Pace:
         return self.seconds is not None and time.monotonic() - since >= self.seconds
 
 
+class PassCounter(Protocol):
+    """Makes passes over the data, and counts them."""
+
+    @property
+    def n_passes(self) -> int:
+        """Passes over the data so far."""
+
+    def add(self, n_passes: int) -> None:
+        """Count passes made otherwise."""
+
+
 class Journal:
     """Log of the stages of a fit, in memory.
 
@@ -94,19 +105,16 @@ class Journal:
         # Told of each stage that is entered or entered again, and of each result.
         self.follow: Callable[[str, Any], None] = lambda stage, found: None
 
-    def resume(self, data: Mapping[str, Any], n_passes: Callable[[], int]) -> int:
-        """Return the number of passes that earlier runs of this fit made.
-
-        Called once the first pass is done.
+    def resume(self, data: Mapping[str, Any], passes: PassCounter) -> None:
+        """Add the passes that earlier runs of this fit made; called once the first pass is done.
 
         Parameters
         ----------
         data : mapping
             Description of the data by the first pass, compared with that of the earlier run.
-        n_passes : callable
-            Returns the number of passes made so far, whenever a state is written.
+        passes : PassCounter
+            Its count is recorded with each state.
         """
-        return 0
 
     def recall(self, stage: str) -> Any:
         """Enter a stage; return its latest result, or None if it has not been reached before.

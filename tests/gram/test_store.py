@@ -18,7 +18,7 @@ import zarr
 import daskmm.gram.precomputed
 from daskmm.gram import build as gram
 from daskmm.gram import matrices as sweeps
-from daskmm.gram.build import build, checked_diagonal, repair, verify
+from daskmm.gram.build import build, repair, verify
 from daskmm.gram.matrices import RecomputedGram, StoredGram
 from daskmm.gram.precomputed import BlockedGram, precomputed
 from daskmm.gram.store import GramStore, GramStoreError, tile_name
@@ -154,7 +154,7 @@ def test_stored_product_equals_the_dense_one(tmp_path, rows, tile_rows, dtype, t
 def test_recomputed_product_equals_the_dense_one(rows, monkeypatch, tile_rows):
     monkeypatch.setattr(sweeps, "TILE_ROWS", tile_rows)
     dense = RBF.block(rows, rows)
-    source = RecomputedGram(rows, RBF, checked_diagonal(RBF, rows), lazy=False)
+    source = RecomputedGram(rows, RBF, lazy=False)
     np.testing.assert_allclose(source.product(memberships()), dense @ memberships(), atol=1e-12)
     assert source.n_sweeps == 1
 
@@ -163,7 +163,7 @@ def test_lazy_tasks_give_the_same(tmp_path, rows):
     with dask.config.set(scheduler="synchronous"):
         store = build(tmp_path / "gram", rows, RBF, dtype="float64", tile_rows=TILE, lazy=True)
         product = StoredGram(store, rows, RBF, lazy=True).product(memberships())
-        recomputed = RecomputedGram(rows, RBF, store.diagonal, lazy=True).product(memberships())
+        recomputed = RecomputedGram(rows, RBF, lazy=True).product(memberships())
     here = build(tmp_path / "here", rows, RBF, dtype="float64", tile_rows=TILE)
     same = StoredGram(here, rows, RBF, lazy=False).product(memberships())
     np.testing.assert_allclose(product, same, rtol=1e-13)
@@ -173,7 +173,7 @@ def test_lazy_tasks_give_the_same(tmp_path, rows):
 def sources(tmp_path, rows):
     store = build(tmp_path / "gram", rows, RBF, tile_rows=TILE)
     yield StoredGram(store, rows, RBF, lazy=False)
-    yield RecomputedGram(rows, RBF, store.diagonal, lazy=False)
+    yield RecomputedGram(rows, RBF, lazy=False)
     yield precomputed(RBF.block(rows, rows))
 
 
@@ -554,7 +554,7 @@ def test_kernel_that_is_not_finite_names_tile_and_entry(tmp_path, rows, monkeypa
         build(tmp_path / "gram", rows, kernel, tile_rows=TILE)
     assert (1, 3) in GramStore(tmp_path / "gram").missing()
     monkeypatch.setattr(sweeps, "TILE_ROWS", TILE)
-    source = RecomputedGram(rows, kernel, checked_diagonal(kernel, rows), lazy=False)
+    source = RecomputedGram(rows, kernel, lazy=False)
     with pytest.raises(ValueError, match=message):
         source.product(memberships())
 
