@@ -35,6 +35,7 @@ from daskmm.cluster._parameters import (
     Constraints,
     anneals_on_sample,
     checked_distortion,
+    is_small,
     wanted_rows,
 )
 from daskmm.cluster._partial_fit import PartialFit, found_in_columns
@@ -482,7 +483,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         if not self._seeds:
             return 1
         if self.n_init == "auto":
-            if layout.lazy and not self._samples(layout):
+            reads = layout.lazy and not self._samples(layout)
+            if reads and not is_small(layout, self._cluster_range[1]):
                 return 1
             if isinstance(self.n_clusters, str):
                 return STARTS_IN_MEMORY

@@ -57,8 +57,8 @@ warm_start : bool, default=False
     "n_init": """
 n_init : int or "auto", default="auto"
     Number of starts. "auto" is 8, fewer for more than 256 clusters (2,048 centres in all starts,
-    so 1 from 1,025 clusters on), or 1 if every iteration reads streamed data: see `sample_size`,
-    and `plan`, which tells the number. An `init` array is one start.
+    so 1 from 1,025 clusters on), or 1 if every iteration reads a large table that is streamed: see
+    `sample_size`, and `plan`, which tells the number. An `init` array is one start.
 """,
     "sample_size": """
 sample_size : int, "auto" or None, default="auto"

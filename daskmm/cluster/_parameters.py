@@ -149,7 +149,13 @@ def anneals_on_sample(
         return True
     if wanted is not None:
         return layout.n_rows > wanted
-    return layout.n_rows > _LARGE * usual_sample_size(layout.n_rows, layout.width, at_most)
+    return not is_small(layout, at_most)
+
+
+def is_small(layout: Layout, at_most: int) -> bool:
+    """Return whether a table has no more than twice the rows on which others are annealed."""
+    n_rows = layout.n_rows
+    return n_rows is None or n_rows <= _LARGE * usual_sample_size(n_rows, layout.width, at_most)
 
 
 def checked_distortion(

@@ -700,9 +700,14 @@ def test_a_plan_of_a_large_table_knows_that_starts_are_annealed_on_a_sample():
 
 
 def test_starts_in_a_plan_follow_where_the_data_are():
-    for n_init, in_memory, streamed in [("auto", 8, 1), (3, 3, 3)]:
-        assert planned(KMeans(n_init=n_init), X).n_starts == in_memory
-        assert planned(KMeans(n_init=n_init), lazy()).n_starts == streamed
+    large = da.zeros((100_000, 5), chunks=(10_000, 5))
+    for n_init, wanted, every_iteration_reads in [("auto", 8, 1), (3, 3, 3)]:
+        # Small tables that are streamed get the starts of those in memory.
+        for data in (X, lazy(), large):
+            assert planned(KMeans(n_init=n_init), data).n_starts == wanted
+        whole = KMeans(n_init=n_init, sample_size=None)
+        assert planned(whole, large).n_starts == every_iteration_reads
+        assert planned(whole, lazy()).n_starts == wanted
         assert planned(KMeans(init=X[:8], n_init=n_init), X).n_starts == 1
 
 
