@@ -10,6 +10,7 @@ import operator
 import pickle
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -184,15 +185,19 @@ def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments
 
 # Calls that have not begun, of the tasks that this worker runs: by the pass and their first call.
 _UNBEGUN: dict[tuple[str, int], set[int]] = {}
+# The latest tasks that have ended, which have nothing to give up.
+_ENDED: deque[tuple[str, int]] = deque(maxlen=256)
 
 
 @contextlib.contextmanager
 def _unbegun(name: str, calls: Sequence[int]) -> Iterator[set[int]]:
     """Give the calls of a task that have not begun; `give_up` may take some at any time."""
+    task = (name, calls[0])
     try:
-        yield _UNBEGUN.setdefault((name, calls[0]), set(calls))
+        yield _UNBEGUN.setdefault(task, set(calls))
     finally:
-        _UNBEGUN.pop((name, calls[0]), None)
+        _ENDED.append(task)
+        _UNBEGUN.pop(task, None)
 
 
 def _taken(calls: set[int], call: int) -> bool:
@@ -217,8 +222,10 @@ def give_up(name: str, tasks: Mapping[str, Sequence[Sequence[int]]], dask_worker
     """
     found: list[int] = []
     for calls in tasks[dask_worker.address]:
-        left = _UNBEGUN.setdefault((name, calls[0]), set(calls))
-        found += [call for call in calls if _taken(left, call)]
+        task = (name, calls[0])
+        if task not in _ENDED:
+            left = _UNBEGUN.setdefault(task, set(calls))
+            found += [call for call in calls if _taken(left, call)]
     return found
 
 

@@ -1,15 +1,17 @@
-"""Faults made on purpose: which tests find them.
+"""Faults made on purpose: whether the quick tests find them.
 
-Run: python tests/benchmarks/mutants.py [--number N] [--seed S] [--all]
+Run: python tests/benchmarks/mutants.py [--number N] [--seed S] [--rooms ROOM ...] [--coverage FILE]
 
-From rooms whose code is plain Python, operators and constants are drawn at random and changed, one
-at a time, in a copy of the checkout. The quick tests of the room run first, then all quick ones,
-then, with `--all`, the long ones. Prints a row for each mutant: what was changed, and which tests
-failed first. What no test finds is looked at by eye: many changes change nothing that can be seen.
+First all quick tests run once, and note which of them execute each line (needs pytest-cov; kept in
+the file, and taken from there if it exists). Then, in rooms whose code is plain Python, operators
+and constants are drawn at random and changed one at a time, in a copy of the checkout, and the
+tests run that execute the changed line, those of the same room first. Prints a row for each mutant.
+What no test finds is looked at by eye: many changes make no difference that could be seen.
 """
 
 import argparse
 import ast
+import os
 import random
 import shutil
 import subprocess
@@ -78,40 +80,46 @@ def drawn(room, number, rng):
     return found
 
 
-def first_failure(copy, tests, marks, processes):
-    """Return the first test that fails, or None."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", str(processes), "--no-header"]
-    command += ["-p", "no:cacheprovider", "--timeout", "300", *marks, *tests]
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+def tests_by_line(file):
+    """Return a function from a path and line to the quick tests that execute it."""
+    from coverage import CoverageData
+
+    if not file.exists():
+        command = [sys.executable, "-m", "pytest", "-q", "--cov=daskmm", "--cov-context=test"]
+        environment = os.environ | {"COVERAGE_FILE": str(file.resolve())}
+        subprocess.run([*command, "--cov-report="], cwd=TOP, env=environment, check=False)
+    data = CoverageData(str(file))
+    data.read()
+    by_path = {Path(path).parts[-3:]: path for path in data.measured_files()}
+
+    def tests(path, line):
+        contexts = data.contexts_by_lineno(by_path[path.parts[-3:]])
+        return sorted({name.split("|")[0] for name in contexts.get(line, ()) if name})
+
+    return tests
+
+
+def first_failure(copy, tests):
+    """Return the first of the tests that fails, or None."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    done = subprocess.run([*command, *tests], cwd=copy, capture_output=True, text=True)
     if done.returncode in (0, 5):
         return None
     lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return lines[0].split(" - ")[0].split("::", 1)[-1] if lines else f"exit {done.returncode}"
 
 
-def verdict(copy, room, arguments):
-    stages = [(f"tests/{room}", "quick, own room", [])]
-    if not arguments.rooms_only:
-        stages.append(("tests", "quick", []))
-        if arguments.all:
-            stages.append(("tests", "long", ["-m", "long or paper"]))
-    for tests, name, marks in stages:
-        if failed := first_failure(copy, [tests], marks, arguments.processes):
-            return name, failed
-    return "none", ""
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=0)
-    parser.add_argument("--rooms-only", action="store_true", help="not the other rooms' tests")
-    parser.add_argument("--all", action="store_true", help="the long tests as well")
     parser.add_argument("--rooms", nargs="+", default=ROOMS)
+    parser.add_argument("--coverage", type=Path, default=Path("mutants.coverage"))
+    parser.add_argument("--most", type=int, default=150, help="tests that run for a mutant")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
-    print("| where | was | is | found by | first |\n|---|---|---|---|---|")
+    executing = tests_by_line(arguments.coverage)
+    print("| where | was | is | tests | found by |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "daskmm"
         shutil.copytree(TOP, copy, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__"))
@@ -119,11 +127,15 @@ def main():
             for path, mutant, line, before, after in drawn(
                 room, arguments.number // len(arguments.rooms), rng
             ):
+                tests = executing(path, line)
+                rng.shuffle(tests)
+                own = [test for test in tests if test.startswith(f"tests/{room}/")]
+                tests = [*own, *(test for test in tests if test not in set(own))]
                 (copy / path).write_text(mutant)
-                stage, failed = verdict(copy, room, arguments)
+                failed = first_failure(copy, tests[: arguments.most]) if tests else "not executed"
                 shutil.copy(TOP / path, copy / path)
                 where = f"{path.relative_to('daskmm')}:{line}"
-                print(f"| {where} | `{before}` | `{after}` | {stage} | {failed} |", flush=True)
+                print(f"| {where} | `{before}` | `{after}` | {len(tests)} | {failed} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,9 @@ def test_a_task_that_has_not_begun_gives_up_all(monkeypatch):
     assert run(square, group_of([8, 9]), monkeypatch) == PartialSums({}, (8, 9))
     # If it is run again, say because its record was lost, it makes all calls.
     assert run(square, group_of([8, 9]), monkeypatch).total == [64, 81]
+    assert give_up("pass", {"here": [[8, 9]]}, Here) == []
     worker_task._UNBEGUN.clear()
+    worker_task._ENDED.clear()
 
 
 def square(number):
