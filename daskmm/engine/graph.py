@@ -233,11 +233,11 @@ class GroupTasks:
         Where there are many records, tasks merge them too.
         """
         graph, records = self.runs(name, run, call)
-        # A scheduler starts the tasks that are merged together in any order: so the largest, which
-        # should start first, are not merged with others.
-        n_large = sum(
-            1 for _ in itertools.takewhile(len(self.calls[0]).__eq__, map(len, self.calls))
-        )
+        # A scheduler starts tasks that are merged together in any order, those first of which most
+        # are: so the largest, which should start first, are merged among themselves, and as many
+        # at once as anywhere.
+        largest = len(self.calls[0]) if self.calls else 0
+        n_large = next((n for n, calls in enumerate(self.calls) if len(calls) < largest), 0)
         return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY, n_large)
 
     def runs(
@@ -306,13 +306,17 @@ def _merged(
 ) -> list[Key]:
     """Add tasks that merge `width` records until at most `most` are left; return their keys.
 
-    The `n_first` first ones are merged among themselves, to begin with.
+    The `n_first` first ones are merged among themselves, down to one.
     """
     level = 0
     while len(records) > most:
         level += 1
         merged: list[Key] = []
-        starts = [*range(0, n_first, width), *range(n_first, len(records), width), len(records)]
+        # As equal as can be, and no other ones of more records than these.
+        n_tasks = -(-n_first // width)
+        starts = [n_first * task // n_tasks for task in range(n_tasks)]
+        others = max(2, n_first // n_tasks) if n_tasks else width
+        starts += [*range(n_first, len(records), others), len(records)]
         for start, end in itertools.pairwise(starts):
             some = records[start:end]
             if len(some) == 1:  # a task of its own might move it to another worker
@@ -321,7 +325,7 @@ def _merged(
             key = (f"{name}-merge", level, _COUNTDOWN - start)
             graph[key] = Task(key, _merge_all, *map(TaskRef, some))
             merged.append(key)
-        records, n_first = merged, 0
+        records, n_first = merged, n_tasks if n_tasks > 1 else 0
     return records
 
 
