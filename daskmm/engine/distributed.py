@@ -344,8 +344,8 @@ def _sums(
         groups, records = merged(key, run_pickled, (key, value))
         return list(_submitted(client, graph | groups, records, **where))
 
-    first = functools.partial(submit, tasks, name)
-    if spare is None or math.isinf(patience()):
+    first, idle_share = functools.partial(submit, tasks, name), patience()
+    if spare is None or math.isinf(idle_share):
         return merge(_gathered(client, first))
 
     def submit_again(calls: list[int], workers: dict[str, int]) -> list[Any]:
@@ -355,7 +355,7 @@ def _sums(
         where = {"workers": list(workers), "allow_other_workers": True}
         return submit(again, f"{name}-again", **where)
 
-    handover = Handover(client, name, tasks, submit_again)
+    handover = Handover(client, name, tasks, submit_again, idle_share)
     return _gathered(client, first, meanwhile=handover.sums)
 
 
@@ -401,9 +401,9 @@ def _gathered(
 ) -> Any:
     """Return the values of the futures that `submit` returns, in any nest of lists and tuples.
 
-    With ``fetch=False``, return the futures once all have ended; with `meanwhile`, what it makes of
-    the function that waits for the values. Raise RestartedError if the
-    cluster was restarted, ClusterLostError if it is lost, and _KilledError if tasks killed workers.
+    With ``fetch=False``, return the futures once all have ended; with `meanwhile`, what it returns,
+    given the function that waits for the values. Raise RestartedError if the cluster was restarted,
+    ClusterLostError if it is lost, and _KilledError if tasks killed workers.
     """
     import distributed
 

@@ -195,6 +195,7 @@ class GroupTasks:
         pickle: bool,
     ) -> None:
         self.calls = grouping.groups
+        self._has_all = sum(map(len, self.calls)) == len(arguments)
         self._nodes = nodes
         self._owner: dict[Key, int] = {}
         queues = grouping.queues
@@ -255,11 +256,14 @@ class GroupTasks:
     def graph_of_total(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
-        """Return tasks as `graph` does, and the key of one record: large ones merge in pairs."""
+        """Return tasks as `graph` does, and the key of one record: large ones merge in pairs.
+
+        It is the total, unless calls are missed or these tasks do not make all calls of the pass.
+        """
         graph, records = self.runs(name, run, call)
         last = _merged(records, name, graph, 2, 1)
         root = (f"{name}-total",)
-        graph[root] = Task(root, _total, *map(TaskRef, last))
+        graph[root] = Task(root, _total if self._has_all else _merge_all, *map(TaskRef, last))
         return graph, [root]
 
     def calls_of(self, keys: Iterable[Key]) -> list[int]:

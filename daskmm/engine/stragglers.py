@@ -9,10 +9,11 @@ task are read twice.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import dask
@@ -24,16 +25,20 @@ from daskmm.engine.worker_task import PartialSums, give_up, merge
 # Seconds until the workers are looked at for the first time, and least seconds between two looks;
 # later looks come when the time since the pass began has grown by a share, or after a second.
 _FIRST_LOOK, _SHARE, _LAST_LOOK = 0.25, 1 / 10, 1.0
-# A key of dask's configuration: for which share of the time that half of the workers took they have
-# been idle before others give up calls. With infinity none do.
+# A key of dask's configuration. Blocks are handed over once half of the workers have been idle for
+# this share of the time that they worked; with infinity, never.
 PATIENCE_KEY = "daskmm.straggler-patience"
 DEFAULT_PATIENCE = 0.1
+# What the user may have annotated that says where tasks run.
+_PLACES = {"workers", "resources"}
 
 Calls = Sequence[int]
 
 
 def patience() -> float:
-    """Return the share of its time that a worker is idle before others give up calls."""
+    """Return the configured patience; infinity where the user has said where tasks run."""
+    if _PLACES & dask.get_annotations().keys():
+        return math.inf
     return float(dask.config.get(PATIENCE_KEY, DEFAULT_PATIENCE))
 
 
@@ -44,10 +49,11 @@ class HandedOver(NamedTuple):
     sums: PartialSums
 
 
+@dataclass
 class Handover:
     """Watches one pass, and hands calls of slow workers over to idle ones.
 
-    Parameters
+    Attributes
     ----------
     client : distributed.Client
     name : str
@@ -56,29 +62,26 @@ class Handover:
     submit : callable
         Submits calls under another name to some workers, given as address -> threads, and returns
         the futures of their records.
+    patience : float
+    asked : bool
+        Whether slow workers have been asked for their calls.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        name: str,
-        tasks: GroupTasks,
-        submit: Callable[[list[int], dict[str, int]], list[Any]],
-    ) -> None:
-        self._client = client
-        self._name = name
-        self._tasks = tasks
-        self._submit = submit
-        self._asked = False
+    client: Any
+    name: str
+    tasks: GroupTasks
+    submit: Callable[[list[int], dict[str, int]], list[Any]]
+    patience: float
+    asked: bool = field(default=False, init=False)
 
     async def sums(self, gather: Callable[[], Awaitable[list[PartialSums]]]) -> PartialSums:
         """Return the sum of the records that `gather` waits for, and of calls handed over."""
         watching = asyncio.ensure_future(self._made_elsewhere())
         try:
             sums = merge(await gather())
-            # Of a task that was run again, say because its worker died, no call is missing; then
-            # other calls that were handed over are made anew with whatever else is missing.
-            if self._asked and sums.missed and (found := await watching):
+            # A task that was run again, say because its worker had died, made all of its calls and
+            # misses none. What was handed over cannot be used then: the caller makes what is left.
+            if self.asked and sums.missed and (found := await watching):
                 missed = set(sums.missed)
                 if found.calls <= missed:
                     sums = replace(sums, missed=tuple(sorted(missed - found.calls))) + found.sums
@@ -92,12 +95,12 @@ class Handover:
 
         try:
             slow = await self._slow_workers()
-            self._asked = True
-            given = await self._client.run(give_up, self._name, slow, workers=list(slow))
+            self.asked = True
+            given = await self.client.run(give_up, self.name, slow, workers=list(slow))
             calls = sorted(call for some in given.values() for call in some)
             if not calls:
                 return None
-            threads: Mapping[str, int] = await self._client.nthreads()
+            threads: Mapping[str, int] = await self.client.nthreads()
             others = {worker: n for worker, n in threads.items() if worker not in slow}
             return HandedOver(frozenset(calls), merge(await self._made_by(others, calls)))
         except (OSError, CancelledError, KilledWorker):
@@ -105,12 +108,12 @@ class Handover:
 
     async def _made_by(self, workers: dict[str, int], calls: list[int]) -> list[PartialSums]:
         """Return the records of calls, made by some workers; raise OSError if these are lost."""
-        futures = self._submit(calls, workers)
-        made = asyncio.ensure_future(self._client.gather(futures, asynchronous=True))
+        futures = self.submit(calls, workers)
+        made = asyncio.ensure_future(self.client.gather(futures, asynchronous=True))
         try:
             while not (await asyncio.wait({made}, timeout=_LAST_LOOK))[0]:
                 # Tasks bound to workers that are lost would wait for ever.
-                if workers.keys().isdisjoint(await self._client.nthreads()):
+                if workers.keys().isdisjoint(await self.client.nthreads()):
                     raise OSError("all workers are lost that took over calls")
             return made.result()
         finally:
@@ -125,17 +128,17 @@ class Handover:
         while True:
             elapsed = time.monotonic() - began
             await asyncio.sleep(min(max(_FIRST_LOOK, _SHARE * elapsed), _LAST_LOOK))
-            processing: Mapping[str, list[Key]] = await self._client.processing()
+            processing: Mapping[str, list[Key]] = await self.client.processing()
             busy = {worker: self._own(keys) for worker, keys in processing.items() if keys}
             now = time.monotonic() - began
             if 2 * len(busy) > len(processing) or not any(busy.values()):
                 idle_since = None
             elif idle_since is None:
                 idle_since = now
-            elif now - idle_since >= patience() * idle_since:
+            elif now - idle_since >= self.patience * idle_since:
                 return {worker: tasks for worker, tasks in busy.items() if tasks}
 
     def _own(self, keys: Sequence[Key]) -> list[Calls]:
         """Return the calls of those tasks that are of this pass."""
-        own = [key for key in keys if isinstance(key, tuple) and key[0] == self._name]
-        return [self._tasks.calls_of([key]) for key in own]
+        own = [key for key in keys if isinstance(key, tuple) and key[0] == self.name]
+        return [self.tasks.calls_of([key]) for key in own]

@@ -161,6 +161,8 @@ class PartialSums:
 
 def _put(parts: dict[int, tuple[Any, int]], start: int, record: Any, level: int) -> None:
     """Add the sum of 2^level calls to `parts`, merging it with the neighbours that are there."""
+    if start in parts:
+        raise RuntimeError(f"the record of call {start} was added twice")
     while (buddy := start ^ 1 << level) in parts and parts[buddy][1] == level:
         beside, _ = parts.pop(buddy)
         record = record + beside if start < buddy else beside + record

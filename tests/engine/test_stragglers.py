@@ -126,6 +126,29 @@ def test_idle_workers_make_the_calls_of_a_slow_one(client, kept):
             assert found.by[True] <= N_BLOCKS // 6
 
 
+def visit_with(rows, weights, position, slow, large):
+    return visit(rows, weights, position, slow)
+
+
+def test_large_records_are_summed_in_order_too(client):
+    """With large states each pass ends in one record, which must not hide what it lacks."""
+    passes, large = Passes(row_blocks(table())), np.zeros(1 << 20)
+    expected = passes.reduce(visit, None)
+    found = passes.reduce(visit_with, slow_pid(client), large)
+    assert found.by[True] <= N_BLOCKS // 6
+    assert sum(found.by.values()) == N_BLOCKS
+    assert found.total == expected.total
+
+
+def test_calls_stay_with_the_workers_that_are_annotated(client):
+    slow = slow_pid(client)
+    (address,) = [worker for worker, pid in client.run(os.getpid).items() if pid == slow]
+    passes = Passes(row_blocks(table()))
+    for resources in ({"workers": [address]}, {"workers": address, "allow_other_workers": False}):
+        with dask.annotate(**resources):
+            assert passes.reduce(visit, slow).by == {True: N_BLOCKS}
+
+
 def taken_over():
     """Tell whether this call was first given to another worker."""
     name, _ = get_worker().get_current_task()
