@@ -27,11 +27,10 @@ Directions with next to no variance are left out, and only as many directions ar
 tens of rows. Features with few distinct values, such as flags, would look like clusters, as rows
 can agree in them exactly; so they are made normal, with equal values in random order.
 
-Of mixed columns the rows are normal features that could lie behind them (see
-:mod:`daskmm.numerics.latent_normals`), of those without missing values, all columns with equal
-weights. Only separated clusters are
-looked for: levels that depend on each other by degrees, without clusters, would look like
-overlapping ones.
+Mixed columns are replaced by normal features that could lie behind them (see
+:mod:`daskmm.numerics.latent_normals`), in the rows without missing values, with equal weights. Only
+separated clusters are looked for: columns that depend on each other by degrees, without clusters,
+would look like overlapping ones.
 
 40 clusters are tried first, and twice as many as long as the answer lies at the end of the range.
 

@@ -333,8 +333,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         lazy = layout.lazy and on_sample
 
         seeds = draw_seeds(context.journal, rng, 1 + self._n_starts(layout))
-        asked = self._asked_of_first_pass(layout, family, expansion)
-        survey = first_pass(passes, seed=seeds[0], **asked)
+        survey = self._first_pass(passes, family, seeds[0], expansion)
         context.follow("choices")
         survey = self._without_rare(survey)
         survey, scale = self._choose_scale(survey, layout, seeds[0])
@@ -373,26 +372,32 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             )
         return {**scale, **number, **penalty}, fit
 
-    def _asked_of_first_pass(
-        self, layout: Layout, family: type[Distortion], expansion: Expansion | None
-    ) -> dict[str, Any]:
-        """Parameters of `first_pass`, the seed apart."""
+    def _first_pass(
+        self,
+        passes: Passes,
+        family: type[Distortion],
+        seed: int,
+        expansion: Expansion | None,
+    ) -> Survey:
+        layout = passes.blocks.layout
         at_least, at_most = self._cluster_range
         assert layout.n_rows is not None
         usual = usual_sample_size(layout.n_rows, layout.width, at_most)
-        return {
-            "n_clusters": at_least,
+        return first_pass(
+            passes,
+            at_least,
             # Features are standardised first if that is to be chosen.
-            "standardize": bool(self.standardize),
-            "wanted": wanted_rows(self.sample_size, at_least) or usual,
-            "with_larger": self._samples(layout),
-            "family": family,
-            "partial": self.missing == "partial",
-            "weigh_shares": self._weighs_shares,
+            bool(self.standardize),
+            seed,
+            wanted=wanted_rows(self.sample_size, at_least) or usual,
+            with_larger=self._samples(layout),
+            family=family,
+            partial=self.missing == "partial",
+            weigh_shares=self._weighs_shares,
             # Directions have no heavy tails.
-            "by_distance": self._samples(layout) and self.distortion not in ("cosine", "mixed"),
-            "expansion": expansion,
-        }
+            by_distance=self._samples(layout) and self.distortion not in ("cosine", "mixed"),
+            expansion=expansion,
+        )
 
     def _without_rare(self, survey: Survey) -> Survey:
         """Treat features as constant that vary in too few rows; here, none."""

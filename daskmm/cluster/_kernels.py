@@ -142,19 +142,12 @@ class KernelClusterer(MMClusterer):
             table, sample_weight = read_weighted(self, X, sample_weight, reset=True)
             passes = weighted_passes(table, sample_weight)
             passes.count_rows()
-            if self._landmark_count(passes.blocks.layout.n_rows) is None:
-                self._fit_grams(X, sample_weight, passes, context)
-            else:
-                self._fit_landmarks(X, passes, context)
+            self._fit_rows(X, sample_weight, passes, context)
         return self
 
-    def _landmark_count(self, n_rows: int | None) -> int | None:
-        """Return the landmarks for so many rows, None if unknown; None for an exact fit."""
-        return None
-
-    def _fit_landmarks(self, X: Any, passes: Passes, context: FitContext) -> None:
-        """Cluster the rows of `passes`, made of `X`, on Nyström features of landmarks."""
-        raise NotImplementedError
+    def _fit_rows(self, X: Any, sample_weight: Any, passes: Passes, context: FitContext) -> None:
+        """Cluster the rows of `passes`, made of `X`, which have been counted."""
+        self._fit_grams(X, sample_weight, passes, context)
 
     def _fit_grams(
         self, X: Any, sample_weight: Any, passes: Passes | None, context: FitContext

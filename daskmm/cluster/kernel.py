@@ -223,6 +223,7 @@ callable
             )
 
     def _landmark_count(self, n_rows: int | None) -> int | None:
+        """Return the landmarks for so many rows, None if unknown; None for an exact fit."""
         if not isinstance(self.n_landmarks, str):
             return self.n_landmarks
         asked = self.gram != "auto" or not isinstance(self.init, str) or self._precomputed()
@@ -230,7 +231,11 @@ callable
             return None
         return LANDMARKS_PER_CLUSTER * self.n_clusters
 
-    def _fit_landmarks(self, X: Any, passes: Passes, context: FitContext) -> None:
+    def _fit_rows(self, X: Any, sample_weight: Any, passes: Passes, context: FitContext) -> None:
+        """Fit exactly, or on Nyström features of landmarks."""
+        if self._landmark_count(passes.blocks.layout.n_rows) is None:
+            self._fit_grams(X, sample_weight, passes, context)
+            return
         with passes.persisted(self.persist):
             outcome, before, coordinates = self._minimize_on_landmarks(passes, context)
         for name in _EXACT:  # of an earlier fit
