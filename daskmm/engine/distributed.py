@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import dask
@@ -160,13 +161,17 @@ def reduce_on(
         tasks = _tasks_on(client, graph, call)
         try:
             sums = _sums(client, tasks, call, name, graph.spare)
-            if sums.missed:
+            # The last time, no call is handed over, and so none is missed.
+            for again, spare in (("missed", graph.spare), ("missed-twice", None)):
+                if not sums.missed:
+                    break
                 # Data at hand were moved, or lost and made again: now they are sent. Or the worker
                 # was lost that had taken over calls of a slow one.
                 graph.home = None
                 grouping = _grouping_on(client, graph, call).of_calls(sums.missed)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
-                sums += _sums(client, tasks, call, f"{name}-missed")
+                made = _sums(client, tasks, call, f"{name}-{again}", spare)
+                sums = replace(sums, missed=()) + made
             return sums.total
         except _KilledError as error:
             graph.home = None
@@ -348,12 +353,13 @@ def _sums(
     if spare is None or math.isinf(idle_share):
         return merge(_gathered(client, first))
 
-    def submit_again(calls: list[int], workers: dict[str, int]) -> list[Any]:
+    def submit_again(
+        key: str, calls: list[int], workers: dict[str, int]
+    ) -> tuple[GroupTasks, list[Any]]:
         groups = consecutive_groups(len(calls), 2 * sum(workers.values()))
         chosen = without_data(tuple(tuple(calls[i] for i in group) for group in groups))
         again = GroupTasks(spare.nodes, spare.arguments, chosen, True)
-        where = {"workers": list(workers), "allow_other_workers": True}
-        return submit(again, f"{name}-again", **where)
+        return again, submit(again, key, workers=list(workers), allow_other_workers=True)
 
     handover = Handover(client, name, tasks, submit_again, idle_share)
     return _gathered(client, first, meanwhile=handover.sums)

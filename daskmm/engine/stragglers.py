@@ -9,6 +9,7 @@ task are read twice.
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -60,8 +61,8 @@ class Handover:
         Of the pass, and its tasks.
     tasks : GroupTasks
     submit : callable
-        Submits calls under another name to some workers, given as address -> threads, and returns
-        the futures of their records.
+        Submits calls under a name to some workers, given as address -> threads, and returns their
+        tasks, and the futures of their records.
     patience : float
     asked : bool
         Whether slow workers have been asked for their calls.
@@ -70,7 +71,7 @@ class Handover:
     client: Any
     name: str
     tasks: GroupTasks
-    submit: Callable[[list[int], dict[str, int]], list[Any]]
+    submit: Callable[[str, list[int], dict[str, int]], tuple[GroupTasks, list[Any]]]
     patience: float
     asked: bool = field(default=False, init=False)
 
@@ -102,14 +103,20 @@ class Handover:
                 return None
             threads: Mapping[str, int] = await self.client.nthreads()
             others = {worker: n for worker, n in threads.items() if worker not in slow}
-            return HandedOver(frozenset(calls), merge(await self._made_by(others, calls)))
+            return HandedOver(frozenset(calls), await self._made_by(others, calls))
         except (OSError, CancelledError, KilledWorker):
             return None  # the calls are missing, and will be made by the next attempt
 
-    async def _made_by(self, workers: dict[str, int], calls: list[int]) -> list[PartialSums]:
-        """Return the records of calls, made by some workers; raise OSError if these are lost."""
-        futures = self.submit(calls, workers)
-        made = asyncio.ensure_future(self.client.gather(futures, asynchronous=True))
+    async def _made_by(self, workers: dict[str, int], calls: list[int]) -> PartialSums:
+        """Return the sum of calls made by some workers; raise OSError if these are lost.
+
+        Those that are slow among them hand calls over in turn.
+        """
+        name = f"{self.name}-again"
+        tasks, futures = self.submit(name, calls, workers)
+        gather = functools.partial(self.client.gather, futures, asynchronous=True)
+        again = Handover(self.client, name, tasks, self.submit, self.patience)
+        made = asyncio.ensure_future(again.sums(gather))
         try:
             while not (await asyncio.wait({made}, timeout=_LAST_LOOK))[0]:
                 # Tasks bound to workers that are lost would wait for ever.
