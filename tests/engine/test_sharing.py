@@ -44,7 +44,7 @@ def cluster():
         name: {"cls": Worker, "options": {**options, "name": name, "resources": own}}
         for name, own in {"plain": {}, "large": {"big": 2}}.items()
     }
-    scheduler = {"cls": Scheduler, "options": {"port": 0, "dashboard": False}}
+    scheduler = {"cls": Scheduler, "options": {"port": 0, "dashboard_address": ":0"}}
     with (
         dask.config.set(scheduler=None),
         SpecCluster(workers=workers, scheduler=scheduler) as cluster,
