@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 import dask
 import dask.array as da
 import numpy as np
+from dask import core
+from dask.blockwise import Blockwise, fuse_roots, optimize_blockwise
+from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from daskmm.data.grids import Grid, Window
@@ -36,6 +39,8 @@ _WIDE_ROWS = 128
 _JOINED_BLOCKS = 64
 # Blocks of sparse rows in memory have at least so many entries for each feature.
 _SPARSE_ENTRIES_PER_FEATURE = 20
+# What a layer that makes all blocks may need: open stores, and the like.
+_FEW_NODES = 16
 # About so many bytes of a zarr store, in whole chunks, make a block; more if there would be more
 # than _ZARR_BLOCKS blocks.
 _ZARR_BLOCK_BYTES = 16 << 20
@@ -329,8 +334,21 @@ def row_blocks(table: NDArray | da.Array, grid: Grid | None = None) -> RowBlocks
     """Cut a table (if a dask array, with one column of blocks) into blocks of rows."""
     layout = layout_of(table, grid)
     if isinstance(table, da.Array):
-        return RowBlocks(table, layout, tuple(table.to_delayed().ravel()))
+        return RowBlocks(table, layout, _delayed_blocks(table))
     return RowBlocks(table, layout, cut_rows(table, layout.rows))
+
+
+def _delayed_blocks(table: da.Array) -> tuple[Delayed, ...]:
+    """Return the blocks of a table with one column of blocks.
+
+    If one layer of the graph makes them, the graph keeps it: `to_delayed` would make its tasks.
+    """
+    keys = list(core.flatten(table.__dask_keys__()))
+    graph = fuse_roots(optimize_blockwise(table.dask, keys=keys), keys=keys)
+    others = [layer for name, layer in graph.layers.items() if name != table.name]
+    if isinstance(graph.layers[table.name], Blockwise) and sum(map(len, others)) <= _FEW_NODES:
+        return tuple(Delayed(key, graph, layer=table.name) for key in keys)
+    return tuple(table.to_delayed().ravel())
 
 
 def with_known_rows(table: da.Array, layout: Layout) -> da.Array:

@@ -6,17 +6,18 @@ import functools
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from dask import config, multiprocessing
 from dask.base import is_dask_collection, named_schedulers
+from dask.blockwise import Blockwise
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 from dask.typing import Key
-from dask.utils import ensure_dict
 
+from daskmm.engine.block_tasks import nodes_of
 from daskmm.engine.dask_private import (
     DataNode,
     GraphNode,
@@ -26,8 +27,9 @@ from daskmm.engine.dask_private import (
     futures_in,
     pickled,
 )
-from daskmm.engine.grouping import Grouping, Groups
-from daskmm.engine.worker_task import Arguments, Call, Group, PartialSums, merge
+from daskmm.engine.group_making import make_group, references_of
+from daskmm.engine.grouping import Grouping
+from daskmm.engine.worker_task import Arguments, PartialSums, merge
 
 # Records merged by one task.
 SPLIT_EVERY = 16
@@ -82,18 +84,22 @@ class TaskGraph:
         self._noun = noun
         self._spare = spare
         delayed = [item for own in arguments for item in own if isinstance(item, Delayed)]
+        blocks: dict[Key, GraphNode] = {}
         raw: dict[Key, Any] = {}
         for graph in {id(item.dask): item.dask for item in delayed}.values():
-            raw.update(ensure_dict(graph))
+            own, others = nodes_of(graph)
+            blocks.update(own)
+            raw.update(others)
         self.futures = {
             future.key: future for future in (*futures_in(raw.values()), *futures_of(source))
         }
         # To the graph, a future is a key that is made elsewhere.
         elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self.futures}
-        self.nodes: dict[Key, GraphNode] = {
-            key: node.substitute(elsewhere) if isinstance(node, Task) else node
+        self.nodes: dict[Key, GraphNode] = blocks
+        self.nodes.update(
+            (key, node.substitute(elsewhere) if isinstance(node, Task) else node)
             for key, node in convert_legacy_graph(raw).items()
-        }
+        )
         self.arguments = [
             tuple(TaskRef(item.key) if isinstance(item, Delayed) else item for item in own)
             for own in arguments
@@ -143,7 +149,7 @@ class TaskGraph:
 
     def delayed_keys(self) -> list[Key]:
         """Return the keys of all nodes among the arguments."""
-        return [key for own in self.arguments for key in _references(own) if key in self.nodes]
+        return [key for own in self.arguments for key in references_of(own) if key in self.nodes]
 
     def closure(self, keys: Iterable[Key]) -> dict[Key, GraphNode]:
         """Return the nodes of these keys and of all that they need."""
@@ -162,7 +168,7 @@ class TaskGraph:
         """
         needed: list[list[Key]] = []
         for own in self.arguments:
-            keys = dict.fromkeys(_references(own))
+            keys = dict.fromkeys(references_of(own))
             nodes = self.closure(keys).values()
             keys.update(dict.fromkeys(key for node in nodes for key in node.dependencies))
             needed.append([key for key in keys if key in self.futures])
@@ -202,7 +208,7 @@ class GroupTasks:
         # Queues are numbered from first to last: each owns what only its own calls need.
         firsts = [0, *itertools.accumulate(map(len, queues))]
         for number, calls in enumerate(itertools.chain.from_iterable(queues)):
-            self._own(number, [key for call in calls for key in _references(arguments[call])])
+            self._own(number, [key for call in calls for key in references_of(arguments[call])])
         self._small = {
             key
             for key, owner in self._owner.items()
@@ -210,14 +216,9 @@ class GroupTasks:
             and isinstance(nodes[key], DataNode)
             and (not pickle or len(pickled(nodes[key])) <= _INLINE_BYTES)
         }
+        inside = [functools.partial(self._inside, number) for number in range(firsts[-1])]
         groups = [
-            _group(
-                own,
-                arguments,
-                nodes,
-                [functools.partial(self._inside, first + number) for number in range(len(own))],
-                at_hand,
-            )
+            make_group(own, arguments, nodes, inside[first : first + len(own)], at_hand, pickle)
             for own, at_hand, first in zip(queues, grouping.at_hand, firsts, strict=False)
         ]
         self._shared = _closure([key for group in groups for key in group.inputs], nodes)
@@ -347,11 +348,10 @@ def futures_of(source: Any) -> list[Any]:
     distributed = sys.modules.get("distributed")
     if distributed is None or not is_dask_collection(source):
         return []
-    return list(distributed.futures_of(source))
-
-
-def _references(own: Arguments) -> list[Key]:
-    return [item.key for item in own if isinstance(item, TaskRef)]
+    # Blockwise layers hold no futures of persisted data, and may be large.
+    layers = getattr(source.__dask_graph__(), "layers", {"": source.__dask_graph__()}).values()
+    persisted = [dict(layer) for layer in layers if not isinstance(layer, Blockwise)]
+    return list(distributed.futures_of(persisted))
 
 
 def _closure(keys: Iterable[Key], nodes: Mapping[Key, GraphNode]) -> dict[Key, GraphNode]:
@@ -363,71 +363,3 @@ def _closure(keys: Iterable[Key], nodes: Mapping[Key, GraphNode]) -> dict[Key, G
             found[key] = nodes[key]
             left.extend(nodes[key].dependencies)
     return found
-
-
-def _group(
-    queues: Groups,
-    arguments: Sequence[Arguments],
-    nodes: Mapping[Key, GraphNode],
-    inside: Sequence[Callable[[Key], bool]],
-    at_hand: Sequence[Key],
-) -> Group:
-    """Return a group of calls with the nodes to run for each, in order.
-
-    A queue runs the nodes whose key is `inside`; others become inputs. Every worker that has the
-    first key `at_hand` holds them all, so only the first stays an input.
-    """
-    inputs: dict[Key, None] = {}
-    calls = tuple(
-        _queue(numbers, [arguments[call] for call in numbers], nodes, own, inputs)
-        for numbers, own in zip(queues, inside, strict=True)
-    )
-    spared = set(at_hand[1:])
-    sent = tuple(key for key in inputs if key not in spared)
-    return Group(calls, sent, tuple(key for key in inputs if key in spared), len(arguments))
-
-
-def _queue(
-    numbers: Sequence[int],
-    arguments: Sequence[Arguments],
-    nodes: Mapping[Key, GraphNode],
-    inside: Callable[[Key], bool],
-    inputs: dict[Key, None],
-) -> tuple[Call, ...]:
-    """Return calls with the nodes to run for each; note the inputs of their group."""
-    met: set[Key] = set()
-    orders: list[list[Key]] = []
-    for own in arguments:
-        order: list[Key] = []
-        left = [(key, False) for key in _references(own)]
-        while left:
-            key, needs_are_met = left.pop()
-            if needs_are_met:
-                order.append(key)
-            elif key not in met:
-                met.add(key)
-                if inside(key):
-                    left.append((key, True))
-                    left.extend((need, False) for need in nodes[key].dependencies)
-                else:
-                    inputs[key] = None
-        orders.append(order)
-    spent = _spent(arguments, orders, nodes)
-    return tuple(
-        Call(number, own, tuple((nodes[key], next(spent)) for key in order), next(spent))
-        for number, own, order in zip(numbers, arguments, orders, strict=True)
-    )
-
-
-def _spent(
-    arguments: Sequence[Arguments], orders: Sequence[list[Key]], nodes: Mapping[Key, GraphNode]
-) -> Iterator[tuple[Key, ...]]:
-    """Yield the values used for the last time by each node that is run and each call."""
-    uses: list[Iterable[Key]] = []
-    for own, order in zip(arguments, orders, strict=True):
-        uses += [nodes[key].dependencies for key in order]
-        uses.append(_references(own))
-    last = {key: moment for moment, keys in enumerate(uses) for key in keys}
-    return iter(
-        [tuple({key for key in keys if last[key] == moment}) for moment, keys in enumerate(uses)]
-    )

@@ -1,0 +1,208 @@
+"""Groups of calls with the nodes to run for each, made in the client or where they run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dask.typing import Key
+
+from daskmm.engine.block_tasks import BlockColumn, column_of
+from daskmm.engine.dask_private import GraphNode, TaskRef
+from daskmm.engine.grouping import Groups
+from daskmm.engine.worker_task import Arguments, Call, Group
+
+
+def make_group(
+    queues: Groups,
+    arguments: Sequence[Arguments],
+    nodes: Mapping[Key, GraphNode],
+    inside: Sequence[Callable[[Key], bool]],
+    at_hand: Sequence[Key],
+    pickle: bool,
+) -> Group | PackedGroup:
+    """Return a group of calls.
+
+    Parameters
+    ----------
+    queues : tuple of tuples of int
+        Calls that each thread makes.
+    arguments : sequence of tuple
+        Of all calls of the pass.
+    nodes : mapping
+    inside : sequence of callable
+        Of each queue: whether it runs the node of a key; others become inputs.
+    at_hand : sequence of keys
+        Every worker that has the first one holds them all, so only the first stays an input.
+    pickle : bool
+        Whether the group will be pickled: it may then be one that becomes a `Group` where it is
+        unpickled.
+    """
+    packed = _packed(queues, arguments, nodes, inside) if pickle and not at_hand else None
+    return packed or _group(queues, arguments, nodes, inside, at_hand)
+
+
+def _group(
+    queues: Groups,
+    arguments: Sequence[Arguments],
+    nodes: Mapping[Key, GraphNode],
+    inside: Sequence[Callable[[Key], bool]],
+    at_hand: Sequence[Key],
+) -> Group:
+    inputs: dict[Key, None] = {}
+    calls = tuple(
+        _queue(numbers, [arguments[call] for call in numbers], nodes, own, inputs)
+        for numbers, own in zip(queues, inside, strict=True)
+    )
+    spared = set(at_hand[1:])
+    sent = tuple(key for key in inputs if key not in spared)
+    return Group(calls, sent, tuple(key for key in inputs if key in spared), len(arguments))
+
+
+def _queue(
+    numbers: Sequence[int],
+    arguments: Sequence[Arguments],
+    nodes: Mapping[Key, GraphNode],
+    inside: Callable[[Key], bool],
+    inputs: dict[Key, None],
+) -> tuple[Call, ...]:
+    """Return calls with the nodes to run for each; note the inputs of their group."""
+    met: set[Key] = set()
+    orders: list[list[Key]] = []
+    for own in arguments:
+        order: list[Key] = []
+        left = [(key, False) for key in references_of(own)]
+        while left:
+            key, needs_are_met = left.pop()
+            if needs_are_met:
+                order.append(key)
+            elif key not in met:
+                met.add(key)
+                if inside(key):
+                    left.append((key, True))
+                    left.extend((need, False) for need in nodes[key].dependencies)
+                else:
+                    inputs[key] = None
+        orders.append(order)
+    spent = _spent(arguments, orders, nodes)
+    return tuple(
+        Call(number, own, tuple((nodes[key], next(spent)) for key in order), next(spent))
+        for number, own, order in zip(numbers, arguments, orders, strict=True)
+    )
+
+
+def _spent(
+    arguments: Sequence[Arguments], orders: Sequence[list[Key]], nodes: Mapping[Key, GraphNode]
+) -> Iterator[tuple[Key, ...]]:
+    """Yield the values used for the last time by each node that is run and each call."""
+    uses: list[Iterable[Key]] = []
+    for own, order in zip(arguments, orders, strict=True):
+        uses += [nodes[key].dependencies for key in order]
+        uses.append(references_of(own))
+    last = {key: moment for moment, keys in enumerate(uses) for key in keys}
+    return iter(
+        [tuple({key for key in keys if last[key] == moment}) for moment, keys in enumerate(uses)]
+    )
+
+
+def references_of(own: Arguments) -> list[Key]:
+    """Return the keys that the arguments of a call refer to."""
+    return [item.key for item in own if isinstance(item, TaskRef)]
+
+
+@dataclass(frozen=True)
+class PackedGroup:
+    """A group whose calls visit blocks of the same arrays; pickled, it becomes a `Group`.
+
+    A million calls, and the nodes for each, take a minute to make and to pickle one by one.
+
+    Attributes
+    ----------
+    queues : tuple of tuples of int
+    columns : list
+        First arguments of all calls, second ones, and so on, each as `_unpacked_column` takes them.
+    others : dict
+        Other nodes that the queues run.
+    inputs : tuple of keys
+    n_calls : int
+        Of the whole pass.
+    """
+
+    queues: Groups
+    columns: list[Any]
+    others: dict[Key, GraphNode]
+    inputs: tuple[Key, ...]
+    n_calls: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpacked, (self.queues, self.columns, self.others, self.inputs, self.n_calls)
+
+
+def _packed(
+    queues: Groups,
+    arguments: Sequence[Arguments],
+    nodes: Mapping[Key, GraphNode],
+    inside: Sequence[Callable[[Key], bool]],
+) -> PackedGroup | None:
+    """Return a packed group, or None if calls need anything but blocks of the same arrays."""
+    rows = [arguments[call] for queue in queues for call in queue]
+    if len(set(map(len, rows))) != 1:
+        return None
+    columns = [_packed_column(column, nodes) for column in zip(*rows, strict=True)]
+    blocks = [column for column in columns if isinstance(column, BlockColumn)]
+    if None in columns or not blocks:
+        return None
+    starts = [0, *itertools.accumulate(map(len, queues))]
+    for column in blocks:
+        for has, (start, end) in zip(inside, itertools.pairwise(starts), strict=True):
+            if not all(map(has, column.keys[start:end])):
+                return None
+    needs = dict.fromkeys(key for column in blocks for key in column.function.references.values())
+    here = {key: {has(key) for has in inside} for key in needs}
+    others = {key: nodes[key] for key in needs if True in here[key]}
+    if any(len(answers) > 1 for answers in here.values()) or any(
+        node.dependencies for node in others.values()
+    ):
+        return None
+    inputs = tuple(key for key in needs if key not in others)
+    return PackedGroup(queues, columns, others, inputs, len(arguments))
+
+
+def _packed_column(column: Sequence[Any], nodes: Mapping[Key, GraphNode]) -> Any:
+    """Return a column of arguments as `_unpacked_column` takes it, or None."""
+    kinds = set(map(type, column))
+    if TaskRef in kinds:
+        return column_of([item.key for item in column], nodes) if len(kinds) == 1 else None
+    first = column[0]
+    if len(kinds) == 1 and isinstance(first, tuple) and hasattr(first, "_make"):
+        return type(first), list(map(tuple, column))
+    return None, list(column)
+
+
+def _unpacked_column(column: Any) -> list[Any]:
+    if isinstance(column, BlockColumn):
+        return list(map(TaskRef, column.keys))
+    kind, values = column
+    return values if kind is None else list(map(kind._make, values))
+
+
+def _unpacked(
+    queues: Groups,
+    columns: list[Any],
+    others: dict[Key, GraphNode],
+    inputs: tuple[Key, ...],
+    n_calls: int,
+) -> Group:
+    nodes = dict(others)
+    for column in columns:
+        if isinstance(column, BlockColumn):
+            nodes.update((task.key, task) for task in column.tasks())
+    rows = zip(*map(_unpacked_column, columns), strict=True)
+    own = (list(itertools.islice(rows, len(queue))) for queue in queues)
+    calls = tuple(
+        _queue(numbers, each, nodes, nodes.__contains__, {})
+        for numbers, each in zip(queues, own, strict=True)
+    )
+    return Group(calls, inputs, (), n_calls)
