@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from dask.blockwise import Blockwise, blockwise_token
 from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArrayBlockIdDep, ArrayChunkShapeDep, ArraySliceDep, ArrayValuesDep
 from dask.typing import Key
 
+from daskmm.engine.columns import packed, unpacked
 from daskmm.engine.dask_private import GraphNode, Task, TaskRef
 
 # Rules that give values, and no names of other tasks.
@@ -111,18 +112,26 @@ class BlockTask(GraphNode):
         return BlockTask, (self.key, self.function, self._dependencies, self.own)
 
 
-class BlockColumn(NamedTuple):
-    """Tasks of blocks of one function, which are pickled fast."""
+@dataclass(frozen=True)
+class BlockColumn:
+    """Tasks of blocks of one function, which are pickled fast, and short where they are regular."""
 
     function: BlockFunction
-    keys: list[Key]
-    own: list[tuple[Any, ...]]
+    keys: Sequence[Key]
+    own: Sequence[tuple[Any, ...]]
 
     def tasks(self) -> list[BlockTask]:
         """Return the tasks."""
         needs = frozenset(self.function.references.values())
         pairs = zip(self.keys, self.own, strict=True)
         return [BlockTask(key, self.function, needs, own) for key, own in pairs]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _block_column, (self.function, packed(self.keys), packed(self.own))
+
+
+def _block_column(function: BlockFunction, keys: Any, own: Any) -> BlockColumn:
+    return BlockColumn(function, list(unpacked(keys)), list(unpacked(own)))
 
 
 def column_of(keys: list[Key], nodes: Mapping[Key, GraphNode]) -> BlockColumn | None:

@@ -10,6 +10,7 @@ from typing import Any
 from dask.typing import Key
 
 from daskmm.engine.block_tasks import BlockColumn, column_of
+from daskmm.engine.columns import packed, unpacked
 from daskmm.engine.dask_private import GraphNode, TaskRef
 from daskmm.engine.grouping import Groups
 from daskmm.engine.worker_task import Arguments, Call, Group
@@ -137,7 +138,8 @@ class PackedGroup:
     n_calls: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpacked, (self.queues, self.columns, self.others, self.inputs, self.n_calls)
+        queues = [packed(list(queue)) for queue in self.queues]
+        return _unpacked, (queues, self.columns, self.others, self.inputs, self.n_calls)
 
 
 def _packed(
@@ -175,34 +177,28 @@ def _packed_column(column: Sequence[Any], nodes: Mapping[Key, GraphNode]) -> Any
     kinds = set(map(type, column))
     if TaskRef in kinds:
         return column_of([item.key for item in column], nodes) if len(kinds) == 1 else None
-    first = column[0]
-    if len(kinds) == 1 and isinstance(first, tuple) and hasattr(first, "_make"):
-        return type(first), list(map(tuple, column))
-    return None, list(column)
+    return packed(list(column))
 
 
-def _unpacked_column(column: Any) -> list[Any]:
-    if isinstance(column, BlockColumn):
-        return list(map(TaskRef, column.keys))
-    kind, values = column
-    return values if kind is None else list(map(kind._make, values))
+def _unpacked_column(column: Any) -> Iterable[Any]:
+    return map(TaskRef, column.keys) if isinstance(column, BlockColumn) else unpacked(column)
 
 
 def _unpacked(
-    queues: Groups,
+    queues: list[Any],
     columns: list[Any],
     others: dict[Key, GraphNode],
     inputs: tuple[Key, ...],
     n_calls: int,
 ) -> Group:
     nodes = dict(others)
+    numbers = [list(unpacked(queue)) for queue in queues]
     for column in columns:
         if isinstance(column, BlockColumn):
             nodes.update((task.key, task) for task in column.tasks())
     rows = zip(*map(_unpacked_column, columns), strict=True)
-    own = (list(itertools.islice(rows, len(queue))) for queue in queues)
     calls = tuple(
-        _queue(numbers, each, nodes, nodes.__contains__, {})
-        for numbers, each in zip(queues, own, strict=True)
+        _queue(own, list(itertools.islice(rows, len(own))), nodes, nodes.__contains__, {})
+        for own in numbers
     )
     return Group(calls, inputs, (), n_calls)

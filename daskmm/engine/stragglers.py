@@ -143,9 +143,12 @@ class Handover:
             elif idle_since is None:
                 idle_since = now
             elif now - idle_since >= self.patience * idle_since:
-                return {worker: tasks for worker, tasks in busy.items() if tasks}
+                return {
+                    worker: [self.tasks.calls_of([key]) for key in own]
+                    for worker, own in busy.items()
+                    if own
+                }
 
-    def _own(self, keys: Sequence[Key]) -> list[Calls]:
-        """Return the calls of those tasks that are of this pass."""
-        own = [key for key in keys if isinstance(key, tuple) and key[0] == self.name]
-        return [self.tasks.calls_of([key]) for key in own]
+    def _own(self, keys: Sequence[Key]) -> list[Key]:
+        """Return the keys of those tasks that are of this pass."""
+        return [key for key in keys if isinstance(key, tuple) and key[0] == self.name]

@@ -282,7 +282,8 @@ def describe(arguments, n_workers, stragglers=0, deaths=0.0):
 
 HEADER = (
     "| workers | blocks are | ideal (s) | pass (s) | ideal / pass | longest "
-    "| first pass: scheduler (s) | client (s) | others: scheduler (ms) | client (ms) | unstretched, ideal / (ideal + both) | tasks | messages | MB from scheduler "
+    "| first pass: scheduler (s) | client (s) | others: scheduler (ms) | client (ms) "
+    " | unstretched, ideal / (ideal + both) | tasks | messages | MB from scheduler "
     "| MB to it |\n" + "|---" * 15 + "|"
 )
 
