@@ -271,7 +271,7 @@ class GroupTasks:
         """Return the calls of tasks in order; of a shared task, those of a group that needs it."""
         return sorted({call for key in keys for call in self._calls_of_task(key)})
 
-    def _calls_of_task(self, key: Key) -> tuple[int, ...]:
+    def _calls_of_task(self, key: Key) -> Sequence[int]:
         match key:
             case (str(name), int(number)) if name.startswith(NAME):
                 return self.calls[_COUNTDOWN - number]

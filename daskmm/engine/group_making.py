@@ -28,7 +28,7 @@ def make_group(
 
     Parameters
     ----------
-    queues : tuple of tuples of int
+    queues : tuple of sequences of int
         Calls that each thread makes.
     arguments : sequence of tuple
         Of all calls of the pass.
@@ -121,7 +121,7 @@ class PackedGroup:
 
     Attributes
     ----------
-    queues : tuple of tuples of int
+    queues : tuple of sequences of int
     columns : list
         First arguments of all calls, second ones, and so on, each as `_unpacked_column` takes them.
     others : dict

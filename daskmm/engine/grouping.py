@@ -23,7 +23,7 @@ GROUPS_PER_CLUSTER_THREAD = 2.25
 _EXPECTED_THREADS = 8
 
 # Numbers of the calls in each group, ascending.
-Groups = tuple[tuple[int, ...], ...]
+Groups = tuple[Sequence[int], ...]
 
 
 class Grouping(NamedTuple):
@@ -31,7 +31,7 @@ class Grouping(NamedTuple):
 
     Attributes
     ----------
-    groups : tuple of tuple of int
+    groups : tuple of sequences of int
         Numbers of the calls in each group, ascending.
     at_hand : tuple of tuples of keys
         Persisted data of each group. Every worker that holds the first key holds all of them, so
@@ -82,7 +82,7 @@ def streamed_groups(n_calls: int, n_threads: int) -> Groups:
     n_small = math.ceil((GROUPS_PER_CLUSTER_THREAD - 1) * n_threads)
     small = unit * max(1, (n_calls - middle) // (n_small * unit))
     starts = [*range(0, middle, large), *range(middle, n_calls, small), n_calls]
-    return tuple(tuple(range(*pair)) for pair in itertools.pairwise(starts))
+    return tuple(range(*pair) for pair in itertools.pairwise(starts))
 
 
 def _unit(size: int) -> int:
@@ -131,7 +131,7 @@ def consecutive_groups(n_calls: int, least: int) -> Groups:
     while n_calls >= 2 * size * max(least, 1):
         size *= 2
     starts = range(0, n_calls, size)
-    return tuple(tuple(range(start, min(start + size, n_calls))) for start in starts)
+    return tuple(range(start, min(start + size, n_calls)) for start in starts)
 
 
 def packs(n_calls: int, threads: Mapping[str, int]) -> Groups:
