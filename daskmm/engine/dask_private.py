@@ -12,7 +12,7 @@ from typing import Any
 import dask
 
 # Oldest and newest release of dask and distributed that the tests ran with.
-SEEN_WITH = ("2025.1.0", "2026.8.0")
+SEEN_WITH = ("2025.5.0", "2026.8.0")
 
 try:
     from dask._task_spec import DataNode, GraphNode, Task, TaskRef, convert_legacy_graph
