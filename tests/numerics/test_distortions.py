@@ -370,6 +370,17 @@ def test_coincident_centres_part_just_below_the_critical_power_and_not_above(nam
     assert above < 1.0 < below
 
 
+@pytest.mark.parametrize("name", ["kl", "logistic", "itakura-saito"])
+def test_the_critical_power_is_that_of_the_features_that_vary(name):
+    rows, _ = rows_of(name, 50, 3, np.random.default_rng(25))
+    # Curvature is infinite at an edge, where all values of a feature may be.
+    alike = np.insert(rows, 1, 1.0 if name == "itakura-saito" else 0.0, axis=1)
+    found, expected = (
+        critical_power(each, np.ones(50), distortion_of(name, each)) for each in (alike, rows)
+    )
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
 # Estimators
 
 
