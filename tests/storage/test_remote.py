@@ -252,11 +252,21 @@ def test_pauses_double_up_to_a_quarter_of_a_minute(monkeypatch):
     assert pauses == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
 
 
-def test_reading_does_not_wait_where_that_is_of_no_use():
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ValueError("no table"), FileNotFoundError("nothing there")),
+        (OSError("no table"), FileNotFoundError("nothing there")),
+        (FileNotFoundError("no table"), None),
+        (type("NoCredentialsError", (Exception,), {})("no table"), None),
+    ],
+)
+def test_reading_does_not_wait_where_that_is_of_no_use(error, cause, monkeypatch):
     def read():
-        raise ValueError("not a table") from FileNotFoundError("nothing there")
+        raise error from cause
 
-    with pytest.raises(ValueError, match="not a table"):
+    monkeypatch.setattr("daskmm.storage.remote.time.sleep", lambda pause: pytest.fail("waits"))
+    with pytest.raises((ValueError, OSError), match="no table"):
         patiently(read, "s3://bucket/x")
 
 
