@@ -652,6 +652,16 @@ def test_centres_of_norms_are_exact_medians_of_data_in_memory(name, cls):
 
 
 @each_norm
+def test_the_critical_power_of_norms_does_not_depend_on_the_origin(name):
+    rows = np.random.default_rng(26).normal(size=(60, 3)) * [1.0, 2.0, 0.5]
+    distortion, ones = distortion_of(name, rows), np.ones(60)
+    found = critical_power(rows, ones, distortion)
+    assert found < 1.0
+    elsewhere = np.add(rows, [5.0, -3.0, 7.0])
+    assert critical_power(elsewhere, ones, distortion) == pytest.approx(found, rel=1e-6)
+
+
+@each_norm
 def test_coincident_centres_of_norms_part_below_the_critical_power(name):
     rng = np.random.default_rng(23)
     rows = rng.normal(size=(4000, 4)) * [1.0, 2.0, 1.0, 0.5]
