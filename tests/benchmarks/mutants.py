@@ -65,41 +65,40 @@ def edits(source):
     """Kind, start, end and new text of each mutant of a module, in bytes."""
     starts = [0, *(match.end() for match in re.finditer(b"\n", source))]
 
-    def start(node):
-        return starts[node.lineno - 1] + node.col_offset
-
-    def end(node):
-        return starts[node.end_lineno - 1] + node.end_col_offset
+    def whole(node):
+        first = starts[node.lineno - 1] + node.col_offset
+        return first, starts[node.end_lineno - 1] + node.end_col_offset
 
     def text(node):
-        return source[start(node) : end(node)].decode()
+        return source[slice(*whole(node))].decode()
 
-    def between(left, right, change):
-        at = source.find(change[0].encode(), end(left), start(right))
-        return at, at + len(change[0]), change[1]
+    def between(left, right, old, new):
+        at = source.index(old.encode(), whole(left)[1], whole(right)[0])
+        return at, at + len(old), new
 
     for node in nodes(ast.parse(source)):
         match node:
             case ast.Compare(left=left, ops=ops, comparators=others):
                 for a, op, b in zip([left, *others], ops, others, strict=False):
-                    yield "comparison", *between(a, b, COMPARED[type(op)])
+                    yield "comparison", *between(a, b, *COMPARED[type(op)])
             case ast.BinOp(left=a, op=op, right=b) | ast.AugAssign(target=a, op=op, value=b):
                 if type(op) in COMPUTED:
-                    yield "arithmetic", *between(a, b, COMPUTED[type(op)])
+                    yield "arithmetic", *between(a, b, *COMPUTED[type(op)])
             case ast.Constant(value=bool() | int() | float() as value):
                 new = not value if isinstance(value, bool) else value + 1
-                yield "constant", start(node), end(node), repr(new)
+                yield "constant", *whole(node), repr(new)
             case ast.BoolOp(op=op, values=[a, b, *_]):
                 change = ("and", "or") if isinstance(op, ast.And) else ("or", "and")
-                yield "and, or", *between(a, b, change)
+                yield "and, or", *between(a, b, *change)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                yield "not", start(node), end(node), text(operand)
+                yield "not", *whole(node), text(operand)
             case ast.Return(value=ast.AST() as value) if text(value) != "None":
-                yield "return", start(value), end(value), "None"
+                yield "return", *whole(value), "None"
             case ast.Call(func=function) if (name := text(function).split(".")[-1]) in EXTREMES:
-                yield "min, max", end(function) - len(name), end(function), EXTREMES[name]
+                _, end = whole(function)
+                yield "min, max", end - len(name), end, EXTREMES[name]
             case ast.If(test=test) | ast.IfExp(test=test):
-                yield "condition", start(test), end(test), f"not ({text(test)})"
+                yield "condition", *whole(test), f"not ({text(test)})"
 
 
 def draw(count, seed):
@@ -146,7 +145,7 @@ def failures(copy, tests, *options, seconds=MANY):
             process.wait()
         out.seek(0)
         failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", out.read(), re.M)
-    return failed or (["pytest ends"] if code not in (0, 5) else [])
+    return failed or (["pytest does not start"] if code in (2, 3, 4) else [])
 
 
 def own_tests(room, path):
@@ -173,52 +172,39 @@ def main():
     parser.add_argument("results", type=Path)
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--numbers", type=int, nargs="*", help="only these of the drawn mutants")
-    arguments = parser.parse_args()
-    mutants = dict(enumerate(draw(arguments.count, arguments.seed)))
-    if arguments.numbers:
-        mutants = {number: mutants[number] for number in arguments.numbers}
-    known = {}
-    if arguments.results.exists():
-        rows = map(json.loads, arguments.results.read_text().splitlines())
-        known = {(row["number"], row["stage"]): row["killed"] for row in rows}
+    parser.add_argument("--numbers", type=int, nargs="*", help="only these of the mutants")
+    parser.add_argument("--rest", nargs="*", default=["tests"], help="tests of those that are left")
+    given = parser.parse_args()
+    mutants = dict(enumerate(draw(given.count, given.seed)))
+    rows = given.results.read_text().splitlines() if given.results.exists() else []
+    known = {(number, stage): killed for number, stage, killed, *_ in map(json.loads, rows)}
+    copy = Path(f"{given.results.resolve()}.copy")
+    if not copy.exists():
+        subprocess.run(["git", "worktree", "add", "-q", "--detach", copy], cwd=ROOT, check=True)
+        if failures(copy, ["tests/numerics/test_span.py"]):  # compiles the loops, too
+            sys.exit("Without a mutant tests fail.")
 
-    def record(number, stage, failed):
-        place, line, mutated = shown(mutants[number])
+    def test(number, stage, tests, *options, seconds=MANY):
+        mutate(copy, [mutants[number]])
+        failed = failures(copy, tests, "-x", *options, seconds=seconds) if tests else []
         killed = known[number, stage] = failed[0] if failed else ""
-        row = {"number": number, "stage": stage, "killed": killed}
-        with arguments.results.open("a") as file:
-            file.write(json.dumps(row | {"place": place}) + "\n")
+        place, line, mutated = shown(mutants[number])
+        with given.results.open("a") as file:
+            file.write(json.dumps([number, stage, killed, place, line, mutated]) + "\n")
         print(
             f"| {number} | {place} | `{line}` | `{mutated}` | {killed or 'survived'} |", flush=True
         )
 
-    copy = Path(f"{arguments.results.resolve()}.copy")
-    if not copy.exists():
-        subprocess.run(["git", "worktree", "add", "-q", "--detach", copy], cwd=ROOT, check=True)
-        if failures(copy, ["tests/numerics/test_span.py"]):
-            sys.exit("without a mutant tests fail")
-    for number, mutant in mutants.items():
+    for number in given.numbers or mutants:
         if (number, "own") not in known:
-            mutate(copy, [mutant])
-            record(
-                number,
-                "own",
-                failures(copy, own_tests(*mutant[:2]), "-x", "--timeout=40", seconds=FEW),
-            )
-    rooms = [f"tests/{room}" for room in [*ROOMS, "cluster", "contracts"]]
-    others = [f"--ignore={room}" for room in rooms]
-    for stage, tests in ("rooms", rooms), ("others", others):
-        left = [
-            i for i in mutants if not any(known.get((i, s)) for s in ("own", "rooms", "others"))
-        ]
-        left = [i for i in left if (i, stage) not in known]
-        mutate(copy, [mutants[i] for i in left])
-        failed = failures(copy, tests, "--maxfail=50") if left else []
-        print(f"\n{stage}: {len(failed)} tests fail with all that are left\n", flush=True)
+            tests = own_tests(*mutants[number][:2])
+            test(number, "own", tests, "--timeout=40", seconds=FEW)
+    left = [n for n in given.numbers or mutants if not known[n, "own"] and (n, "rest") not in known]
+    if left:
+        mutate(copy, [mutants[number] for number in left])
+        failed = failures(copy, given.rest, "--maxfail=100")
         for number in left:
-            mutate(copy, [mutants[number]])
-            record(number, stage, failures(copy, failed, "-x") if failed else [])
+            test(number, "rest", failed)
 
 
 if __name__ == "__main__":
