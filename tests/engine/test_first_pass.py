@@ -136,6 +136,16 @@ def test_uniform_numbers_of_rows():
     assert (numbers != row_uniforms((1, 3), np.arange(20_000))).all()
 
 
+@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**63 - 1])
+def test_integers_that_float64_does_not_hold_are_named(value):
+    rows = np.ones((5, 2), dtype=np.int64)
+    rows[2, 0] = 2**54
+    surveyed(rows)
+    rows[3, 1] = value
+    with pytest.raises(ValueError, match=rf"contains {value}: .*row 3.*, feature 1\."):
+        surveyed(rows)
+
+
 @pytest.mark.parametrize(
     ("n_rows", "n_features", "n_clusters", "size"),
     [
