@@ -4,9 +4,9 @@ Run: python tests/benchmarks/mutants.py RESULTS [--count N] [--seed S] [--number
 
 N mutants are drawn, as many from each of ``ROOMS``, there first the kind of change and then its
 place. Each is tested in a copy of the last commit, at first for about a minute by the files of its
-room that name its module (all files of the room where none does). Those that survive are then
-applied all at once to the rest of the quick tests (or to those of ``--rest``, which spares time), and
-the tests that fail are run with each of them alone. A test that hangs fails.
+room that name its module (all files of the room where none does). Those that survive are applied
+all at once to the other quick tests (or to those of ``--rest``, which spares time), and the tests
+that fail are run with each of them alone. A test that hangs fails.
 
 Rows are appended to the file RESULTS as they are known; a run that was stopped goes on from there.
 """
