@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,8 +47,6 @@ def _described(value: Any) -> Any:
         return value
     if hasattr(value, "cluster_centers_"):  # a model to start from
         value = value.cluster_centers_
-    if isinstance(value, Path):
-        return str(value)
     if isinstance(value, np.random.RandomState | np.random.Generator):
         return "a generator"
     if isinstance(value, list | tuple) and not _is_numeric(value):

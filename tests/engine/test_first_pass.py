@@ -7,7 +7,7 @@ from sklearn.cluster import KMeans as ScikitKMeans
 
 from daskmm import KMeans, PowerKMeans
 from daskmm.data.blocks import row_blocks
-from daskmm.engine.first_pass import first_pass, row_uniforms
+from daskmm.engine.first_pass import first_pass, row_uniforms, sample_size
 from daskmm.engine.passes import Passes, weighted_passes
 from daskmm.numerics.distortions.bregman import KullbackLeibler
 
@@ -134,6 +134,32 @@ def test_uniform_numbers_of_rows():
     assert abs(numbers.mean() - 0.5) < 0.01
     np.testing.assert_array_equal(numbers[100:200], row_uniforms((1, 2), np.arange(100, 200)))
     assert (numbers != row_uniforms((1, 3), np.arange(20_000))).all()
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**63 - 1])
+def test_integers_that_float64_does_not_hold_are_named(value):
+    rows = np.ones((5, 2), dtype=np.int64)
+    rows[2, 0] = 2**54
+    surveyed(rows)
+    rows[3, 1] = value
+    with pytest.raises(ValueError, match=rf"contains {value}: .*row 3.*, feature 1\."):
+        surveyed(rows)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "n_clusters", "size"),
+    [
+        (1_000_000, 10, 10, 10_000),
+        (1_000_000, 10, 60, 12_000),
+        (1_000_000, 10, 120, 20_000),
+        (1_000_000, 10, 1000, 50_000),
+        (1_000_000, 10_000, 10, 838),
+        (1_000_000, 10_000, 1000, 10_000),
+        (300, 10, 10, 300),
+    ],
+)
+def test_sizes_of_samples(n_rows, n_features, n_clusters, size):
+    assert sample_size(n_rows, n_features, n_clusters) == size
 
 
 @pytest.mark.parametrize("estimator", [KMeans, PowerKMeans])

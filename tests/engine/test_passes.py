@@ -27,7 +27,7 @@ from daskmm.engine import distributed as on_cluster
 from daskmm.engine import passes as passes_module
 from daskmm.engine import resources
 from daskmm.engine.grouping import consecutive_groups, grouped_by_holder, groups_by_holder
-from daskmm.engine.passes import Passes, one_blas_thread, tree_reduce
+from daskmm.engine.passes import Passes, one_blas_thread, tree_reduce, weighted_passes
 from daskmm.engine.worker_task import PartialSums, merge
 
 
@@ -216,6 +216,25 @@ def test_same_bits_whatever_the_scheduler_and_its_threads(weighted):
         np.testing.assert_array_equal(result, results[0])
     expected = (rows_of(1300) * 3 * (np.arange(1300.0)[:, None] if weighted else 1)).sum(axis=0)
     np.testing.assert_allclose(results[0], expected, rtol=1e-9)
+
+
+def weights_of(rows, weights, position):
+    return [weights.tolist()]
+
+
+def test_rows_without_values_have_no_weight():
+    rows = rows_of(4)
+    rows[1] = rows[2, 0] = np.nan
+    for v, expected in ((None, [1.0, 0.0, 1.0, 1.0]), ([3.0, 3.0, 5.0, 1.0], [3, 0, 5, 1])):
+        passes = weighted_passes(rows, v, skip_empty=True)
+        assert passes.reduce(weights_of) == [expected]
+
+
+def test_passes_made_otherwise_are_counted():
+    passes = weighted_passes(rows_of(4), None)
+    passes.reduce(shapes)
+    passes.add(3)
+    assert passes.n_passes == 4
 
 
 def test_jobs_without_data_of_their_own():

@@ -14,7 +14,7 @@ from daskmm.auto.n_clusters import follow_n_clusters
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.column_trials import ColumnTrials, trials_of
 from daskmm.kmeans.trials import Trials
-from daskmm.numerics import annealing, sparse_rows
+from daskmm.numerics import sparse_rows
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, Expansion
 from daskmm.numerics.distortions.bregman import Metric
 from daskmm.numerics.distortions.mixed import measured
@@ -82,16 +82,6 @@ def test_sparse_rows_are_judged_without_making_them_dense(monkeypatch):
         Sample(rows.toarray()[:, :6], sample.weights), 0, False, weights[:6], 12
     )
     np.testing.assert_allclose(one.gains, other.gains)
-
-
-def test_critical_power_of_many_sparse_rows(monkeypatch):
-    rows, _ = counts()
-    weights = sampled(rows).weights
-    expected = annealing.critical_power(rows.toarray(), weights)
-    monkeypatch.setattr(sparse_rows, "FEW_BYTES", 0)
-    assert annealing.critical_power(rows, weights) == pytest.approx(expected, rel=1e-6)
-    same = canonical(sp.csr_array(np.ones((5, 3))))
-    assert annealing.critical_power(same, np.ones(5)) == 0.5
 
 
 def test_sparse_and_dense_columns_are_rolled_alike():

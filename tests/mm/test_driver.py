@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from daskmm.mm.driver import Schedule, advanced, cheapest_first, first_best
+from daskmm.mm.driver import Schedule, advanced, cheapest_first, first_best, iterate
+from daskmm.mm.journal import Pace
 from daskmm.mm.problem import Run, Step
 
 
@@ -17,6 +18,14 @@ class Power:
 class Problem:
     splitting_power = -1.0
     rounding = 0.0
+    weight, n_passes, exact = 1.0, 0, True
+
+    def start(self, start, s):
+        return Power(s)
+
+    def steps(self, states):
+        self.n_passes += 1
+        return [step(state.s, 5.0 / self.n_passes) for state in states]
 
 
 def step(s, inertia, hardness=1.0, moved=True):
@@ -65,6 +74,24 @@ def test_a_hard_step_that_moves_nothing_is_the_last():
     last = step(-np.inf, 5.0, moved=False)
     ended = advanced(run, last, Schedule(-np.inf, calm=3), Problem())
     assert (ended.stage, ended.scored, ended.state) == ("done", last, run.state)
+
+
+def test_a_change_up_to_rounding_is_none():
+    problem, schedule = Problem(), Schedule(-np.inf, tol=1e-9, calm=3)
+    problem.rounding = 0.1
+    run = Run(Power(-np.inf), "hard", last=5.0)
+    assert advanced(run, step(-np.inf, 4.95), schedule, problem).calm == 1
+    assert advanced(run, step(-np.inf, 4.85), schedule, problem).calm == 0
+
+
+def test_a_pace_counts_from_where_a_run_is_gone_on_with():
+    schedule = Schedule(-np.inf, tol=0.0, max_iter=20)
+    (run,) = iterate(Problem(), [None], schedule, until=Pace(iterations=4))
+    assert len(run.history) == 4
+    (run,) = iterate(Problem(), [run], schedule, until=Pace(iterations=4))
+    assert len(run.history) == 8
+    (run,) = iterate(Problem(), [run], schedule)
+    assert len(run.history) == 20
 
 
 def test_costs_that_differ_by_rounding_keep_their_order():

@@ -370,6 +370,17 @@ def test_coincident_centres_part_just_below_the_critical_power_and_not_above(nam
     assert above < 1.0 < below
 
 
+@pytest.mark.parametrize("name", ["kl", "logistic", "itakura-saito"])
+def test_the_critical_power_is_that_of_the_features_that_vary(name):
+    rows, _ = rows_of(name, 50, 3, np.random.default_rng(25))
+    # Curvature is infinite at an edge, where all values of a feature may be.
+    alike = np.insert(rows, 1, 1.0 if name == "itakura-saito" else 0.0, axis=1)
+    found, expected = (
+        critical_power(each, np.ones(50), distortion_of(name, each)) for each in (alike, rows)
+    )
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
 # Estimators
 
 
@@ -638,6 +649,16 @@ def test_centres_of_norms_are_exact_medians_of_data_in_memory(name, cls):
     np.testing.assert_allclose(lazy[0].cluster_centers_, lazy[1].cluster_centers_, rtol=1e-8)
     assert model.inertia_ <= lazy[0].inertia_ * (1 + 1e-9)
     assert lazy[0].inertia_ <= model.inertia_ * (1 + 1e-3)
+
+
+@each_norm
+def test_the_critical_power_of_norms_does_not_depend_on_the_origin(name):
+    rows = np.random.default_rng(26).normal(size=(60, 3)) * [1.0, 2.0, 0.5]
+    distortion, ones = distortion_of(name, rows), np.ones(60)
+    found = critical_power(rows, ones, distortion)
+    assert found < 1.0
+    elsewhere = np.add(rows, [5.0, -3.0, 7.0])
+    assert critical_power(elsewhere, ones, distortion) == pytest.approx(found, rel=1e-6)
 
 
 @each_norm

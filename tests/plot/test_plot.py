@@ -28,7 +28,6 @@ from daskmm.plot import figures
 from daskmm.plot import profiles as profile_plots
 from daskmm.plot.figures import cluster_colors
 from daskmm.plot.plane import Plane
-from daskmm.storage.readable import readable_bytes, readable_seconds
 
 
 def blobs(n_rows, n_features, n_clusters, seed=0):
@@ -244,22 +243,6 @@ def test_progress_without_known_bytes_and_with_an_error():
     line = ProgressLine("fit", 9, None, stream).describe(model.history_[0])
     assert "B/s" not in line
     assert "s -1" in line
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.04, "0.04 s"), (59.7, "1 min 0 s"), (3700, "1 h 1 min"), (8, "8 s"), (1e-6, "0 s")],
-)
-def test_readable_seconds(seconds, text):
-    assert readable_seconds(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(None, "unknown"), (999.6e3, "1 MB"), (999.4e3, "999 kB"), (4e15, "4,000 TB")],
-)
-def test_readable_bytes(count, text):
-    assert readable_bytes(count) == text
 
 
 @pytest.mark.parametrize(("n_features", "k"), [(1, 2), (5, 3), (2000, 100)])

@@ -239,11 +239,34 @@ def test_reading_waits_for_a_store_that_is_out_of_reach(monkeypatch, caplog):
         assert len(tries) == 1
 
 
-def test_reading_does_not_wait_where_that_is_of_no_use():
-    def read():
-        raise ValueError("not a table") from FileNotFoundError("nothing there")
+def test_pauses_double_up_to_a_quarter_of_a_minute(monkeypatch):
+    pauses = []
 
-    with pytest.raises(ValueError, match="not a table"):
+    def read():
+        if len(pauses) < 7:
+            raise ConnectionError("refused")
+        return 7
+
+    monkeypatch.setattr("daskmm.storage.remote.time.sleep", pauses.append)
+    assert patiently(read, "s3://bucket/x") == 7
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ValueError("no table"), FileNotFoundError("nothing there")),
+        (OSError("no table"), FileNotFoundError("nothing there")),
+        (FileNotFoundError("no table"), None),
+        (type("NoCredentialsError", (Exception,), {})("no table"), None),
+    ],
+)
+def test_reading_does_not_wait_where_that_is_of_no_use(error, cause, monkeypatch):
+    def read():
+        raise error from cause
+
+    monkeypatch.setattr("daskmm.storage.remote.time.sleep", lambda pause: pytest.fail("waits"))
+    with pytest.raises((ValueError, OSError), match="no table"):
         patiently(read, "s3://bucket/x")
 
 

@@ -1,0 +1,37 @@
+"""Tables as estimators read them: rows that are no numbers, columns by name."""
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from daskmm import KMeans
+from daskmm.data.input import by_name, read_table, read_weighted
+
+
+@pytest.mark.parametrize("value", ["seven", [1, 2]])
+def test_the_first_row_that_is_no_number_is_named(value):
+    rows = np.ones((5, 2), dtype=object)
+    rows[3, 1] = value
+    with pytest.raises((TypeError, ValueError), match="row 3 cannot be read as numbers"):
+        read_table(KMeans(), rows, True)
+
+
+def test_columns_are_taken_by_the_names_that_are_known():
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [5.0, 6.0]})
+    model = KMeans(2, random_state=0).fit(frame[["c", "a"]])
+    assert list(by_name(model, frame).columns) == ["c", "a"]
+    assert by_name(model, frame[["c", "a"]]).equals(frame[["c", "a"]])
+    rows = frame.to_numpy()
+    assert by_name(model, rows) is rows
+    assert by_name(KMeans(2), frame) is frame
+
+
+def test_a_frame_and_its_weights_are_read_together():
+    frame = pd.DataFrame({"a": np.arange(6.0), "b": np.ones(6), "w": np.arange(1.0, 7.0)})
+    lazy = dd.from_pandas(frame, npartitions=2)
+    estimator = KMeans()
+    rows, weights = read_weighted(estimator, lazy[["a", "b"]], lazy["w"], True)
+    np.testing.assert_array_equal(rows.compute(), frame[["a", "b"]])
+    np.testing.assert_array_equal(weights.compute(), frame["w"])
+    assert estimator.feature_names_in_.tolist() == ["a", "b"]
