@@ -13,6 +13,7 @@ from sklearn.frozen import FrozenEstimator
 
 from daskmm.auto.lam import LamPath, follow_lam, given_lam
 from daskmm.auto.rare import without_rare
+from daskmm.auto.related import without_unrelated
 from daskmm.cluster._centers import CenterClusterer, NearestCenter, some_clusters
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
@@ -192,11 +193,11 @@ class EntropyPowerKMeans(CenterClusterer):
         n_clusters = self._cluster_range[1]
         return annealing_schedule(self, critical_power, n_clusters, CRITICAL_MULTIPLE)
 
-    def _without_rare(self, survey: Survey) -> Survey:
+    def _of_clusters(self, survey: Survey, seed: int) -> Survey:
         if self.lam != "auto" or self.distortion != "sqeuclidean" or survey.partial:
             return survey
         some = some_clusters(survey) if isinstance(self.n_clusters, str) else int(self.n_clusters)
-        return without_rare(survey, some)
+        return without_unrelated(without_rare(survey, some), some, seed)
 
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool
