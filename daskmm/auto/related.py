@@ -12,6 +12,7 @@ axes of 9,300 cells do not see 150 markers of twelve types, whose share is .1.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daskmm.auto.rare import without_features
 from daskmm.engine.first_pass import Survey
@@ -19,7 +20,7 @@ from daskmm.numerics.held_out import Standardized, beyond_chance
 from daskmm.numerics.sparse_rows import SparseRows, fit_dense, without_values
 
 # Rounds, and the last of them over which shares are averaged.
-_ROUNDS, _LAST = 6, 2
+_ROUNDS, _LAST = 8, 2
 # Directions per cluster: other things than clusters, such as the number of words, take some.
 _DIRECTIONS = 2
 
@@ -44,19 +45,25 @@ def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
         return survey
     rows = without_values(rows, ~survey.varying)
     table, number = Standardized(rows, weights), _DIRECTIONS * n_clusters
-    n_varying = np.count_nonzero(table.varying)
-    if n_varying <= 2 * number:
-        return survey
-    rng = np.random.default_rng(seed)
-    feature_weights, latest = np.ones(len(table.varying)), []
-    for _ in range(_ROUNDS):
-        found = table.halves(feature_weights, number, rng)
-        feature_weights = np.maximum(found.shares - found.chance, 0.0)
-        latest = [*latest[1 - _LAST :], found]
-    shares = np.mean([found.shares for found in latest], axis=0)
-    chance = float(np.mean([found.chance for found in latest]))
-    foretold = shares > beyond_chance(chance, number, n_varying)
-    # One of them is expected by chance.
+    foretold = _foretold(table, number, np.random.default_rng(seed))
+    # A few may be by chance.
     if np.count_nonzero(foretold) <= number:
         return survey
     return without_features(survey, survey.varying & ~foretold)
+
+
+def _foretold(
+    table: Standardized, n_directions: int, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Return a mask of the features that others foretell beyond chance."""
+    n_varying = int(np.count_nonzero(table.varying))
+    if n_varying <= 2 * n_directions:
+        return np.zeros(len(table.varying), bool)
+    feature_weights, rounds = np.ones(len(table.varying)), []
+    for _ in range(_ROUNDS):
+        found = table.halves(feature_weights, n_directions, rng)
+        feature_weights = np.maximum(found.shares - found.chance, 0.0)
+        rounds.append(found)
+    shares = np.mean([found.shares for found in rounds[-_LAST:]], axis=0)
+    chance = float(np.mean([found.chance for found in rounds[-_LAST:]]))
+    return np.asarray(shares > beyond_chance(chance, n_directions, n_varying))
