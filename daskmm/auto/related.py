@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from daskmm.auto.rare import without_features
 from daskmm.engine.first_pass import Survey
-from daskmm.numerics.held_out import Standardized, beyond_chance
+from daskmm.numerics.held_out import Standardized
 from daskmm.numerics.sparse_rows import SparseRows, fit_dense, without_values
 
 # Rounds, and the last of them over which shares are averaged.
@@ -65,5 +65,5 @@ def _foretold(
         feature_weights = np.maximum(found.shares - found.chance, 0.0)
         rounds.append(found)
     shares = np.mean([found.shares for found in rounds[-_LAST:]], axis=0)
-    chance = float(np.mean([found.chance for found in rounds[-_LAST:]]))
-    return np.asarray(shares > beyond_chance(chance, n_directions, n_varying))
+    limits = [found.limit(n_varying) for found in rounds[-_LAST:]]
+    return np.asarray(shares > np.mean(limits))

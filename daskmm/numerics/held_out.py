@@ -34,19 +34,21 @@ class HeldOut(NamedTuple):
         0 for a constant feature.
     chance : float
         What these shares are expected to be of a feature that is independent of all others.
+    n_directions : int
     """
 
     shares: FloatArray
     chance: float
+    n_directions: int
 
+    def limit(self, n_features: int) -> float:
+        """Return the share that one of so many independent features is expected to exceed.
 
-def beyond_chance(chance: float, n_directions: int, n_features: int) -> float:
-    """Return the share that one of so many independent features is expected to exceed.
-
-    The share of a feature without long tails is chance · χ² / n_directions, with as many degrees of
-    freedom as directions.
-    """
-    return float(chance / n_directions * chi2.isf(1.0 / n_features, n_directions))
+        The share of a feature without long tails is chance · χ² / n_directions, with as many
+        degrees of freedom as directions.
+        """
+        tail = chi2.isf(1.0 / n_features, self.n_directions)
+        return float(self.chance / self.n_directions * tail)
 
 
 class Standardized:
@@ -89,16 +91,19 @@ class Standardized:
             Draws the halves.
         """
         varying = np.flatnonzero(self.varying)
-        shares, chances = np.zeros(len(self.offset)), []
+        shares, chances, number = np.zeros(len(self.offset)), [], n_directions
         first, second = np.array_split(rng.permutation(varying), 2)
         for own, others in ((first, second), (second, first)):
             weights = feature_weights[own]
-            own = own[weights > _NEGLIGIBLE * weights.max(initial=0.0)]
-            found = self._directions(own, feature_weights[own], n_directions, rng)
+            if not weights.any():
+                weights = np.ones(len(own))
+            used = weights > _NEGLIGIBLE * weights.max()
+            found = self._directions(own[used], weights[used], n_directions, rng)
+            number = min(number, found.shape[1])
             along = self.held.T @ found - np.outer(self.offset, self.root @ found)
             shares[others] = np.square(along[others]).sum(axis=1)
             chances.append(np.square(self.root) @ np.square(found).sum(axis=1))
-        return HeldOut(shares, float(np.mean(chances)))
+        return HeldOut(shares, float(np.mean(chances)), number)
 
     def _directions(
         self,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from daskmm.numerics.held_out import Standardized, beyond_chance
+from daskmm.numerics.held_out import Standardized
 from daskmm.numerics.sparse_rows import canonical
 
 
@@ -44,7 +44,7 @@ def test_shares(even):
     np.testing.assert_allclose(found.shares, expected, atol=0.03 if even else 2e-3)
     np.testing.assert_allclose(found.chance, chance, rtol=0.02)
     assert found.shares[-1] == 0
-    limit = beyond_chance(found.chance, 1, 59)
+    limit = found.limit(59)
     assert (found.shares[:20] > limit).sum() >= 18
     assert (found.shares[20:] > limit).sum() <= 3
 
@@ -54,4 +54,15 @@ def test_chance_is_exceeded_by_one_independent_feature():
     rows = rng.normal(size=(2000, 300)) * (rng.uniform(size=(2000, 300)) < 0.3)
     found = Standardized(canonical(csr_array(rows)), np.ones(2000)).halves(np.ones(300), 8, rng)
     assert 0.9 < found.shares.mean() / found.chance < 1.1
-    assert (found.shares > beyond_chance(found.chance, 8, 300)).sum() <= 4
+    assert (found.shares > found.limit(300)).sum() <= 4
+
+
+def test_fewer_features_than_directions():
+    rows, weights = rows_and_weights()
+    table = Standardized(canonical(csr_array(rows)), weights)
+    found = table.halves(1.0 * (np.arange(60) < 4), 8, np.random.default_rng(0))
+    assert 1 <= found.n_directions <= 4
+    assert found.limit(59) < 1
+    # Without any weight all features count alike.
+    even, none = (table.halves(w, 3, np.random.default_rng(0)) for w in (np.ones(60), np.zeros(60)))
+    np.testing.assert_array_equal(even.shares, none.shares)
