@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.numerics.annealing import critical_power
-from daskmm.numerics.sparse_rows import SparseRows
+from daskmm.numerics.sparse_rows import SparseRows, without_values
 
 # Least share of an average cluster's rows.
 LEAST_SHARE = 0.1
@@ -33,18 +33,36 @@ def without_rare(survey: Survey, n_clusters: int) -> Survey:
     rare = survey.varying & (_uncommon(rows, weights) < LEAST_SHARE / n_clusters)
     if not rare.any() or (rare == survey.varying).all():
         return survey
-    if isinstance(rows, SparseRows):
-        rows = rows.with_data(np.where(rare[rows.indices], 0.0, rows.data))
-    else:
-        rows = np.where(rare, 0.0, rows)
-    variance = np.where(rare, 0.0, survey.variance)
+    return without_features(survey, rare)
+
+
+def without_features(survey: Survey, left_out: NDArray[np.bool_]) -> Survey:
+    """Treat features as constant.
+
+    Parameters
+    ----------
+    survey : Survey
+    left_out : ndarray of bool of shape (n_features,)
+    """
+    sample, larger = _without(survey.sample, left_out), survey.larger_sample
+    if larger is not None and isinstance(larger.rows, SparseRows):
+        larger = _without(larger, left_out)
+    variance = np.where(left_out, 0.0, survey.variance)
     return replace(
         survey,
         variance=variance,
-        sample=Sample(rows, weights),
-        critical_power=critical_power(rows, weights, survey.distortion),
+        sample=sample,
+        larger_sample=larger,
+        critical_power=critical_power(sample.rows, sample.weights, survey.distortion),
         spread=float(variance.sum()),
     )
+
+
+def _without(sample: Sample, left_out: NDArray[np.bool_]) -> Sample:
+    rows = sample.rows
+    if isinstance(rows, SparseRows):
+        return Sample(without_values(rows, left_out), sample.weights)
+    return Sample(np.where(left_out, 0.0, rows), sample.weights)
 
 
 def _uncommon(rows: NDArray | SparseRows, weights: NDArray) -> NDArray[np.float64]:

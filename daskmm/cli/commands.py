@@ -216,7 +216,8 @@ example:
 
 _INPUT = (
     "zarr, .npy, .npz, .csv, .tsv, .csv.gz or .parquet, or a folder of these; store.zarr::name for "
-    "one array of a group, or a sparse (CSR) group such as X of an AnnData store"
+    "one array of a group, or a sparse (CSR) group such as X of an AnnData store; a NetCDF file, "
+    "whose variables are features of pixels, or scene.nc::name with --feature-dim"
 )
 
 
@@ -307,7 +308,7 @@ def build_parser() -> argparse.ArgumentParser:
         help='rows, or "10 calls", after which earlier rows count half, from now on (never)',
     )
     for command in (predict, update):
-        _add_csv(command)
+        _add_format(command)
     _add_monitor(commands)
     _add_model(plan)
     plan.add_argument(
@@ -360,7 +361,7 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--model", choices=MODELS, default="power", help="(default: %(default)s)")
     _add_columns(command)
-    _add_csv(command)
+    _add_format(command)
     parameters = command.add_argument_group(
         "parameters of the model", argument_default=argparse.SUPPRESS
     )
@@ -500,12 +501,17 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_csv(command: argparse.ArgumentParser) -> None:
-    """Add what says how csv files are written."""
+def _add_format(command: argparse.ArgumentParser) -> None:
+    """Add what says how csv files are written, and which dimension of a raster holds features."""
     csv = command.add_argument_group("format of csv files", "told from the first lines by default")
     csv.add_argument("--separator", metavar="S", help="between fields, such as ';'")
     csv.add_argument("--decimal", metavar="D", help="decimal mark, such as ','")
     csv.add_argument("--encoding", metavar="E", help="such as utf-8 or cp1252")
+    command.add_argument(
+        "--feature-dim",
+        metavar="DIM",
+        help="NetCDF: dimension that holds the features, such as band; pixels are the rows",
+    )
 
 
 def _names(text: str) -> list[str]:
@@ -518,7 +524,7 @@ def _add_columns(command: argparse.ArgumentParser) -> None:
         "--columns",
         type=_names,
         metavar="A,B,...",
-        help="columns of a csv or parquet file to use (default: all)",
+        help="columns of a csv or parquet file, or features of a raster, to use (default: all)",
     )
 
 
@@ -631,7 +637,7 @@ def _add_monitor(commands: Any) -> None:
     monitor.add_argument(
         "--report", action="store_true", help="write all looks so far into RUN/report.html"
     )
-    _add_csv(monitor)
+    _add_format(monitor)
     _add_scheduler(monitor)
     monitor.add_argument("--quiet", action="store_true", help="print warnings and drift only")
 

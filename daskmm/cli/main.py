@@ -193,7 +193,7 @@ def _is_mixed(arguments: argparse.Namespace) -> bool:
 def _opened(arguments: argparse.Namespace) -> Any:
     """Open the table that a fit reads."""
     mixed = _is_mixed(arguments)
-    data = open_data(arguments.input, columns=arguments.columns, mixed=mixed, **_csv(arguments))
+    data = open_data(arguments.input, columns=arguments.columns, mixed=mixed, **_format(arguments))
     if mixed:
         try:
             columns_of(data._meta, getattr(arguments, "dates", ()))
@@ -202,9 +202,10 @@ def _opened(arguments: argparse.Namespace) -> Any:
     return data
 
 
-def _csv(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what the arguments say of the format of csv files."""
-    return {name: getattr(arguments, name) for name in ("separator", "decimal", "encoding")}
+def _format(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what the arguments say of how INPUT is written."""
+    names = ("separator", "decimal", "encoding", "feature_dim")
+    return {name: getattr(arguments, name) for name in names}
 
 
 def _fit_with_progress(model: MMClusterer, data: Any, quiet: bool) -> None:
@@ -275,7 +276,7 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
             f"{type(run.model).__name__}."
         )
     options = {} if arguments.outliers is None else {"outliers": arguments.outliers}
-    data = open_for(run.model, arguments.input, keep=keep, **_csv(arguments))
+    data = open_for(run.model, arguments.input, keep=keep, **_format(arguments))
     named = hasattr(run.model, "feature_names_in_")
     rows = data if named or not keep else data.drop(columns=keep)
     with _scheduler(arguments.scheduler), _noted_warnings():
@@ -302,7 +303,7 @@ def _monitor(arguments: argparse.Namespace) -> int:
     place = local_path(run.path, "A run that is monitored") / MONITOR
     with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
         watch = _watch(run, place, arguments)
-        look = watch.look(open_for(run.model, arguments.input, **_csv(arguments)))
+        look = watch.look(open_for(run.model, arguments.input, **_format(arguments)))
         if arguments.picture:
             plot.drift(watch).savefig(arguments.picture)
         if arguments.report:
@@ -326,7 +327,7 @@ def _watch(run: Run, place: Path, arguments: argparse.Namespace) -> Monitor:
     if former is not None and not former.stale:
         return former
     reference = arguments.reference or run.summary["input"]
-    data = open_for(run.model, reference, **_csv(arguments))
+    data = open_for(run.model, reference, **_format(arguments))
     if former is not None:
         return former.renew(data)
     return monitor(run.model, data, level=arguments.level)
@@ -353,7 +354,7 @@ def _updated(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     before = copy.copy(run.model)
     if arguments.forget is not None:
         run.model.set_params(forget=arguments.forget)
-    data = open_for(run.model, arguments.input, **_csv(arguments))
+    data = open_for(run.model, arguments.input, **_format(arguments))
     key, place = arguments.key or source, path / MONITOR
     with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
         run.model.partial_fit(data, key=key)

@@ -335,7 +335,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         seeds = draw_seeds(context.journal, rng, 1 + self._n_starts(layout))
         survey = self._first_pass(passes, family, seeds[0], expansion)
         context.follow("choices")
-        survey = self._without_rare(survey)
+        survey = self._of_clusters(survey, seeds[0])
         survey, scale = self._choose_scale(survey, layout, seeds[0])
         n_clusters, number = self._choose_n_clusters(survey, seeds[0], lazy)
         context.journal.resume(described_data(layout, survey), passes)
@@ -399,8 +399,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             expansion=expansion,
         )
 
-    def _without_rare(self, survey: Survey) -> Survey:
-        """Treat features as constant that vary in too few rows; here, none."""
+    def _of_clusters(self, survey: Survey, seed: int) -> Survey:
+        """Treat features as constant that can make no clusters; here, none."""
         return survey
 
     def _choose_scale(

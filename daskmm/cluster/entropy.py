@@ -13,6 +13,7 @@ from sklearn.frozen import FrozenEstimator
 
 from daskmm.auto.lam import LamPath, follow_lam, given_lam
 from daskmm.auto.rare import without_rare
+from daskmm.auto.related import without_unrelated
 from daskmm.cluster._centers import CenterClusterer, NearestCenter, some_clusters
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
@@ -54,9 +55,10 @@ class EntropyPowerKMeans(CenterClusterer):
         model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that variance and ``inf``
         by the information gain over noise (see Notes), on the sample of the first pass, and gives
         no weight to features in which fewer rows than a tenth of an average cluster differ from
-        the commonest value; for ``distortion="manhattan"`` it is half the variance. Of "mixed" the
-        variance is the spread that every column has, and the noise is the table without dependence
-        between columns.
+        the commonest value, nor, in wide sparse rows, to those that other features foretell by
+        chance only (see Notes); for ``distortion="manhattan"`` it is half the variance. Of "mixed"
+        the variance is the spread that every column has, and the noise is the table without
+        dependence between columns.
     [init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), just past the power above which
@@ -98,6 +100,11 @@ class EntropyPowerKMeans(CenterClusterer):
     the largest λ whose mean IG is at least max IG − max{min(3σ, .07·max IG), .05}, where σ is the
     standard deviation over the starts (the median over λ). The choice makes no pass over the data
     and depends on `random_state`, but not on chunks.
+
+    **Wide sparse rows.** One feature that is mostly 0 is explained by a cluster of the rows where
+    it is not, whatever it means. So of a sparse sample that would take more than 64 MB if it were
+    dense, only those features take part that others foretell: whose share of variance along
+    principal axes of features that they are no part of is larger than of independent ones.
 
     **The restart.** After the annealing, power k-means is started again at the feature weights
     that were learned. If this lowers the weighted variance within clusters, hard steps of centres
@@ -192,11 +199,11 @@ class EntropyPowerKMeans(CenterClusterer):
         n_clusters = self._cluster_range[1]
         return annealing_schedule(self, critical_power, n_clusters, CRITICAL_MULTIPLE)
 
-    def _without_rare(self, survey: Survey) -> Survey:
+    def _of_clusters(self, survey: Survey, seed: int) -> Survey:
         if self.lam != "auto" or self.distortion != "sqeuclidean" or survey.partial:
             return survey
         some = some_clusters(survey) if isinstance(self.n_clusters, str) else int(self.n_clusters)
-        return without_rare(survey, some)
+        return without_unrelated(without_rare(survey, some), some, seed)
 
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import check_columns, common_dtype
 from daskmm.data.csv_files import estimated_rows, is_csv, open_csv
 from daskmm.data.mixed import to_be_coded
+from daskmm.data.raster_files import SUFFIXES as _RASTERS
+from daskmm.data.raster_files import open_netcdf
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
@@ -26,8 +28,8 @@ _MOST_BLOCK_BYTES = 64_000_000
 _WANTED_BLOCKS = 1024
 
 _FORMATS = (
-    "a zarr array or group, .npy, .npz, .csv, .tsv, .txt or .parquet (text also as .csv.gz; a "
-    "folder of such files, or a quoted pattern such as 'part-*.csv')"
+    "a zarr array or group, .npy, .npz, .csv, .tsv, .txt, .parquet or NetCDF (text also as "
+    ".csv.gz; a folder of such files, or a quoted pattern such as 'part-*.csv')"
 )
 _H5AD = (
     "{0} is an HDF5 file of anndata, which is not read here. Write it as zarr, "
@@ -50,6 +52,7 @@ def open_data(
     decimal: str | None = None,
     encoding: str | None = None,
     mixed: bool = False,
+    feature_dim: str | None = None,
 ) -> Any:
     """Open a table on disk without reading it.
 
@@ -60,12 +63,14 @@ def open_data(
         or a CSR group, as anndata writes it (``store.zarr``, ``store.zarr::layers/counts``); an
         .npy file; an .npz file with an array named X or a single two-dimensional one, or of
         `scipy.sparse.save_npz`; csv or
-        parquet files (extra ``dataframe``), also as a pattern or a folder of them. A csv file whose
+        parquet files (extra ``dataframe``), also as a pattern or a folder of them; or a NetCDF file
+        (extra ``netcdf``), whose variables are the features, or ``scene.nc::name`` for a variable
+        with them along `feature_dim`. A csv file whose
         first line is all numbers has no header. URLs are opened by fsspec.
     component : str, optional
-        Array of a zarr group or of an .npz file.
+        Array of a zarr group or of an .npz file, variable of a NetCDF file.
     columns : sequence of str, optional
-        Columns of a csv or parquet file to use; all by default.
+        Columns of a csv or parquet file, or features of a NetCDF file, to use; all by default.
     keep : sequence of str, optional
         Further columns of any kind, such as names of the rows, which come last. Those of csv files
         are text.
@@ -76,11 +81,14 @@ def open_data(
         Of csv files; by default they are told from the first lines, or the file is refused.
     mixed : bool
         Whether columns may be of any kind. Only parquet files say of which.
+    feature_dim : str, optional
+        Dimension of a NetCDF file that holds the features; the others are the rows.
 
     Returns
     -------
     dask Array of shape (n_rows, n_features), or dask DataFrame
-        A DataFrame for csv and parquet, float64 for csv; an array of CSR blocks for sparse tables.
+        A DataFrame for csv and parquet, float64 for csv; an array of CSR blocks for sparse tables;
+        pixels of NetCDF files in the order of the file.
         Estimators find the names of an AnnData store's variables on its arrays.
         Nothing is read before it is computed, except .npz, which cannot be read in parts unless it
         is a CSR matrix that was saved without compression, and where rows of a CSR matrix begin.
@@ -92,7 +100,7 @@ def open_data(
     ValueError
         If it cannot be read, is not two-dimensional or not numeric, or of an unknown format.
     ImportError
-        If the extra ``dataframe`` is needed but not installed.
+        If the extra ``dataframe`` or ``netcdf`` is needed but not installed.
     """
     text = str(path)
     if not text:
@@ -112,6 +120,12 @@ def open_data(
         text = str(Path(text).absolute())  # workers may have another working directory
     if kind != "csv" and {separator, decimal, encoding} != {None}:
         raise ValueError(f"{text}: separator, decimal and encoding are of csv files.")
+    if kind == "netcdf":
+        if keep:
+            raise ValueError(f"{text}: there are no columns to keep beside pixels.")
+        return open_netcdf(text, component, feature_dim, columns, chunks)
+    if feature_dim is not None:
+        raise ValueError(f"{text} is no NetCDF file; feature_dim is a dimension of one.")
     if kind in ("csv", *_FRAMES.values()):
         if chunks != "auto":
             raise ValueError(f"{text}: chunks can be chosen for arrays, not for {kind} files.")
@@ -141,9 +155,10 @@ def open_data(
 
 
 def has_columns(path: str) -> bool:
-    """Tell whether a path, or a pattern, is of csv or parquet files."""
+    """Tell whether columns of a path, or a pattern, are named: csv, parquet and NetCDF files."""
     path = path if is_remote(path) else str(local_path(path))
-    return ("::" not in path or Path(path).exists()) and _kind(path) in ("csv", *_FRAMES.values())
+    named = ("csv", "netcdf", *_FRAMES.values())
+    return ("::" not in path or Path(path).exists()) and _kind(path) in named
 
 
 def planned_table(
@@ -201,6 +216,8 @@ def _kind(path: str) -> str:
         raise ValueError(_H5AD.format(path, place.stem))
     if suffix in _FRAMES:
         return _FRAMES[suffix]
+    if suffix in _RASTERS:
+        return "netcdf"
     if is_csv(path):
         return "csv"
     if suffix in (".npy", ".npz"):

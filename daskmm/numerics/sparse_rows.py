@@ -64,6 +64,13 @@ def canonical(matrix: Any) -> SparseRows:
     return rows
 
 
+def without_values(rows: SparseRows, left_out: NDArray[np.bool_]) -> SparseRows:
+    """Return rows in which some features are 0 everywhere, and nothing is stored of them."""
+    kept = ~left_out[rows.indices]
+    ends = np.concatenate([[0], np.cumsum(kept)]).astype(rows.indptr.dtype)
+    return made_of(rows.data[kept], rows.indices[kept], ends[rows.indptr], rows.shape[1])
+
+
 def sums_of_rows(rows: Any) -> FloatArray:
     """Return the sum of each row, sparse or not."""
     if not isinstance(rows, SparseRows):

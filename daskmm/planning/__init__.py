@@ -33,6 +33,7 @@ from daskmm.planning.seconds import (
     exact_sweeps,
     gram_seconds,
     micro_cluster_seconds,
+    rows_tried,
 )
 from daskmm.storage.readable import readable_bytes, readable_seconds
 
@@ -63,6 +64,9 @@ _KEPT_BYTES = (56 << 20, 112 << 20)
 _OPENING_SECONDS = 1e-4
 # Temporaries of sparse rows, which are not processed in small tiles, in units of their block.
 _SPARSE_COPIES = 5
+# Copies of a sparse sample while features are looked for that others foretell: in the model's
+# coordinates, without some features, and in float32 as a whole and by halves.
+_SCREENING_COPIES = 4
 # Fewest blocks in memory per thread.
 _LEAST_COPIES = 2
 
@@ -573,18 +577,38 @@ def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threa
     states = min(steps.n_starts, POLISHED) if steps.sampled else steps.n_starts
     width = _WAITING * threads if layout.lazy else 2 * threads
     waiting = min(layout.n_blocks + threads, width) * states * record
-    # Copies of the sample: as read, as float64, and one while seeding; in each thread that in the
-    # coordinates of a restart, and two while it is seeded and scored. Copies of the larger sample:
-    # as read, and one while it is concatenated.
-    copies = 3 + 3 * threads
-    sampled = layout.width * (8 * copies * sizes.sample + 2 * 8 * sizes.larger)
-    # Parameters are tried on a few rows of a sparse sample, which are dense.
-    sampled += layout.sparse * (1 + 2 * threads) * FEW_BYTES
+    sampled = _sample_bytes(layout, steps, sizes, threads)
     # All starts, and hard ones beside them, take a step on the larger sample.
     sampled += steps.sampled * 2 * steps.n_starts * (threads + 2) * record
     larger = sizes.larger, layout.bytes_per_row, steps.n_clusters, 2 * steps.n_starts
     sampled += bounds_bytes(*larger)
-    return max(waiting, sampled)
+    return max(waiting, sampled, _screening_bytes(layout, steps, sizes))
+
+
+def _sample_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threads: int) -> int:
+    """Return the memory of the samples, and of what is computed with their rows."""
+    # Copies of the sample: as read, as float64, and one while seeding; in each thread that in the
+    # coordinates of a restart, and two while it is seeded and scored. Copies of the larger sample:
+    # as read, and one while it is concatenated.
+    copies = 3 + 3 * threads
+    if not layout.sparse:
+        return layout.width * (8 * copies * sizes.sample + 2 * 8 * sizes.larger)
+    # Those in each thread have the column indices of the sample.
+    row, values = 8 * layout.width, int(8 * (layout.stored or 0))
+    read = 2 * layout.bytes_per_row * sizes.larger
+    annealing = sizes.sample * (3 * row + 3 * threads * values)
+    # Parameters are tried on a few rows, which are dense unless λ is, of rows that are too wide.
+    tried = 8 * layout.n_features * min(sizes.sample, rows_tried(steps.n_clusters))
+    n_dense = 1 if steps.tries_lam and tried > FEW_BYTES else 1 + 2 * threads
+    return read + annealing + n_dense * FEW_BYTES
+
+
+def _screening_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes) -> int:
+    """Return the memory of the samples while features are looked for that others foretell."""
+    if not (layout.sparse and steps.tries_lam):
+        return 0
+    read = 2 * layout.bytes_per_row * sizes.larger
+    return read + 8 * layout.width * (3 * sizes.sample + _SCREENING_COPIES * max(sizes))
 
 
 def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:

@@ -102,6 +102,11 @@ class CenterSteps:
     n_landmarks: int = 0
 
 
+def rows_tried(n_clusters: int) -> int:
+    """Return the number of rows on which parameters are tried (`daskmm.auto.lam.sample_rows`)."""
+    return max(2000, 100 * n_clusters)
+
+
 def annealing_steps(schedule: Schedule) -> int:
     """Return how many iterations an annealing typically takes; 0 for Lloyd's algorithm."""
     if schedule.s0 == -math.inf:
@@ -144,7 +149,7 @@ def center_seconds(
         + sample * (min(sample, p) * p + width * (width + p) * (width != p)) * product
     }
     if steps.tries_lam:
-        rows = min(1.0, max(2000, 100 * k) / sample)
+        rows = min(1.0, rows_tried(k) / sample)
         stages["choices"] = _LAM_TRIALS * rows * trial / min(threads, 6)
     stages["starting centres"] = (
         pass_over(0) * ROUNDS

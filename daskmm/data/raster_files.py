@@ -1,0 +1,132 @@
+"""NetCDF files whose pixels are the rows, read by xarray in strips along the first dimension.
+
+Strips keep the pixels in the order of the file, so that one label per row can be laid on its grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from daskmm.data.rasters import pixels_of
+from daskmm.data.variables import with_names
+
+SUFFIXES = (".nc", ".nc4", ".cdf")
+# First bytes of NetCDF 4, which is HDF5; older files are read by scipy.
+_HDF5 = b"\x89HDF"
+_OF_HDF5 = ("h5netcdf", "netcdf4")
+# About so many bytes of values make a block.
+_BLOCK_BYTES = 16_000_000
+
+
+def open_netcdf(
+    path: str,
+    component: str | None,
+    feature_dim: str | None,
+    columns: Sequence[str] | None,
+    chunks: int | str,
+) -> da.Array:
+    """Open the pixels of a NetCDF file as a table, without reading them.
+
+    Parameters
+    ----------
+    path : str
+    component : str or None
+        Variable with the features along `feature_dim`; by default all variables are features.
+    feature_dim : str or None
+    columns : sequence of str or None
+        Features to use; all by default.
+    chunks : int or "auto"
+        Length of a block along the first dimension of the pixels; "auto" makes blocks of about
+        16 MB.
+
+    Returns
+    -------
+    dask Array of shape (n_pixels, n_features)
+        Pixels in the order of the file, the last dimension the fastest.
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, or has no such variable, dimension or features.
+    ImportError
+        If xarray, or what it reads this file with, is not installed.
+    """
+    data = _dataset(path)
+    if component is not None:
+        _check_known(path, "variable", [component], data.data_vars)
+        data = data[component]
+        if feature_dim is None:
+            raise ValueError(
+                f"{path}::{component} has the dimensions {', '.join(map(str, data.dims))}. Say "
+                "which one holds the features (feature_dim=, on the command line --feature-dim)."
+            )
+    elif feature_dim is None and columns is not None:
+        _check_known(path, "variable", columns, data.data_vars)
+        data = data[list(columns)]
+    raster = pixels_of(_in_strips(data, feature_dim, chunks), feature_dim)
+    if columns is not None:
+        _check_known(path, "feature", columns, raster.names or ())
+        raster = raster.chosen(list(columns))
+    return with_names(raster.table, raster.names)
+
+
+def _dataset(path: str) -> Any:
+    """Open a file by xarray, with missing values as NaN and what describes the grid set aside."""
+    if "://" in path:
+        raise ValueError(f"{path}: NetCDF files are read from local disks only.")
+    try:
+        import xarray
+    except ImportError as error:
+        raise ImportError(_needs(path)) from error
+    with Path(path).open("rb") as file:
+        is_hdf5 = file.read(len(_HDF5)) == _HDF5
+    if is_hdf5 and not set(_OF_HDF5) & set(xarray.backends.list_engines()):
+        raise ImportError(_needs(path))
+    try:
+        return xarray.open_dataset(path, decode_times=False, decode_coords="all")
+    except Exception as error:  # engines raise their own kinds
+        raise ValueError(f"{path} cannot be read as NetCDF: {error}") from error
+
+
+def _needs(path: str) -> str:
+    return f"{path} is a NetCDF file, which needs the extra 'netcdf': pip install 'daskmm[netcdf]'."
+
+
+def _check_known(path: str, kind: str, names: Sequence[str], known: Any) -> None:
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ValueError(
+            f"{path} has no {kind} {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(map(repr, known)) or 'none with names'}."
+        )
+
+
+def _in_strips(data: Any, feature_dim: str | None, chunks: int | str) -> Any:
+    """Cut a cube into blocks along the first dimension of its pixels only."""
+    variables = [data] if hasattr(data, "name") else list(data.data_vars.values())
+    pixels = [name for one in variables for name in one.dims if name != feature_dim]
+    if not pixels:
+        return data
+    first = pixels[0]
+    if chunks == "auto":
+        values = sum(math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in variables)
+        length = int(_BLOCK_BYTES * data.sizes[first] // max(values, 1))
+    elif isinstance(chunks, int) and chunks >= 1:
+        length = chunks
+    else:
+        raise ValueError(f'chunks must be "auto" or a number of at least 1; got {chunks!r}.')
+    stored = [_stored_length(one, first) for one in variables]
+    unit = max(stored, default=1)
+    return data.chunk({first: max(-(-length // unit), 1) * unit})
+
+
+def _stored_length(variable: Any, dim: str) -> int:
+    """Return how long the stored chunks of a variable are along a dimension."""
+    sizes = variable.encoding.get("chunksizes")
+    return int(sizes[variable.dims.index(dim)]) if sizes and dim in variable.dims else 1

@@ -1,0 +1,63 @@
+"""Rasters on the command line: pixels of a NetCDF file get one label each, in its order."""
+
+import json
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+from daskmm.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """A cube of two covers, bands first, with a pixel of the sea."""
+    folder = tmp_path_factory.mktemp("scene")
+    cover = np.arange(12)[:, None] // 6 * np.ones(10, dtype=int)
+    values = np.random.default_rng(0).normal(size=(3, 12, 10)) + 9 * cover
+    values[:, 4, 5] = np.nan
+    bands = ["blue", "green", "red"]
+    cube = xr.DataArray(values, dims=("band", "y", "x"), coords={"band": bands}, name="colors")
+    cube.to_netcdf(folder / "scene.nc")
+    return folder, cover
+
+
+def ran(capsys, *arguments):
+    with dask.config.set(scheduler="sync"):
+        code = main([str(argument) for argument in arguments])
+    return code, capsys.readouterr()
+
+
+def test_fit_plan_and_predict(scene, capsys):
+    folder, cover = scene
+    source = [f"{folder / 'scene.nc'}::colors", "--feature-dim", "band"]
+    model = ["-k", 2, "--missing", "partial", "--empty-rows", "label"]
+    code, said = ran(capsys, "plan", *source, *model, "--json")
+    assert code == 0
+    assert json.loads(said.out)["n_rows"] == 120
+    code, said = ran(
+        capsys, "fit", *source, *model, "--out", folder / "run", "--quiet", "--no-pictures"
+    )
+    assert code == 0, said.err
+    labels = zarr.open_array(folder / "run" / "labels.zarr", mode="r")[:].reshape(cover.shape)
+    assert labels[4, 5] == -1
+    assert len(set(np.unique(labels[cover == 0])) | set(np.unique(labels[cover == 1]))) == 3
+    assert json.loads((folder / "run" / "summary.json").read_text())["feature_names"] == [
+        "blue",
+        "green",
+        "red",
+    ]
+    out = folder / "again.zarr"
+    code, said = ran(capsys, "predict", folder / "run", *source, "--out", out, "--quiet")
+    assert code == 0, said.err
+    np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:].reshape(cover.shape), labels)
+
+
+def test_the_dimension_of_the_features_is_asked_for(scene, capsys):
+    folder, _ = scene
+    source = f"{folder / 'scene.nc'}::colors"
+    code, said = ran(capsys, "fit", source, "-k", 2, "--out", folder / "none", "--no-pictures")
+    assert code == 2
+    assert "--feature-dim" in said.err

@@ -1,0 +1,100 @@
+"""NetCDF files: their pixels are rows, in the order of the file."""
+
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from daskmm.data.blocks import as_dask_array
+from daskmm.data.files import open_data
+from daskmm.data.variables import header_of
+
+BANDS = ["blue", "green", "red"]
+
+
+def cube(text=True):
+    values = np.random.default_rng(0).normal(size=(7, 3, 5)).astype("float32")
+    values[2, 0, 1] = np.nan
+    coords = {"band": BANDS if text else [1, 2, 3], "y": np.arange(7.0)}
+    return xr.DataArray(values, dims=("y", "band", "x"), coords=coords, name="colors")
+
+
+def rows_of(data):
+    return data.transpose("y", "x", "band").values.reshape(-1, 3)
+
+
+@pytest.fixture(params=["h5netcdf", "scipy"])
+def path(request, tmp_path):
+    """The same cube as NetCDF 4, in stored chunks and packed, and as NetCDF 3."""
+    place = tmp_path / "scene.nc"
+    packed = {"dtype": "float32", "chunksizes": (2, 3, 5)} if request.param == "h5netcdf" else {}
+    cube().to_netcdf(place, engine=request.param, encoding={"colors": packed})
+    return place
+
+
+def test_a_variable_with_features_along_a_dimension(path):
+    table = open_data(f"{path}::colors", feature_dim="band")
+    np.testing.assert_array_equal(table, rows_of(cube()))
+    assert list(header_of(table)) == BANDS
+    assert pickle.loads(pickle.dumps(table)).sum().compute().shape == ()
+    some = open_data(path, feature_dim="band", columns=["red", "blue"])
+    np.testing.assert_array_equal(some, rows_of(cube())[:, [2, 0]])
+
+
+def test_strips_are_whole_stored_chunks_along_the_first_dimension(path):
+    table = open_data(f"{path}::colors", feature_dim="band", chunks=1)
+    stored = xr.open_dataset(path)["colors"].encoding.get("chunksizes", (1,))[0]
+    assert table.chunks[0] == (10, 10, 10, 5) if stored == 2 else (5,) * 7
+    np.testing.assert_array_equal(table, rows_of(cube()))
+
+
+def test_variables_are_features(tmp_path):
+    path = tmp_path / "scene.nc"
+    data = cube().to_dataset(dim="band")
+    data["crs"] = xr.Variable((), 0)
+    data["blue"].encoding["grid_mapping"] = "crs"
+    data.to_netcdf(path)
+    np.testing.assert_array_equal(open_data(path), rows_of(cube()))
+    table = open_data(path, columns=["red", "green"])
+    np.testing.assert_array_equal(table, rows_of(cube())[:, [2, 1]])
+    assert list(header_of(table)) == ["red", "green"]
+
+
+def test_packed_values_are_unpacked(tmp_path):
+    path = tmp_path / "scene.nc"
+    packed = {"dtype": "int16", "scale_factor": 1e-3, "_FillValue": -32768}
+    cube(text=False).to_netcdf(path, encoding={"colors": packed})
+    table = as_dask_array(open_data(f"{path}::colors", feature_dim="band"), str(path))
+    np.testing.assert_allclose(table, rows_of(cube()), atol=1e-3)
+
+
+def test_refusals(path, tmp_path):
+    for arguments, message in [
+        ({}, "dimensions y, band, x. Say which one holds the features"),
+        ({"feature_dim": "time"}, "not feature_dim 'time'"),
+        ({"feature_dim": "band", "columns": ["nir"]}, "no feature 'nir'; it has 'blue', 'green'"),
+        ({"feature_dim": "band", "chunks": 0}, "at least 1; got 0"),
+        ({"feature_dim": "band", "keep": ["id"]}, "no columns to keep"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            open_data(f"{path}::colors", **arguments)
+    with pytest.raises(ValueError, match="no variable 'heights'; it has 'colors'"):
+        open_data(f"{path}::heights", feature_dim="band")
+    (tmp_path / "broken.nc").write_bytes(b"CDF?")
+    with pytest.raises(ValueError, match="cannot be read as NetCDF"):
+        open_data(tmp_path / "broken.nc")
+    np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="no NetCDF file; feature_dim"):
+        open_data(tmp_path / "rows.npy", feature_dim="band")
+
+
+def test_what_is_missing_is_named(path, monkeypatch):
+    if path.read_bytes()[:4] == b"\x89HDF":
+        monkeypatch.setattr(xr.backends, "list_engines", lambda: {"scipy": None})
+        with pytest.raises(ImportError, match=r"pip install 'daskmm\[netcdf\]'"):
+            open_data(path, feature_dim="band")
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(ImportError, match=r"pip install 'daskmm\[netcdf\]'"):
+        open_data(path, feature_dim="band")
