@@ -132,7 +132,7 @@ def write_run(
         folder.mkdir(exist_ok=True)
         model.save(folder / MODEL)
         with label_writer(folder / LABELS) as writer:
-            sampled = _label(model, X, writer)
+            sampled = _with_clusters(_label(model, X, writer))
         note = [] if sampled is None else _note_of_identifiers(model, sampled)
         summary = summarize(model, writer.counts, source, [*notes, *note])
         drawn = _draw(folder, model, sampled) if pictures else []
@@ -249,6 +249,14 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:
             writer.append(labels)
             sampled.append((rows, labels_of_rows))
     return Sampled(*(np.concatenate(pieces) for pieces in zip(*sampled, strict=True)))
+
+
+def _with_clusters(sampled: Sampled | None) -> Sampled | None:
+    """Leave out rows without any value, which have no cluster and no place in a figure."""
+    if sampled is None:
+        return None
+    kept = sampled.labels >= 0
+    return sampled if kept.all() else Sampled(sampled.rows[kept], sampled.labels[kept])
 
 
 def _labels_in_blocks(model: Any) -> Any:

@@ -117,14 +117,15 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     sample : array-like of shape (n_rows, n_features)
         A few thousand rows, in the input's units.
     labels : array-like of shape (n_rows,), optional
-        Cluster of each row; by default the nearest centre.
+        Cluster of each row; by default the nearest centre. Rows of −1, which have no value, are
+        left out.
 
     Returns
     -------
     matplotlib Figure
     """
-    rows = np.asarray(sample)
     clusters = np.asarray(model.predict(sample) if labels is None else labels)
+    rows, clusters = np.asarray(sample)[clusters >= 0], clusters[clusters >= 0]
     plane = Plane.of(model, rows, clusters)
     points, centers, shares = plane.points, plane.centers, plane.shares
     figure = new_figure(figsize=(6.6, 6.0))

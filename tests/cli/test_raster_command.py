@@ -37,10 +37,9 @@ def test_fit_plan_and_predict(scene, capsys):
     code, said = ran(capsys, "plan", *source, *model, "--json")
     assert code == 0
     assert json.loads(said.out)["n_rows"] == 120
-    code, said = ran(
-        capsys, "fit", *source, *model, "--out", folder / "run", "--quiet", "--no-pictures"
-    )
+    code, said = ran(capsys, "fit", *source, *model, "--out", folder / "run", "--quiet", "--report")
     assert code == 0, said.err
+    assert (folder / "run" / "projection.png").exists()
     labels = zarr.open_array(folder / "run" / "labels.zarr", mode="r")[:].reshape(cover.shape)
     assert labels[4, 5] == -1
     assert len(set(np.unique(labels[cover == 0])) | set(np.unique(labels[cover == 1]))) == 3

@@ -134,6 +134,16 @@ def test_frames_are_drawn_without_warnings():
         plot.projection(model, frame.rename(columns={"a": "d"}))
 
 
+def test_rows_without_values_are_not_drawn():
+    X = np.array([[0.0, 0.0], [1.0, np.nan], [np.nan, np.nan], [9.0, 8.0], [8.0, 9.0]])
+    model = KMeans(2, missing="partial", empty_rows="label", random_state=0).fit(X)
+    assert model.labels_[2] == -1
+    for labels in (None, model.labels_):
+        points = plot.projection(model, X, labels).axes[0].collections[0].get_offsets()
+        assert len(points) == 4
+        assert np.isfinite(points).all()
+
+
 def test_projection_shows_clusters_that_noise_hides(tmp_path):
     rng = np.random.default_rng(0)
     truth = np.arange(2000) % 4
