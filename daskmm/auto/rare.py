@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.numerics.annealing import critical_power
-from daskmm.numerics.sparse_rows import SparseRows, without_values
+from daskmm.numerics.sparse_rows import SparseRows, zeroed
 
 # Least share of an average cluster's rows.
 LEAST_SHARE = 0.1
@@ -61,7 +61,7 @@ def without_features(survey: Survey, left_out: NDArray[np.bool_]) -> Survey:
 def _without(sample: Sample, left_out: NDArray[np.bool_]) -> Sample:
     rows = sample.rows
     if isinstance(rows, SparseRows):
-        return Sample(without_values(rows, left_out), sample.weights)
+        return Sample(zeroed(rows, left_out), sample.weights)
     return Sample(np.where(left_out, 0.0, rows), sample.weights)
 
 

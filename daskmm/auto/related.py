@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from daskmm.auto.rare import without_features
 from daskmm.engine.first_pass import Survey
 from daskmm.numerics.held_out import Standardized
-from daskmm.numerics.sparse_rows import SparseRows, fit_dense, without_values
+from daskmm.numerics.sparse_rows import SparseRows, fit_dense, zeroed
 
 # Rounds, and the last of them over which shares are averaged.
 _ROUNDS, _LAST = 8, 2
@@ -43,7 +43,7 @@ def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
         rows, weights = survey.coordinates.to_model(larger.rows), larger.weights
     if not isinstance(rows, SparseRows) or fit_dense(rows):
         return survey
-    rows = without_values(rows, ~survey.varying)
+    rows = zeroed(rows, ~survey.varying)
     table, number = Standardized(rows, weights), _DIRECTIONS * n_clusters
     foretold = _foretold(table, number, np.random.default_rng(seed))
     # A few may be by chance.

@@ -348,7 +348,8 @@ def _delayed_blocks(table: da.Array) -> tuple[Delayed, ...]:
     others = [layer for name, layer in graph.layers.items() if name != table.name]
     if isinstance(graph.layers[table.name], Blockwise) and sum(map(len, others)) <= _FEW_NODES:
         return tuple(Delayed(key, graph, layer=table.name) for key in keys)
-    return tuple(table.to_delayed().ravel())
+    begun = da.Array(graph, table.name, table.chunks, meta=table._meta)  # what is fused stays so
+    return tuple(begun.to_delayed().ravel())
 
 
 def with_known_rows(table: da.Array, layout: Layout) -> da.Array:

@@ -49,9 +49,10 @@ class BlockFunction:
 
     def __call__(self, own: Sequence[Any], *inputs: Any) -> Any:
         """Return a block, given what the rules gave for it, and the values of the references."""
-        ruled = zip(self.rules, own, strict=True)
-        given = zip(self.references, inputs, strict=True)
-        return self.task({**self.constants, **dict(ruled), **dict(given)})
+        values = dict(self.constants)
+        values.update(zip(self.rules, own, strict=True))
+        values.update(zip(self.references, inputs, strict=True))
+        return self.task(values)
 
     def own(self, key: Key) -> tuple[Any, ...]:
         """Return what the rules give for a block."""

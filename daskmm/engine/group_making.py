@@ -41,17 +41,10 @@ def make_group(
         Whether the group will be pickled: it may then be one that becomes a `Group` where it is
         unpickled.
     """
-    packed = _packed(queues, arguments, nodes, inside) if pickle and not at_hand else None
-    return packed or _group(queues, arguments, nodes, inside, at_hand)
-
-
-def _group(
-    queues: Groups,
-    arguments: Sequence[Arguments],
-    nodes: Mapping[Key, GraphNode],
-    inside: Sequence[Callable[[Key], bool]],
-    at_hand: Sequence[Key],
-) -> Group:
+    if pickle and not at_hand:
+        group = _packed(queues, arguments, nodes, inside)
+        if group is not None:
+            return group
     inputs: dict[Key, None] = {}
     calls = tuple(
         _queue(numbers, [arguments[call] for call in numbers], nodes, own, inputs)
@@ -154,7 +147,7 @@ def _packed(
         return None
     columns = [_packed_column(column, nodes) for column in zip(*rows, strict=True)]
     blocks = [column for column in columns if isinstance(column, BlockColumn)]
-    if None in columns or not blocks:
+    if not blocks or any(column is None for column in columns):
         return None
     starts = [0, *itertools.accumulate(map(len, queues))]
     for column in blocks:
@@ -191,6 +184,7 @@ def _unpacked(
     inputs: tuple[Key, ...],
     n_calls: int,
 ) -> Group:
+    """Return the group that `PackedGroup` stands for; `queues` are packed as well."""
     nodes = dict(others)
     numbers = [list(unpacked(queue)) for queue in queues]
     for column in columns:

@@ -64,7 +64,7 @@ def canonical(matrix: Any) -> SparseRows:
     return rows
 
 
-def without_values(rows: SparseRows, left_out: NDArray[np.bool_]) -> SparseRows:
+def zeroed(rows: SparseRows, left_out: NDArray[np.bool_]) -> SparseRows:
     """Return rows in which some features are 0 everywhere, and nothing is stored of them."""
     kept = ~left_out[rows.indices]
     ends = np.concatenate([[0], np.cumsum(kept)]).astype(rows.indptr.dtype)

@@ -13,7 +13,7 @@ from daskmm.engine.first_pass import first_pass
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import weighted_passes
 from daskmm.metrics import adjusted_rand_score
-from daskmm.numerics.sparse_rows import canonical, dense, fit_dense, without_values
+from daskmm.numerics.sparse_rows import canonical, dense, fit_dense, zeroed
 
 
 def cells(n_cells=4000, n_genes=3000):
@@ -83,7 +83,7 @@ def test_genes_of_cells(few, lazy):
 def test_values_are_taken_out():
     X = random_array((30, 20), density=0.3, format="csr", rng=np.random.default_rng(0))
     rows, left_out = canonical(csr_array(X)), np.arange(20) % 3 == 0
-    left = without_values(rows, left_out)
+    left = zeroed(rows, left_out)
     np.testing.assert_array_equal(left.toarray(), np.where(left_out, 0.0, rows.toarray()))
     assert left.nnz < rows.nnz
-    assert not without_values(rows, np.ones(20, bool)).nnz
+    assert not zeroed(rows, np.ones(20, bool)).nnz
