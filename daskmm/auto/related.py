@@ -1,12 +1,11 @@
-"""Features of wide sparse rows that have to do with others, which is what makes clusters.
+"""Features of wide sparse rows that other features predict: only those can show clusters.
 
-A feature that is mostly 0 is explained wholly by a cluster of the rows where it is not, and no
-penalty makes thousands of features that tell clusters apart a little better than a single one that
-tells nothing else. So features are looked for that others foretell: by the share of their variance
-that lies along the leading directions of features that they are no part of (see
-`daskmm.numerics.held_out`). Shares beyond chance become the weights with which features determine
-directions, and so on, which brings forth faint groups of features: among 12,000 genes, principal
-axes of 9,300 cells do not see 150 markers of twelve types, whose share is .1.
+A feature that is mostly 0 is explained completely by a cluster of the rows where it is not, and no
+penalty prefers a hundred features that each separate clusters a little to one such feature. So each feature is scored by the share of its variance that lies along the
+leading directions of features that it is no part of (see `daskmm.numerics.held_out`). Shares beyond
+chance become the weights of the features in the next round's directions, which strengthens weak
+groups of features: among 12,000 genes, the principal axes of 9,300 cells do not show 150 markers of
+twelve types, whose share is .1.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _DIRECTIONS = 2
 
 
 def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
-    """Treat features of wide sparse rows as constant that other features foretell by chance only.
+    """Treat features of wide sparse rows as constant that other features predict by chance only.
 
     Dense rows, and sparse ones that would be few numbers if they were dense, are left as they are;
-    so are all features if none is foretold.
+    so are all features if none is predicted.
 
     Parameters
     ----------
@@ -45,17 +44,17 @@ def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
         return survey
     rows = zeroed(rows, ~survey.varying)
     table, number = Standardized(rows, weights), _DIRECTIONS * n_clusters
-    foretold = _foretold(table, number, np.random.default_rng(seed))
+    predicted = _predicted(table, number, np.random.default_rng(seed))
     # A few may be by chance.
-    if np.count_nonzero(foretold) <= number:
+    if np.count_nonzero(predicted) <= number:
         return survey
-    return without_features(survey, survey.varying & ~foretold)
+    return without_features(survey, survey.varying & ~predicted)
 
 
-def _foretold(
+def _predicted(
     table: Standardized, n_directions: int, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Return a mask of the features that others foretell beyond chance."""
+    """Return a mask of the features that others predict beyond chance."""
     n_varying = int(np.count_nonzero(table.varying))
     if n_varying <= 2 * n_directions:
         return np.zeros(len(table.varying), bool)

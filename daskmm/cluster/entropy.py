@@ -55,7 +55,7 @@ class EntropyPowerKMeans(CenterClusterer):
         model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that variance and ``inf``
         by the information gain over noise (see Notes), on the sample of the first pass, and gives
         no weight to features in which fewer rows than a tenth of an average cluster differ from
-        the commonest value, nor, in wide sparse rows, to those that other features foretell by
+        the commonest value, nor, in wide sparse rows, to those that other features predict by
         chance only (see Notes); for ``distortion="manhattan"`` it is half the variance. Of "mixed"
         the variance is the spread that every column has, and the noise is the table without
         dependence between columns.
@@ -103,7 +103,7 @@ class EntropyPowerKMeans(CenterClusterer):
 
     **Wide sparse rows.** One feature that is mostly 0 is explained by a cluster of the rows where
     it is not, whatever it means. So of a sparse sample that would take more than 64 MB if it were
-    dense, only those features take part that others foretell: whose share of variance along
+    dense, only those features take part that others predict: whose share of variance along
     principal axes of features that they are no part of is larger than of independent ones.
 
     **The restart.** After the annealing, power k-means is started again at the feature weights

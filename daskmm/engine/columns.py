@@ -1,4 +1,4 @@
-"""Lists of like values, kept by columns that are short where the values are regular."""
+"""Pack lists of similar values by columns; constant ones and ranges take a few bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-# Values that are equal if they are of one of these types and compare so.
+# Types whose equal values have the same bits; floats have not, as 0.0 == -0.0.
 _PLAIN = (int, str, bool, type(None))
 _ENDS = ("start", "stop", "step")
 

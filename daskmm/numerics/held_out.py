@@ -1,9 +1,8 @@
-"""How much of each feature the other features foretell: shares of variance held out of the fit.
+"""Shares of each feature's variance that other features predict, held out of the fit.
 
-A cluster that consists of the rows with one word explains this word wholly, and so does a principal
-axis of it. Whether a feature belongs to something that other features show as well is seen in
-directions that are made without it: those of one half of the features, for the features of the
-other half.
+A cluster that consists of the rows with one word explains this word completely, and so does a
+principal axis that points at it. So the features are divided at random into halves, and directions
+of one half are used to predict the features of the other.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ _KEPT_BYTES = (56 << 20, 112 << 20)
 _OPENING_SECONDS = 1e-4
 # Temporaries of sparse rows, which are not processed in small tiles, in units of their block.
 _SPARSE_COPIES = 5
-# Copies of a sparse sample while features are looked for that others foretell: in the model's
+# Copies of a sparse sample while features are looked for that others predict: in the model's
 # coordinates, without some features, and in float32 as a whole and by halves.
 _SCREENING_COPIES = 4
 # Fewest blocks in memory per thread.
@@ -604,7 +604,7 @@ def _sample_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, thread
 
 
 def _screening_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes) -> int:
-    """Return the memory of the samples while features are looked for that others foretell."""
+    """Return the memory of the samples while features are looked for that others predict."""
     if not (layout.sparse and steps.tries_lam):
         return 0
     read = 2 * layout.bytes_per_row * sizes.larger

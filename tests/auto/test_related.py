@@ -1,4 +1,4 @@
-"""Of wide sparse rows, EWP weighs features that other features foretell."""
+"""Of wide sparse rows, EWP weighs features that other features predict."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def few():
 
 
 @pytest.mark.parametrize("larger", [False, True])
-def test_features_that_others_foretell_are_kept(few, larger):
+def test_features_that_others_predict_are_kept(few, larger):
     X, kinds, telling = few
     survey = surveyed(X, 4, wanted=1500 if larger else 4000)
     if larger:
