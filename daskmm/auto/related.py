@@ -1,11 +1,11 @@
 """Features of wide sparse rows that other features predict: only those can show clusters.
 
 A feature that is mostly 0 is explained completely by a cluster of the rows where it is not, and no
-penalty prefers a hundred features that each separate clusters a little to one such feature. So each feature is scored by the share of its variance that lies along the
-leading directions of features that it is no part of (see `daskmm.numerics.held_out`). Shares beyond
-chance become the weights of the features in the next round's directions, which strengthens weak
-groups of features: among 12,000 genes, the principal axes of 9,300 cells do not show 150 markers of
-twelve types, whose share is .1.
+penalty prefers a hundred features that each separate clusters a little to one such feature. So each
+feature is scored by the share of its variance that lies along the leading directions of features
+that it is no part of (see `daskmm.numerics.held_out`). Shares beyond chance become the weights of
+the features in the next round's directions, which strengthens weak groups of features: among 12,000
+genes, the principal axes of 9,300 cells do not show 150 markers of twelve types, whose share is .1.
 """
 
 from __future__ import annotations
