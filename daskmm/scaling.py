@@ -93,7 +93,7 @@ class PassModel:
         """
         threads = n_workers * threads_per_worker
         # Each worker visits what it keeps by one task.
-        n_tasks = math.ceil(GROUPS_PER_CLUSTER_THREAD) * threads if self.load_seconds else n_workers
+        n_tasks = GROUPS_PER_CLUSTER_THREAD * threads if self.load_seconds else n_workers
         groups = min(self.n_blocks, n_tasks)
         blocks_each = math.ceil(self.n_blocks / threads)
         groups_each = math.ceil(groups / threads)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
-from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.sparse_rows import SparseRows, zeroed
 
 # Least share of an average cluster's rows.
@@ -53,7 +52,6 @@ def without_features(survey: Survey, left_out: NDArray[np.bool_]) -> Survey:
         variance=variance,
         sample=sample,
         larger_sample=larger,
-        critical_power=critical_power(sample.rows, sample.weights, survey.distortion),
         spread=float(variance.sum()),
     )
 

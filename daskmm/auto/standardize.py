@@ -19,7 +19,6 @@ from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
 from daskmm.kmeans.column_trials import ColumnTrials, trials_of
 from daskmm.kmeans.trials import Trials, spawned
-from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.rows import Coordinates
 from daskmm.storage.records import registered
 
@@ -88,7 +87,6 @@ def _in_own_units(survey: Survey) -> Survey:
         coordinates=Coordinates(survey.coordinates.mean, np.ones_like(scale)),
         variance=variance,
         sample=Sample(rows, survey.sample.weights),
-        critical_power=critical_power(rows, survey.sample.weights, survey.distortion),
         spread=float(variance.sum()),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -214,8 +215,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     value_shares_: NDArray[np.float64]
 
     @abstractmethod
-    def _schedule(self, critical_power: float) -> Schedule:
-        """Schedule of the powers on data of a critical power."""
+    def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
+        """Schedule of the powers on data of a critical power, computed where it is needed."""
 
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool
@@ -343,7 +344,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         update, penalty = self._update(survey, n_clusters, seeds[0], lazy)
         update = replace(update, trim=float(self.trim))  # type: ignore[type-var]
 
-        schedule = self._schedule(survey.critical_power)
+        schedule = self._schedule(lambda: survey.critical_power)
         earlier = self._earlier
         if earlier is not None:
             # What it found would melt at the first power.
@@ -643,7 +644,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     def _steps(self, layout: Layout) -> CenterSteps:
         """What a fit does with the rows of a table of this layout."""
         # The critical power of real rows lies between −1, of one direction, and that of noise.
-        schedule = self._schedule(-math.sqrt(layout.n_features))
+        schedule = self._schedule(lambda: -math.sqrt(layout.n_features))
         weighted = self._weighs_features
         return CenterSteps(
             self._cluster_range[1],

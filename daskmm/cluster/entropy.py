@@ -195,9 +195,9 @@ class EntropyPowerKMeans(CenterClusterer):
         super()._validate_params()
         given_lam(self.lam, 1.0)  # a text that is no penalty is refused before data are read
 
-    def _schedule(self, critical_power: float) -> Schedule:
+    def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
         n_clusters = self._cluster_range[1]
-        return annealing_schedule(self, critical_power, n_clusters, CRITICAL_MULTIPLE)
+        return annealing_schedule(self, critical_power(), n_clusters, CRITICAL_MULTIPLE)
 
     def _of_clusters(self, survey: Survey, seed: int) -> Survey:
         if self.lam != "auto" or self.distortion != "sqeuclidean" or survey.partial:

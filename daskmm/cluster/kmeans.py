@@ -108,5 +108,5 @@ class KMeans(CenterClusterer):
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
 
-    def _schedule(self, critical_power: float) -> Schedule:
+    def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
         return Schedule(-np.inf, max_iter=self.max_iter, tol=self.tol)

@@ -130,6 +130,6 @@ class PowerKMeans(CenterClusterer):
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
 
-    def _schedule(self, critical_power: float) -> Schedule:
+    def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
         n_clusters = self._cluster_range[1]
-        return annealing_schedule(self, critical_power, n_clusters, CRITICAL_MULTIPLE)
+        return annealing_schedule(self, critical_power(), n_clusters, CRITICAL_MULTIPLE)

@@ -50,9 +50,14 @@ class FastRows(SparseRows):
         """Return A X, of shape (n, n_features) for a dense A of shape (n, n_rows)."""
         if not _is_matrix(other):
             return super().__rmatmul__(other)
+        weights = np.ascontiguousarray(other.T)
+        if weights.size and np.count_nonzero(weights, axis=1).max() <= 1:
+            # Hard memberships: each row is added to one line of the result.
+            sums = np.zeros((len(other), self.shape[1]))
+            add_labelled(self.data, self.indices, self.indptr, weights, sums)
+            return sums
         out = np.zeros((self.shape[1], len(other)))
         if out.size:
-            weights = np.ascontiguousarray(other.T)
             add_weighted(self.data, self.indices, self.indptr, weights, out)
         return np.ascontiguousarray(out.T)
 
@@ -163,7 +168,7 @@ def fill_products(data, indices, indptr, other, out, n_columns):
 
 @entry
 def add_weighted(data, indices, indptr, weights, out):
-    """Add Xᵀ A to `out`; weights of 0, which are most of them in hard steps, cost little.
+    """Add Xᵀ A to `out`; weights of 0 cost little where a row has one other.
 
     Parameters
     ----------
@@ -189,3 +194,25 @@ def add_weighted(data, indices, indptr, weights, out):
                 x, line = data[at], out[indices[at]]
                 for column in range(n_columns):
                     line[column] += x * own[column]
+
+
+@entry
+def add_labelled(data, indices, indptr, weights, out):
+    """Add Aᵀ X to `out`, of shape (n_columns, n_features), for rows of A with one weight at most.
+
+    Parameters
+    ----------
+    data : ndarray of shape (n_stored,), float64
+    indices, indptr : ndarray of int
+    weights : ndarray of shape (n_rows, n_columns), float64, C order
+        A.
+    out : ndarray of shape (n_columns, n_features), float64, C order
+    """
+    for row in range(len(indptr) - 1):
+        own = weights[row]
+        for column in range(weights.shape[1]):
+            w = own[column]
+            if w != 0.0:
+                line = out[column]
+                for at in range(indptr[row], indptr[row + 1]):
+                    line[indices[at]] += data[at] * w

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -70,8 +71,6 @@ class Survey:
     sample : Sample
         Rows drawn without replacement, in the model's coordinates, without rows of weight 0:
         uniformly, with their sample weights; or by distance, with larger weights (see `_Draw`).
-    critical_power : float
-        s_crit of the sample.
     larger_sample : Sample or None
         A larger sample that contains `sample`, in the input's units and dtype; None for tables
         that are not much larger.
@@ -92,13 +91,17 @@ class Survey:
     coordinates: FeatureCoordinates
     variance: FloatArray
     sample: Sample
-    critical_power: float
     larger_sample: Sample | None = None
     drawn: str = ""
     distortion: Distortion = SQUARED_EUCLIDEAN
     partial: bool = False
     spread: float = 1.0
     groups: NDArray[np.int64] | None = None
+
+    @cached_property
+    def critical_power(self) -> float:
+        """s_crit of the sample."""
+        return critical_power(self.sample.rows, self.sample.weights, self.distortion)
 
     @property
     def varying(self) -> NDArray[np.bool_]:
@@ -250,7 +253,6 @@ def first_pass(
         coordinates,
         per_row,
         sample,
-        critical_power(sample.rows, sample.weights, distortion),
         larger_sample,
         digest(drawn.rows, drawn.weights),
         distortion,

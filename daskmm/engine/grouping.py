@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -13,11 +12,13 @@ from dask.typing import Key
 # Least number of tasks per thread of this process, where there are enough calls: few tasks cost
 # little, many balance the load.
 GROUPS_PER_THREAD = 8
-# On a cluster each thread gets a large task, then one or two small ones, of the last fourth of the
-# calls. With a hundred workers a task costs the scheduler 0.6 ms. A scheduler hands out more than
-# two tasks per thread as threads become free; fewer would all go to the worker that holds a value
+# On a cluster each thread gets a large task, then a small one of the last fourth of the calls. With
+# a hundred workers a task costs the scheduler 0.6 ms.
+GROUPS_PER_CLUSTER_THREAD = 2
+# And as many threads get a third one, the smallest there is: a scheduler hands out more than two
+# tasks per thread as threads become free; fewer would all go to the worker that holds a value that
 # they share.
-GROUPS_PER_CLUSTER_THREAD = 2.25
+_THREADS_PER_LAST_GROUP = 16
 # Threads that a cluster without workers is expected to get. The next pass is grouped for those that
 # it has got.
 _EXPECTED_THREADS = 8
@@ -71,18 +72,29 @@ def expected_threads(threads: Mapping[str, int]) -> int:
 
 
 def streamed_groups(n_calls: int, n_threads: int) -> Groups:
-    """Return groups of consecutive calls: large ones for each thread, then small ones.
+    """Return groups of consecutive calls: a large and a small one for each thread, and a few more.
 
     The small ones balance the load at the end of a pass. All begin at multiples of a power of two,
     so that the records of each are merged to a few.
     """
     unit = _unit(n_calls // n_threads)
-    large = max(1, 3 * n_calls // (4 * n_threads * unit)) * unit
-    middle = min(n_calls, large * n_threads)
-    n_small = math.ceil((GROUPS_PER_CLUSTER_THREAD - 1) * n_threads)
-    small = unit * max(1, (n_calls - middle) // (n_small * unit))
-    starts = [*range(0, middle, large), *range(middle, n_calls, small), n_calls]
+    n_units = -(-n_calls // unit)
+    n_last = min(n_units, -(-n_threads // _THREADS_PER_LAST_GROUP))
+    large = max(3 * n_units // (4 * n_threads), -(-n_units // (2 * n_threads)))
+    n_large = min(n_units - n_last, large * n_threads)
+    sizes = [
+        *_even(n_large, n_threads),
+        *_even(n_units - n_last - n_large, n_threads),
+        *[1] * n_last,
+    ]
+    starts = [min(n_calls, unit * end) for end in itertools.accumulate(sizes, initial=0)]
     return tuple(range(*pair) for pair in itertools.pairwise(starts))
+
+
+def _even(size: int, n: int) -> list[int]:
+    """Return at most `n` parts of a size, none 0, as equal as can be, the larger ones first."""
+    each, more = divmod(size, n)
+    return [each + 1] * more + [each] * (n - more if each else 0)
 
 
 def _unit(size: int) -> int:

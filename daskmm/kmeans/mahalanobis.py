@@ -23,7 +23,6 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome, Schedule, minimize
-from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.rows import WhitenedCoordinates, tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
@@ -86,7 +85,6 @@ def whitened(survey: Survey, precision: FloatArray) -> Survey:
         coordinates=coordinates,
         variance=variance,
         sample=Sample(rows, weights),
-        critical_power=critical_power(rows, weights),
         spread=float(variance.sum()),
     )
 

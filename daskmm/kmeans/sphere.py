@@ -8,7 +8,6 @@ import numpy as np
 
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Moments, Sample
-from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.rows import SphereCoordinates
 from daskmm.numerics.sparse_rows import SparseRows
 
@@ -27,6 +26,5 @@ def on_sphere(survey: Survey) -> Survey:
         coordinates=coordinates,
         variance=variance,
         sample=Sample(rows, weights),
-        critical_power=critical_power(rows, weights, survey.distortion),
         spread=survey.distortion.spread(rows, weights),
     )

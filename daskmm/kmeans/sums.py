@@ -19,7 +19,7 @@ from daskmm.numerics.distortions.base import Distortion, Tile
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import FeatureCoordinates, Rows, pieces
-from daskmm.numerics.sparse_rows import dense
+from daskmm.numerics.sparse_rows import SparseRows, dense, stacked
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -70,12 +70,12 @@ class Farthest:
     Attributes
     ----------
     distances : ndarray of shape (n,)
-    rows : ndarray of shape (n, n_features)
+    rows : ndarray or SparseRows of shape (n, n_features)
         In the model's coordinates, NaN where there is no value.
     """
 
     distances: FloatArray
-    rows: FloatArray
+    rows: Any
 
     @classmethod
     def empty(cls, n_features: int) -> Self:
@@ -86,14 +86,23 @@ class Farthest:
     def of(cls, distances: FloatArray, rows: FloatArray, weights: FloatArray | None) -> Self:
         """Select the worst-served rows of a tile, of those with weight and a distance above 0."""
         served = distances if weights is None else np.where(weights > 0, distances, 0.0)
-        order = np.argsort(-served, kind="stable")[:FARTHEST]
-        order = order[served[order] > 0]
-        return cls(served[order], dense(rows[order]))
+        far = np.flatnonzero(served >= max(_least_of_farthest(served), np.nextafter(0.0, 1.0)))
+        order = far[np.argsort(-served[far], kind="stable")[:FARTHEST]]
+        return cls(served[order], rows[order])
 
     def __add__(self, other: Self) -> Self:
+        if not len(other.distances):
+            return self
+        if not len(self.distances):
+            return other
         distances = np.concatenate([self.distances, other.distances])
         order = np.argsort(-distances, kind="stable")[:FARTHEST]
-        return type(self)(distances[order], np.concatenate([self.rows, other.rows])[order])
+        rows = [self.rows, other.rows]
+        # Tiles of sparse rows with few zeros are dense.
+        sparse = all(isinstance(each, SparseRows) for each in rows)
+        return type(self)(
+            distances[order], stacked(rows if sparse else list(map(dense, rows)))[order]
+        )
 
 
 @dataclass(frozen=True)
@@ -291,6 +300,12 @@ def _compiled_sums(
             for state, known in zip(states, labels or (None,) * len(states), strict=True)
         )
     )
+
+
+def _least_of_farthest(served: FloatArray) -> float:
+    """Return the distance of the last of the farthest rows."""
+    last = len(served) - FARTHEST
+    return float(np.partition(served, last)[last]) if last > 0 else 0.0
 
 
 def _added(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:

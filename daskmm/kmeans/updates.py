@@ -38,7 +38,7 @@ from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.information import weighted_variance
 from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
-from daskmm.numerics.sparse_rows import SparseRows
+from daskmm.numerics.sparse_rows import SparseRows, dense
 
 FloatArray = NDArray[np.float64]
 
@@ -63,11 +63,11 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
     raising the objective.
     """
     rows = sums.farthest.rows
-    if not len(rows):
-        return centers
     empty = np.flatnonzero(sums.weights == 0)[: len(rows)]
+    if not len(empty):
+        return centers
     moved = centers.copy()
-    moved[empty] = distortion.inside(rows[: len(empty)])
+    moved[empty] = distortion.inside(dense(rows[: len(empty)]))
     return moved
 
 
@@ -224,7 +224,10 @@ def moved_centers(sums: CenterSums, state: CenterState) -> FloatArray:
     They are the weighted means, on the sphere for cosine distances.
     """
     masses = sums.masses
-    means = np.divide(sums.sums, masses, out=state.centers.copy(), where=masses > 0)
+    if (masses > 0).all():
+        means = sums.sums / masses
+    else:
+        means = np.divide(sums.sums, masses, out=state.centers.copy(), where=masses > 0)
     return state.distortion.allowed(means, state.centers)
 
 

@@ -45,6 +45,8 @@ class Cosine(SquaredEuclidean):
         """Move centres along their direction to the sphere; those without one stay."""
         lengths = np.sqrt(2.0 * np.square(centers).sum(axis=1, keepdims=True))
         directed = lengths > _UNDIRECTED
+        if directed.all():
+            return centers / lengths
         return np.where(directed, centers / np.where(directed, lengths, 1.0), before)
 
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
