@@ -265,9 +265,9 @@ def test_the_range_grows_while_the_answer_lies_at_its_end(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("k", [100, 300])
-def test_many_separated_clusters(k):
-    assert choose_n_clusters(mixture(k, 10, n=10_000, apart=10.0), random_state=0).n_clusters == k
+def test_many_separated_clusters():
+    rows = mixture(300, 10, n=10_000, apart=10.0)
+    assert choose_n_clusters(rows, random_state=0).n_clusters == 300
 
 
 @pytest.mark.parametrize(("n_points", "p"), [(30, 4), (50, 4), (50, 10), (60, 2)])
@@ -295,8 +295,8 @@ def test_independent_flags_have_no_clusters(p, share):
 @pytest.mark.long
 @pytest.mark.parametrize("p", [5, 10, 20, 50, 100, 200])
 def test_independent_flags_of_any_number_have_no_clusters(p):
-    numbers = [number_for_flags(p, share, seed) for share in (0.1, 0.5) for seed in range(5)]
-    assert np.mean(np.equal(numbers, 1)) >= 0.9
+    numbers = [number_for_flags(p, share, seed) for share in (0.1, 0.5) for seed in range(3)]
+    assert numbers == [1] * 6
 
 
 def test_flags_that_depend_on_classes_have_clusters():
