@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position, RowBlocks, as_dask_array, float_dtype, row_blocks
 from daskmm.data.validation import checked_rows
-from daskmm.engine.grouping import GROUPS_PER_CLUSTER_THREAD
 from daskmm.engine.malloc import memory_recycled
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.sums import CenterState
@@ -34,16 +33,14 @@ _MEASURED_BLOCKS = 8
 class PassModel:
     """Model of the time of a pass.
 
-    Each thread of a worker visits its share of the blocks, in groups of one task each (one task for
-    all threads of a worker that keeps them); within a group the next block is read while one is
-    computed on. With B blocks in G groups on W·T
-    threads, a thread takes
+    A worker visits its share of the blocks in one task, on all its threads, each of which reads the
+    next block while it computes on one. With B blocks on W workers of T threads, a thread takes
 
-        ⌈G/WT⌉ (load + compute) + (⌈B/WT⌉ − ⌈G/WT⌉) max(load, compute),
+        load + compute + (⌈B/WT⌉ − 1) max(load, compute),
 
     the cores take at least B (load's processor time + compute) / cores, and storage takes
     bytes / bandwidth. A pass takes the largest of the three, plus the latency of a compute and the
-    scheduler's time for each task.
+    scheduler's time for the task of each worker.
 
     Attributes
     ----------
@@ -92,18 +89,13 @@ class PassModel:
             Seconds.
         """
         threads = n_workers * threads_per_worker
-        # Each worker visits what it keeps by one task.
-        n_tasks = GROUPS_PER_CLUSTER_THREAD * threads if self.load_seconds else n_workers
-        groups = min(self.n_blocks, n_tasks)
         blocks_each = math.ceil(self.n_blocks / threads)
-        groups_each = math.ceil(groups / threads)
-        alone = self.load_seconds + self.compute_seconds
         behind = max(self.load_seconds, self.compute_seconds)
-        one_thread = groups_each * alone + (blocks_each - groups_each) * behind
+        one_thread = self.load_seconds + self.compute_seconds + (blocks_each - 1) * behind
         work = self.n_blocks * (self.load_processor_seconds + self.compute_seconds)
         reading = self.n_blocks * self.block_bytes / bandwidth if self.load_seconds else 0.0
         pace = max(one_thread, work / (cores or threads), reading)
-        return LATENCY_SECONDS + TASK_SECONDS * groups + pace
+        return LATENCY_SECONDS + TASK_SECONDS * min(n_workers, self.n_blocks) + pace
 
 
 def measure_pass(X: Any, n_clusters: int, *, n_blocks: int = _MEASURED_BLOCKS) -> PassModel:

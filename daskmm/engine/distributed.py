@@ -33,6 +33,7 @@ from daskmm.engine.grouping import (
     consecutive_groups,
     expected_threads,
     grouped_by_holder,
+    groups_of_workers,
     packs,
     streamed_groups,
     without_data,
@@ -52,6 +53,8 @@ ATTEMPTS = 5
 # A function with shared arguments (states of many centres) of more bytes is sent to a worker ahead
 # of the tasks, from where others get it, and records as large are merged on the workers.
 _LARGE_BYTES = 4 << 20
+# A pass of fewer seconds is brief.
+_BRIEF_SECONDS = 5.0
 # Seconds between two looks at a cluster, at most.
 _LOOK_SECONDS = 1.0
 
@@ -160,7 +163,9 @@ def reduce_on(
         call = pickled((function, shared))
         tasks = _tasks_on(client, graph, call)
         try:
+            began = time.monotonic()
             sums = _sums(client, tasks, call, name, graph.spare)
+            graph.seconds = time.monotonic() - began
             # The last time, no call is handed over, and so none is missed.
             for again, spare in (("missed", graph.spare), ("missed-twice", None)):
                 if not sums.missed:
@@ -205,12 +210,8 @@ def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any,
     if graph.futures:
         groups = _grouping_on(client, graph, b"").of_calls(wanted)
     else:
-        groups = without_data(packs(len(lazy), threads)).of_calls(wanted)
+        groups = without_data(packs(len(lazy), expected_threads(threads))).of_calls(wanted)
     tasks = GroupTasks(graph.nodes, lazy, groups, True)
-    if not tasks.alone and not graph.futures:
-        # With so few tasks, dask would send all that share an input to the worker that holds it.
-        made = streamed_groups(len(lazy), expected_threads(threads))
-        tasks = GroupTasks(graph.nodes, lazy, without_data(made).of_calls(wanted), True)
     nodes, keys = tasks.runs(name, load_pickled, ())
 
     def attempt() -> dict[Key, tuple[Any, int]]:
@@ -247,15 +248,18 @@ def _tasks_on(client: Any, graph: TaskGraph, call: bytes) -> GroupTasks:
 def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     """Group the calls of a graph for the workers that the cluster has now.
 
-    Large records are few: each thread makes one or two. Nothing waits for workers here: a cluster
-    that adapts starts them for tasks that have none.
+    Brief passes have a task for each worker, since the scheduler's time counts there; long ones
+    have several for each thread. Large records are few: each thread makes one or two. Nothing waits
+    for workers here: a cluster that adapts starts them for tasks that have none.
     """
     threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
-        few = len(call) > _LARGE_BYTES and threads
         n_calls, n_threads = len(graph.arguments), expected_threads(threads)
-        made = consecutive_groups if few else streamed_groups
-        return without_data(made(n_calls, n_threads))
+        if threads and len(call) > _LARGE_BYTES:
+            return without_data(consecutive_groups(n_calls, n_threads))
+        if threads and graph.seconds < _BRIEF_SECONDS:
+            return groups_of_workers(n_calls, threads)
+        return without_data(streamed_groups(n_calls, n_threads))
     try:
         holders = client.who_has(list(graph.futures.values()))
     except (CancelledError, OSError) as error:

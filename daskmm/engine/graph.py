@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,6 +73,8 @@ class TaskGraph:
         Futures that the nodes refer to, by key.
     home : distributed.Client or None
         Cluster whose workers are known to hold all data of the latest grouping.
+    seconds : float
+        Time of the latest pass over a cluster; infinite before.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class TaskGraph:
             for own in arguments
         ]
         self.home: Any = None
+        self.seconds = math.inf
         self._pool: Any = None
         self._latest: tuple[tuple[Grouping, bool], GroupTasks] | None = None
 
@@ -250,7 +254,10 @@ class GroupTasks:
         records: list[Key] = []
         for number, (group, inputs) in enumerate(self.groups):
             key = (name, _COUNTDOWN - number)
-            graph[key] = Task(key, run, group, *call, *map(TaskRef, inputs))
+            needs = map(TaskRef, inputs)
+            # As many to each worker; or dask would give all that share an input to who holds it.
+            spread = all(need in self._nodes for need in inputs)
+            graph[key] = Task(key, run, group, *call, *needs, _data_producer=spread)
             records.append(key)
         return graph, records
 

@@ -12,13 +12,11 @@ from dask.typing import Key
 # Least number of tasks per thread of this process, where there are enough calls: few tasks cost
 # little, many balance the load.
 GROUPS_PER_THREAD = 8
-# On a cluster each thread gets a large task, then a small one of the last fourth of the calls. With
-# a hundred workers a task costs the scheduler 0.6 ms.
-GROUPS_PER_CLUSTER_THREAD = 2
-# And as many threads get a third one, the smallest there is: a scheduler hands out more than two
-# tasks per thread as threads become free; fewer would all go to the worker that holds a value that
-# they share.
-_THREADS_PER_LAST_GROUP = 16
+# In long passes over a cluster each thread gets a large task, then about two small ones, of the
+# last fourth of the calls: they balance the load, and a cluster that adapts grows for tasks that
+# wait. A scheduler gives each worker one task more than it has threads, so that some make a small
+# one more than others. With a hundred workers a task costs the scheduler 0.6 ms.
+_GROUPS_PER_CLUSTER_THREAD = 3
 # Threads that a cluster without workers is expected to get. The next pass is grouped for those that
 # it has got.
 _EXPECTED_THREADS = 8
@@ -72,29 +70,18 @@ def expected_threads(threads: Mapping[str, int]) -> int:
 
 
 def streamed_groups(n_calls: int, n_threads: int) -> Groups:
-    """Return groups of consecutive calls: a large and a small one for each thread, and a few more.
+    """Return groups of consecutive calls: large ones for each thread, then small ones.
 
     The small ones balance the load at the end of a pass. All begin at multiples of a power of two,
     so that the records of each are merged to a few.
     """
     unit = _unit(n_calls // n_threads)
-    n_units = -(-n_calls // unit)
-    n_last = min(n_units, -(-n_threads // _THREADS_PER_LAST_GROUP))
-    large = max(3 * n_units // (4 * n_threads), -(-n_units // (2 * n_threads)))
-    n_large = min(n_units - n_last, large * n_threads)
-    sizes = [
-        *_even(n_large, n_threads),
-        *_even(n_units - n_last - n_large, n_threads),
-        *[1] * n_last,
-    ]
-    starts = [min(n_calls, unit * end) for end in itertools.accumulate(sizes, initial=0)]
+    large = max(1, 3 * n_calls // (4 * n_threads * unit)) * unit
+    middle = min(n_calls, large * n_threads)
+    n_small = (_GROUPS_PER_CLUSTER_THREAD - 1) * n_threads
+    small = unit * max(1, (n_calls - middle) // (n_small * unit))
+    starts = [*range(0, middle, large), *range(middle, n_calls, small), n_calls]
     return tuple(range(*pair) for pair in itertools.pairwise(starts))
-
-
-def _even(size: int, n: int) -> list[int]:
-    """Return at most `n` parts of a size, none 0, as equal as can be, the larger ones first."""
-    each, more = divmod(size, n)
-    return [each + 1] * more + [each] * (n - more if each else 0)
 
 
 def _unit(size: int) -> int:
@@ -146,12 +133,24 @@ def consecutive_groups(n_calls: int, least: int) -> Groups:
     return tuple(range(start, min(start + size, n_calls)) for start in starts)
 
 
-def packs(n_calls: int, threads: Mapping[str, int]) -> Groups:
-    """Return groups of consecutive calls, one per thread of a cluster, as equal as can be.
+def groups_of_workers(n_calls: int, threads: Mapping[str, int]) -> Grouping:
+    """Return a group of consecutive calls for each worker; for each thread if some have more.
+
+    `threads` are those of each worker.
+    """
+    alike = set(threads.values())
+    if len(alike) != 1:
+        return without_data(packs(n_calls, expected_threads(threads)))
+    groups = packs(n_calls, len(threads))
+    return without_data(groups)._replace(threads=(*alike,) * len(groups))
+
+
+def packs(n_calls: int, n_groups: int) -> Groups:
+    """Return at most so many groups of consecutive calls, as equal as can be.
 
     They begin at multiples of a power of two, so that the records of each are merged to a few.
     """
-    n_groups = min(n_calls, expected_threads(threads))
+    n_groups = min(n_calls, n_groups)
     if not n_groups:
         return ()
     unit = _unit(n_calls // n_groups)

@@ -86,6 +86,7 @@ async def serve_scheduler(port):
 
 
 async def serve_worker(address, name, threads, slowness):
+    count_traffic()
     os.environ["SLOWNESS"] = str(slowness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     options = {"memory_limit": 0, "heartbeat_interval": HEARTBEAT, "dashboard": False}
@@ -111,6 +112,11 @@ def count_traffic():
         return await read_bytes(stream, n_bytes)
 
     tcp.TCP.write, tcp.read_bytes_rw = counted, counted_read
+
+
+def bytes_received():
+    """Bytes that this process has read."""
+    return tcp.traffic["received"]
 
 
 def scheduler_counts(dask_scheduler=None):
@@ -184,10 +190,10 @@ def load(seconds, block_id=None):
     return np.full((1, 1), 1.0 + block_id[0])
 
 
-def compute(rows, weights, position, seconds, n_numbers):
-    """Sleep, and return a record of so many numbers."""
+def compute(rows, weights, position, seconds, state):
+    """Sleep, and return a record of as many numbers as the state has."""
     time.sleep(seconds * float(os.environ.get("SLOWNESS", "1")))
-    return np.full(n_numbers, 1.0 / rows[0, 0])
+    return np.full(len(state), 1.0 / rows[0, 0])
 
 
 def table_of(n_blocks, seconds):
@@ -217,7 +223,7 @@ def measured(arguments, cluster, client, persisted):
     seconds = arguments.stretch
     at_first = _counts(client, here, there)
     passes = Passes(row_blocks(table_of(arguments.blocks, seconds * arguments.load)))
-    job = (compute, seconds * arguments.compute, arguments.numbers)
+    job = (compute, seconds * arguments.compute, np.zeros(arguments.numbers))
     with passes.persisted(persisted):
         total = passes.reduce(*job)
         first = _counts(client, here, there)
@@ -241,7 +247,9 @@ def measured(arguments, cluster, client, persisted):
 
 def _counts(client, here, there):
     (traffic, ended) = client.run_on_scheduler(scheduler_counts)
-    found = {"tasks": ended, **traffic}
+    into = client.run(bytes_received, on_error="ignore").values()
+    found = {"tasks": ended, **traffic, "workers": sum(into) / max(1, len(into))}
+    found["into client"] = bytes_received()
     for name, process in (("client", here), ("scheduler", there)):
         times = process.cpu_times()
         found[name] = times.user + times.system
@@ -276,12 +284,13 @@ def describe(arguments, n_workers, stragglers=0, deaths=0.0):
             print(
                 f"| {n_workers} | {'kept' if persisted else 'streamed'} "
                 f"| {best:.2f} | {model:.2f} | {wall:.2f} | {best / wall:.2f} "
-                f"| {model / wall:.2f} | {max(walls):.2f} "
+                f"| {model / wall:.2f} | {statistics.mean(walls):.2f} | {max(walls):.2f} "
                 f"| {spent['first scheduler']:.1f} | {spent['first client']:.1f} "
                 f"| {1e3 * spent['scheduler']:.0f} | {1e3 * spent['client']:.0f} "
                 f"| {best / (best + arguments.stretch * cpu / 1e3):.2f} "
                 f"| {spent['tasks']:.0f} | {spent['messages']:.0f} "
-                f"| {spent['sent'] / 1e6:.2f} | {spent['received'] / 1e6:.2f} |",
+                f"| {spent['sent'] / 1e6:.2f} | {spent['received'] / 1e6:.2f} "
+                f"| {spent['workers'] / 1e6:.2f} | {spent['into client'] / 1e6:.2f} |",
                 flush=True,
             )
         assert all(np.array_equal(total, totals[0]) for total in totals), "other bits"
@@ -299,6 +308,7 @@ COLUMNS = (
     "pass (s)",
     "ideal / pass",
     "model / pass",
+    "mean (s)",
     "longest (s)",
     "first pass: scheduler (s)",
     "client (s)",
@@ -309,11 +319,14 @@ COLUMNS = (
     "messages",
     "MB from scheduler",
     "MB to it",
+    "MB into a worker",
+    "MB into the client",
 )
 HEADER = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
 
 def main():
+    count_traffic()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, nargs="+", default=[32, 64, 100])
     parser.add_argument("--threads", type=int, default=2)
@@ -321,7 +334,7 @@ def main():
     parser.add_argument("--load", type=float, default=0.005)
     parser.add_argument("--compute", type=float, default=0.008)
     parser.add_argument("--stretch", type=float, default=10.0)
-    parser.add_argument("--numbers", type=int, default=1020, help="of a record")
+    parser.add_argument("--numbers", type=int, default=1020, help="of a state, and of a record")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--stragglers", type=int, default=0, help="workers ten times slower")
     parser.add_argument("--deaths", type=float, default=0.0, help="seconds between two")

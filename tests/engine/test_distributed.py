@@ -45,7 +45,7 @@ def test_calls_are_grouped_for_workers_that_are_yet_to_come():
     # For some threads; as soon as there are workers, for theirs.
     assert expected_threads({}) == 8
     assert expected_threads({"a": 1, "b": 2}) == 3
-    assert len(groups_by_holder([()] * 64, {})) == 17
+    assert len(groups_by_holder([()] * 64, {})) == 24
 
 
 @given(st.integers(0, 3000), st.integers(1, 300))
