@@ -33,7 +33,7 @@ from daskmm.engine.grouping import (
     consecutive_groups,
     expected_threads,
     grouped_by_holder,
-    groups_of_workers,
+    on_all_threads,
     packs,
     streamed_groups,
     without_data,
@@ -249,16 +249,16 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     """Group the calls of a graph for the workers that the cluster has now.
 
     Brief passes have a task for each worker, since the scheduler's time counts there; long ones
-    have several for each thread. Large records are few: each thread makes one or two. Nothing waits
+    have several for each thread. Large records are few: each worker makes one or two. Nothing waits
     for workers here: a cluster that adapts starts them for tasks that have none.
     """
     threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
         n_calls, n_threads = len(graph.arguments), expected_threads(threads)
         if threads and len(call) > _LARGE_BYTES:
-            return without_data(consecutive_groups(n_calls, n_threads))
+            return on_all_threads(threads, n_calls, consecutive_groups)
         if threads and graph.seconds < _BRIEF_SECONDS:
-            return groups_of_workers(n_calls, threads)
+            return on_all_threads(threads, n_calls, packs)
         return without_data(streamed_groups(n_calls, n_threads))
     try:
         holders = client.who_has(list(graph.futures.values()))
@@ -345,11 +345,12 @@ def _sums(
     calls, calls that slow workers have not begun are made by others, from that graph.
     """
     sent = _sent(client, call)  # held until the end, or the cluster would forget it
+    large = len(call) > _LARGE_BYTES
 
     def submit(some: GroupTasks, key: str, **where: Any) -> list[Any]:
         graph: dict[Key, GraphNode] = {}
         value = inline_or_task(call, f"{key}-shared", graph) if sent is None else TaskRef(sent.key)
-        merged = some.graph_of_total if len(call) > _LARGE_BYTES else some.graph
+        merged = some.graph_of_total if large else some.graph
         groups, records = merged(key, run_pickled, (key, value))
         return list(_submitted(client, graph | groups, records, **where))
 
@@ -365,8 +366,8 @@ def _sums(
         again = GroupTasks(spare.nodes, spare.arguments, chosen, True)
         return again, submit(again, key, workers=list(workers), allow_other_workers=True)
 
-    handover = Handover(client, name, tasks, submit_again, idle_share)
-    return _gathered(client, first, meanwhile=handover.sums)
+    handover = Handover(client, name, tasks, submit_again, idle_share, large)
+    return _gathered(client, first, meanwhile=handover.total)
 
 
 def _sent(client: Any, call: bytes) -> Any:
@@ -407,12 +408,12 @@ def _gathered(
     client: Any,
     submit: Callable[[], Any],
     fetch: bool = True,
-    meanwhile: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]] | None = None,
+    meanwhile: Callable[[Any], Awaitable[Any]] | None = None,
 ) -> Any:
     """Return the values of the futures that `submit` returns, in any nest of lists and tuples.
 
     With ``fetch=False``, return the futures once all have ended; with `meanwhile`, what it returns,
-    given the function that waits for the values. Raise RestartedError if the cluster was restarted,
+    given the futures. Raise RestartedError if the cluster was restarted,
     ClusterLostError if it is lost, and _KilledError if tasks killed workers.
     """
     import distributed
@@ -427,7 +428,7 @@ def _gathered(
         with _seceded():
             if fetch:
                 gather = functools.partial(client.gather, futures, asynchronous=True)
-                work = gather if meanwhile is None else functools.partial(meanwhile, gather)
+                work = gather if meanwhile is None else functools.partial(meanwhile, futures)
                 return client.sync(_watched, client, work)
             ended = functools.partial(_ended, client, distributed.futures_of(futures))
             client.sync(_watched, client, ended)

@@ -30,7 +30,7 @@ from daskmm.engine.dask_private import (
 )
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, PartialSums, merge
+from daskmm.engine.worker_task import Arguments, merge, whole
 
 # Records merged by one task.
 SPLIT_EVERY = 16
@@ -271,7 +271,7 @@ class GroupTasks:
         graph, records = self.runs(name, run, call)
         last = _merged(records, name, graph, 2, 1)
         root = (f"{name}-total",)
-        graph[root] = Task(root, _total if self._has_all else _merge_all, *map(TaskRef, last))
+        graph[root] = Task(root, whole if self._has_all else _merge_all, *map(TaskRef, last))
         return graph, [root]
 
     def calls_of(self, keys: Iterable[Key]) -> list[int]:
@@ -343,11 +343,6 @@ def _merged(
 
 def _merge_all(*records: Any) -> Any:
     return merge(records)
-
-
-def _total(sums: PartialSums) -> PartialSums:
-    """Return one record instead of several, unless some are missing."""
-    return sums if sums.missed else PartialSums({0: (sums.total, 0)})
 
 
 def futures_of(source: Any) -> list[Any]:

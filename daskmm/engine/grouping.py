@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from dask.typing import Key
@@ -79,7 +80,7 @@ def streamed_groups(n_calls: int, n_threads: int) -> Groups:
     large = max(1, 3 * n_calls // (4 * n_threads * unit)) * unit
     middle = min(n_calls, large * n_threads)
     n_small = (_GROUPS_PER_CLUSTER_THREAD - 1) * n_threads
-    small = unit * max(1, (n_calls - middle) // (n_small * unit))
+    small = unit * max(1, math.ceil((n_calls - middle) / (n_small * unit)))
     starts = [*range(0, middle, large), *range(middle, n_calls, small), n_calls]
     return tuple(range(*pair) for pair in itertools.pairwise(starts))
 
@@ -133,15 +134,23 @@ def consecutive_groups(n_calls: int, least: int) -> Groups:
     return tuple(range(start, min(start + size, n_calls)) for start in starts)
 
 
-def groups_of_workers(n_calls: int, threads: Mapping[str, int]) -> Grouping:
-    """Return a group of consecutive calls for each worker; for each thread if some have more.
+def on_all_threads(
+    threads: Mapping[str, int], n_calls: int, cut: Callable[[int, int], Groups]
+) -> Grouping:
+    """Return groups of calls that each worker makes on all of its threads, without data.
 
-    `threads` are those of each worker.
+    Parameters
+    ----------
+    threads : mapping
+        Threads of each worker. If some have more, groups are for one thread each.
+    n_calls : int
+    cut : callable
+        Cuts so many calls into about so many groups, one for each worker or thread.
     """
     alike = set(threads.values())
-    if len(alike) != 1:
-        return without_data(packs(n_calls, expected_threads(threads)))
-    groups = packs(n_calls, len(threads))
+    if len(alike) > 1:
+        return without_data(cut(n_calls, sum(threads.values())))
+    groups = cut(n_calls, len(threads))
     return without_data(groups)._replace(threads=(*alike,) * len(groups))
 
 

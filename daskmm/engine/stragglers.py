@@ -9,19 +9,18 @@ task are read twice.
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import dask
 from dask.typing import Key
 
 from daskmm.engine.graph import GroupTasks
-from daskmm.engine.worker_task import PartialSums, give_up, merge
+from daskmm.engine.worker_task import PartialSums, completed, give_up, merge, whole, without_records
 
 # Seconds until the workers are looked at for the first time, and least seconds between two looks;
 # later looks come when the time since the pass began has grown by a share, or after a second.
@@ -44,10 +43,10 @@ def patience() -> float:
 
 
 class HandedOver(NamedTuple):
-    """Calls that slow workers gave up, and the sum of their records."""
+    """Calls that slow workers gave up, and the sum of their records, or its future."""
 
     calls: frozenset[int]
-    sums: PartialSums
+    sums: Any
 
 
 @dataclass
@@ -64,6 +63,8 @@ class Handover:
         Submits calls under a name to some workers, given as address -> threads, and returns their
         tasks, and the futures of their records.
     patience : float
+    large : bool
+        Whether records are large. They stay on the workers then, and a pass has a single one.
     asked : bool
         Whether slow workers have been asked for their calls.
     """
@@ -73,22 +74,43 @@ class Handover:
     tasks: GroupTasks
     submit: Callable[[str, list[int], dict[str, int]], tuple[GroupTasks, list[Any]]]
     patience: float
+    large: bool
     asked: bool = field(default=False, init=False)
 
-    async def sums(self, gather: Callable[[], Awaitable[list[PartialSums]]]) -> PartialSums:
-        """Return the sum of the records that `gather` waits for, and of calls handed over."""
+    async def total(self, futures: list[Any]) -> PartialSums:
+        """Return the sum of the records of some futures, and of calls handed over."""
+        sums = await self.sums(futures)
+        if not self.large:
+            return sums
+        completed_now = sums is not futures[0]
+        return await self._value(self._task("whole", whole, sums) if completed_now else sums)
+
+    async def sums(self, futures: list[Any]) -> Any:
+        """Return what `total` does, or its future if records are large."""
         watching = asyncio.ensure_future(self._made_elsewhere())
         try:
-            sums = merge(await gather())
+            if self.large:
+                (sums,) = futures
+                seen = await self._value(self._task("missed", without_records, sums))
+            else:
+                sums = seen = merge(await self._value(futures))
             # A task that was run again, say because its worker had died, made all of its calls and
             # misses none. What was handed over cannot be used then: the caller makes what is left.
-            if self.asked and sums.missed and (found := await watching):
-                missed = set(sums.missed)
-                if found.calls <= missed:
-                    sums = replace(sums, missed=tuple(sorted(missed - found.calls))) + found.sums
+            if self.asked and seen.missed and (found := await watching):
+                if found.calls <= set(seen.missed) and self.large:
+                    return self._task("completed", completed, sums, found.sums, found.calls)
+                if found.calls <= set(seen.missed):
+                    return completed(sums, found.sums, found.calls)
             return sums
         finally:
             watching.cancel()
+
+    async def _value(self, futures: Any) -> Any:
+        return await self.client.gather(futures, asynchronous=True)
+
+    def _task(self, kind: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Submit a task of one call; return its future."""
+        return self.client.submit(function, *arguments, key=f"{self.name}-{kind}")
 
     async def _made_elsewhere(self) -> HandedOver | None:
         """Wait for slow workers, and return what others made of their calls."""
@@ -107,16 +129,15 @@ class Handover:
         except (OSError, CancelledError, KilledWorker):
             return None  # the calls are missing, and will be made by the next attempt
 
-    async def _made_by(self, workers: dict[str, int], calls: list[int]) -> PartialSums:
-        """Return the sum of calls made by some workers; raise OSError if these are lost.
+    async def _made_by(self, workers: dict[str, int], calls: list[int]) -> Any:
+        """Return the `sums` of calls made by some workers; raise OSError if these are lost.
 
         Those that are slow among them hand calls over in turn.
         """
         name = f"{self.name}-again"
         tasks, futures = self.submit(name, calls, workers)
-        gather = functools.partial(self.client.gather, futures, asynchronous=True)
-        again = Handover(self.client, name, tasks, self.submit, self.patience)
-        made = asyncio.ensure_future(again.sums(gather))
+        again = Handover(self.client, name, tasks, self.submit, self.patience, self.large)
+        made = asyncio.ensure_future(again.sums(futures))
         try:
             while not (await asyncio.wait({made}, timeout=_LAST_LOOK))[0]:
                 # Tasks bound to workers that are lost would wait for ever.
@@ -125,8 +146,6 @@ class Handover:
             return made.result()
         finally:
             made.cancel()
-            for future in futures:
-                future.release()
 
     async def _slow_workers(self) -> dict[str, list[Calls]]:
         """Return the tasks of each busy worker, once half of the workers have waited for them."""

@@ -11,9 +11,9 @@ import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 from dask.typing import Key
@@ -173,6 +173,22 @@ def _put(parts: dict[int, tuple[Any, int]], start: int, record: Any, level: int)
 def merge(records: Iterable[Any]) -> Any:
     """Sum records, first to last."""
     return functools.reduce(operator.add, records)
+
+
+def without_records(sums: PartialSums) -> PartialSums:
+    """Return which calls are missed, without any record."""
+    return PartialSums({}, sums.missed)
+
+
+def completed(sums: PartialSums, others: PartialSums, calls: Collection[int]) -> PartialSums:
+    """Add the sum of calls that are missed."""
+    missed = tuple(call for call in sums.missed if call not in calls)
+    return replace(sums, missed=missed) + others
+
+
+def whole(sums: PartialSums) -> PartialSums:
+    """Return one record instead of those of all calls, unless some are missed."""
+    return sums if sums.missed else PartialSums({0: (sums.total, 0)})
 
 
 def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments) -> PartialSums:

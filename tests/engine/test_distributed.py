@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmm import KMeans
-from daskmm.engine.distributed import ClusterLostError, _explained
-from daskmm.engine.grouping import expected_threads, groups_by_holder, packs, streamed_groups
+from daskmm.data.blocks import row_blocks
+from daskmm.engine.distributed import ClusterLostError, _explained, _submitted
+from daskmm.engine.grouping import (
+    expected_threads,
+    groups_by_holder,
+    on_all_threads,
+    packs,
+    streamed_groups,
+)
+from daskmm.engine.passes import Passes
 
 
 def client_with(status):
@@ -50,13 +58,44 @@ def test_calls_are_grouped_for_workers_that_are_yet_to_come():
 
 @given(st.integers(0, 3000), st.integers(1, 300))
 def test_groups_of_a_cluster_cover_all_calls_evenly(n_calls, n_threads):
-    for groups in (streamed_groups(n_calls, n_threads), packs(n_calls, {"a": n_threads})):
+    for groups in (streamed_groups(n_calls, n_threads), packs(n_calls, n_threads)):
         assert [call for group in groups for call in group] == list(range(n_calls))
         assert all(groups) or not n_calls
         # No thread has much more than its share to do, as far as that depends on groups.
         most = max(map(len, groups), default=0)
         assert most <= max(1, 1.5 * n_calls / n_threads + 1)
     assert len(streamed_groups(n_calls, n_threads)) <= max(4 * n_threads, 4)
+
+
+def test_a_group_is_for_all_threads_of_a_worker_if_all_have_as_many():
+    alike = on_all_threads({"a": 2, "b": 2}, 8, packs)
+    assert alike.queues == [((0, 1), (2, 3)), ((4, 5), (6, 7))]
+    assert on_all_threads({"a": 2, "b": 1}, 6, packs).queues == [((0, 1),), ((2, 3),), ((4, 5),)]
+
+
+def _row():
+    return np.ones((1, 1))
+
+
+def _one(rows, weights, position):
+    return 1
+
+
+def test_brief_passes_over_streamed_blocks_are_a_task_per_worker(client, monkeypatch):
+    seen = []
+
+    def submitted(client, graph, keys, **where):
+        runs = [key for key in graph if key[0].startswith("daskmm-one") and len(key) == 2]
+        seen.append(len(runs))
+        return _submitted(client, graph, keys, **where)
+
+    monkeypatch.setattr("daskmm.engine.distributed._submitted", submitted)
+    chunks = ((np.nan,) * 64, (1,))
+    table = da.map_blocks(_row, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
+    passes = Passes(row_blocks(table))
+    assert [passes.reduce(_one) for _ in range(3)] == [64] * 3
+    # How long the first one takes is not known before.
+    assert seen == [6, 2, 2]
 
 
 @pytest.mark.long
