@@ -142,7 +142,8 @@ def on_all_threads(
     Parameters
     ----------
     threads : mapping
-        Threads of each worker. If some have more, groups are for one thread each.
+        Threads of each worker. If some have more, groups are for one thread each. Workers with
+        several groups divide their threads among them.
     n_calls : int
     cut : callable
         Cuts so many calls into about so many groups, one for each worker or thread.
@@ -151,7 +152,8 @@ def on_all_threads(
     if len(alike) > 1:
         return without_data(cut(n_calls, sum(threads.values())))
     groups = cut(n_calls, len(threads))
-    return without_data(groups)._replace(threads=(*alike,) * len(groups))
+    each = max(1, max(alike) // max(1, -(-len(groups) // len(threads))))
+    return without_data(groups)._replace(threads=(each,) * len(groups))
 
 
 def packs(n_calls: int, n_groups: int) -> Groups:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
@@ -109,8 +110,12 @@ class Handover:
         return await self.client.gather(futures, asynchronous=True)
 
     def _task(self, kind: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Submit a task of one call; return its future."""
-        return self.client.submit(function, *arguments, key=f"{self.name}-{kind}")
+        """Submit a task of one call; return its future.
+
+        Its key is another one in each attempt: what failed may be remembered.
+        """
+        key = f"{self.name}-{kind}-{uuid.uuid4().hex}"
+        return self.client.submit(function, *arguments, key=key)
 
     async def _made_elsewhere(self) -> HandedOver | None:
         """Wait for slow workers, and return what others made of their calls."""

@@ -291,23 +291,62 @@ def _run_group(
     inputs: dict[Key, Any],
     left: set[int] | None = None,
 ) -> PartialSums:
-    """Sum over the calls of a group, on as many threads as it has queues."""
-    first, *others = group.queues
-    if not others:
-        return _run(first, function, shared, inputs, left)
+    """Sum over the calls of a group, on as many threads as it has queues, if there are as many."""
+    if len(group.queues) == 1:
+        return _run(group.queues[0], function, shared, inputs, left)
     failed = threading.Event()
+    queues = deque(group.queues)
 
-    def run(queue: Sequence[Call]) -> PartialSums:
-        calls = itertools.takewhile(lambda _: not failed.is_set(), queue)
+    def run() -> PartialSums:
+        sums = PartialSums({})
         try:
-            return _run(calls, function, shared, dict(inputs), left)
+            for queue in _taken_from(queues):
+                calls = itertools.takewhile(lambda _: not failed.is_set(), queue)
+                sums = sums + _run(calls, function, shared, dict(inputs), left)
         except BaseException:
             failed.set()
             raise
+        return sums
 
-    with ThreadPoolExecutor(len(others), "daskmm-pass") as pool:
-        found = [pool.submit(contextvars.copy_context().run, run, queue) for queue in others]
-        return merge([run(first), *(each.result() for each in found)])
+    with _more_threads(len(queues) - 1) as more:
+        if not more:
+            return run()
+        with ThreadPoolExecutor(more, "daskmm-pass") as pool:
+            found = [pool.submit(contextvars.copy_context().run, run) for _ in range(more)]
+            return merge([run(), *(each.result() for each in found)])
+
+
+def _taken_from(queues: deque[tuple[Call, ...]]) -> Iterator[tuple[Call, ...]]:
+    """Yield queues that no other thread has taken."""
+    while True:
+        try:
+            queue = queues.popleft()
+        except IndexError:
+            return
+        yield queue
+
+
+# Threads of all tasks that run groups of several queues in this process.
+_BUSY = 0
+_BUSY_LOCK = threading.Lock()
+
+
+@contextlib.contextmanager
+def _more_threads(wanted: int) -> Iterator[int]:
+    """Give the number of threads that a task may have besides its own.
+
+    A worker that takes over the task of a lost one has two: they share the threads of one, so that
+    no more blocks are in memory.
+    """
+    global _BUSY
+    with _BUSY_LOCK:
+        more = max(0, wanted - _BUSY)
+        _BUSY += 1 + more
+    try:
+        yield more
+    finally:
+        with _BUSY_LOCK:
+            _BUSY -= 1 + more
 
 
 def _run(

@@ -1,6 +1,8 @@
 """Fits on a distributed cluster: what errors mean, and fits inside of tasks."""
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import dask
@@ -22,6 +24,7 @@ from daskmm.engine.grouping import (
     streamed_groups,
 )
 from daskmm.engine.passes import Passes
+from daskmm.engine.worker_task import Call, Group, merge, run_group
 
 
 def client_with(status):
@@ -71,6 +74,39 @@ def test_a_group_is_for_all_threads_of_a_worker_if_all_have_as_many():
     alike = on_all_threads({"a": 2, "b": 2}, 8, packs)
     assert alike.queues == [((0, 1), (2, 3)), ((4, 5), (6, 7))]
     assert on_all_threads({"a": 2, "b": 1}, 6, packs).queues == [((0, 1),), ((2, 3),), ((4, 5),)]
+
+
+def test_tasks_of_several_threads_share_those_of_one():
+    """So a worker that takes over the task of a lost one has no more blocks in memory."""
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def visit(number):
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.02)
+        with lock:
+            now[0] -= 1
+        return number
+
+    def group(first):
+        queues = [range(first + 4 * i, first + 4 * i + 4) for i in range(4)]
+        calls = tuple(tuple(Call(n, (n,), (), ()) for n in queue) for queue in queues)
+        return Group(calls, (), (), 48)
+
+    assert run_group(group(0), visit, ()).total == sum(range(16))
+    assert most[0] == 4
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda first: run_group(group(first), visit, ()), (0, 16, 32)))
+    assert merge(found).total == sum(range(48))
+    # One for each task at least.
+    assert most[0] <= 6
+
+
+def test_errors_of_any_thread_of_a_task_are_raised():
+    queues = tuple((Call(n, (n,), (), ()),) for n in range(4))
+    with pytest.raises(IndexError):
+        run_group(Group(queues, (), (), 4), [0, 0, 0].__getitem__, ())
 
 
 def _row():
