@@ -1,6 +1,7 @@
 """What the engine assumes of dask's private modules, and that nobody else imports them."""
 
 import re
+import time
 from pathlib import Path
 
 import dask
@@ -70,6 +71,24 @@ def test_a_future_is_a_reference_of_a_subclass():
 
 def _held(key, _):
     return distributed.get_worker().data[key]
+
+
+def _address(value):
+    time.sleep(0.2)
+    return distributed.get_worker().address
+
+
+@pytest.mark.parametrize("spread", [True, False])
+def test_tasks_that_make_data_are_given_to_all_workers(spread):
+    """As many to each, even if one worker holds what they share."""
+    options = {"processes": False, "dashboard_address": ":0", "n_workers": 3}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        shared = client.scatter(np.zeros(1 << 24), hash=False)
+        key = TaskRef(shared.key)
+        keys = ["a", "b", "c"]
+        graph = {name: Task(name, _address, key, _data_producer=spread) for name in keys}
+        found = client.get(graph, keys)
+        assert (len(set(found)) == 3) == spread
 
 
 def test_functions_of_main_are_pickled_by_value():
