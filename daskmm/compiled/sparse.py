@@ -52,9 +52,11 @@ class FastRows(SparseRows):
             return super().__rmatmul__(other)
         weights = np.ascontiguousarray(other.T)
         if weights.size and np.count_nonzero(weights, axis=1).max() <= 1:
-            # Hard memberships: each row is added to one line of the result.
+            # Hard memberships: each row is added to one line of the result, as that lies in memory.
             sums = np.zeros((len(other), self.shape[1]))
-            add_labelled(self.data, self.indices, self.indptr, weights, sums)
+            labels = weights.argmax(axis=1)
+            factors = np.take_along_axis(weights, labels[:, None], axis=1)[:, 0]
+            add_labelled(self.data, self.indices, self.indptr, labels, factors, sums)
             return sums
         out = np.zeros((self.shape[1], len(other)))
         if out.size:
@@ -197,22 +199,9 @@ def add_weighted(data, indices, indptr, weights, out):
 
 
 @entry
-def add_labelled(data, indices, indptr, weights, out):
-    """Add Aᵀ X to `out`, of shape (n_columns, n_features), for rows of A with one weight at most.
-
-    Parameters
-    ----------
-    data : ndarray of shape (n_stored,), float64
-    indices, indptr : ndarray of int
-    weights : ndarray of shape (n_rows, n_columns), float64, C order
-        A.
-    out : ndarray of shape (n_columns, n_features), float64, C order
-    """
+def add_labelled(data, indices, indptr, labels, factors, out):
+    """Add each row of X, times its factor, to the line of `out` that its label names."""
     for row in range(len(indptr) - 1):
-        own = weights[row]
-        for column in range(weights.shape[1]):
-            w = own[column]
-            if w != 0.0:
-                line = out[column]
-                for at in range(indptr[row], indptr[row + 1]):
-                    line[indices[at]] += data[at] * w
+        factor, line = factors[row], out[labels[row]]
+        for at in range(indptr[row], indptr[row + 1]):
+            line[indices[at]] += data[at] * factor

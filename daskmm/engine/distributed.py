@@ -53,7 +53,8 @@ ATTEMPTS = 5
 # A function with shared arguments (states of many centres) of more bytes is sent to a worker ahead
 # of the tasks, from where others get it, and records as large are merged on the workers.
 _LARGE_BYTES = 4 << 20
-# A pass of fewer seconds is brief.
+# Passes of less time have one task per worker. It is dask's default of
+# ``distributed.adaptive.target-duration``: clusters that adapt do not grow for less work.
 _BRIEF_SECONDS = 5.0
 # Seconds between two looks at a cluster, at most.
 _LOOK_SECONDS = 1.0
@@ -413,8 +414,8 @@ def _gathered(
     """Return the values of the futures that `submit` returns, in any nest of lists and tuples.
 
     With ``fetch=False``, return the futures once all have ended; with `meanwhile`, what it returns,
-    given the futures. Raise RestartedError if the cluster was restarted,
-    ClusterLostError if it is lost, and _KilledError if tasks killed workers.
+    given the futures. Raise RestartedError if the cluster was restarted, ClusterLostError if it is
+    lost, and _KilledError if tasks killed workers.
     """
     import distributed
 

@@ -255,7 +255,7 @@ class GroupTasks:
         for number, (group, inputs) in enumerate(self.groups):
             key = (name, _COUNTDOWN - number)
             needs = map(TaskRef, inputs)
-            # As many to each worker; or dask would give all that share an input to who holds it.
+            # Evenly over the workers: dask gives all other tasks that share an input to its holder.
             spread = all(need in self._nodes for need in inputs)
             graph[key] = Task(key, run, group, *call, *needs, _data_producer=spread)
             records.append(key)

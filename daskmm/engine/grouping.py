@@ -60,9 +60,9 @@ class Grouping(NamedTuple):
         return without_data(tuple(group for group in groups if group))
 
 
-def without_data(groups: Groups) -> Grouping:
-    """Return groups that are sent all their data."""
-    return Grouping(groups, ((),) * len(groups))
+def without_data(groups: Groups, threads: tuple[int, ...] = ()) -> Grouping:
+    """Return groups that are sent all their data, with the threads of each."""
+    return Grouping(groups, ((),) * len(groups), threads=threads)
 
 
 def expected_threads(threads: Mapping[str, int]) -> int:
@@ -146,14 +146,15 @@ def on_all_threads(
         several groups divide their threads among them.
     n_calls : int
     cut : callable
-        Cuts so many calls into about so many groups, one for each worker or thread.
+        Returns about ``n_groups`` groups as ``cut(n_calls, n_groups)``: one for each worker, or
+        for each thread.
     """
     alike = set(threads.values())
     if len(alike) > 1:
         return without_data(cut(n_calls, sum(threads.values())))
     groups = cut(n_calls, len(threads))
     each = max(1, max(alike) // max(1, -(-len(groups) // len(threads))))
-    return without_data(groups)._replace(threads=(each,) * len(groups))
+    return without_data(groups, (each,) * len(groups))
 
 
 def packs(n_calls: int, n_groups: int) -> Groups:

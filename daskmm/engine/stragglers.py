@@ -65,7 +65,7 @@ class Handover:
         tasks, and the futures of their records.
     patience : float
     large : bool
-        Whether records are large. They stay on the workers then, and a pass has a single one.
+        Whether records are large: they are merged on the workers to one, which alone is fetched.
     asked : bool
         Whether slow workers have been asked for their calls.
     """
@@ -83,11 +83,12 @@ class Handover:
         sums = await self.sums(futures)
         if not self.large:
             return sums
-        completed_now = sums is not futures[0]
-        return await self._value(self._task("whole", whole, sums) if completed_now else sums)
+        if sums is not futures[0]:
+            sums = self._task("whole", whole, sums)
+        return await self._value(sums)
 
     async def sums(self, futures: list[Any]) -> Any:
-        """Return what `total` does, or its future if records are large."""
+        """Return the sum as `total` does, or its future if records are large."""
         watching = asyncio.ensure_future(self._made_elsewhere())
         try:
             if self.large:
@@ -97,12 +98,15 @@ class Handover:
                 sums = seen = merge(await self._value(futures))
             # A task that was run again, say because its worker had died, made all of its calls and
             # misses none. What was handed over cannot be used then: the caller makes what is left.
-            if self.asked and seen.missed and (found := await watching):
-                if found.calls <= set(seen.missed) and self.large:
-                    return self._task("completed", completed, sums, found.sums, found.calls)
-                if found.calls <= set(seen.missed):
-                    return completed(sums, found.sums, found.calls)
-            return sums
+            found = await watching if self.asked and seen.missed else None
+            if found is None or not found.calls <= set(seen.missed):
+                return sums
+            arguments = sums, found.sums, found.calls
+            return (
+                self._task("completed", completed, *arguments)
+                if self.large
+                else completed(*arguments)
+            )
         finally:
             watching.cancel()
 
@@ -110,9 +114,9 @@ class Handover:
         return await self.client.gather(futures, asynchronous=True)
 
     def _task(self, kind: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Submit a task of one call; return its future.
+        """Submit a task that calls a function; return its future.
 
-        Its key is another one in each attempt: what failed may be remembered.
+        The key is unique, as the scheduler may still know the failed task of an earlier attempt.
         """
         key = f"{self.name}-{kind}-{uuid.uuid4().hex}"
         return self.client.submit(function, *arguments, key=key)

@@ -291,7 +291,7 @@ def _run_group(
     inputs: dict[Key, Any],
     left: set[int] | None = None,
 ) -> PartialSums:
-    """Sum over the calls of a group, on as many threads as it has queues, if there are as many."""
+    """Sum over the calls of a group, on at most as many threads as it has queues."""
     if len(group.queues) == 1:
         return _run(group.queues[0], function, shared, inputs, left)
     failed = threading.Event()
@@ -333,10 +333,11 @@ _BUSY_LOCK = threading.Lock()
 
 @contextlib.contextmanager
 def _more_threads(wanted: int) -> Iterator[int]:
-    """Give the number of threads that a task may have besides its own.
+    """Reserve up to `wanted` threads for a task besides its own, and yield how many it gets.
 
-    A worker that takes over the task of a lost one has two: they share the threads of one, so that
-    no more blocks are in memory.
+    Tasks that run at the same time in one process share the threads that a single one would have.
+    Otherwise a worker that takes over the task of a lost one would have twice as many blocks in
+    memory.
     """
     global _BUSY
     with _BUSY_LOCK:

@@ -86,7 +86,7 @@ class Farthest:
     def of(cls, distances: FloatArray, rows: FloatArray, weights: FloatArray | None) -> Self:
         """Select the worst-served rows of a tile, of those with weight and a distance above 0."""
         served = distances if weights is None else np.where(weights > 0, distances, 0.0)
-        far = np.flatnonzero(served >= max(_least_of_farthest(served), np.nextafter(0.0, 1.0)))
+        far = np.flatnonzero((served > 0) & (served >= _least_of_farthest(served)))
         order = far[np.argsort(-served[far], kind="stable")[:FARTHEST]]
         return cls(served[order], rows[order])
 
