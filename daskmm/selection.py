@@ -154,7 +154,8 @@ def lam_path(
     lams : array-like of shape (n_lams,), optional
         Penalties λ per unit of sample weight, positive; ``inf`` keeps the weights of the
         features equal. By default .1, .2, .35, .5 and 1 times the mean variance of the features
-        (which is 1 when they are standardised), and ``inf``.
+        (which is 1 when they are standardised), and ``inf``; of wide sparse rows .25, .5, 1, 2
+        and 4 times.
     n_init : int, default=3
         Starts per penalty.
     standardize : bool, default=True

@@ -16,10 +16,14 @@ with IG averaged over the starts, and σ the standard deviation over the starts,
 λ (with a single start, the term 3σ is left out). So features are weighted only as strongly as the
 gain clearly supports.
 
-Of sparse rows and mixed columns, the null are the same rows without any dependence between columns
-(see :mod:`daskmm.kmeans.column_trials`). A column of flags or categories gains the part of its
-entropy that the clusters explain, H_g R_g, which is their mutual information: a noisy flag that
-clusters cut in two is worth log 2, not as much as a number that they explain completely.
+Of mixed columns, the null are the same rows without any dependence between columns (see
+:mod:`daskmm.kmeans.column_trials`). A column of flags or categories gains the part of its entropy
+that the clusters explain, H_g R_g, which is their mutual information: a noisy flag that clusters
+cut in two is worth log 2, not as much as a number that they explain completely.
+
+Of wide sparse rows, clusters gain by features that they were not made with: the features are
+divided into random halves, EWP learns on one, R_l is taken of the other, and the gains of both are
+added. There R⁰_l is (k − 1)/(n − 1).
 
 EWP: Chakraborty, Paul, Das and Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020.
 """
@@ -28,8 +32,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +42,7 @@ from numpy.typing import NDArray
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
 from daskmm.kmeans.column_trials import ColumnTrials, trials_of
-from daskmm.kmeans.trials import OverStarts, Trials, spawned
+from daskmm.kmeans.trials import Labels, OverStarts, Trials, spawned
 from daskmm.numerics.distortions.bregman import PLAIN, Metric
 from daskmm.storage.records import registered
 
@@ -46,6 +51,9 @@ FloatArray = NDArray[np.float64]
 # The grid, in units of the mean variance of the features; an infinite penalty keeps their weights
 # equal.
 MULTIPLES = (0.1, 0.2, 0.35, 0.5, 1.0, np.inf)
+# The grid for wide sparse rows, where clusters explain a tenth of a feature rather than half of it.
+# The last keeps weights nearly equal; an infinite one would lose their order.
+SPARSE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 # Starts per penalty.
 STARTS = 3
 # Rows of the sample: the larger of a fixed number and a number per cluster.
@@ -153,7 +161,8 @@ def follow_lam(
         Whether to run on the active dask scheduler (one task per penalty) or on threads of this
         process.
     lams : sequence of float, optional
-        Increasing; `MULTIPLES` of the mean variance by default.
+        Increasing; `MULTIPLES` of the mean variance by default, `SPARSE_MULTIPLES` of wide sparse
+        rows.
     n_starts : int
     n_rows : int, optional
         Rows of the sample to use at most; `sample_rows` by default.
@@ -161,13 +170,20 @@ def follow_lam(
         Of the rows; squared distances by default.
     """
     trials = trials_of(sample, n_rows or sample_rows(n_clusters), seed, metric)
-    grid = [c * trials.mean_variance for c in MULTIPLES] if lams is None else list(lams)
     learning, fresh, noise = zip(*(spawned(one, 3) for one in spawned(seed, n_starts)), strict=True)
+    multiples: Sequence[float]
+    task: Callable[..., list[tuple[FloatArray, FloatArray]]]
     # The starts are drawn once, and are the same for every penalty.
-    shared = (trials, trials.starts(n_clusters, learning), fresh, noise[0])
-    found: list[tuple[FloatArray, FloatArray]] = tree_reduce(
-        _try_lam, [(float(lam),) for lam in grid], shared, lazy, "try-lam"
-    )
+    if isinstance(trials, ColumnTrials) and trials.divisible:
+        multiples, task = SPARSE_MULTIPLES, _try_lam_held_out
+        halves = trials.halves(noise[0])
+        starts = [half.starts(n_clusters, learning) for _, half in halves]
+        shared: tuple[Any, ...] = (halves, starts, fresh, sample.rows.shape[1])
+    else:
+        multiples, task = MULTIPLES, _try_lam
+        shared = (trials, trials.starts(n_clusters, learning), fresh, noise[0])
+    grid = [c * trials.mean_variance for c in multiples] if lams is None else list(lams)
+    found = tree_reduce(task, [(float(lam),) for lam in grid], shared, lazy, "try-lam")
     gains, weights = (np.array(values) for values in zip(*found, strict=True))
     chosen = preferred_lam(gains)
     return LamPath(np.array(grid), gains, weights, chosen, n_clusters, len(trials.rows))
@@ -204,22 +220,44 @@ def _try_lam(
     All starts are compared with one null, drawn with the weights of the first start: a null costs
     as much as a start, and the gains of a penalty then differ by the starts alone.
     """
-    n_clusters = len(starts[0])
-    if np.isinf(lam):
-        weights = [trials.equal_weights] * len(seeds)
-        labels = trials.with_weights(weights[0], n_clusters, seeds)
-        found = [trials.partition(own) for own in labels]
-    else:
-        weights, found = [], []
-        for state, seed in zip(trials.learn(starts, lam), seeds, strict=True):
-            assert state.feature_weights is not None
-            w = trials.of_columns(state.feature_weights)
-            labels = [trials.nearest(state), *trials.with_weights(w, n_clusters, [seed])]
-            both = [trials.partition(own) for own in labels]
-            weights.append(w)
-            found.append(both[int(np.argmin([trials.cost(one, w) for one in both]))])
-    mean = np.mean(weights, axis=0)
+    labels, weights = _clustered(lam, trials, starts, seeds)
+    found = [trials.partition(own) for own in labels]
     most = max(len(clusters.shares) for clusters in found)
     null = trials.null_within(weights[0], most, null_seed)
     gains = [trials.gain_over(clusters.within, null) for clusters in found]
-    return [(np.array(gains), mean)]
+    return [(np.array(gains), np.mean(weights, axis=0))]
+
+
+def _try_lam_held_out(
+    lam: float,
+    halves: Sequence[tuple[NDArray[np.int64], ColumnTrials]],
+    starts: Sequence[Sequence[FloatArray]],
+    seeds: Sequence[int],
+    n_features: int,
+) -> list[tuple[FloatArray, FloatArray]]:
+    """Task of one penalty on wide sparse rows: clusters of either half, judged by the other."""
+    gains, mean = np.zeros(len(seeds)), np.zeros(n_features)
+    for (own, trials), (_, others), first in zip(halves, halves[::-1], starts, strict=True):
+        labels, weights = _clustered(lam, trials, first, seeds)
+        gains += [others.gain_held_out(one) for one in labels]
+        mean[own] = np.mean(weights, axis=0) / 2
+    return [(gains, mean)]
+
+
+def _clustered(
+    lam: float, trials: Trials | ColumnTrials, starts: Sequence[FloatArray], seeds: Sequence[int]
+) -> tuple[list[Labels], list[FloatArray]]:
+    """Return the labels and feature weights that a penalty leads to, from each start."""
+    n_clusters = len(starts[0])
+    if np.isinf(lam):
+        equal = trials.equal_weights
+        return list(trials.with_weights(equal, n_clusters, seeds)), [equal] * len(seeds)
+    found, weights = [], []
+    for state, seed in zip(trials.learn(starts, lam), seeds, strict=True):
+        assert state.feature_weights is not None
+        w = trials.of_columns(state.feature_weights)
+        labels = [trials.nearest(state), *trials.with_weights(w, n_clusters, [seed])]
+        costs = [trials.cost(trials.partition(own), w) for own in labels]
+        found.append(labels[int(np.argmin(costs))])
+        weights.append(w)
+    return found, weights

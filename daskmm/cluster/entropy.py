@@ -53,12 +53,12 @@ class EntropyPowerKMeans(CenterClusterer):
         λ > 0. Small values concentrate the weight on few features, large ones keep it even;
         ``inf`` keeps it equal. A multiple is relative to the mean variance of the features, in the
         model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that variance and ``inf``
-        by the information gain over noise (see Notes), on the sample of the first pass, and gives
-        no weight to features in which fewer rows than a tenth of an average cluster differ from
-        the commonest value, nor, in wide sparse rows, to those that other features predict by
-        chance only (see Notes); for ``distortion="manhattan"`` it is half the variance. Of "mixed"
-        the variance is the spread that every column has, and the noise is the table without
-        dependence between columns.
+        (of wide sparse rows .25, .5, 1, 2 and 4) by the information gain over noise (see Notes),
+        on the sample of the first pass, and gives no weight to features in which fewer rows than
+        a tenth of an average cluster differ from the commonest value, nor, in wide sparse rows,
+        to those that other features predict by chance only (see Notes). For
+        ``distortion="manhattan"`` it is half the variance. Of "mixed" the variance is the spread
+        that every column has, and the noise is the table without dependence between columns.
     [init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), just past the power above which
@@ -104,7 +104,9 @@ class EntropyPowerKMeans(CenterClusterer):
     **Wide sparse rows.** One feature that is mostly 0 is explained by a cluster of the rows where
     it is not, whatever it means. So of a sparse sample that would take more than 64 MB if it were
     dense, only those features take part that others predict: whose share of variance along
-    principal axes of features that they are no part of is larger than of independent ones.
+    principal axes of features that they are no part of is larger than of independent ones. λ is
+    then chosen by features that took no part: they are divided into random halves, EWP learns on
+    one, IG is taken over the other with R⁰_l = (k − 1)/(n − 1), and both gains are added.
 
     **The restart.** After the annealing, power k-means is started again at the feature weights
     that were learned. If this lowers the weighted variance within clusters, hard steps of centres

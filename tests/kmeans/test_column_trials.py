@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import EntropyPowerKMeans
-from daskmm.auto.lam import follow_lam
+from daskmm.auto.lam import SPARSE_MULTIPLES, follow_lam
 from daskmm.auto.n_clusters import follow_n_clusters
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.column_trials import ColumnTrials, trials_of
@@ -18,7 +18,7 @@ from daskmm.numerics import sparse_rows
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, Expansion
 from daskmm.numerics.distortions.bregman import Metric
 from daskmm.numerics.distortions.mixed import measured
-from daskmm.numerics.sparse_rows import SparseRows, canonical, rolled_columns
+from daskmm.numerics.sparse_rows import SparseRows, canonical, dense, rolled_columns
 
 N, K = 240, 3
 
@@ -148,3 +148,43 @@ def test_the_penalty_of_mixed_columns_is_chosen():
     assert model.lam_path_.feature_weights.shape == (6, 11)
     assert set(model.feature_names_in_[np.argsort(-model.feature_weights_)[:3]]) == set("abc")
     assert adjusted_rand_score(truth, model.labels_) > 0.95
+
+
+def test_halves_of_sparse_columns_judge_each_other(monkeypatch):
+    monkeypatch.setattr(sparse_rows, "FEW_BYTES", 0)
+    rows, truth = counts()
+    sample = sampled(rows)
+    trials = trials_of(sample, N, 0)
+    assert trials.divisible
+    (first, one), (second, other) = trials.halves(0)
+    assert sorted([*first, *second]) == list(np.flatnonzero(trials.varying))
+    for own, half in ((first, one), (second, other)):
+        np.testing.assert_array_equal(dense(half.rows), rows.toarray()[:, own])
+        np.testing.assert_allclose(half.variance, trials.variance[own], rtol=1e-12)
+    # The gain of the definition, of rows that count by their weights.
+    expected, w = 0.0, sample.weights
+    chance = (K - 1) / (w.sum() ** 2 / (w**2).sum() - 1)
+    for x in rows.toarray()[:, first].T:
+        means = np.array([np.average(x[truth == j], weights=w[truth == j]) for j in range(K)])
+        within = np.average((x - means[truth]) ** 2, weights=w)
+        share = within / np.average((x - np.average(x, weights=w)) ** 2, weights=w)
+        expected += 0.5 * math.log((1 - chance) / share)
+    assert one.gain_held_out(truth) == pytest.approx(expected, rel=1e-9)
+    # Labels that have nothing to do with the columns gain about nothing.
+    random = np.random.default_rng(3).integers(K, size=N)
+    assert abs(one.gain_held_out(random)) < 0.15
+    assert one.gain_held_out(truth) > 1
+
+
+def test_weak_markers_of_sparse_rows_get_a_large_penalty(monkeypatch):
+    monkeypatch.setattr(sparse_rows, "FEW_BYTES", 0)
+    rng = np.random.default_rng(0)
+    truth = rng.integers(4, size=1500)
+    rates = np.where(np.arange(60) % 4 == truth[:, None], 0.8, 0.1)
+    X = canonical(sp.csr_array(np.log1p(rng.poisson(rates))))
+    scaled = canonical(sp.csr_array(X.toarray() / X.toarray().std(axis=0)))
+    path = follow_lam(Sample(scaled, np.ones(1500)), 4, 0, False)
+    np.testing.assert_allclose(path.lams, SPARSE_MULTIPLES, rtol=1e-9)
+    assert path.lam >= 2
+    assert path.gain[-1] > path.gain[0] + 1
+    assert path.feature_weights.sum(axis=1) == pytest.approx(1)
