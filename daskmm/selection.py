@@ -180,7 +180,7 @@ def lam_path(
     with one_blas_thread():
         return follow_lam(
             survey.sample, int(n_clusters), seed, lazy, grid, int(n_init), sample_size
-        )
+        ).path
 
 
 def choose_n_clusters(

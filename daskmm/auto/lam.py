@@ -19,7 +19,10 @@ gain clearly supports.
 Of mixed columns, the null are the same rows without any dependence between columns (see
 :mod:`daskmm.kmeans.column_trials`). A column of flags or categories gains the part of its entropy
 that the clusters explain, H_g R_g, which is their mutual information: a noisy flag that clusters
-cut in two is worth log 2, not as much as a number that they explain completely.
+cut in two is worth log 2, not as much as a number that they explain completely. Starts end in many
+local optima there, and those of one penalty are often better ones of another: so each penalty takes
+the clusters, of all starts of all penalties, at which EWP's objective is lowest for it, and their
+gain is compared. A fit goes on from them.
 
 Of wide sparse rows, clusters gain by features that they were not made with: the features are
 divided into random halves, EWP learns on one, R_l is taken of the other, and the gains of both are
@@ -34,7 +37,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +47,7 @@ from daskmm.engine.passes import tree_reduce
 from daskmm.kmeans.column_trials import ColumnTrials, trials_of
 from daskmm.kmeans.trials import Labels, OverStarts, Trials, spawned
 from daskmm.numerics.distortions.bregman import PLAIN, Metric
+from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -54,8 +58,8 @@ MULTIPLES = (0.1, 0.2, 0.35, 0.5, 1.0, np.inf)
 # The grid for wide sparse rows, where clusters explain a tenth of a feature rather than half of it.
 # The last keeps weights nearly equal; an infinite one would lose their order.
 SPARSE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
-# Starts per penalty.
-STARTS = 3
+# Starts per penalty; and of mixed columns.
+STARTS, MIXED_STARTS = 3, 8
 # Rows of the sample: the larger of a fixed number and a number per cluster.
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 100
 # The constants of the rule: standard deviations, share of the best gain, nats.
@@ -106,9 +110,9 @@ class LamPath(OverStarts):
     lams : ndarray of shape (n_lams,), float64
         λ per unit of sample weight, increasing; the last may be infinite (equal weights).
     gains : ndarray of shape (n_lams, n_starts), float64
-        Information gain over the null, in nats, of each start.
+        Information gain over the null, in nats, of each start; of mixed columns, of the best.
     feature_weights : ndarray of shape (n_lams, n_features), float64
-        Mean over the starts.
+        Mean over the starts, or those of the best.
     chosen : int
         Index of the penalty that the rule prefers.
     n_clusters, n_rows : int
@@ -138,6 +142,20 @@ def sample_rows(n_clusters: int) -> int:
     return max(SAMPLE_ROWS, ROWS_PER_CLUSTER * n_clusters)
 
 
+class Tried(NamedTuple):
+    """Penalties that were tried, and the best clusters for the chosen one.
+
+    Attributes
+    ----------
+    path : LamPath
+    centers : ndarray of shape (n_clusters, n_features), float64, or None
+        Of mixed columns, in the model's coordinates.
+    """
+
+    path: LamPath
+    centers: FloatArray | None = None
+
+
 def follow_lam(
     sample: Sample,
     n_clusters: int,
@@ -147,7 +165,7 @@ def follow_lam(
     n_starts: int = STARTS,
     n_rows: int | None = None,
     metric: Metric = PLAIN,
-) -> LamPath:
+) -> Tried:
     """Try every penalty of a grid on a sample, and apply the rule of this module.
 
     Parameters
@@ -170,11 +188,13 @@ def follow_lam(
         Of the rows; squared distances by default.
     """
     trials = trials_of(sample, n_rows or sample_rows(n_clusters), seed, metric)
+    if isinstance(trials, ColumnTrials) and not trials.divisible:
+        return _follow_mixed(trials, n_clusters, seed, lazy, lams)
     learning, fresh, noise = zip(*(spawned(one, 3) for one in spawned(seed, n_starts)), strict=True)
     multiples: Sequence[float]
     task: Callable[..., list[tuple[FloatArray, FloatArray]]]
     # The starts are drawn once, and are the same for every penalty.
-    if isinstance(trials, ColumnTrials) and trials.divisible:
+    if isinstance(trials, ColumnTrials):
         multiples, task = SPARSE_MULTIPLES, _try_lam_held_out
         halves = trials.halves(noise[0])
         starts = [half.starts(n_clusters, learning) for _, half in halves]
@@ -186,7 +206,7 @@ def follow_lam(
     found = tree_reduce(task, [(float(lam),) for lam in grid], shared, lazy, "try-lam")
     gains, weights = (np.array(values) for values in zip(*found, strict=True))
     chosen = preferred_lam(gains)
-    return LamPath(np.array(grid), gains, weights, chosen, n_clusters, len(trials.rows))
+    return Tried(LamPath(np.array(grid), gains, weights, chosen, n_clusters, len(trials.rows)))
 
 
 def preferred_lam(gains: FloatArray) -> int:
@@ -206,6 +226,53 @@ def _threshold(gains: FloatArray) -> float:
     if gains.shape[1] > 1:
         share = min(share, SPREADS * float(np.median(gains.std(axis=1))))
     return best - max(share, LEAST_TOLERANCE)
+
+
+def _follow_mixed(
+    trials: ColumnTrials, n_clusters: int, seed: int, lazy: bool, lams: Sequence[float] | None
+) -> Tried:
+    """Try every penalty on mixed columns: each takes the best clusters of all penalties' starts."""
+    grid = [c * trials.mean_variance for c in MULTIPLES] if lams is None else list(lams)
+    spawn = (spawned(one, 2) for one in spawned(seed, MIXED_STARTS))
+    learning, fresh = zip(*spawn, strict=True)
+    starts = trials.starts(n_clusters, learning)
+    labels: list[Labels] = tree_reduce(
+        _labels, [(float(lam),) for lam in grid], (trials, starts, fresh), lazy, "try-lam"
+    )
+    left = [trials.partition(own).within * trials.variance for own in labels]
+    best = []
+    for lam in grid:
+        weights = [_weights_at(lam, one, trials) for one in left]
+        costs = [w @ one + _penalty(lam, w) for w, one in zip(weights, left, strict=True)]
+        index = int(np.argmin(costs))
+        best.append((labels[index], weights[index], seed))
+    gains: list[float] = tree_reduce(_gain, best, (trials,), lazy, "lam-gain")
+    gain, found = np.array(gains)[:, None], np.array([w for _, w, _ in best])
+    chosen = preferred_lam(gain)
+    path = LamPath(np.array(grid), gain, found, chosen, n_clusters, len(trials.rows))
+    return Tried(path, trials.means(best[chosen][0], starts[0]))
+
+
+def _weights_at(lam: float, dispersion: FloatArray, trials: ColumnTrials) -> FloatArray:
+    if np.isinf(lam):
+        return trials.equal_weights
+    return softmin_weights(dispersion, lam, trials.varying)
+
+
+def _penalty(lam: float, weights: FloatArray) -> float:
+    return 0.0 if np.isinf(lam) else lam * negative_entropy(weights)
+
+
+def _labels(
+    lam: float, trials: ColumnTrials, starts: Sequence[FloatArray], seeds: Sequence[int]
+) -> list[Labels]:
+    """Task of one penalty: return the labels that each start ends in."""
+    return _clustered(lam, trials, starts, seeds)[0]
+
+
+def _gain(labels: Labels, weights: FloatArray, seed: int, trials: ColumnTrials) -> list[float]:
+    """Task of one penalty: return the gain of its best clusters over the null."""
+    return [trials.gain(labels, weights, seed)]
 
 
 def _try_lam(

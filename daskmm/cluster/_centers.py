@@ -220,9 +220,12 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
 
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool
-    ) -> tuple[Update, dict[str, Any]]:
-        """Update of the MM steps, and the fitted attributes that it determines."""
-        return PowerUpdate(survey.distortion, survey.partial, self._relocation(survey)), {}
+    ) -> tuple[Update, dict[str, Any], CenterState | None]:
+        """Update of the MM steps, fitted attributes that it determines, and where its choice ended.
+
+        From a state in which the choice of a parameter ended, the fit takes hard steps as well.
+        """
+        return PowerUpdate(survey.distortion, survey.partial, self._relocation(survey)), {}, None
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
@@ -341,7 +344,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         n_clusters, number = self._choose_n_clusters(survey, seeds[0], lazy)
         context.journal.resume(described_data(layout, survey), passes)
         survey = self._in_metric(survey)
-        update, penalty = self._update(survey, n_clusters, seeds[0], lazy)
+        update, penalty, found = self._update(survey, n_clusters, seeds[0], lazy)
         update = replace(update, trim=float(self.trim))  # type: ignore[type-var]
 
         schedule = self._schedule(lambda: survey.critical_power)
@@ -364,6 +367,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             self.empty_cluster,
             self.distortion == "mahalanobis" and self.metric_params is None,
             getattr(earlier, "feature_weights_", None) if self._weighs_features else None,
+            found if isinstance(init, str) else None,
         )
         fit = fit_centers(passes, survey, method, seeds, rng, context)
         if fit.n_split:

@@ -16,7 +16,7 @@ from daskmm.kmeans.cells import nearest_centers
 from daskmm.kmeans.empty_clusters import RandomRows, split_coincident
 from daskmm.kmeans.mahalanobis import learn_metric
 from daskmm.kmeans.medians import with_exact_medians
-from daskmm.kmeans.restarts import Restarts, refined
+from daskmm.kmeans.restarts import Restarts, cheaper, refined
 from daskmm.kmeans.sample_annealing import SampleAnnealing
 from daskmm.kmeans.seeding import MANY_CLUSTERS, given_centers, starting_centers
 from daskmm.kmeans.sums import CenterState
@@ -38,6 +38,7 @@ _RESTARTS = 10
 _ROWS_NEARBY, _ROWS_PER_FEATURE = 10_000, 20
 # Name of a stage in the journal.
 _SPAN = "span"
+_FOUND = "found"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Method:
         Whether to learn the matrix of the Mahalanobis distance.
     feature_weights : ndarray of shape (n_features,) or None
         Of given centres, where weights are learned: equal by default.
+    found : CenterState or None
+        Where the choice of a parameter ended: hard steps from it compete with the starts.
     """
 
     n_clusters: int
@@ -71,6 +74,7 @@ class Method:
     empty_cluster: str
     learns_metric: bool
     feature_weights: FloatArray | None = None
+    found: CenterState | None = None
 
 
 class CentersFit(NamedTuple):
@@ -129,6 +133,8 @@ def fit_centers(
     if not method.on_sample and method.restarts and context.stopped is None:
         restarts = Restarts(survey.sample, len(outcome.runs), first, False, survey.metric)
         outcome = refined(outcome, problem, restarts, method.schedule, context)
+    if not method.on_sample and method.found is not None and context.stopped is None:
+        outcome = cheaper(outcome, problem, method.found, method.schedule, context, _FOUND)
     for _ in range(_RESTARTS if method.empty_cluster == "restart" else 0):
         complete = outcome.scored.cluster_weights.all()
         if complete or context.stopped is not None or not isinstance(method.init, str):
@@ -262,6 +268,7 @@ def _on_sample(
         problem.n_passes,
         method.restarts,
         survey.metric,
+        method.found,
     )
 
 

@@ -118,15 +118,36 @@ def refined(
     Outcome
         If the restart is cheaper, the history of the best run continues with its iterations.
     """
+    if outcome.n_iter >= schedule.max_iter or not outcome.run.converged:
+        return outcome
+    (better,) = restarts.of([outcome.run.state], context)
+    return outcome if better is None else cheaper(outcome, problem, better, schedule, context)
+
+
+def cheaper(
+    outcome: Outcome[CenterState],
+    problem: CentersProblem,
+    state: CenterState,
+    schedule: Schedule,
+    context: FitContext,
+    stage: str = _RESTARTED,
+) -> Outcome[CenterState]:
+    """Take hard steps from another state than that of an outcome; return the cheaper of the two.
+
+    Parameters
+    ----------
+    outcome, problem, schedule, context
+        As of `refined`.
+    state : CenterState
+    stage : str
+        Name of the steps in the journal.
+    """
     left = schedule.max_iter - outcome.n_iter
     if left < 1 or not outcome.run.converged:
         return outcome
-    (better,) = restarts.of([outcome.run.state], context)
-    if better is None:
-        return outcome
     later = replace(schedule, s0=-np.inf, max_iter=left)
     before = len(outcome.run.history)
-    again = minimize(problem, [better], later, context, stage=_RESTARTED, before=before)
+    again = minimize(problem, [state], later, context, stage=stage, before=before)
     if _cost(again, problem) >= _cost(outcome, problem):
         return outcome
     return continued(outcome, again)

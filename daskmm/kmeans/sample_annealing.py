@@ -177,6 +177,8 @@ class SampleAnnealing:
         Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
     metric : Metric
         Of the rows in the model's coordinates.
+    found : CenterState or None
+        One more start, for hard steps alone.
     """
 
     sample: Sample
@@ -190,6 +192,7 @@ class SampleAnnealing:
     n_passes: int = 0
     restarts: bool = False
     metric: Metric = PLAIN
+    found: CenterState | None = None
 
     @property
     def _hard_schedule(self) -> Schedule:
@@ -242,6 +245,8 @@ class SampleAnnealing:
         wanted: list[Start] = [(start, self.schedule) for start in starts]
         if self.update.hedged and self.schedule.s0 > -np.inf:
             wanted += [(start, self._hard_schedule) for start in starts]
+        if self.found is not None:
+            wanted.append((self.found, self._hard_schedule))
         runs = tasks.run(_SAMPLE, wanted)
         if self.restarts and context.stopped is None:
             runs = self._restarted(_RESTARTED, runs, 1, tasks)

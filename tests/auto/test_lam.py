@@ -372,6 +372,6 @@ def test_picture(tmp_path):
 
 def test_the_rule_holds_on_a_weighted_sample():
     sample = Sample(X, np.random.default_rng(0).uniform(0.5, 2, 600))
-    one = follow_lam(sample, 5, 3, False, [0.2, np.inf], 2)
-    other = follow_lam(Sample(X, 8 * sample.weights), 5, 3, False, [0.2, np.inf], 2)
+    one = follow_lam(sample, 5, 3, False, [0.2, np.inf], 2).path
+    other = follow_lam(Sample(X, 8 * sample.weights), 5, 3, False, [0.2, np.inf], 2).path
     np.testing.assert_allclose(one.gains, other.gains, rtol=1e-6)

@@ -2,6 +2,7 @@
 
 import math
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import EntropyPowerKMeans
+from daskmm.auto import lam as lam_rule
 from daskmm.auto.lam import SPARSE_MULTIPLES, follow_lam
 from daskmm.auto.n_clusters import follow_n_clusters
 from daskmm.engine.moments import Sample
@@ -72,7 +74,7 @@ def test_sparse_rows_are_judged_without_making_them_dense(monkeypatch):
         return few_only(self)
 
     monkeypatch.setattr(SparseRows, "toarray", toarray)
-    path = follow_lam(sample, K, 0, False, [0.2, np.inf])
+    path, _ = follow_lam(sample, K, 0, False, [0.2, np.inf])
     assert np.isfinite(path.gains).all()
     monkeypatch.undo()
     wide = canonical(sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(N, 140)))
@@ -183,8 +185,71 @@ def test_weak_markers_of_sparse_rows_get_a_large_penalty(monkeypatch):
     rates = np.where(np.arange(60) % 4 == truth[:, None], 0.8, 0.1)
     X = canonical(sp.csr_array(np.log1p(rng.poisson(rates))))
     scaled = canonical(sp.csr_array(X.toarray() / X.toarray().std(axis=0)))
-    path = follow_lam(Sample(scaled, np.ones(1500)), 4, 0, False)
+    path, centers = follow_lam(Sample(scaled, np.ones(1500)), 4, 0, False)
+    assert centers is None
     np.testing.assert_allclose(path.lams, SPARSE_MULTIPLES, rtol=1e-9)
     assert path.lam >= 2
     assert path.gain[-1] > path.gain[0] + 1
     assert path.feature_weights.sum(axis=1) == pytest.approx(1)
+
+
+def three_of_twelve(n, seed):
+    """Six clusters by a number with three places, a flag and a category, among noise."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(6, size=n)
+    levels = np.array(list("uvwxyz"))
+    frame = pd.DataFrame({"number": 6.0 * (truth % 3) + rng.normal(size=n)})
+    frame["flag"] = rng.random(n) < np.where(truth // 3, 0.99, 0.01)
+    frame["kind"] = levels[np.where(rng.random(n) < 0.95, truth, rng.integers(6, size=n))]
+    for i in range(3):
+        frame[f"n{i}"] = rng.normal(size=n)
+        frame[f"f{i}"] = rng.random(n) < rng.uniform(0.3, 0.7)
+        frame[f"c{i}"] = rng.choice(levels, p=rng.dirichlet(np.full(6, 4.0)), size=n)
+    return frame, truth
+
+
+def test_each_penalty_takes_the_clusters_of_its_lowest_objective(monkeypatch):
+    frame, truth = three_of_twelve(400, 2)
+    X = frame[["number", "flag", "n0", "f0"]].to_numpy(float)
+    expansion = Expansion(np.array([NUMBER, FLAG, NUMBER, FLAG]), np.ones(4, int))
+    coordinates, distortion, _ = measured(
+        expansion, X.mean(axis=0), X.var(axis=0), np.ones(4), True
+    )
+    sample, metric = (
+        Sample(coordinates.to_model(X), np.ones(400)),
+        Metric(distortion, expansion.groups),
+    )
+    rng = np.random.default_rng(0)
+    # What starts end in, in turn: the clusters, half of them, those of one noisy column, chance.
+    ends = [truth % 3, truth // 3, (X[:, 2] > 0).astype(int), rng.integers(3, size=400)]
+    monkeypatch.setattr(lam_rule, "_clustered", lambda lam, *_: (ends[int(lam < 1) :: 2], []))
+    lams = [0.3, 1.0, np.inf]
+    path, centers = follow_lam(sample, 3, 0, False, lams, metric=metric)
+    trials = trials_of(sample, 400, 0, metric)
+    left = [trials.partition(end).within * trials.variance for end in ends]
+    best = []
+    for lam, found in zip(lams, path.feature_weights, strict=True):
+        every = []
+        for d in left:
+            w = np.full(4, 0.25) if np.isinf(lam) else np.exp(-d / lam) / np.exp(-d / lam).sum()
+            penalty = 0.0 if np.isinf(lam) else lam * sum(a * math.log(a) for a in w if a > 0)
+            every.append((w @ d + penalty, w))
+        best.append(min(range(4), key=lambda i: every[i][0]))
+        np.testing.assert_allclose(found, every[best[-1]][1], rtol=1e-9)
+    labels = ends[best[path.chosen]]
+    np.testing.assert_allclose(
+        centers[: labels.max() + 1],
+        trials.means(labels, centers)[: labels.max() + 1],
+    )
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_clusters_found_at_any_penalty_count_at_all(seed, streamed):
+    frame, truth = three_of_twelve(1500, seed)
+    X = dd.from_pandas(frame, npartitions=3) if streamed else frame
+    model = EntropyPowerKMeans(6, distortion="mixed", random_state=seed).fit(X)
+    assert adjusted_rand_score(truth, np.asarray(model.labels_)) > 0.9
+    heaviest = np.argsort(-model.feature_weights_)[:3]
+    assert set(model.feature_names_in_[heaviest]) == {"number", "flag", "kind"}
+    assert model.lam_path_.gains.shape == (6, 1)
