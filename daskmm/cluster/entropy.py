@@ -232,7 +232,9 @@ class EntropyPowerKMeans(CenterClusterer):
         )
         if tried is None or tried.centers is None or not self.polish:
             return update, fitted, None
-        weights = tried.path.feature_weights[tried.path.chosen][survey.groups]
+        weights = tried.path.feature_weights[tried.path.chosen]
+        if survey.groups is not None:
+            weights = weights[survey.groups]
         found = replace(update.start(tried.centers, -np.inf), feature_weights=weights)
         return update, fitted, found
 

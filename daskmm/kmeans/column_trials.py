@@ -193,7 +193,8 @@ class ColumnTrials:
         found = []
         for own in np.array_split(order, 2):
             rows = canonical(self.rows[:, own])
-            held = dense(rows) if fit_dense(rows) else rows
+            # With copies in each thread, they take no more than a sample that is made dense whole.
+            held = dense(rows) if fit_dense(rows, 8) else rows
             sample = Sample(held, self.weights)
             distortion = SquaredEuclidean.around(np.zeros(len(own)), self.variance[own])
             found.append((own, ColumnTrials.of(sample, len(rows), 0, distortion, None)))

@@ -152,15 +152,19 @@ def test_the_penalty_of_mixed_columns_is_chosen():
     assert adjusted_rand_score(truth, model.labels_) > 0.95
 
 
-def test_halves_of_sparse_columns_judge_each_other(monkeypatch):
-    monkeypatch.setattr(sparse_rows, "FEW_BYTES", 0)
+@pytest.mark.parametrize("few", [0, 1_000_000])
+def test_halves_of_sparse_columns_judge_each_other(few, monkeypatch):
+    monkeypatch.setattr(sparse_rows, "FEW_BYTES", few)
     rows, truth = counts()
+    # Features that are 0 everywhere, without which halves are small.
+    rows = canonical(sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(N, 700)))
     sample = sampled(rows)
     trials = trials_of(sample, N, 0)
     assert trials.divisible
     (first, one), (second, other) = trials.halves(0)
     assert sorted([*first, *second]) == list(np.flatnonzero(trials.varying))
     for own, half in ((first, one), (second, other)):
+        assert isinstance(half.rows, SparseRows) == (few == 0)
         np.testing.assert_array_equal(dense(half.rows), rows.toarray()[:, own])
         np.testing.assert_allclose(half.variance, trials.variance[own], rtol=1e-12)
     # The gain of the definition, of rows that count by their weights.
@@ -253,3 +257,15 @@ def test_clusters_found_at_any_penalty_count_at_all(seed, streamed):
     heaviest = np.argsort(-model.feature_weights_)[:3]
     assert set(model.feature_names_in_[heaviest]) == {"number", "flag", "kind"}
     assert model.lam_path_.gains.shape == (6, 1)
+
+
+def test_wide_sparse_rows_with_few_features_that_vary():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=2000)
+    # More than 64 MB if they were dense; three features are not 0 everywhere.
+    values = rng.poisson(np.where(truth, 4.0, 0.5)[:, None], (2000, 3)).astype(float)
+    X = sp.csr_array(sp.hstack([sp.csr_array(values), sp.csr_array((2000, 5000))]))
+    model = EntropyPowerKMeans(2, random_state=0).fit(X)
+    assert adjusted_rand_score(truth, model.labels_) > 0.8
+    assert model.lam_path_.gains.shape == (6, 1)
+    np.testing.assert_allclose(model.feature_weights_[:3].sum(), 1.0)
