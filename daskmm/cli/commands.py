@@ -217,7 +217,8 @@ example:
 _INPUT = (
     "zarr, .npy, .npz, .csv, .tsv, .csv.gz or .parquet, or a folder of these; store.zarr::name for "
     "one array of a group, or a sparse (CSR) group such as X of an AnnData store; a NetCDF file, "
-    "whose variables are features of pixels, or scene.nc::name with --feature-dim"
+    "whose variables are features of pixels, or scene.nc::name or scene.zarr::name with "
+    "--feature-dim"
 )
 
 
@@ -510,7 +511,8 @@ def _add_format(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--feature-dim",
         metavar="DIM",
-        help="NetCDF: dimension that holds the features, such as band; pixels are the rows",
+        help="NetCDF, or zarr of xarray: dimension that holds the features, such as band; pixels "
+        "are the rows",
     )
 
 

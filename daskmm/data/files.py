@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from daskmm.data.blocks import check_columns, common_dtype
 from daskmm.data.csv_files import estimated_rows, is_csv, open_csv
 from daskmm.data.mixed import to_be_coded
-from daskmm.data.raster_files import SUFFIXES as _RASTERS
-from daskmm.data.raster_files import open_netcdf
+from daskmm.data.raster_files import is_netcdf, open_cube
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
@@ -65,7 +64,8 @@ def open_data(
         `scipy.sparse.save_npz`; csv or
         parquet files (extra ``dataframe``), also as a pattern or a folder of them; or a NetCDF file
         (extra ``netcdf``), whose variables are the features, or ``scene.nc::name`` for a variable
-        with them along `feature_dim`. A csv file whose
+        with them along `feature_dim`, as ``scene.zarr::name`` of a group that xarray wrote. A csv
+        file whose
         first line is all numbers has no header. URLs are opened by fsspec.
     component : str, optional
         Array of a zarr group or of an .npz file, variable of a NetCDF file.
@@ -82,13 +82,14 @@ def open_data(
     mixed : bool
         Whether columns may be of any kind. Only parquet files say of which.
     feature_dim : str, optional
-        Dimension of a NetCDF file that holds the features; the others are the rows.
+        Dimension of a NetCDF file or of xarray's zarr groups that holds the features; the others
+        are the rows.
 
     Returns
     -------
     dask Array of shape (n_rows, n_features), or dask DataFrame
         A DataFrame for csv and parquet, float64 for csv; an array of CSR blocks for sparse tables;
-        pixels of NetCDF files in the order of the file.
+        pixels of cubes in the order of the file.
         Estimators find the names of an AnnData store's variables on its arrays.
         Nothing is read before it is computed, except .npz, which cannot be read in parts unless it
         is a CSR matrix that was saved without compression, and where rows of a CSR matrix begin.
@@ -120,12 +121,14 @@ def open_data(
         text = str(Path(text).absolute())  # workers may have another working directory
     if kind != "csv" and {separator, decimal, encoding} != {None}:
         raise ValueError(f"{text}: separator, decimal and encoding are of csv files.")
-    if kind == "netcdf":
+    if kind == "netcdf" or (kind == "zarr" and feature_dim is not None):
         if keep:
             raise ValueError(f"{text}: there are no columns to keep beside pixels.")
-        return open_netcdf(text, component, feature_dim, columns, chunks)
+        return open_cube(text, component, feature_dim, columns, chunks)
     if feature_dim is not None:
-        raise ValueError(f"{text} is no NetCDF file; feature_dim is a dimension of one.")
+        raise ValueError(
+            f"{text} is no NetCDF file and no zarr group; feature_dim is a dimension of one."
+        )
     if kind in ("csv", *_FRAMES.values()):
         if chunks != "auto":
             raise ValueError(f"{text}: chunks can be chosen for arrays, not for {kind} files.")
@@ -216,7 +219,7 @@ def _kind(path: str) -> str:
         raise ValueError(_H5AD.format(path, place.stem))
     if suffix in _FRAMES:
         return _FRAMES[suffix]
-    if suffix in _RASTERS:
+    if is_netcdf(path):
         return "netcdf"
     if is_csv(path):
         return "csv"
@@ -322,6 +325,11 @@ def _check_array(array: Any, described: str) -> None:
     """Raise if an array is not a two-dimensional table of numbers."""
     if array.ndim != 2:
         mend = " A single feature is X.reshape(-1, 1)." if array.ndim == 1 else ""
+        if array.ndim > 2:
+            mend = (
+                " Of a cube that xarray wrote, say which dimension holds the features "
+                "(feature_dim=, on the command line --feature-dim)."
+            )
         raise ValueError(
             f"{described} has {array.ndim} dimension(s); two are needed, one row per sample and "
             f"one column per feature.{mend}"

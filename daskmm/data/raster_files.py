@@ -1,11 +1,13 @@
-"""NetCDF files whose pixels are the rows, read by xarray in strips along the first dimension.
+"""Cubes on disk whose pixels are the rows, read by xarray in strips along the first dimension.
 
-Strips keep the pixels in the order of the file, so that one label per row can be laid on its grid.
+They are NetCDF files, or zarr groups as xarray writes them. Strips keep the pixels in the order of
+the file, so that one label per row can be laid on its grid.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,18 +26,19 @@ _OF_HDF5 = ("h5netcdf", "netcdf4")
 _BLOCK_BYTES = 16_000_000
 
 
-def open_netcdf(
+def open_cube(
     path: str,
     component: str | None,
     feature_dim: str | None,
     columns: Sequence[str] | None,
     chunks: int | str,
 ) -> da.Array:
-    """Open the pixels of a NetCDF file as a table, without reading them.
+    """Open the pixels of a NetCDF file or a zarr group as a table, without reading them.
 
     Parameters
     ----------
     path : str
+        Addresses are those of zarr groups only.
     component : str or None
         Variable with the features along `feature_dim`; by default all variables are features.
     feature_dim : str or None
@@ -57,7 +60,7 @@ def open_netcdf(
     ImportError
         If xarray, or what it reads this file with, is not installed.
     """
-    data = _dataset(path)
+    data = _dataset(path) if is_netcdf(path) else _group(path)
     if component is not None:
         _check_known(path, "variable", [component], data.data_vars)
         data = data[component]
@@ -94,8 +97,32 @@ def _dataset(path: str) -> Any:
         raise ValueError(f"{path} cannot be read as NetCDF: {error}") from error
 
 
+def _group(path: str) -> Any:
+    """Open a zarr group by xarray, as `_dataset` opens a file."""
+    try:
+        import xarray
+    except ImportError as error:
+        raise ImportError(_needs(path)) from error
+    try:
+        with warnings.catch_warnings():
+            # Metadata need not be consolidated, and names of features have no type in zarr 3 yet.
+            warnings.simplefilter("ignore")
+            return xarray.open_zarr(path, chunks=None, decode_times=False, decode_coords="all")
+    except Exception as error:  # json, codecs, zarr and xarray raise their own kinds
+        raise ValueError(
+            f"{path} cannot be read as a cube with named dimensions, which xarray writes to zarr: "
+            f"{error}"
+        ) from error
+
+
+def is_netcdf(path: str) -> bool:
+    """Return whether a path is that of a NetCDF file, by its name."""
+    return Path(path).suffix.lower() in SUFFIXES
+
+
 def _needs(path: str) -> str:
-    return f"{path} is a NetCDF file, which needs the extra 'netcdf': pip install 'daskmm[netcdf]'."
+    kind = "NetCDF file" if is_netcdf(path) else "zarr group of a cube"
+    return f"{path} is a {kind}, which needs the extra 'netcdf': pip install 'daskmm[netcdf]'."
 
 
 def _check_known(path: str, kind: str, names: Sequence[str], known: Any) -> None:
@@ -128,5 +155,7 @@ def _in_strips(data: Any, feature_dim: str | None, chunks: int | str) -> Any:
 
 def _stored_length(variable: Any, dim: str) -> int:
     """Return how long the stored chunks of a variable are along a dimension."""
-    sizes = variable.encoding.get("chunksizes")
+    encoding = variable.encoding
+    # As NetCDF and zarr call them; shards are read whole.
+    sizes = encoding.get("chunksizes") or encoding.get("shards") or encoding.get("chunks")
     return int(sizes[variable.dims.index(dim)]) if sizes and dim in variable.dims else 1

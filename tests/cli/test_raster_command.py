@@ -1,6 +1,7 @@
-"""Rasters on the command line: pixels of a NetCDF file get one label each, in its order."""
+"""Rasters on the command line: pixels of a cube on disk get one label each, in its order."""
 
 import json
+import warnings
 
 import dask
 import numpy as np
@@ -21,6 +22,9 @@ def scene(tmp_path_factory):
     bands = ["blue", "green", "red"]
     cube = xr.DataArray(values, dims=("band", "y", "x"), coords={"band": bands}, name="colors")
     cube.to_netcdf(folder / "scene.nc")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr 3 has no type of names yet
+        cube.to_dataset().to_zarr(folder / "scene.zarr", zarr_format=3, consolidated=False)
     return folder, cover
 
 
@@ -30,9 +34,10 @@ def ran(capsys, *arguments):
     return code, capsys.readouterr()
 
 
-def test_fit_plan_and_predict(scene, capsys):
-    folder, cover = scene
-    source = [f"{folder / 'scene.nc'}::colors", "--feature-dim", "band"]
+@pytest.mark.parametrize("name", ["scene.nc", "scene.zarr"])
+def test_fit_plan_and_predict(name, scene, capsys, tmp_path):
+    folder, cover = tmp_path, scene[1]
+    source = [f"{scene[0] / name}::colors", "--feature-dim", "band"]
     model = ["-k", 2, "--missing", "partial", "--empty-rows", "label"]
     code, said = ran(capsys, "plan", *source, *model, "--json")
     assert code == 0
@@ -54,9 +59,10 @@ def test_fit_plan_and_predict(scene, capsys):
     np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:].reshape(cover.shape), labels)
 
 
-def test_the_dimension_of_the_features_is_asked_for(scene, capsys):
+@pytest.mark.parametrize("name", ["scene.nc", "scene.zarr"])
+def test_the_dimension_of_the_features_is_asked_for(name, scene, capsys):
     folder, _ = scene
-    source = f"{folder / 'scene.nc'}::colors"
+    source = f"{folder / name}::colors"
     code, said = ran(capsys, "fit", source, "-k", 2, "--out", folder / "none", "--no-pictures")
     assert code == 2
     assert "--feature-dim" in said.err

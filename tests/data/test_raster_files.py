@@ -1,4 +1,4 @@
-"""NetCDF files: their pixels are rows, in the order of the file."""
+"""NetCDF files and zarr groups of xarray: their pixels are rows, in the order of the file."""
 
 import pickle
 import sys
@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import open_data
@@ -50,6 +51,31 @@ def test_strips_are_whole_stored_chunks_along_the_first_dimension(path):
     np.testing.assert_array_equal(table, rows_of(cube()))
 
 
+@pytest.mark.filterwarnings("ignore:The data type .* does not have a Zarr V3 specification")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zarr_groups_of_xarray(zarr_format, tmp_path):
+    path = tmp_path / "scene.zarr"
+    stored = {"colors": {"chunks": (2, 3, 5)}}
+    cube().to_dataset().to_zarr(path, encoding=stored, zarr_format=zarr_format, consolidated=False)
+    table = open_data(f"{path}::colors", feature_dim="band", chunks=1)
+    np.testing.assert_array_equal(table, rows_of(cube()))
+    assert table.chunks[0] == (10, 10, 10, 5)
+    assert list(header_of(table)) == BANDS
+    assert pickle.loads(pickle.dumps(table)).sum().compute().shape == ()
+    some = open_data(path, feature_dim="band", columns=["red", "blue"])
+    np.testing.assert_array_equal(some, rows_of(cube())[:, [2, 0]])
+    with pytest.raises(ValueError, match="no variable 'heights'; it has 'colors'"):
+        open_data(f"{path}::heights", feature_dim="band")
+    with pytest.raises(ValueError, match="not feature_dim 'time'"):
+        open_data(f"{path}::colors", feature_dim="time")
+
+
+def test_zarr_without_names_of_dimensions_is_no_cube(tmp_path):
+    zarr.save_group(tmp_path / "rows.zarr", X=np.zeros((4, 2)))
+    with pytest.raises(ValueError, match=r"rows\.zarr.* cannot be read as a cube with named dim"):
+        open_data(f"{tmp_path / 'rows.zarr'}::X", feature_dim="band")
+
+
 def test_variables_are_features(tmp_path):
     path = tmp_path / "scene.nc"
     data = cube().to_dataset(dim="band")
@@ -86,7 +112,7 @@ def test_refusals(path, tmp_path):
     with pytest.raises(ValueError, match="cannot be read as NetCDF"):
         open_data(tmp_path / "broken.nc")
     np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="no NetCDF file; feature_dim"):
+    with pytest.raises(ValueError, match="no NetCDF file and no zarr group; feature_dim"):
         open_data(tmp_path / "rows.npy", feature_dim="band")
 
 
