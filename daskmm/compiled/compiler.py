@@ -28,6 +28,9 @@ from numba.core.compiler import Compiler
 EXACT = frozenset({"contract", "nsz"})
 REORDERED = EXACT | {"reassoc"}
 
+# How often a module is parsed at most.
+_PARSINGS = 20
+
 logger = logging.getLogger("daskmm")
 
 
@@ -206,7 +209,7 @@ def code_digest(module: str) -> str:
 @functools.cache
 def _code(module: str) -> tuple[str, list[str]]:
     """Return the syntax tree of a module as text, and the modules of this library it imports."""
-    tree = _WithoutDocstrings().visit(ast.parse(inspect.getsource(sys.modules[module])))
+    tree = _WithoutDocstrings().visit(_parsed(inspect.getsource(sys.modules[module])))
     names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -214,6 +217,18 @@ def _code(module: str) -> tuple[str, list[str]]:
             names += [f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)]
     ours = [name for name in names if name.startswith("daskmm.") and name in sys.modules]
     return ast.dump(tree), ours
+
+
+def _parsed(source: str) -> ast.Module:
+    """Return the syntax tree, tried again where another thread made one at the same time.
+
+    Python 3.11 counts the depth of the trees of all threads together, and raises SystemError if the
+    count has changed (python/cpython issue 106905).
+    """
+    for _ in range(_PARSINGS - 1):
+        with contextlib.suppress(SystemError):
+            return ast.parse(source)
+    return ast.parse(source)
 
 
 class _WithoutDocstrings(ast.NodeTransformer):

@@ -1,5 +1,6 @@
 """Machine code on disk: what invalidates it, and where it is kept."""
 
+import ast
 import ctypes
 import errno
 import multiprocessing
@@ -113,6 +114,22 @@ def test_digests_are_of_code_in_a_module_and_in_those_that_it_imports(tmp_path, 
     changed = {digest(a=texts["daskmm.a"].replace("x[", "-x[")), digest(sizes="TILE = 5\n")}
     assert len(changed | {first, digest("daskmm.other")}) == 4
     digest()
+
+
+def test_a_module_is_parsed_again_while_other_threads_parse(monkeypatch):
+    module, parse, failures = "daskmm.compiled.labels", ast.parse, iter(range(3))
+
+    def parse_or_not(source):
+        if next(failures, None) is not None:
+            raise SystemError("AST constructor recursion depth mismatch (before=90, after=104)")
+        return parse(source)
+
+    compiler._code.cache_clear()
+    found = compiler._code(module)
+    compiler._code.cache_clear()
+    monkeypatch.setattr(ast, "parse", parse_or_not)
+    assert compiler._code(module) == found
+    assert next(failures, None) is None
 
 
 SUMS = """
