@@ -126,6 +126,21 @@ class _Implementation(caching.CompileResultCacheImpl):
     ]
 
 
+class _Files(caching.IndexDataCacheFile):
+    """Machine code of a function, in a file for each types of arguments that is named after them.
+
+    numba numbers these files. Processes that compile at the same time for different types may take
+    the same number, and then load the code of one for the arguments of the other.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep the code for a key; the index lists it last, so that it never lists what is not."""
+        number = int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16)
+        name = self._data_name(number)
+        self._save_data(name, data)
+        self._save_index({**self._load_index(), key: name})
+
+
 class _Cache(caching.FunctionCache):
     """Cache machine code on disk, in the first folder that can be written.
 
@@ -146,7 +161,7 @@ class _Cache(caching.FunctionCache):
         locator: Any = _GIVEN if getattr(config, "CACHE_DIR", None) else _BESIDE_SOURCES
         readable = locator(function, inspect.getfile(function)).get_cache_path()
         self._files = [
-            caching.IndexDataCacheFile(
+            _Files(
                 cache_path=path,
                 filename_base=f"{name}.{sys.implementation.cache_tag}",
                 source_stamp=digest,

@@ -116,8 +116,20 @@ def test_digests_are_of_code_in_a_module_and_in_those_that_it_imports(tmp_path, 
     digest()
 
 
+def test_code_that_one_process_writes_last_is_not_that_of_another(tmp_path, monkeypatch):
+    one, other = (compiler._Files(str(tmp_path), "f", "stamp") for _ in range(2))
+    late, save = [], compiler._Files._save_data
+    monkeypatch.setattr(compiler._Files, "_load_index", lambda self: {})
+    monkeypatch.setattr(one, "_save_data", lambda *given: late.append(given))
+    one.save("float32", "code for float32")
+    other.save("float64", "code for float64")
+    save(one, *late[0])
+    monkeypatch.undo()
+    assert other.load("float64") == "code for float64"
+
+
 def test_a_module_is_parsed_again_while_other_threads_parse(monkeypatch):
-    module, parse, failures = "daskmm.compiled.labels", ast.parse, iter(range(3))
+    module, parse, failures = "daskmm.compiled.compiler", ast.parse, iter(range(3))
 
     def parse_or_not(source):
         if next(failures, None) is not None:
