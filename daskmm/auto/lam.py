@@ -20,9 +20,9 @@ Of mixed columns, the null are the same rows without any dependence between colu
 :mod:`daskmm.kmeans.column_trials`). A column of flags or categories gains the part of its entropy
 that the clusters explain, H_g R_g, which is their mutual information: a noisy flag that clusters
 cut in two is worth log 2, not as much as a number that they explain completely. Starts end in many
-local optima there, and those of one penalty are often better ones of another: so each penalty takes
-the clusters, of all starts of all penalties, at which EWP's objective is lowest for it, and their
-gain is compared. A fit goes on from them.
+local optima there, and the clusters that a start finds at one penalty often cost less at another
+one than all that were found there. So every penalty is compared by the gain of those clusters, of
+all starts of all penalties, at which its own objective is lowest.
 
 Of wide sparse rows, clusters gain by features that they were not made with: the features are
 divided into random halves, EWP learns on one, R_l is taken of the other, and the gains of both are
@@ -58,7 +58,7 @@ MULTIPLES = (0.1, 0.2, 0.35, 0.5, 1.0, np.inf)
 # The grid for wide sparse rows, where clusters explain a tenth of a feature rather than half of it.
 # The last keeps weights nearly equal; an infinite one would lose their order.
 SPARSE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
-# Starts per penalty; and of mixed columns.
+# Starts per penalty; of mixed columns more, as one in a few finds the clusters.
 STARTS, MIXED_STARTS = 3, 8
 # Rows of the sample: the larger of a fixed number and a number per cluster.
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 100
@@ -143,13 +143,13 @@ def sample_rows(n_clusters: int) -> int:
 
 
 class Tried(NamedTuple):
-    """Penalties that were tried, and the best clusters for the chosen one.
+    """Penalties that were tried, and the clusters at the chosen one.
 
     Attributes
     ----------
     path : LamPath
     centers : ndarray of shape (n_clusters, n_features), float64, or None
-        Of mixed columns, in the model's coordinates.
+        In the model's coordinates; None where clusters are not shared between penalties.
     """
 
     path: LamPath
@@ -188,21 +188,20 @@ def follow_lam(
         Of the rows; squared distances by default.
     """
     trials = trials_of(sample, n_rows or sample_rows(n_clusters), seed, metric)
-    if isinstance(trials, ColumnTrials) and not trials.divisible:
-        return _follow_mixed(trials, n_clusters, seed, lazy, lams)
+    held_out = isinstance(trials, ColumnTrials) and trials.divisible
+    multiples = SPARSE_MULTIPLES if held_out else MULTIPLES
+    grid = [c * trials.mean_variance for c in multiples] if lams is None else list(lams)
+    if isinstance(trials, ColumnTrials) and not held_out:
+        return _follow_sharing(trials, grid, n_clusters, seed, lazy)
     learning, fresh, noise = zip(*(spawned(one, 3) for one in spawned(seed, n_starts)), strict=True)
-    multiples: Sequence[float]
-    task: Callable[..., list[tuple[FloatArray, FloatArray]]]
     # The starts are drawn once, and are the same for every penalty.
+    task: Callable[..., list[tuple[FloatArray, FloatArray]]] = _try_lam
     if isinstance(trials, ColumnTrials):
-        multiples, task = SPARSE_MULTIPLES, _try_lam_held_out
-        halves = trials.halves(noise[0])
+        halves, task = trials.halves(noise[0]), _try_lam_held_out
         starts = [half.starts(n_clusters, learning) for _, half in halves]
         shared: tuple[Any, ...] = (halves, starts, fresh, sample.rows.shape[1])
     else:
-        multiples, task = MULTIPLES, _try_lam
         shared = (trials, trials.starts(n_clusters, learning), fresh, noise[0])
-    grid = [c * trials.mean_variance for c in multiples] if lams is None else list(lams)
     found = tree_reduce(task, [(float(lam),) for lam in grid], shared, lazy, "try-lam")
     gains, weights = (np.array(values) for values in zip(*found, strict=True))
     chosen = preferred_lam(gains)
@@ -228,39 +227,34 @@ def _threshold(gains: FloatArray) -> float:
     return best - max(share, LEAST_TOLERANCE)
 
 
-def _follow_mixed(
-    trials: ColumnTrials, n_clusters: int, seed: int, lazy: bool, lams: Sequence[float] | None
+def _follow_sharing(
+    trials: ColumnTrials, grid: Sequence[float], n_clusters: int, seed: int, lazy: bool
 ) -> Tried:
-    """Try every penalty on mixed columns: each takes the best clusters of all penalties' starts."""
-    grid = [c * trials.mean_variance for c in MULTIPLES] if lams is None else list(lams)
+    """Try every penalty on the clusters that the starts of all penalties end in."""
     spawn = (spawned(one, 2) for one in spawned(seed, MIXED_STARTS))
     learning, fresh = zip(*spawn, strict=True)
     starts = trials.starts(n_clusters, learning)
     labels: list[Labels] = tree_reduce(
         _labels, [(float(lam),) for lam in grid], (trials, starts, fresh), lazy, "try-lam"
     )
-    left = [trials.partition(own).within * trials.variance for own in labels]
+    dispersions = [trials.partition(own).within * trials.variance for own in labels]
     best = []
     for lam in grid:
-        weights = [_weights_at(lam, one, trials) for one in left]
-        costs = [w @ one + _penalty(lam, w) for w, one in zip(weights, left, strict=True)]
+        weights = [softmin_weights(one, lam, trials.varying) for one in dispersions]
+        # An infinite penalty keeps weights equal, and costs of all clusters alike.
+        scale = 0.0 if np.isinf(lam) else lam
+        costs = [
+            w @ one + scale * negative_entropy(w)
+            for w, one in zip(weights, dispersions, strict=True)
+        ]
         index = int(np.argmin(costs))
         best.append((labels[index], weights[index], seed))
-    gains: list[float] = tree_reduce(_gain, best, (trials,), lazy, "lam-gain")
-    gain, found = np.array(gains)[:, None], np.array([w for _, w, _ in best])
-    chosen = preferred_lam(gain)
-    path = LamPath(np.array(grid), gain, found, chosen, n_clusters, len(trials.rows))
+    found: list[float] = tree_reduce(_gain, best, (trials,), lazy, "lam-gain")
+    gains = np.array(found)[:, None]
+    chosen = preferred_lam(gains)
+    weights = [w for _, w, _ in best]
+    path = LamPath(np.array(grid), gains, np.array(weights), chosen, n_clusters, len(trials.rows))
     return Tried(path, trials.means(best[chosen][0], starts[0]))
-
-
-def _weights_at(lam: float, dispersion: FloatArray, trials: ColumnTrials) -> FloatArray:
-    if np.isinf(lam):
-        return trials.equal_weights
-    return softmin_weights(dispersion, lam, trials.varying)
-
-
-def _penalty(lam: float, weights: FloatArray) -> float:
-    return 0.0 if np.isinf(lam) else lam * negative_entropy(weights)
 
 
 def _labels(
@@ -271,13 +265,13 @@ def _labels(
 
 
 def _gain(labels: Labels, weights: FloatArray, seed: int, trials: ColumnTrials) -> list[float]:
-    """Task of one penalty: return the gain of its best clusters over the null."""
+    """Task of one penalty: return the gain of the clusters that it takes."""
     return [trials.gain(labels, weights, seed)]
 
 
 def _try_lam(
     lam: float,
-    trials: Trials | ColumnTrials,
+    trials: Trials,
     starts: Sequence[FloatArray],
     seeds: Sequence[int],
     null_seed: int,
@@ -302,7 +296,10 @@ def _try_lam_held_out(
     seeds: Sequence[int],
     n_features: int,
 ) -> list[tuple[FloatArray, FloatArray]]:
-    """Task of one penalty on wide sparse rows: clusters of either half, judged by the other."""
+    """Task of one penalty on wide sparse rows: return what `_try_lam` does.
+
+    Clusters are found with the features of each half, and their gain is taken over the other half.
+    """
     gains, mean = np.zeros(len(seeds)), np.zeros(n_features)
     for (own, trials), (_, others), first in zip(halves, halves[::-1], starts, strict=True):
         labels, weights = _clustered(lam, trials, first, seeds)

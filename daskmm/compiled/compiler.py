@@ -28,7 +28,7 @@ from numba.core.compiler import Compiler
 EXACT = frozenset({"contract", "nsz"})
 REORDERED = EXACT | {"reassoc"}
 
-# How often a module is parsed at most.
+# Attempts to parse a module.
 _PARSINGS = 20
 
 logger = logging.getLogger("daskmm")
@@ -127,14 +127,14 @@ class _Implementation(caching.CompileResultCacheImpl):
 
 
 class _Files(caching.IndexDataCacheFile):
-    """Machine code of a function, in a file for each types of arguments that is named after them.
+    """Machine code of a function on disk: one file per signature, named after it, and an index.
 
-    numba numbers these files. Processes that compile at the same time for different types may take
-    the same number, and then load the code of one for the arguments of the other.
+    numba numbers these files. Two processes that compile for different signatures at the same time
+    may take the same number, and then one loads the code of the other.
     """
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep the code for a key; the index lists it last, so that it never lists what is not."""
+        """Write the code for a signature, then add it to the index."""
         number = int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16)
         name = self._data_name(number)
         self._save_data(name, data)
@@ -235,10 +235,10 @@ def _code(module: str) -> tuple[str, list[str]]:
 
 
 def _parsed(source: str) -> ast.Module:
-    """Return the syntax tree, tried again where another thread made one at the same time.
+    """Return the syntax tree of a module; try again if Python fails by mistake.
 
-    Python 3.11 counts the depth of the trees of all threads together, and raises SystemError if the
-    count has changed (python/cpython issue 106905).
+    Python 3.11 has one counter of the depth of trees for all threads, and raises SystemError when
+    two of them parse at the same time (python/cpython issue 106905).
     """
     for _ in range(_PARSINGS - 1):
         with contextlib.suppress(SystemError):

@@ -38,7 +38,7 @@ def open_cube(
     Parameters
     ----------
     path : str
-        Addresses are those of zarr groups only.
+        May be a URL if it is a zarr group.
     component : str or None
         Variable with the features along `feature_dim`; by default all variables are features.
     feature_dim : str or None
@@ -83,10 +83,7 @@ def _dataset(path: str) -> Any:
     """Open a file by xarray, with missing values as NaN and what describes the grid set aside."""
     if "://" in path:
         raise ValueError(f"{path}: NetCDF files are read from local disks only.")
-    try:
-        import xarray
-    except ImportError as error:
-        raise ImportError(_needs(path)) from error
+    xarray = _xarray(path)
     with Path(path).open("rb") as file:
         is_hdf5 = file.read(len(_HDF5)) == _HDF5
     if is_hdf5 and not set(_OF_HDF5) & set(xarray.backends.list_engines()):
@@ -99,10 +96,7 @@ def _dataset(path: str) -> Any:
 
 def _group(path: str) -> Any:
     """Open a zarr group by xarray, as `_dataset` opens a file."""
-    try:
-        import xarray
-    except ImportError as error:
-        raise ImportError(_needs(path)) from error
+    xarray = _xarray(path)
     try:
         with warnings.catch_warnings():
             # Metadata need not be consolidated, and names of features have no type in zarr 3 yet.
@@ -113,6 +107,14 @@ def _group(path: str) -> Any:
             f"{path} cannot be read as a cube with named dimensions, which xarray writes to zarr: "
             f"{error}"
         ) from error
+
+
+def _xarray(path: str) -> Any:
+    try:
+        import xarray
+    except ImportError as error:
+        raise ImportError(_needs(path)) from error
+    return xarray
 
 
 def is_netcdf(path: str) -> bool:

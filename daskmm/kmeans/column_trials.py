@@ -5,9 +5,9 @@ Bregman divergence: O(nnz·k) for sparse rows, and one share and one weight per 
 has several features. The null is the same table with its rows shuffled and every column rolled by a
 random number of rows: each keeps its values, and no dependence between columns is left.
 
-A cluster of the rows with one rare word explains this word completely, and gains more by it than
-clusters gain by a hundred features that each differ a little. So wide sparse columns can also be
-divided into halves, and clusters that were found with one half judged by the other.
+A cluster of the rows with one rare word explains this word completely, which counts for more than
+small differences in a hundred features. So wide sparse columns can also be divided into halves, to
+find clusters with one half and judge them by the other.
 """
 
 from __future__ import annotations
@@ -187,13 +187,13 @@ class ColumnTrials:
         Returns
         -------
         list of (ndarray of int, ColumnTrials)
-            Features of each half, and the table, whose rows are dense where they are small.
+            For each half its features, and a table of them (dense if that is small).
         """
         order = np.random.default_rng(seed).permutation(np.flatnonzero(self.varying))
         found = []
         for own in np.array_split(order, 2):
             rows = canonical(self.rows[:, own])
-            # With copies in each thread, they take no more than a sample that is made dense whole.
+            # Each thread copies them, and `daskmm.planning` expects 64 MB of dense rows in all.
             held = dense(rows) if fit_dense(rows, 8) else rows
             sample = Sample(held, self.weights)
             distortion = SquaredEuclidean.around(np.zeros(len(own)), self.variance[own])

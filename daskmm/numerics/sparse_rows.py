@@ -127,9 +127,9 @@ def rolled_columns(rows: Any, order: NDArray[np.int64], shifts: NDArray[np.int64
     return moved
 
 
-def fit_dense(rows: Any, n_times: int = 1) -> bool:
-    """Return whether rows are dense, or would take no more than 64 MB, `n_times`, if they were."""
-    n_bytes = 8 * rows.shape[0] * rows.shape[1] * n_times
+def fit_dense(rows: Any, n_copies: int = 1) -> bool:
+    """Return whether rows are dense, or so many dense copies would take no more than 64 MB."""
+    n_bytes = 8 * rows.shape[0] * rows.shape[1] * n_copies
     return not isinstance(rows, SparseRows) or n_bytes <= FEW_BYTES
 
 
