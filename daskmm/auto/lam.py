@@ -48,6 +48,7 @@ from daskmm.kmeans.column_trials import ColumnTrials, trials_of
 from daskmm.kmeans.trials import Labels, OverStarts, Trials, spawned
 from daskmm.numerics.distortions.bregman import PLAIN, Metric
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
+from daskmm.numerics.information import Partition
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -234,10 +235,10 @@ def _follow_sharing(
     spawn = (spawned(one, 2) for one in spawned(seed, MIXED_STARTS))
     learning, fresh = zip(*spawn, strict=True)
     starts = trials.starts(n_clusters, learning)
-    labels: list[Labels] = tree_reduce(
-        _labels, [(float(lam),) for lam in grid], (trials, starts, fresh), lazy, "try-lam"
+    ended: list[Ended] = tree_reduce(
+        _ends, [(float(lam),) for lam in grid], (trials, starts, fresh), lazy, "try-lam"
     )
-    dispersions = [trials.partition(own).within * trials.variance for own in labels]
+    dispersions = [one.partition.within * trials.variance for one in ended]
     best = []
     for lam in grid:
         weights = [softmin_weights(one, lam, trials.varying) for one in dispersions]
@@ -248,20 +249,13 @@ def _follow_sharing(
             for w, one in zip(weights, dispersions, strict=True)
         ]
         index = int(np.argmin(costs))
-        best.append((labels[index], weights[index], seed))
+        best.append((ended[index].labels, weights[index], seed))
     found: list[float] = tree_reduce(_gain, best, (trials,), lazy, "lam-gain")
     gains = np.array(found)[:, None]
     chosen = preferred_lam(gains)
     weights = [w for _, w, _ in best]
     path = LamPath(np.array(grid), gains, np.array(weights), chosen, n_clusters, len(trials.rows))
     return Tried(path, trials.means(best[chosen][0], starts[0]))
-
-
-def _labels(
-    lam: float, trials: ColumnTrials, starts: Sequence[FloatArray], seeds: Sequence[int]
-) -> list[Labels]:
-    """Task of one penalty: return the labels that each start ends in."""
-    return _clustered(lam, trials, starts, seeds)[0]
 
 
 def _gain(labels: Labels, weights: FloatArray, seed: int, trials: ColumnTrials) -> list[float]:
@@ -281,12 +275,11 @@ def _try_lam(
     All starts are compared with one null, drawn with the weights of the first start: a null costs
     as much as a start, and the gains of a penalty then differ by the starts alone.
     """
-    labels, weights = _clustered(lam, trials, starts, seeds)
-    found = [trials.partition(own) for own in labels]
-    most = max(len(clusters.shares) for clusters in found)
-    null = trials.null_within(weights[0], most, null_seed)
-    gains = [trials.gain_over(clusters.within, null) for clusters in found]
-    return [(np.array(gains), np.mean(weights, axis=0))]
+    ended = _ends(lam, trials, starts, seeds)
+    most = max(len(one.partition.shares) for one in ended)
+    null = trials.null_within(ended[0].weights, most, null_seed)
+    gains = [trials.gain_over(one.partition.within, null) for one in ended]
+    return [(np.array(gains), np.mean([one.weights for one in ended], axis=0))]
 
 
 def _try_lam_held_out(
@@ -302,26 +295,42 @@ def _try_lam_held_out(
     """
     gains, mean = np.zeros(len(seeds)), np.zeros(n_features)
     for (own, trials), (_, others), first in zip(halves, halves[::-1], starts, strict=True):
-        labels, weights = _clustered(lam, trials, first, seeds)
-        gains += [others.gain_held_out(one) for one in labels]
-        mean[own] = np.mean(weights, axis=0) / 2
+        ended = _ends(lam, trials, first, seeds)
+        gains += [others.gain_held_out(one.labels) for one in ended]
+        mean[own] = np.mean([one.weights for one in ended], axis=0) / 2
     return [(gains, mean)]
 
 
-def _clustered(
+class Ended(NamedTuple):
+    """Where a start ended.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n_rows,)
+    partition : Partition
+        What the labels leave unexplained.
+    weights : ndarray of shape (n_columns,)
+    """
+
+    labels: Labels
+    partition: Partition
+    weights: FloatArray
+
+
+def _ends(
     lam: float, trials: Trials | ColumnTrials, starts: Sequence[FloatArray], seeds: Sequence[int]
-) -> tuple[list[Labels], list[FloatArray]]:
-    """Return the labels and feature weights that a penalty leads to, from each start."""
+) -> list[Ended]:
+    """Return where each start ends at a penalty (a task function)."""
     n_clusters = len(starts[0])
     if np.isinf(lam):
-        equal = trials.equal_weights
-        return list(trials.with_weights(equal, n_clusters, seeds)), [equal] * len(seeds)
-    found, weights = [], []
+        w = trials.equal_weights
+        labelings = trials.with_weights(w, n_clusters, seeds)
+        return [Ended(labels, trials.partition(labels), w) for labels in labelings]
+    found = []
     for state, seed in zip(trials.learn(starts, lam), seeds, strict=True):
         assert state.feature_weights is not None
         w = trials.of_columns(state.feature_weights)
-        labels = [trials.nearest(state), *trials.with_weights(w, n_clusters, [seed])]
-        costs = [trials.cost(trials.partition(own), w) for own in labels]
-        found.append(labels[int(np.argmin(costs))])
-        weights.append(w)
-    return found, weights
+        labelings = [trials.nearest(state), *trials.with_weights(w, n_clusters, [seed])]
+        both = [Ended(labels, trials.partition(labels), w) for labels in labelings]
+        found.append(both[int(np.argmin([trials.cost(one.partition, w) for one in both]))])
+    return found

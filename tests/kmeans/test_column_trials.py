@@ -226,7 +226,11 @@ def test_each_penalty_takes_the_clusters_of_its_lowest_objective(monkeypatch):
     rng = np.random.default_rng(0)
     # What starts end in, in turn: the clusters, half of them, those of one noisy column, chance.
     ends = [truth % 3, truth // 3, (X[:, 2] > 0).astype(int), rng.integers(3, size=400)]
-    monkeypatch.setattr(lam_rule, "_clustered", lambda lam, *_: (ends[int(lam < 1) :: 2], []))
+
+    def stopped(lam, trials, *_):
+        return [lam_rule.Ended(end, trials.partition(end), None) for end in ends[int(lam < 1) :: 2]]
+
+    monkeypatch.setattr(lam_rule, "_ends", stopped)
     lams = [0.3, 1.0, np.inf]
     path, centers = follow_lam(sample, 3, 0, False, lams, metric=metric)
     trials = trials_of(sample, 400, 0, metric)
