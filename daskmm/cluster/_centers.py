@@ -221,9 +221,9 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool
     ) -> tuple[Update, dict[str, Any], CenterState | None]:
-        """Update of the MM steps, fitted attributes that it determines, and where its choice ended.
+        """Update of the MM steps, fitted attributes that it determines, and one more start.
 
-        From a state in which the choice of a parameter ended, the fit takes hard steps as well.
+        The start, if there is one, is what the choice of a parameter of the update found.
         """
         return PowerUpdate(survey.distortion, survey.partial, self._relocation(survey)), {}, None
 

@@ -62,7 +62,7 @@ class Method:
     feature_weights : ndarray of shape (n_features,) or None
         Of given centres, where weights are learned: equal by default.
     found : CenterState or None
-        Where the choice of a parameter ended: hard steps from it compete with the starts.
+        Clusters that the choice of a parameter found: hard steps from them are one more start.
     """
 
     n_clusters: int

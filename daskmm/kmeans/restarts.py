@@ -118,7 +118,7 @@ def refined(
     Outcome
         If the restart is cheaper, the history of the best run continues with its iterations.
     """
-    if outcome.n_iter >= schedule.max_iter or not outcome.run.converged:
+    if not _iterations_left(outcome, schedule):
         return outcome
     (better,) = restarts.of([outcome.run.state], context)
     return outcome if better is None else cheaper(outcome, problem, better, schedule, context)
@@ -132,18 +132,19 @@ def cheaper(
     context: FitContext,
     stage: str = _RESTARTED,
 ) -> Outcome[CenterState]:
-    """Take hard steps from another state than that of an outcome; return the cheaper of the two.
+    """Take hard steps from another state, and return the outcome with the lower cost.
 
     Parameters
     ----------
     outcome, problem, schedule, context
-        As of `refined`.
+        As in `refined`.
     state : CenterState
+        To start the hard steps from.
     stage : str
         Name of the steps in the journal.
     """
-    left = schedule.max_iter - outcome.n_iter
-    if left < 1 or not outcome.run.converged:
+    left = _iterations_left(outcome, schedule)
+    if not left:
         return outcome
     later = replace(schedule, s0=-np.inf, max_iter=left)
     before = len(outcome.run.history)
@@ -166,6 +167,11 @@ def _restart(
     centers = trials.means(labelings[best], state.centers)
     after = replace(state, centers=centers, s=-np.inf)
     return [_Found(after, costs[best], before)]
+
+
+def _iterations_left(outcome: Outcome[CenterState], schedule: Schedule) -> int:
+    """Return how many more iterations may follow; none if those so far have not converged."""
+    return max(schedule.max_iter - outcome.n_iter, 0) if outcome.run.converged else 0
 
 
 def _cost(outcome: Outcome[CenterState], problem: CentersProblem) -> float:
