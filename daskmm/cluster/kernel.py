@@ -286,6 +286,7 @@ callable
                 features.dtype,
                 schedule,
                 seed,
+                self.n_clusters,
                 passes.n_passes,
             )
             outcome, before = annealing.minimize(problem, starts, context)

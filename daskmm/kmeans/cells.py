@@ -4,9 +4,9 @@ Greedy k-means++ computes 2 + log k times as many distances as a hard step, at t
 rather than of the processor. Within a cell it costs next to nothing: centres compete for the rows
 of their cell only, and cells for centres by the cost of their rows, as k-means++ draws rows. A few
 hard steps within the cells follow. What the border of a cell cuts is whole in another partition of
-the rows into cells, so the centres are chosen among those of several partitions. Thousands of
-centres are chosen within cells, too: large ones, whose borders cut between the centres of one
-partition, so that the time grows as the number of clusters does.
+the rows into cells, so the centres are chosen among those of several partitions. They are chosen
+within cells, too: large ones, whose borders cut between the centres of one partition, so that the
+time grows as the number of clusters does.
 """
 
 from __future__ import annotations
@@ -19,21 +19,19 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from daskmm.engine.passes import tree_reduce
-from daskmm.kmeans.empty_clusters import left_in_place
-from daskmm.kmeans.updates import PowerUpdate, sample_problem
-from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.rows import tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
-# Partitions of the rows into _CELLS·√k cells each, and hard steps within a cell.
-PARTITIONS, _CELLS, _STEPS_IN_CELLS = 4, 3, 8
+# Partitions of the rows into CELLS·√k cells each, and hard steps within a cell.
+PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
 # Rows per cell on which the cells are formed, and hard steps that form them.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
-# Clusters per cell where centres are chosen among those of all partitions.
-CLUSTERS_PER_CELL = 1024
+# Clusters per cell, at most, where centres are chosen among those of all partitions.
+CLUSTERS_PER_CELL = 128
 
 
 def candidates_by_cells(
@@ -58,44 +56,50 @@ def candidates_by_cells(
     weights : ndarray of shape (n_candidates,)
         Positive.
     """
-    found = []
-    for rng in np.random.default_rng(seed).spawn(PARTITIONS):
-        cell = nearest_centers(rows, _coarse(rows, weights, _CELLS * math.isqrt(n_clusters), rng))
-        found.append(_within_cells(_Cells.of(rows, weights, cell), n_clusters, rng))
+    generators = [(rng,) for rng in np.random.default_rng(seed).spawn(PARTITIONS)]
+    found = tree_reduce(_of_partition, generators, (rows, weights, n_clusters), False, "seed")
     return np.concatenate([c for c, _ in found]), np.concatenate([w for _, w in found])
 
 
 def chosen_by_cells(
-    candidates: FloatArray, weights: FloatArray, n_clusters: int, seed: int
-) -> FloatArray:
+    candidates: FloatArray,
+    weights: FloatArray,
+    n_clusters: int,
+    seeds: Sequence[int | np.random.SeedSequence],
+) -> list[NDArray[np.intp]]:
     """Choose among candidates by greedy k-means++ within large cells.
 
     Parameters
     ----------
     candidates : ndarray of shape (n_candidates, n_features)
-        At least `n_clusters`, as `candidates_by_cells` returns them.
+        At least `n_clusters`; those of the first partition or fit come first.
     weights : ndarray of shape (n_candidates,)
         Positive.
     n_clusters : int
-        At least two times `CLUSTERS_PER_CELL`.
-    seed : int
+    seeds : sequence of int or SeedSequence
 
     Returns
     -------
-    ndarray of shape (n_clusters, n_features)
+    list of ndarray of shape (n_clusters,)
+        Indices of candidates, for each seed.
     """
-    rng = np.random.default_rng(seed)
-    first = candidates[:n_clusters]
-    coarse = _coarse(first, weights[:n_clusters], n_clusters // CLUSTERS_PER_CELL, rng)
-    # Candidates for one cluster stay together, as the nearest of the first partition is the same.
-    cells = _Cells.of(
-        candidates, weights, nearest_centers(first, coarse)[nearest_centers(candidates, first)]
-    )
-    chosen = np.concatenate(_greedy(cells, n_clusters, rng))
-    if len(chosen) < n_clusters:  # every candidate coincides with one of them
-        others = np.setdiff1d(np.arange(len(candidates)), chosen)
-        chosen = np.concatenate([chosen, others[: n_clusters - len(chosen)]])
-    return cells.rows[chosen]
+    n_cells = -(-n_clusters // CLUSTERS_PER_CELL)
+    cell = np.zeros(len(candidates), np.int64)
+    if n_cells > 1:
+        first = candidates[:n_clusters]
+        rng = np.random.default_rng(seeds[0])
+        coarse = _coarse(first, weights[:n_clusters], n_cells, rng)
+        # Candidates for one cluster stay together: the nearest of the first partition is the same.
+        cell = nearest_centers(first, coarse)[nearest_centers(candidates, first)]
+    cells = _Cells.of(candidates, weights, cell)
+    found = []
+    for seed in seeds:
+        chosen = np.concatenate(_greedy(cells, n_clusters, np.random.default_rng(seed)))
+        if len(chosen) < n_clusters:  # every candidate coincides with one of them
+            others = np.setdiff1d(np.arange(len(candidates)), chosen)
+            chosen = np.concatenate([chosen, others[: n_clusters - len(chosen)]])
+        found.append(cells.order[chosen])
+    return found
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,8 @@ class _Cells:
 
     Attributes
     ----------
+    order : ndarray of shape (n_rows,)
+        Index of each row before.
     rows : ndarray of shape (n_rows, n_features)
     weights : ndarray of shape (n_rows,)
     norms : ndarray of shape (n_rows,)
@@ -112,6 +118,7 @@ class _Cells:
         Rows of each cell; none is empty.
     """
 
+    order: NDArray[np.intp]
     rows: FloatArray
     weights: FloatArray
     norms: FloatArray
@@ -125,31 +132,35 @@ class _Cells:
         ends = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).tolist()
         norms = np.einsum("ij,ij->i", rows, rows)[order]
         slices = [slice(*ends_of) for ends_of in itertools.pairwise(ends)]
-        return cls(rows[order], weights[order], norms, slices)
+        return cls(order, rows[order], weights[order], norms, slices)
 
-    def distances(self, cell: slice, candidates: Sequence[int]) -> FloatArray:
-        """Return the squared distances of the rows of a cell from some rows."""
+    def distances(self, cell: slice, candidates: NDArray[np.intp]) -> FloatArray:
+        """Return the squared distances of the rows of a cell from some of them."""
         distances = self.rows[cell] @ (-2.0 * self.rows[candidates]).T
         distances += self.norms[cell, None] + self.norms[candidates]
         return np.maximum(distances, 0.0, out=distances)
 
 
-def _within_cells(
-    cells: _Cells, n_clusters: int, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
-    """Run greedy k-means++ and a few hard steps, with distances within the cells only.
+def _of_partition(
+    rng: np.random.Generator, rows: FloatArray, weights: FloatArray, n_clusters: int
+) -> list[tuple[FloatArray, FloatArray]]:
+    """Run greedy k-means++ and a few hard steps within the cells of one partition of the rows.
 
     Returns
     -------
-    centers : ndarray of shape (about n_clusters, n_features)
-    weights : ndarray of shape (about n_clusters,)
-        Of the rows nearest to them; positive.
+    list of one tuple
+        Centres, about `n_clusters`, and the weights of the rows nearest to them, positive.
     """
-    parts = list(zip(cells.slices, _greedy(cells, n_clusters, rng), strict=True))
-    found = tree_reduce(_stepped_in_cell, parts, (cells,), False, "seed")
-    centers = np.concatenate([one for one, _ in found])
-    mass = np.concatenate([one for _, one in found])
-    return centers[mass > 0], mass[mass > 0]
+    coarse = _coarse(rows, weights, CELLS * math.isqrt(n_clusters), rng)
+    cells = _Cells.of(rows, weights, nearest_centers(rows, coarse))
+    centers, mass = [], []
+    for cell, chosen in zip(cells.slices, _greedy(cells, n_clusters, rng), strict=True):
+        own, v = cells.rows[cell], cells.weights[cell]
+        found = _stepped(own, v, cells.rows[chosen], STEPS_IN_CELLS)
+        held = np.bincount(nearest_centers(own, found), v, len(found))
+        centers.append(found[held > 0])
+        mass.append(held[held > 0].astype(np.float64, copy=False))
+    return [(np.concatenate(centers), np.concatenate(mass))]
 
 
 def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[list[int]]:
@@ -165,9 +176,10 @@ def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[li
         coincides with one of them.
     """
     slices = cells.slices
-    chosen = [[int(rng.integers(cell.start, cell.stop))] for cell in slices]
+    first = [cell.start + _drawn(cells.weights[cell], 1, rng) for cell in slices]
+    chosen = [[int(one[0])] for one in first]
     smallest = np.concatenate(
-        [cells.distances(cell, rows)[:, 0] for cell, rows in zip(slices, chosen, strict=True)]
+        [cells.distances(cell, one)[:, 0] for cell, one in zip(slices, first, strict=True)]
     )
     rates = cells.weights * smallest
     costs = np.array([rates[cell].sum() for cell in slices])
@@ -178,9 +190,7 @@ def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[li
             break
         index = int(rng.choice(len(costs), p=costs / total))
         cell = slices[index]
-        reached = np.cumsum(rates[cell])
-        drawn = np.searchsorted(reached, rng.random(trials) * reached[-1], side="right")
-        drawn = cell.start + np.minimum(drawn, len(reached) - 1)
+        drawn = cell.start + _drawn(rates[cell], trials, rng)
         served = np.minimum(cells.distances(cell, drawn), smallest[cell, None])
         best = int(np.argmin(cells.weights[cell] @ served))
         chosen[index].append(int(drawn[best]))
@@ -199,23 +209,29 @@ def _coarse(
     return _stepped(rows[some], weights[some], first, _STEPS_TO_CELLS)
 
 
-def _stepped_in_cell(
-    cell: slice, chosen: list[int], cells: _Cells
-) -> list[tuple[FloatArray, FloatArray]]:
-    """Return the centres of one cell after hard steps, and the weights of their rows."""
-    rows, weights = cells.rows[cell], cells.weights[cell]
-    centers = _stepped(rows, weights, cells.rows[chosen], _STEPS_IN_CELLS)
-    mass = np.bincount(nearest_centers(rows, centers), weights, len(centers))
-    return [(centers, mass.astype(np.float64, copy=False))]
-
-
 def _stepped(
     rows: FloatArray, weights: FloatArray, centers: FloatArray, n_steps: int
 ) -> FloatArray:
     """Take hard steps; centres without rows stay where they are."""
-    update, schedule = PowerUpdate(relocation=left_in_place), Schedule(-np.inf, max_iter=n_steps)
-    (run,) = iterate(sample_problem(rows, weights, update, 1.0), [centers], schedule)
-    return run.state.centers
+    nearest = np.full(len(rows), -1, np.int64)
+    for _ in range(n_steps):
+        before, nearest = nearest, nearest_centers(rows, centers)
+        if np.array_equal(before, nearest):
+            break
+        mass = np.bincount(nearest, weights, len(centers))
+        shape = len(rows), len(centers)
+        sums = csr_array((weights, nearest, np.arange(len(rows) + 1)), shape).T @ rows
+        has_rows = mass > 0
+        centers = centers.copy()
+        centers[has_rows] = sums[has_rows] / mass[has_rows, None]
+    return centers
+
+
+def _drawn(rates: FloatArray, n_draws: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Draw indices with probability proportional to their rates, with replacement."""
+    reached = np.cumsum(rates)
+    drawn = np.searchsorted(reached, rng.random(n_draws) * reached[-1], side="right")
+    return np.minimum(drawn, len(reached) - 1)
 
 
 def nearest_centers(rows: FloatArray, centers: FloatArray) -> NDArray[np.int64]:

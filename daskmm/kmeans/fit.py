@@ -265,6 +265,7 @@ def _on_sample(
         dtype,
         schedule,
         seed,
+        method.n_clusters,
         problem.n_passes,
         method.restarts,
         survey.metric,

@@ -168,6 +168,7 @@ def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int)
         rows.dtype,
         schedule,
         seed,
+        len(state.centers),
     )
     annealed = search.run([own.state, *starts], False, FitContext(holds_interrupts=False))
     found = iterate(problem, [each.state for each in annealed], schedule)

@@ -19,8 +19,9 @@ from sklearn.cluster import kmeans_plusplus
 
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce, weighted_passes
+from daskmm.kmeans.cells import chosen_by_cells
 from daskmm.kmeans.restarts import Restarts
-from daskmm.kmeans.seeding import greedy_rows
+from daskmm.kmeans.seeding import MANY_CLUSTERS, greedy_rows
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, Update, sample_problem
 from daskmm.mm.context import FitContext
@@ -43,6 +44,11 @@ FloatArray = NDArray[np.float64]
 
 # How strongly `recombined` prefers the centres of cheaper runs.
 _PRESSURE = 5.0
+
+
+def most_polished(n_clusters: int) -> int:
+    """Return how many starts are polished on the full data, at most."""
+    return 1 if n_clusters >= MANY_CLUSTERS else _POLISHED
 
 
 def are_alike(runs: Sequence[Run[CenterState]]) -> bool:
@@ -103,15 +109,19 @@ def drawn_starts(
     """
     k, w = len(like.centers), like.feature_weights
     seen = pool if w is None else pool * np.sqrt(w)
+    plain = like.distortion.code == SQUARED_EUCLIDEAN.code
+    if plain and k >= MANY_CLUSTERS:
+        chosen = chosen_by_cells(seen, chances, k, seeds)
+        return [replace(like, centers=pool[one], s=-np.inf) for one in chosen]
     starts = []
     for seed in seeds:
-        if like.distortion.code != SQUARED_EUCLIDEAN.code:
+        if not plain:
             drawn = greedy_rows(pool, chances, k, seed, like.distortion)
             starts.append(replace(like, centers=drawn, s=-np.inf))
             continue
         rng = np.random.RandomState(np.random.MT19937(seed))
-        _, chosen = kmeans_plusplus(seen, k, sample_weight=chances, random_state=rng)
-        starts.append(replace(like, centers=pool[chosen], s=-np.inf))
+        _, indices = kmeans_plusplus(seen, k, sample_weight=chances, random_state=rng)
+        starts.append(replace(like, centers=pool[indices], s=-np.inf))
     return starts
 
 
@@ -125,8 +135,10 @@ Start = tuple[FloatArray | CenterState, Schedule]
 
 # At most this many starts continue, those whose cost is within a share of the best one's: on the
 # sample, and after the larger sample. Costs that differ by less than the last share are taken for
-# the same optimum, of which one start continues.
-POLISHED = 4
+# the same optimum, of which one start continues. Of many clusters the best start alone continues:
+# the differences shrink as their number grows, others ended up to .04 % lower and took half of the
+# time (tests/benchmarks/README.md).
+_POLISHED = 4
 _WORTH_POLISHING = 5e-3
 _WORTH_READING = 1e-3
 _SAME_OPTIMUM = 1e-6
@@ -171,6 +183,7 @@ class SampleAnnealing:
     schedule : Schedule
     seed : int
         For recombinations and restarts.
+    n_clusters : int
     n_passes : int
         Passes over the full data so far, for the records of iterations on samples.
     restarts : bool
@@ -189,6 +202,7 @@ class SampleAnnealing:
     dtype: np.dtype
     schedule: Schedule
     seed: int
+    n_clusters: int
     n_passes: int = 0
     restarts: bool = False
     metric: Metric = PLAIN
@@ -197,6 +211,11 @@ class SampleAnnealing:
     @property
     def _hard_schedule(self) -> Schedule:
         return Schedule(-np.inf, max_iter=self.schedule.max_iter, tol=self.schedule.tol)
+
+    def _worth_polishing(
+        self, costs: Sequence[float], margin: float = _WORTH_POLISHING
+    ) -> list[int]:
+        return worth_polishing(costs, margin, most_polished(self.n_clusters))
 
     def minimize(
         self, table: CentersProblem, starts: Sequence[FloatArray], context: FitContext
@@ -222,7 +241,7 @@ class SampleAnnealing:
         annealed = self.run(starts, lazy, context)
         schedule = replace(self._hard_schedule, calm=_CALM_READS)
         states = [start.state for start in annealed]
-        outcome = minimize(table, states, schedule, context, race=worth_polishing)
+        outcome = minimize(table, states, schedule, context, race=self._worth_polishing)
         return outcome, [start.history for start in annealed]
 
     def run(
@@ -255,7 +274,7 @@ class SampleAnnealing:
             runs = self._best_restarted(runs, len(starts), tasks)
         annealed = [Annealed(run.state, run.history) for run in runs]
         if context.stopped is not None:
-            return [annealed[i] for i in worth_polishing([run.last for run in runs])[:1]]
+            return [annealed[i] for i in self._worth_polishing([run.last for run in runs])[:1]]
         if self.larger_sample is None:
             return annealed
         return self._on_larger_sample(annealed, context)
@@ -328,12 +347,12 @@ class SampleAnnealing:
         states = [start.state for start in annealed]
         schedule = replace(self._hard_schedule, tol=LARGER_SAMPLE_TOL * self.schedule.tol)
         runs = iterate(
-            problem, states, schedule, context, race=worth_polishing, stage=_LARGER_SAMPLE
+            problem, states, schedule, context, race=self._worth_polishing, stage=_LARGER_SAMPLE
         )
         if not runs[0].history:  # interrupted before the first iteration
             return annealed[:1]
         ended = []
-        for i in sorted(worth_polishing([run.last for run in runs], _WORTH_READING)):
+        for i in sorted(self._worth_polishing([run.last for run in runs], _WORTH_READING)):
             # Those that were recalled, too, count after the passes of this run.
             later = [replace(record, n_passes=self.n_passes) for record in runs[i].history]
             ended.append(Annealed(runs[i].state, [*annealed[i].history, *later]))
@@ -391,7 +410,9 @@ def _anneal(
     return iterate(annealing.problem(), [start], schedule, context, until=until)
 
 
-def worth_polishing(costs: Sequence[float], margin: float = _WORTH_POLISHING) -> list[int]:
+def worth_polishing(
+    costs: Sequence[float], margin: float = _WORTH_POLISHING, most: int = _POLISHED
+) -> list[int]:
     """Return the indices of the starts that may end as the best one, the cheapest first.
 
     Parameters
@@ -400,6 +421,8 @@ def worth_polishing(costs: Sequence[float], margin: float = _WORTH_POLISHING) ->
         Hard costs on a sample.
     margin : float
         Share of the best cost by which others may exceed it.
+    most : int
+        Number of starts, at most.
     """
     scale = abs(min(costs))
     order = cheapest_first(costs, scale)
@@ -408,4 +431,4 @@ def worth_polishing(costs: Sequence[float], margin: float = _WORTH_POLISHING) ->
         apart = min(abs(costs[index] - costs[other]) for other in chosen)
         if apart > _SAME_OPTIMUM * scale and costs[index] <= costs[chosen[0]] + margin * scale:
             chosen.append(index)
-    return chosen[:POLISHED]
+    return chosen[:most]

@@ -17,12 +17,7 @@ from daskmm.compiled import dispatch
 from daskmm.data.blocks import Position
 from daskmm.engine.first_pass import Survey, row_uniforms
 from daskmm.engine.passes import Passes
-from daskmm.kmeans.cells import (
-    CLUSTERS_PER_CELL,
-    PARTITIONS,
-    candidates_by_cells,
-    chosen_by_cells,
-)
+from daskmm.kmeans.cells import PARTITIONS, candidates_by_cells, chosen_by_cells
 from daskmm.kmeans.sums import PerStart
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
@@ -119,10 +114,8 @@ def _plus_plus(
     starts = []
     for seed in seeds:
         pool = _at_least(*candidates_by_cells(rows, weights, n_clusters, int(seed)), n_clusters)
-        if n_clusters < 2 * CLUSTERS_PER_CELL:
-            starts += plus_plus(*pool, n_clusters, [seed])
-        else:
-            starts.append(chosen_by_cells(*pool, n_clusters, int(seed)))
+        (chosen,) = chosen_by_cells(*pool, n_clusters, [int(seed)])
+        starts.append(pool[0][chosen])
     return starts
 
 

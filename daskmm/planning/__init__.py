@@ -16,7 +16,7 @@ from daskmm.gram.build import TILE_ROWS
 from daskmm.gram.pairs import n_groups
 from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.bounds import bounds_bytes
-from daskmm.kmeans.sample_annealing import POLISHED
+from daskmm.kmeans.sample_annealing import most_polished
 from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import FARTHEST
 from daskmm.mean_shift.micro_clusters import PASSES as MICRO_CLUSTER_PASSES
@@ -574,7 +574,9 @@ def _sizes(layout: Layout, steps: CenterSteps, wanted: int | None) -> SampleSize
 def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threads: int) -> int:
     """Return the memory of samples, or of the sums that wait to be merged in a pass."""
     record = 8 * layout.n_features * (steps.n_clusters + FARTHEST + 1)
-    states = min(steps.n_starts, POLISHED) if steps.sampled else steps.n_starts
+    states = (
+        min(steps.n_starts, most_polished(steps.n_clusters)) if steps.sampled else steps.n_starts
+    )
     width = _WAITING * threads if layout.lazy else 2 * threads
     waiting = min(layout.n_blocks + threads, width) * states * record
     sampled = _sample_bytes(layout, steps, sizes, threads)

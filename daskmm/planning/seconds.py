@@ -23,7 +23,8 @@ from daskmm.engine.first_pass import SampleSizes, sample_size
 from daskmm.engine.passes import cheaper_at_hand, one_blas_thread
 from daskmm.gram.pairs import n_groups
 from daskmm.gram.rows import are_streamed
-from daskmm.kmeans.cells import CLUSTERS_PER_CELL, PARTITIONS
+from daskmm.kmeans.cells import CELLS, CLUSTERS_PER_CELL, PARTITIONS, STEPS_IN_CELLS
+from daskmm.kmeans.sample_annealing import most_polished
 from daskmm.kmeans.seeding import MANY_CLUSTERS, ROUNDS
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import block_sums
@@ -55,6 +56,8 @@ FULL_SWEEPS, _BANDWIDTHS, _BANDWIDTH_SWEEPS = 8, 26, 60
 # Seconds of a thread per byte that is loaded and decoded, per value of the first pass, per distance
 # in k-means||, and per value of a matrix that is read from memory.
 _LOAD_SECONDS, _VALUE_SECONDS, _SEEDING_SECONDS, _MATRIX_SECONDS = 1e-9, 1.5e-9, 4e-9, 2e-9
+# Per centre that is drawn within a cell, besides its distances.
+_DRAW_SECONDS = 1.5e-4
 # Besides products: per value of a Gaussian and of other kernels, and per membership.
 _KERNEL_SECONDS, _KERNELS_SECONDS, _MEMBERSHIP_SECONDS = 1e-8, 1.8e-8, 5e-8
 # Rows of a measured block in double and single precision, which is used for many rows only, and
@@ -155,7 +158,7 @@ def center_seconds(
         pass_over(0) * ROUNDS
         + ROUNDS**2 * n * starts * k * (width * product + _SEEDING_SECONDS) / visits
         if steps.init == "k-means||"
-        else starts * _draws(sample, k) * seeding_seconds(k, width) * (steps.init == "k-means++")
+        else starts * _plus_plus(sample, k, width, threads) * (steps.init == "k-means++")
     )
     restart = trial * starts / min(threads, starts) if steps.restarts else 0.0
     if not steps.sampled:
@@ -169,15 +172,15 @@ def center_seconds(
         if starts > 1:
             recombined = _GENERATIONS * starts * _RECOMBINED_STEPS
             pool = (starts + hedged) * k
-            drawing = _GENERATIONS * starts * k * pool * seeding_seconds(k, p)
+            drawing = _GENERATIONS * starts * _chosen(pool, k, p)
             stages["recombination"] = recombined * sample * hard / at_once + drawing
             # The best one of sparse rows is then restarted as often as there are starts.
             stages["recombination"] += restart * layout.sparse
+        survivors = min(_SURVIVORS, starts, most_polished(k))
         if sizes.larger:
-            states = starts + hedged + _SURVIVORS * _LARGER_STEPS
+            states = starts + hedged + survivors * _LARGER_STEPS
             stages["larger sample"] = sizes.larger * states * (hard + to_features) / threads
         reads = min(READS if sizes.larger else _MORE_READS, steps.schedule.max_iter)
-        survivors = min(_SURVIVORS, starts)
         first = survivors if sizes.larger else starts + hedged
         stages["passes"] = pass_over(first) + (reads - 1) * pass_over(survivors)
     if not layout.lazy:
@@ -270,13 +273,27 @@ def micro_cluster_seconds(
     return stages
 
 
-def _draws(n_rows: int, n_clusters: int) -> float:
-    """Return the distances, of rows from one another, of k-means++ (within cells for many)."""
+def _plus_plus(n_rows: int, n_clusters: int, n_features: int, threads: int) -> float:
+    """Return the seconds of k-means++ for one start (within cells of the rows for many centres)."""
     if n_clusters < MANY_CLUSTERS or n_rows <= PARTITIONS * n_clusters:
-        return float(n_rows * n_clusters)
-    cells = 3 * math.isqrt(n_clusters)
-    rivals = n_clusters if n_clusters < 2 * CLUSTERS_PER_CELL else CLUSTERS_PER_CELL
-    return PARTITIONS * (n_clusters * rivals + n_rows * (9 * n_clusters / cells + cells))
+        return n_rows * n_clusters * seeding_seconds(n_clusters, n_features)
+    n_cells = CELLS * math.isqrt(n_clusters)
+    rivals = n_clusters / n_cells
+    steps = n_rows * (STEPS_IN_CELLS * rivals + 2 * n_cells) * n_features * product_seconds()
+    drawing = n_rows * rivals * seeding_seconds(n_clusters, n_features)
+    partition = steps + drawing + n_clusters * _DRAW_SECONDS
+    candidates = PARTITIONS * n_clusters
+    return partition * PARTITIONS / min(threads, PARTITIONS) + _chosen(
+        candidates, n_clusters, n_features
+    )
+
+
+def _chosen(n_candidates: int, n_clusters: int, n_features: int) -> float:
+    """Return the seconds of choosing centres among candidates (within cells for many)."""
+    drawing = n_candidates * seeding_seconds(n_clusters, n_features)
+    if n_clusters < MANY_CLUSTERS:
+        return n_clusters * drawing
+    return min(n_clusters, CLUSTERS_PER_CELL) * drawing + n_clusters * _DRAW_SECONDS
 
 
 def _loading(layout: Layout, threads: int) -> float:

@@ -65,23 +65,39 @@ def test_few_distinct_rows():
     assert KMeans(K, n_init=1, random_state=0).fit(np.ones((1500, 2))).inertia_ == 0.0
 
 
-def test_thousands_of_centres_are_chosen_within_cells():
+@pytest.mark.parametrize("k", [CLUSTERS_PER_CELL // 2, 8 * CLUSTERS_PER_CELL])
+def test_centres_are_chosen_among_candidates(k):
     rng = np.random.default_rng(4)
-    k = 2 * CLUSTERS_PER_CELL
     places = 100.0 * rng.normal(size=(k, 5))
     candidates = np.concatenate([p + rng.normal(size=(k, 5)) for p in [places] * PARTITIONS])
     weights = rng.uniform(1, 2, len(candidates))
-    found = chosen_by_cells(candidates, weights, k, 0)
+    found, other = (
+        candidates[chosen] for chosen in chosen_by_cells(candidates, weights, k, [0, 1])
+    )
     assert found.shape == (k, 5)
+    assert not np.array_equal(found, other)
+    np.testing.assert_array_equal(
+        chosen_by_cells(candidates, weights, k, [0])[0],
+        chosen_by_cells(candidates, weights, k, [0, 1])[0],
+    )
     nearest = squared_distances(found, places).argmin(axis=1)
     one_each = kmeans_plusplus(candidates, k, sample_weight=weights, random_state=0)[0]
     expected = squared_distances(one_each, places).argmin(axis=1)
-    assert len(np.unique(nearest)) >= len(np.unique(expected)) - 5
+    assert len(np.unique(nearest)) >= 0.98 * len(np.unique(expected))
+
+
+def test_heavy_candidates_are_chosen():
+    rng = np.random.default_rng(0)
+    candidates, weights = rng.normal(size=(4 * K, 5)), np.full(4 * K, 1e-9)
+    heavy = rng.choice(4 * K, K, replace=False)
+    weights[heavy] = 1.0
+    (chosen,) = chosen_by_cells(candidates, weights, K, [0])
+    assert np.isin(chosen, heavy).mean() > 0.9
 
 
 def test_thousands_of_centres_among_few_distinct_candidates():
-    k = 2 * CLUSTERS_PER_CELL
+    k = 8 * CLUSTERS_PER_CELL
     candidates = np.repeat(np.arange(10.0)[:, None], k // 4, axis=0)
-    found = chosen_by_cells(candidates, np.ones(len(candidates)), k, 0)
-    assert found.shape == (k, 1)
-    assert len(np.unique(found)) == 10
+    (chosen,) = chosen_by_cells(candidates, np.ones(len(candidates)), k, [0])
+    assert len(np.unique(chosen)) == k
+    assert len(np.unique(candidates[chosen])) == 10

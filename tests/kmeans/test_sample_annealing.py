@@ -11,7 +11,8 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.first_pass import sample_sizes
-from daskmm.kmeans.sample_annealing import POLISHED, worth_polishing
+from daskmm.kmeans.sample_annealing import most_polished, worth_polishing
+from daskmm.kmeans.seeding import MANY_CLUSTERS
 
 N, K = 3000, 6
 X, TRUTH = blobs(N, 5, K, seed=3)
@@ -191,7 +192,8 @@ def test_overlapping_clusters_come_to_rest_near_the_best():
 )
 def test_starts_worth_polishing(costs, worth):
     assert worth_polishing(costs) == worth
-    assert len(worth) <= POLISHED
+    assert len(worth) <= most_polished(8)
+    assert worth_polishing(costs, most=most_polished(MANY_CLUSTERS)) == worth[:1]
 
 
 @each_estimator
