@@ -330,10 +330,16 @@ class SampleAnnealing:
         return kept
 
     def problem(self) -> CentersProblem:
-        """Return the problem of the sample's rows."""
+        """Return the problem of the sample's rows.
+
+        Of many clusters there are few starts, often one: threads share the rows of each.
+        """
         rows = self.sample.rows.astype(self.dtype, copy=False)
         weights, n_before = self.sample.weights, self.n_passes
-        return sample_problem(rows, weights, self.update, self.spread, n_before=n_before)
+        many = self.n_clusters >= MANY_CLUSTERS
+        return sample_problem(
+            rows, weights, self.update, self.spread, n_before=n_before, in_blocks=many
+        )
 
     def _on_larger_sample(self, annealed: list[Annealed], context: FitContext) -> list[Annealed]:
         """Take hard steps on the larger sample."""

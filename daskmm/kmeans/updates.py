@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Layout, Position, RowBlocks
-from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
+from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads, weighted_passes
 from daskmm.kmeans.bounds import Bounds, KeptBounds
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
 from daskmm.kmeans.trimming import trimmed_sums
@@ -422,8 +422,9 @@ def sample_problem(
     spread: float | None = None,
     exact: bool = False,
     n_before: int = 0,
+    in_blocks: bool = False,
 ) -> CentersProblem:
-    """Return the problem of clustering rows in memory: a table of one block, for one thread.
+    """Return the problem of clustering rows in memory.
 
     Parameters
     ----------
@@ -435,13 +436,19 @@ def sample_problem(
         Mean distance of the rows from their mean; the sum of their variances by default.
     exact, n_before
         As of `CentersProblem`.
+    in_blocks : bool
+        Whether to cut the rows into blocks, which threads share, instead of taking them as one.
     """
     if spread is None:
         spread = float(weighted_variance(rows, weights).sum())
-    p = rows.shape[1]
-    stored = rows.nnz / max(1, len(rows)) if isinstance(rows, SparseRows) else None
-    layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False, stored=stored)
+    p, total = rows.shape[1], float(weights.sum())
+    identity = Coordinates.identity(p)
     # Weights of 1 are common, and cost nothing if they are left out.
-    passes = Passes(RowBlocks(rows, layout, (rows,), None if (weights == 1).all() else (weights,)))
-    total, identity = float(weights.sum()), Coordinates.identity(p)
+    given = None if (weights == 1).all() else weights
+    if in_blocks:
+        passes = weighted_passes(rows, given)
+    else:
+        stored = rows.nnz / max(1, len(rows)) if isinstance(rows, SparseRows) else None
+        layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False, stored=stored)
+        passes = Passes(RowBlocks(rows, layout, (rows,), None if given is None else (given,)))
     return CentersProblem(passes, identity, total, update, spread, exact, n_before)

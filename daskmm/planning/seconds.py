@@ -40,8 +40,9 @@ FloatArray = NDArray[np.float64]
 # Power at which memberships have become hard, and hard steps that follow, until they converge.
 LAST_POWER = -250.0
 LAST_STEPS = 3
-# Hard steps until convergence: from seeds, from recombined centres, and on the larger sample.
-HARD_STEPS, _RECOMBINED_STEPS, _LARGER_STEPS = 30, 14, 60
+# Hard steps until convergence: from seeds, from those of many clusters (with few rows for each),
+# from recombined centres, and on the larger sample.
+HARD_STEPS, _HARD_STEPS_OF_MANY, _RECOMBINED_STEPS, _LARGER_STEPS = 30, 15, 14, 60
 # Generations of recombined starts; starts that go on to the larger sample and to the table.
 _GENERATIONS, _SURVIVORS = 1.5, 3
 # Passes over the table after annealing on a sample, with a larger one and without.
@@ -142,9 +143,11 @@ def center_seconds(
         return loading + n * (states * step + to_features) / visits
 
     sample, annealing = sizes.sample, annealing_steps(steps.schedule)
-    polishing = LAST_STEPS if annealing else min(HARD_STEPS, steps.schedule.max_iter)
+    hard_steps = _HARD_STEPS_OF_MANY if k >= MANY_CLUSTERS else HARD_STEPS
+    polishing = LAST_STEPS if annealing else min(hard_steps, steps.schedule.max_iter)
     hedged = starts * (annealing > 0 and not steps.weighted and steps.sampled)
-    at_once = min(threads, starts + hedged)
+    # Threads share the rows of each start where there are many clusters.
+    at_once = threads if k >= MANY_CLUSTERS else min(threads, starts + hedged)
     trial = sample * _TRIAL_STEPS * step_seconds(-8.0, False, "float64", *own)
     stages = {
         "first pass": loading
@@ -165,7 +168,7 @@ def center_seconds(
         stages["passes"] = annealing * pass_over(starts, soft) + polishing * pass_over(starts)
         stages["passes"] += restart
     else:
-        work = starts * (annealing * soft + polishing * hard) + hedged * HARD_STEPS * hard
+        work = starts * (annealing * soft + polishing * hard) + hedged * hard_steps * hard
         stages["annealing"] = sample * work / at_once
         if steps.restarts:
             stages["restarts"] = restart
@@ -178,7 +181,7 @@ def center_seconds(
             stages["recombination"] += restart * layout.sparse
         survivors = min(_SURVIVORS, starts, most_polished(k))
         if sizes.larger:
-            states = starts + hedged + survivors * _LARGER_STEPS
+            states = starts + hedged + survivors * min(_LARGER_STEPS, hard_steps)
             stages["larger sample"] = sizes.larger * states * (hard + to_features) / threads
         reads = min(READS if sizes.larger else _MORE_READS, steps.schedule.max_iter)
         first = survivors if sizes.larger else starts + hedged
