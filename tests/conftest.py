@@ -116,10 +116,14 @@ def pytest_collection_modifyitems(items):
         for index, item in enumerate(group):
             if index != chosen:
                 item.add_marker(pytest.mark.long)
-    # What takes longest is begun first, or it would be waited for: notebooks, then clusters that
-    # lose workers.
+    # What takes longest is begun first, or it would be waited for: notebooks, clusters that lose
+    # workers, then tests that ask for more time than others get.
     items.sort(
-        key=lambda item: (item.get_closest_marker("paper") is None, item.path.stem != "test_faults")
+        key=lambda item: (
+            item.get_closest_marker("paper") is None,
+            item.path.stem != "test_faults",
+            item.get_closest_marker("timeout") is None,
+        )
     )
 
 
