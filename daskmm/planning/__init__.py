@@ -25,7 +25,6 @@ from daskmm.numerics.rows import TILE_BYTES
 from daskmm.numerics.sparse_rows import FEW_BYTES
 from daskmm.planning.seconds import (
     HARD_STEPS,
-    READS,
     CenterSteps,
     annealing_steps,
     blurring_seconds,
@@ -34,6 +33,7 @@ from daskmm.planning.seconds import (
     gram_seconds,
     micro_cluster_seconds,
     rows_tried,
+    typical_reads,
 )
 from daskmm.storage.readable import readable_bytes, readable_seconds
 
@@ -540,7 +540,8 @@ def _loaded_bytes(largest: int) -> int:
 
 def _typical_passes(steps: CenterSteps) -> int:
     annealing = annealing_steps(steps.schedule)
-    passes = READS if steps.sampled else annealing or HARD_STEPS
+    sampled = typical_reads(steps.n_clusters)
+    passes = sampled if steps.sampled else annealing or HARD_STEPS
     return min(passes, steps.schedule.max_iter)
 
 

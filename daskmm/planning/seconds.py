@@ -46,7 +46,8 @@ HARD_STEPS, _HARD_STEPS_OF_MANY, _RECOMBINED_STEPS, _LARGER_STEPS = 30, 15, 14, 
 # Generations of recombined starts; starts that go on to the larger sample and to the table.
 _GENERATIONS, _SURVIVORS = 1.5, 3
 # Passes over the table after annealing on a sample, with a larger one and without.
-READS, _MORE_READS = 5, 10
+# Samples have few rows for each of many clusters, and leave more to be settled.
+_READS, _READS_OF_MANY, _MORE_READS = 5, 9, 10
 # Iterations of a trial (`daskmm.kmeans.trials`), and trials of all penalties (`auto.lam`).
 _TRIAL_STEPS, _LAM_TRIALS = 40, 42
 # Exact sweeps after annealing on Nyström features (measured: 1 to 4).
@@ -123,6 +124,11 @@ def annealing_steps(schedule: Schedule) -> int:
     return min(math.ceil(powers) * schedule.anneal_every, schedule.max_iter)
 
 
+def typical_reads(n_clusters: int) -> int:
+    """Return how many passes over the table typically follow annealing on samples."""
+    return _READS_OF_MANY if n_clusters >= MANY_CLUSTERS else _READS
+
+
 def center_seconds(
     layout: Layout, sizes: SampleSizes, steps: CenterSteps, threads: int
 ) -> dict[str, float]:
@@ -183,7 +189,7 @@ def center_seconds(
         if sizes.larger:
             states = starts + hedged + survivors * min(_LARGER_STEPS, hard_steps)
             stages["larger sample"] = sizes.larger * states * (hard + to_features) / threads
-        reads = min(READS if sizes.larger else _MORE_READS, steps.schedule.max_iter)
+        reads = min(typical_reads(k) if sizes.larger else _MORE_READS, steps.schedule.max_iter)
         first = survivors if sizes.larger else starts + hedged
         stages["passes"] = pass_over(first) + (reads - 1) * pass_over(survivors)
     if not layout.lazy:

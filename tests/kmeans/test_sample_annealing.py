@@ -218,3 +218,9 @@ def test_many_clusters_have_a_larger_reserve(n_rows, p, k, rows):
     sizes = sample_sizes(n_rows, p, k, None, with_larger=True)
     assert sizes.larger == rows
     assert sample_sizes(n_rows, p, k, None, with_larger=False).larger == 0
+
+
+def test_plans_of_many_clusters_count_more_reads():
+    rows = da.zeros((10_000_000, 16), chunks=(100_000, 16))
+    few, many = (KMeans(k).plan(rows) for k in (MANY_CLUSTERS - 1, MANY_CLUSTERS))
+    assert few.passes < many.passes <= 10
