@@ -136,8 +136,8 @@ Start = tuple[FloatArray | CenterState, Schedule]
 # At most this many starts continue, those whose cost is within a share of the best one's: on the
 # sample, and after the larger sample. Costs that differ by less than the last share are taken for
 # the same optimum, of which one start continues. Of many clusters the best start alone continues:
-# the differences shrink as their number grows, others ended up to .04 % lower and took half of the
-# time (tests/benchmarks/README.md).
+# four of them lower the cost by .04 % at most, and the fit takes up to half as long again
+# (tests/benchmarks/README.md).
 _POLISHED = 4
 _WORTH_POLISHING = 5e-3
 _WORTH_READING = 1e-3

@@ -539,9 +539,9 @@ def _loaded_bytes(largest: int) -> int:
 
 
 def _typical_passes(steps: CenterSteps) -> int:
-    annealing = annealing_steps(steps.schedule)
-    sampled = typical_reads(steps.n_clusters)
-    passes = sampled if steps.sampled else annealing or HARD_STEPS
+    passes = annealing_steps(steps.schedule) or HARD_STEPS
+    if steps.sampled:
+        passes = typical_reads(steps.n_clusters)
     return min(passes, steps.schedule.max_iter)
 
 
@@ -575,9 +575,9 @@ def _sizes(layout: Layout, steps: CenterSteps, wanted: int | None) -> SampleSize
 def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threads: int) -> int:
     """Return the memory of samples, or of the sums that wait to be merged in a pass."""
     record = 8 * layout.n_features * (steps.n_clusters + FARTHEST + 1)
-    states = (
-        min(steps.n_starts, most_polished(steps.n_clusters)) if steps.sampled else steps.n_starts
-    )
+    states = steps.n_starts
+    if steps.sampled:
+        states = min(states, most_polished(steps.n_clusters))
     width = _WAITING * threads if layout.lazy else 2 * threads
     waiting = min(layout.n_blocks + threads, width) * states * record
     sampled = _sample_bytes(layout, steps, sizes, threads)

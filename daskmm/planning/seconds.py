@@ -291,10 +291,8 @@ def _plus_plus(n_rows: int, n_clusters: int, n_features: int, threads: int) -> f
     steps = n_rows * (STEPS_IN_CELLS * rivals + 2 * n_cells) * n_features * product_seconds()
     drawing = n_rows * rivals * seeding_seconds(n_clusters, n_features)
     partition = steps + drawing + n_clusters * _DRAW_SECONDS
-    candidates = PARTITIONS * n_clusters
-    return partition * PARTITIONS / min(threads, PARTITIONS) + _chosen(
-        candidates, n_clusters, n_features
-    )
+    choosing = _chosen(PARTITIONS * n_clusters, n_clusters, n_features)
+    return partition * PARTITIONS / min(threads, PARTITIONS) + choosing
 
 
 def _chosen(n_candidates: int, n_clusters: int, n_features: int) -> float:
@@ -302,7 +300,8 @@ def _chosen(n_candidates: int, n_clusters: int, n_features: int) -> float:
     drawing = n_candidates * seeding_seconds(n_clusters, n_features)
     if n_clusters < MANY_CLUSTERS:
         return n_clusters * drawing
-    return min(n_clusters, CLUSTERS_PER_CELL) * drawing + n_clusters * _DRAW_SECONDS
+    to_cells = n_candidates * n_clusters * n_features * product_seconds()
+    return to_cells + CLUSTERS_PER_CELL * drawing + n_clusters * _DRAW_SECONDS
 
 
 def _loading(layout: Layout, threads: int) -> float:

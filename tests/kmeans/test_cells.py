@@ -8,6 +8,7 @@ from daskmm import KMeans
 from daskmm.kmeans.cells import (
     CLUSTERS_PER_CELL,
     PARTITIONS,
+    _stepped,
     candidates_by_cells,
     chosen_by_cells,
 )
@@ -40,6 +41,20 @@ def test_candidates_are_means_of_the_rows_that_they_stand_for(spread):
     again, _ = candidates_by_cells(X, weights, K, 0)
     np.testing.assert_array_equal(centers, again)
     assert len(candidates_by_cells(X, weights, K, 1)[0]) > 0
+
+
+def test_steps_within_a_cell_are_those_of_lloyd():
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(300, 4)), rng.uniform(0.5, 2.0, 300)
+    centers = np.concatenate([X[:6], np.full((1, 4), 99.0)])  # the last one has no rows
+    expected = centers.copy()
+    for _ in range(3):
+        labels = squared_distances(X, expected).argmin(axis=1)
+        for j in range(6):
+            expected[j] = np.average(X[labels == j], 0, weights[labels == j])
+    np.testing.assert_allclose(_stepped(X, weights, centers, 3), expected, rtol=1e-12)
+    ended = _stepped(X, weights, centers, 200)
+    np.testing.assert_array_equal(_stepped(X, weights, ended, 1), ended)
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 5.0])
