@@ -60,14 +60,16 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
     """Return the centres, those of empty clusters moved to one worst-served row each.
 
     Such rows are recorded in hard steps only. A centre without rows can be moved anywhere without
-    raising the objective.
+    raising the objective. Of equal rows one gets a centre, or centres would coincide.
     """
-    rows = sums.farthest.rows
-    empty = np.flatnonzero(sums.weights == 0)[: len(rows)]
-    if not len(empty):
+    empty = np.flatnonzero(sums.weights == 0)
+    if not (len(empty) and len(sums.farthest.rows)):
         return centers
+    rows = dense(sums.farthest.rows)
+    rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
+    empty = empty[: len(rows)]
     moved = centers.copy()
-    moved[empty] = distortion.inside(dense(rows[: len(empty)]))
+    moved[empty] = distortion.inside(rows[: len(empty)])
     return moved
 
 

@@ -32,6 +32,17 @@ def test_emptied_clusters_are_filled_whatever_the_chunks(method, chunks):
     np.testing.assert_allclose(model.cluster_centers_, expected.cluster_centers_, rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_weights_count_as_copies_do_where_several_clusters_are_empty():
+    rows, _ = blobs(240, 3, 4)
+    start = np.vstack([rows[:1], rows.max(axis=0) + 1e3 * np.arange(1, 4)[:, None]])
+    weighted = KMeans(4, init=start, max_iter=1).fit(rows, sample_weight=np.full(240, 3.0))
+    copied = KMeans(4, init=start, max_iter=1).fit(np.repeat(rows, 3, axis=0))
+    for model in weighted, copied:
+        assert len(np.unique(model.cluster_centers_, axis=0)) == 4
+    np.testing.assert_allclose(copied.cluster_centers_, weighted.cluster_centers_, rtol=1e-12)
+
+
 def test_error_names_the_empty_cluster():
     rows, _ = blobs(240, 3, 4)
     with pytest.raises(ValueError, match=r"1 of 4 clusters became empty \(first: cluster 3"):
