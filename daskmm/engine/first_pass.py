@@ -39,12 +39,12 @@ SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
 _LEAST_ROWS_PER_CLUSTER = 10
 # Bytes (as float64) of the larger sample, on which hard steps are taken before the table is read
-# again; drawn from tables of more than twice that. With many clusters it is larger, up to
-# _LARGER_ROWS_PER_CLUSTER rows per cluster, _MOST_LARGER_SAMPLES times the bytes and half of the
-# table: what it leaves unsettled takes passes over the table.
+# again; drawn from tables of more than twice that. With many clusters it is larger, up to half of
+# the table: what it leaves unsettled takes passes over the table. These are rows per cluster, and
+# how many times the bytes they may take; whichever pair gives more rows counts. The second is for
+# thousands of clusters.
 LARGER_SAMPLE_BYTES = 16 << 20
-_MOST_LARGER_SAMPLES = 3
-_LARGER_ROWS_PER_CLUSTER = 3000
+_LARGER_SAMPLES = ((3000, 3), (400, 32))
 # Squared coefficient of variation of the distances from the mean above which a uniform sample
 # estimates costs too badly. Clusters of light tails have less than 1, Student's t with 5 degrees of
 # freedom in 10 dimensions 0.8, with 2 some hundreds.
@@ -307,10 +307,8 @@ def sample_sizes(
     least = max(affordable, 2 * size)
     if not with_larger or n_rows <= 2 * least:
         return SampleSizes(size, 0)
-    wanted = min(
-        _LARGER_ROWS_PER_CLUSTER * n_clusters, _MOST_LARGER_SAMPLES * affordable, n_rows // 2
-    )
-    return SampleSizes(size, max(least, wanted))
+    larger = max(min(rows * n_clusters, most * affordable) for rows, most in _LARGER_SAMPLES)
+    return SampleSizes(size, max(least, min(larger, n_rows // 2)))
 
 
 def _sample_indices(n_rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:

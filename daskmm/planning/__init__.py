@@ -582,24 +582,25 @@ def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threa
     waiting = min(layout.n_blocks + threads, width) * states * record
     sampled = _sample_bytes(layout, steps, sizes, threads)
     # All starts, and hard ones beside them, take a step on the larger sample.
-    sampled += steps.sampled * 2 * steps.n_starts * (threads + 2) * record
-    larger = sizes.larger, layout.bytes_per_row, steps.n_clusters, 2 * steps.n_starts
+    starts = steps.n_starts + steps.n_hedged
+    sampled += steps.sampled * starts * (threads + 2) * record
+    larger = sizes.larger, layout.bytes_per_row, steps.n_clusters, starts
     sampled += bounds_bytes(*larger)
     return max(waiting, sampled, _screening_bytes(layout, steps, sizes))
 
 
 def _sample_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threads: int) -> int:
     """Return the memory of the samples, and of what is computed with their rows."""
-    # Copies of the sample: as read, as float64, and one while seeding; in each thread that in the
-    # coordinates of a restart, and two while it is seeded and scored. Copies of the larger sample:
-    # as read, and one while it is concatenated.
-    copies = 3 + 3 * threads
-    if not layout.sparse:
-        return layout.width * (8 * copies * sizes.sample + 2 * 8 * sizes.larger)
-    # Those in each thread have the column indices of the sample.
-    row, values = 8 * layout.width, int(8 * (layout.stored or 0))
+    # Copies of the sample: as read, as float64, and one while seeding; for each start at once, that
+    # in the coordinates of a restart, and two while it is seeded and scored. Copies of the larger
+    # sample: as read, and one while it is concatenated.
+    row, at_once = 8 * layout.width, min(threads, steps.n_starts + steps.n_hedged)
     read = 2 * layout.bytes_per_row * sizes.larger
-    annealing = sizes.sample * (3 * row + 3 * threads * values)
+    if not layout.sparse:
+        return read + sizes.sample * 3 * (1 + at_once) * row
+    # Those of each start have the column indices of the sample.
+    values = int(8 * (layout.stored or 0))
+    annealing = sizes.sample * (3 * row + 3 * at_once * values)
     # Parameters are tried on a few rows, which are dense unless λ is, of rows that are too wide.
     tried = 8 * layout.n_features * min(sizes.sample, rows_tried(steps.n_clusters))
     n_dense = 1 if steps.tries_lam and tried > FEW_BYTES else 1 + 2 * threads

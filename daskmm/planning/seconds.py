@@ -106,6 +106,12 @@ class CenterSteps:
     restarts: bool = False
     n_landmarks: int = 0
 
+    @property
+    def n_hedged(self) -> int:
+        """Starts of hard steps beside the annealed ones, on samples."""
+        annealed = annealing_steps(self.schedule) > 0
+        return self.n_starts * (annealed and not self.weighted and self.sampled)
+
 
 def rows_tried(n_clusters: int) -> int:
     """Return the number of rows on which parameters are tried (`daskmm.auto.lam.sample_rows`)."""
@@ -151,9 +157,8 @@ def center_seconds(
     sample, annealing = sizes.sample, annealing_steps(steps.schedule)
     hard_steps = _HARD_STEPS_OF_MANY if k >= MANY_CLUSTERS else HARD_STEPS
     polishing = LAST_STEPS if annealing else min(hard_steps, steps.schedule.max_iter)
-    hedged = starts * (annealing > 0 and not steps.weighted and steps.sampled)
     # Threads share the rows of each start where there are many clusters.
-    at_once = threads if k >= MANY_CLUSTERS else min(threads, starts + hedged)
+    at_once = threads if k >= MANY_CLUSTERS else min(threads, starts + steps.n_hedged)
     trial = sample * _TRIAL_STEPS * step_seconds(-8.0, False, "float64", *own)
     stages = {
         "first pass": loading
@@ -174,23 +179,23 @@ def center_seconds(
         stages["passes"] = annealing * pass_over(starts, soft) + polishing * pass_over(starts)
         stages["passes"] += restart
     else:
-        work = starts * (annealing * soft + polishing * hard) + hedged * hard_steps * hard
+        work = starts * (annealing * soft + polishing * hard) + steps.n_hedged * hard_steps * hard
         stages["annealing"] = sample * work / at_once
         if steps.restarts:
             stages["restarts"] = restart
         if starts > 1:
             recombined = _GENERATIONS * starts * _RECOMBINED_STEPS
-            pool = (starts + hedged) * k
+            pool = (starts + steps.n_hedged) * k
             drawing = _GENERATIONS * starts * _chosen(pool, k, p)
             stages["recombination"] = recombined * sample * hard / at_once + drawing
             # The best one of sparse rows is then restarted as often as there are starts.
             stages["recombination"] += restart * layout.sparse
         survivors = min(_SURVIVORS, starts, most_polished(k))
         if sizes.larger:
-            states = starts + hedged + survivors * min(_LARGER_STEPS, hard_steps)
+            states = starts + steps.n_hedged + survivors * min(_LARGER_STEPS, hard_steps)
             stages["larger sample"] = sizes.larger * states * (hard + to_features) / threads
         reads = min(typical_reads(k) if sizes.larger else _MORE_READS, steps.schedule.max_iter)
-        first = survivors if sizes.larger else starts + hedged
+        first = survivors if sizes.larger else starts + steps.n_hedged
         stages["passes"] = pass_over(first) + (reads - 1) * pass_over(survivors)
     if not layout.lazy:
         stages["labels"] = pass_over(1)

@@ -212,9 +212,12 @@ def test_the_cost_of_single_precision_rows_is_that_of_their_score(cls, dtype):
         (1_000_000, 20, 100, 300_000),
         (500_000, 20, 100, 250_000),  # half of the table
         (10**9, 50, 100, 125_829),  # the memory that it may take
+        (20_000_000, 64, 1000, 400_000),
+        (20_000_000, 64, 4096, 1_048_576),
+        (20_000_000, 768, 10_000, 200_000),  # twice the sample
     ],
 )
-def test_many_clusters_have_a_larger_reserve(n_rows, p, k, rows):
+def test_many_clusters_have_a_larger_sample(n_rows, p, k, rows):
     sizes = sample_sizes(n_rows, p, k, None, with_larger=True)
     assert sizes.larger == rows
     assert sample_sizes(n_rows, p, k, None, with_larger=False).larger == 0
