@@ -99,6 +99,7 @@ CASES = {
     "large blocks": ((2_000_000, 50, "f4", 400_000), 400_000, "KMeans", {}),
     "integers": ((2_000_000, 50, "i2", 200_000), "zarr", "PowerKMeans", {}),
     "many clusters": ((1_000_000, 50, "f4", 80_000), "zarr", "KMeans", {"n_clusters": 200}),
+    "half precision": ((1_000_000, 64, "f2", 100_000), "zarr", "KMeans", {"n_clusters": 1000}),
 }
 
 
