@@ -40,9 +40,9 @@ SAMPLE_BYTES = 64 << 20
 _LEAST_ROWS_PER_CLUSTER = 10
 # Bytes (as float64) of the larger sample, on which hard steps are taken before the table is read
 # again; drawn from tables of more than twice that. With many clusters it is larger, up to half of
-# the table: what it leaves unsettled takes passes over the table. These are rows per cluster, and
-# how many times the bytes they may take; whichever pair gives more rows counts. The second is for
-# thousands of clusters.
+# the table: what it leaves unsettled takes passes over the table. Each pair limits it to a number
+# of rows per cluster and to a multiple of the bytes; the pair that allows more rows counts (the
+# second, for thousands of clusters).
 LARGER_SAMPLE_BYTES = 16 << 20
 _LARGER_SAMPLES = ((3000, 3), (400, 32))
 # Squared coefficient of variation of the distances from the mean above which a uniform sample

@@ -584,8 +584,7 @@ def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threa
     # All starts, and hard ones beside them, take a step on the larger sample.
     starts = steps.n_starts + steps.n_hedged
     sampled += steps.sampled * starts * (threads + 2) * record
-    larger = sizes.larger, layout.bytes_per_row, steps.n_clusters, starts
-    sampled += bounds_bytes(*larger)
+    sampled += bounds_bytes(sizes.larger, layout.bytes_per_row, steps.n_clusters, starts)
     return max(waiting, sampled, _screening_bytes(layout, steps, sizes))
 
 

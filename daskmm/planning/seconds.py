@@ -108,7 +108,7 @@ class CenterSteps:
 
     @property
     def n_hedged(self) -> int:
-        """Starts of hard steps beside the annealed ones, on samples."""
+        """Number of starts that take hard steps only, beside the annealed ones, on samples."""
         annealed = annealing_steps(self.schedule) > 0
         return self.n_starts * (annealed and not self.weighted and self.sampled)
 

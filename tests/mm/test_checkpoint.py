@@ -954,9 +954,8 @@ def test_a_process_that_is_killed(tmp_path, npy):
 @pytest.mark.long
 @pytest.mark.parametrize("name", SIX)
 def test_processes_that_are_killed(tmp_path, npy, name):
-    # The kernel fit ends after two.
-    every = {"power": 3, "entropy": 6, "mean shift": 12, "kernel": 1}
-    model, n = killed_processes(tmp_path / "c", npy, name, every.get(name, 2))
+    every = {"power": 3, "entropy": 3, "mean shift": 6}
+    model, n = killed_processes(tmp_path / "c", npy, name, every.get(name, 1))
     assert n >= 1
     assert_same_bits(model, undisturbed(tmp_path, name))
 

@@ -110,39 +110,30 @@ class Case(NamedTuple):
     counts: tuple = (1, 3, 6, 12, BLOCKS)
 
 
-# For passes that lose workers as others do, and differ in what they compute.
-FEWER = (1, 6, BLOCKS)
-
 CASES = {
     "first pass": Case(annealed, "first-look", 1, "rows"),
     "annealing iteration": Case(annealed, "block-sums", 3, "rows"),
     "annealing iteration, data kept by workers": Case(
         functools.partial(annealed, persist=True), "block-sums", 3, "jobs"
     ),
-    "scoring": Case(scored, "block-sums", 4, "rows", FEWER),
+    "scoring": Case(scored, "block-sums", 4, "rows"),
     "annealing on the sample": Case(polished, "anneal", 1, "jobs", (1, 2, 4, 6, 8)),
     "polishing": Case(polished, "block-sums", 1, "rows"),
-    "drawing micro-clusters": Case(compressed, "farther", 2, "rows", FEWER),
-    "moments of micro-clusters": Case(compressed, "cell-sums", 1, "rows", FEWER),
+    "drawing micro-clusters": Case(compressed, "farther", 2, "rows"),
+    "moments of micro-clusters": Case(compressed, "cell-sums", 1, "rows"),
     "polishing, data kept by workers": Case(
         functools.partial(polished, persist=True), "block-sums", 1, "jobs"
     ),
-    "counts": Case(functools.partial(other, distortion="kl"), "block-sums", 2, "rows", FEWER),
+    "counts": Case(functools.partial(other, distortion="kl"), "block-sums", 2, "rows"),
     "counts with holes, data kept by workers": Case(
-        functools.partial(other, holes=0.2, distortion="kl", persist=True),
-        "block-sums",
-        2,
-        "jobs",
-        FEWER,
+        functools.partial(other, holes=0.2, distortion="kl", persist=True), "block-sums", 2, "jobs"
     ),
     "holes, polishing": Case(
-        functools.partial(other, holes=0.2, sample_size=200), "block-sums", 1, "rows", FEWER
+        functools.partial(other, holes=0.2, sample_size=200), "block-sums", 1, "rows"
     ),
-    "outliers": Case(
-        functools.partial(other, distortion="manhattan"), "block-sums", 2, "rows", FEWER
-    ),
+    "outliers": Case(functools.partial(other, distortion="manhattan"), "block-sums", 2, "rows"),
     "a distance that is learned": Case(
-        functools.partial(other, distortion="mahalanobis"), "block-sums", 2, "rows", FEWER
+        functools.partial(other, distortion="mahalanobis"), "block-sums", 2, "rows"
     ),
     "Gram write": Case(gram_stored, "gram-tiles", 1, "kernel", (1, 2, 3, 5, 6)),
     "Gram sweep, stored": Case(gram_stored, "gram-sweep", 1, "jobs", (1, 2, 3, 5, 6)),
