@@ -126,10 +126,11 @@ def anneals_on_sample(
 ) -> bool:
     """Return whether a fit anneals on a sample, and passes over the table to polish only.
 
-    A table of unknown length counts as small: plans promise no more than they know. Streamed rows
-    that are sparse or of mixed columns, for which starts are looked for, are annealed on a sample
-    however few they are, which holds all of them then: reading them in every iteration would leave
-    time for one start only, which is too few in thousands of features or levels.
+    A table of unknown length, which only plans meet, counts as large: passes over a small one hardly
+    matter. Streamed rows that are sparse or of mixed columns, for which starts are looked for, are
+    annealed on a sample however few they are, which holds all of them then: reading them in every
+    iteration would leave time for one start only, which is too few in thousands of features or
+    levels.
 
     Parameters
     ----------
@@ -142,10 +143,10 @@ def anneals_on_sample(
     always : bool
         Whether to do so if all rows fit into the sample, too.
     """
-    if sample_size is None or not polish or layout.n_rows is None:
+    if sample_size is None or not polish:
         return False
     wanted = wanted_rows(sample_size, at_least)
-    if always:
+    if always or layout.n_rows is None:
         return True
     if wanted is not None:
         return layout.n_rows > wanted
@@ -155,7 +156,9 @@ def anneals_on_sample(
 def is_small(layout: Layout, at_most: int) -> bool:
     """Return whether a table has no more than twice the rows on which others are annealed."""
     n_rows = layout.n_rows
-    return n_rows is None or n_rows <= _LARGE * usual_sample_size(n_rows, layout.width, at_most)
+    return n_rows is not None and (
+        n_rows <= _LARGE * usual_sample_size(n_rows, layout.width, at_most)
+    )
 
 
 def checked_distortion(
