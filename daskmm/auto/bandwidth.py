@@ -19,9 +19,10 @@ from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import first_pass
 from daskmm.engine.passes import one_blas_thread, run_on_threads, weighted_passes
 from daskmm.kmeans.trials import thinned
-from daskmm.mean_shift.blurring import CONVENTIONS, Blurred, Blurring, Rows, blur
+from daskmm.mean_shift.blurring import Blurred, Blurring, Rows, blur
 from daskmm.metrics import adjusted_rand_score
 from daskmm.numerics.information import LEAST_WITHIN, partition, weighted_variance
+from daskmm.numerics.options import CONVENTIONS
 from daskmm.storage.records import registered
 
 __all__ = ["BandwidthPath", "bandwidth_path", "choose_bandwidth"]

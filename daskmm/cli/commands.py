@@ -6,10 +6,7 @@ import argparse
 from typing import Any, NoReturn
 
 from daskmm._version import __version__
-from daskmm.kmeans.empty_clusters import METHODS
-from daskmm.mean_shift.blurring import CONVENTIONS
-from daskmm.numerics.distortions import DISTORTIONS
-from daskmm.numerics.kernels import KERNELS
+from daskmm.numerics.options import CONVENTIONS, DISTORTIONS, EMPTY_CLUSTER, KERNELS
 
 MODELS = ("power", "entropy", "kmeans", "kernel", "multi-kernel", "mean-shift")
 
@@ -426,7 +423,7 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--distortion",
-        choices=tuple(DISTORTIONS),
+        choices=DISTORTIONS,
         metavar="D",
         help="kmeans, power: the distance: sqeuclidean; kl or poisson (counts, shares); "
         "gamma or itakura-saito (positive values); logistic (values in [0, 1]); mahalanobis; "
@@ -459,7 +456,7 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--empty-cluster",
-        choices=METHODS,
+        choices=EMPTY_CLUSTER,
         help="kmeans, power, entropy: what to do with a cluster without rows (farthest)",
     )
     add(

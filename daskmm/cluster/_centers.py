@@ -51,7 +51,7 @@ from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import cost, labels_of, training_labels
 from daskmm.kmeans.belonging import profile_of_sample
-from daskmm.kmeans.empty_clusters import METHODS, RandomRows, left_in_place
+from daskmm.kmeans.empty_clusters import RandomRows, left_in_place
 from daskmm.kmeans.fit import CentersFit, Method, fit_centers
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
 from daskmm.kmeans.sphere import on_sphere
@@ -64,6 +64,7 @@ from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.options import EMPTY_CLUSTER
 from daskmm.numerics.rows import (
     Coordinates,
     FeatureCoordinates,
@@ -185,7 +186,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             FrozenEstimator,
         ],
         "warm_start": ["boolean"],
-        "empty_cluster": [StrOptions(set(METHODS))],
+        "empty_cluster": [StrOptions(set(EMPTY_CLUSTER))],
         "trim": [Interval(Real, 0, 1, closed="left")],
     }
     # Whether each feature counts in distances as if it had all of its values.

@@ -126,11 +126,11 @@ def anneals_on_sample(
 ) -> bool:
     """Return whether a fit anneals on a sample, and passes over the table to polish only.
 
-    A table of unknown length, which only plans meet, counts as large: passes over a small one hardly
-    matter. Streamed rows that are sparse or of mixed columns, for which starts are looked for, are
-    annealed on a sample however few they are, which holds all of them then: reading them in every
-    iteration would leave time for one start only, which is too few in thousands of features or
-    levels.
+    A table of unknown length, which only plans meet, counts as large: passes over a small one
+    hardly matter. Streamed rows that are sparse or of mixed columns, for which starts are looked
+    for, are annealed on a sample however few they are, which holds all of them then: reading them
+    in every iteration would leave time for one start only, which is too few in thousands of
+    features or levels.
 
     Parameters
     ----------

@@ -31,7 +31,8 @@ from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome, minimize
 from daskmm.mm.journal import draw_seeds
 from daskmm.numerics.annealing import critical_power
-from daskmm.numerics.kernels import KERNELS, Kernel, are_movable
+from daskmm.numerics.kernels import Kernel, are_movable
+from daskmm.numerics.options import KERNELS
 from daskmm.numerics.rows import Coordinates
 from daskmm.planning import CenterSteps, Plan
 

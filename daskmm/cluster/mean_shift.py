@@ -29,7 +29,6 @@ from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.sums import CenterState
 from daskmm.mean_shift.blurring import (
-    CONVENTIONS,
     Blurred,
     Blurring,
     BlurringRecord,
@@ -43,6 +42,7 @@ from daskmm.mean_shift.micro_clusters import compress, followed
 from daskmm.mm.context import FitContext
 from daskmm.mm.journal import Journal, draw_seeds
 from daskmm.numerics.entropy import softmin_weights
+from daskmm.numerics.options import CONVENTIONS
 from daskmm.numerics.rows import Coordinates
 from daskmm.planning import Plan
 

@@ -17,7 +17,8 @@ from daskmm.cluster._models import registered_model
 from daskmm.cluster._sklearn import Interval
 from daskmm.engine.first_pass import Survey
 from daskmm.mm.driver import IterationRecord
-from daskmm.numerics.kernels import KERNELS, Kernel, are_movable
+from daskmm.numerics.kernels import Kernel, are_movable
+from daskmm.numerics.options import KERNELS
 
 # Bandwidths of the papers' seven Gaussian kernels, as shares of the largest distance.
 _SHARES = (0.01, 0.05, 0.1, 1.0, 10.0, 50.0, 100.0)

@@ -71,6 +71,11 @@ def printable(text: object) -> str:
     )
 
 
+def printable_lines(text: str) -> str:
+    """Return `printable` lines of a text."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def shell_word(text: object) -> str:
     """Quote a name for a command that is suggested, on one printable line."""
     name = str(text)

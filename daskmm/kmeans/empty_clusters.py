@@ -15,9 +15,6 @@ from daskmm.mm.driver import EQUALLY_GOOD, Outcome, Run, Schedule, minimize
 
 FloatArray = NDArray[np.float64]
 
-# Values of the parameter `empty_cluster`.
-METHODS = ("farthest", "random", "restart", "error")
-
 
 @dataclass(frozen=True, eq=False)
 class RandomRows:

@@ -24,7 +24,6 @@ FloatArray = NDArray[np.float64]
 
 logger = logging.getLogger("daskmm")
 
-CONVENTIONS = ("auto", "paper", "reference")
 # Iterations that learn the feature weights before the data are blurred again from the start, and
 # those of the second stage of the authors' program.
 LEARNING_ITERATIONS = 20

@@ -13,7 +13,6 @@ from sklearn.metrics import pairwise
 FloatArray = NDArray[np.float64]
 KernelFunction = Callable[[FloatArray, FloatArray], FloatArray]
 
-KERNELS = ("rbf", "laplacian", "polynomial", "linear", "cosine", "angular")
 # Cosines this near 1 are 1, and rows shorter than this are scikit-learn's zeros.
 _EQUAL_DIRECTIONS = 1e-15
 _NO_LENGTH = 10 * np.finfo(np.float64).eps
@@ -35,7 +34,7 @@ class Kernel:
     Attributes
     ----------
     name : str
-        One of `KERNELS`, or "callable".
+        One of `daskmm.numerics.options.KERNELS`, or "callable".
     bandwidth : float
         σ: exp(−‖x−y‖²/(2σ²)) for "rbf", exp(−‖x−y‖₁/σ) for "laplacian" and
         exp(−acos(xᵀy/‖x‖‖y‖)/(2σ²)) for "angular" (Paul, Chakraborty, Das & Xu 2020, their

@@ -13,7 +13,8 @@ from daskmm.cli import gram as gram_cli
 from daskmm.cli.main import main
 from daskmm.gram.build import build, repair
 from daskmm.gram.store import GramStore
-from daskmm.numerics.kernels import KERNELS, Kernel
+from daskmm.numerics.kernels import Kernel
+from daskmm.numerics.options import KERNELS
 
 N, P, TILE = 130, 4, 32
 N_TILES = 15

@@ -15,6 +15,8 @@ import daskmm
 from daskmm.cli import demo, run_folder
 from daskmm.cli.main import main
 from daskmm.data.files import open_data
+from daskmm.numerics import options
+from daskmm.numerics.distortions import DISTORTIONS
 
 K = 4
 
@@ -330,6 +332,23 @@ def test_help_teaches(capsys):
     capsys.readouterr()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["fit", "--help"], 0), (["--version"], 0), (["fit", "x.npy"], 2)]
+)
+def test_help_and_errors_of_options_wait_for_no_library(arguments, code):
+    program = (
+        "import sys; from daskmm.cli.main import main; code = main(sys.argv[1:])\n"
+        "assert not {'dask', 'sklearn', 'scipy', 'zarr', 'numba'} & set(sys.modules)\n"
+        "sys.exit(code)"
+    )
+    command = [sys.executable, "-c", program, *arguments]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == code
+
+
+def test_options_are_those_of_the_library():
+    assert tuple(DISTORTIONS) == options.DISTORTIONS
+
+
 def test_command_as_a_process(tmp_path, npy):
     command = [sys.executable, "-m", "daskmm"]
     command += ["fit", npy, "-k", str(K), "--out", "run", "--json", "--no-pictures"]
@@ -358,7 +377,7 @@ def test_scheduler(tmp_path, store, npy, capsys):
 
 
 def test_scheduler_that_does_not_answer(tmp_path, npy, capsys, monkeypatch):
-    monkeypatch.setattr("daskmm.cli.main._SCHEDULER_TIMEOUT", 0.2)
+    monkeypatch.setattr("daskmm.cli.actions._SCHEDULER_TIMEOUT", 0.2)
     out = ["-k", 2, "--out", tmp_path / "run", "--scheduler"]
     for address in ("tcp://127.0.0.1:1", "nowhere"):
         message = refused(capsys, "fit", npy, *out, address)

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from daskmm.cli.main import DRIFT, main
+from daskmm.cli.actions import DRIFT
+from daskmm.cli.main import main
 
 
 @pytest.fixture

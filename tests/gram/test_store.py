@@ -22,7 +22,8 @@ from daskmm.gram.build import build, repair, verify
 from daskmm.gram.matrices import RecomputedGram, StoredGram
 from daskmm.gram.precomputed import BlockedGram, precomputed
 from daskmm.gram.store import GramStore, GramStoreError, tile_name
-from daskmm.numerics.kernels import KERNELS, Kernel
+from daskmm.numerics.kernels import Kernel
+from daskmm.numerics.options import KERNELS
 
 N, P, TILE = 130, 4, 32
 SIDE = 5  # tiles along a side: four of 32 rows and one of 2

@@ -24,12 +24,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from daskmm import WeightedBlurringMeanShift, load, planning
 from daskmm.engine.resources import Worker
 from daskmm.mean_shift import neighborhood
-from daskmm.mean_shift.blurring import CONVENTIONS, Blurring, Rows, blur, blur_rows
+from daskmm.mean_shift.blurring import Blurring, Rows, blur, blur_rows
 from daskmm.mean_shift.neighborhood import Neighborhood, Shift, kernel_sums
 from daskmm.mm.context import FitContext
 from daskmm.numerics import mean_shift as numerics
 from daskmm.numerics.components import close_edges, components_of
 from daskmm.numerics.mean_shift import Points, ShiftedSums, add_own, add_pair, merging_groups
+from daskmm.numerics.options import CONVENTIONS
 
 
 def oracle_of(name):

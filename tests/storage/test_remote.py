@@ -207,7 +207,7 @@ def test_an_unfinished_run_is_resumed(url, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "x.npy", X)
     fit = ["fit", f"{tmp_path}/x.npy", "-k", "3", "--no-pictures", "--quiet", "--out", f"{url}/run"]
     with monkeypatch.context() as patched:
-        patched.setattr("daskmm.cli.main.write_run", lambda *args, **kwargs: 1 / 0)
+        patched.setattr("daskmm.cli.actions.write_run", lambda *args, **kwargs: 1 / 0)
         assert main(fit) == 1
     assert "run may hold a checkpoint; run the same command" in capsys.readouterr().err
     assert [name[:5] for name in states(f"{url}/run")] == ["state", "state"]

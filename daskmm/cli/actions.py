@@ -1,0 +1,467 @@
+"""What each command of the command line does."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import glob
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+
+from daskmm import plot
+from daskmm.cli import gram as gram_cli
+from daskmm.cli.commands import UserError
+from daskmm.cli.printing import (
+    describe_fit,
+    describe_look,
+    describe_plan,
+    describe_prediction,
+    describe_run,
+    describe_update,
+)
+from daskmm.cli.run_folder import (
+    CHECKPOINT,
+    MONITOR,
+    Run,
+    add_drift,
+    add_report,
+    add_update,
+    check_unfinished,
+    open_for,
+    open_run,
+    plain,
+    strict_json,
+    write_run,
+)
+from daskmm.cluster import (
+    EntropyPowerKMeans,
+    KernelPowerKMeans,
+    KMeans,
+    MultiKernelPowerKMeans,
+    PowerKMeans,
+    WeightedBlurringMeanShift,
+)
+from daskmm.cluster._estimator import MMClusterer
+from daskmm.cluster._monitor import Monitor, monitor
+from daskmm.cluster._progress import ProgressLine
+from daskmm.data.files import open_data, planned_table
+from daskmm.data.mixed import columns_of
+from daskmm.data.names import n_clusters_of, printable, printable_lines
+from daskmm.engine.distributed import connected
+from daskmm.engine.labelled import is_labelled, write_labelled
+from daskmm.engine.labels import holds_labels, write_labels
+from daskmm.mm.checkpoint import CheckpointError
+from daskmm.plot import require_matplotlib
+from daskmm.scaling import measure_pass
+from daskmm.storage.atomic import restore_former
+from daskmm.storage.locks import LockedError, reserved
+from daskmm.storage.remote import check_new, exists, inside, is_remote, local_path
+
+_CLASSES: dict[str, type[MMClusterer]] = {
+    "power": PowerKMeans,
+    "entropy": EntropyPowerKMeans,
+    "kmeans": KMeans,
+    "kernel": KernelPowerKMeans,
+    "multi-kernel": MultiKernelPowerKMeans,
+    "mean-shift": WeightedBlurringMeanShift,
+}
+# Exit code of a partition that differs.
+DRIFT = 3
+# Options that are `metric_params` of distortion="mixed".
+_OF_MIXED = ("dates", "unknown")
+# Seconds to wait for a scheduler.
+_SCHEDULER_TIMEOUT = 10
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    from daskmm.cli.demo import run_demo
+
+    def say(text: str) -> None:
+        if not (arguments.quiet or arguments.json):
+            print(printable_lines(text), flush=True)
+
+    report = run_demo(arguments.out, say=say, show_progress=not arguments.quiet)
+    if arguments.json:
+        print(strict_json(report.as_dict()))
+
+
+def _fit(arguments: argparse.Namespace) -> None:
+    out = arguments.out if is_remote(arguments.out) else local_path(arguments.out)
+    with reserved(out):
+        check_unfinished(out)
+        summary = _fit_into(out, arguments)
+    _report(arguments, {"run": str(out), **summary}, lambda: describe_fit(out, summary))
+
+
+def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Fit, write the run folder, and return its summary."""
+    if arguments.pictures or arguments.report:
+        require_matplotlib()
+    model = _model(arguments).set_params(checkpoint=inside(out, CHECKPOINT))
+    data = _opened(arguments)
+    with _scheduler(arguments.scheduler), _kept(out):
+        with _noted_warnings() as notes:
+            _fit_with_progress(model, data, arguments.quiet)
+        model.set_params(callbacks=None, checkpoint=None)
+        with _noted_warnings():
+            return write_run(
+                out,
+                model,
+                data,
+                source=_source(arguments.input),
+                notes=notes,
+                pictures=arguments.pictures,
+                report=arguments.report,
+            )
+
+
+def _model(arguments: argparse.Namespace) -> MMClusterer:
+    """Return the estimator that the arguments describe."""
+    model = _CLASSES[arguments.model]()
+    known = model.get_params()
+    everything = {name for cls in _CLASSES.values() for name in cls().get_params()}
+    given = {name: value for name, value in vars(arguments).items() if name in everything}
+    foreign = sorted(set(given) - set(known))
+    if foreign:
+        option = foreign[0].replace("_", "-")
+        raise UserError(f"--{option} has no meaning for --model {arguments.model}.")
+    if "n_clusters" in known and "n_clusters" not in given:
+        raise UserError(
+            "the following arguments are required: -k/--n-clusters, for every --model but "
+            f"mean-shift (see daskmm {arguments.command} --help)"
+        )
+    kinds = {name: value for name, value in vars(arguments).items() if name in _OF_MIXED}
+    if kinds and not _is_mixed(arguments):
+        raise UserError(f"--{next(iter(kinds))} has no meaning without --distortion mixed.")
+    if kinds:
+        given["metric_params"] = kinds
+    # Seed 0 by default, so that a fit can be repeated.
+    return model.set_params(**{"random_state": 0, **given})
+
+
+def _is_mixed(arguments: argparse.Namespace) -> bool:
+    """Tell whether columns may be of any kind."""
+    return getattr(arguments, "distortion", None) == "mixed"
+
+
+def _opened(arguments: argparse.Namespace) -> Any:
+    """Open the table that a fit reads."""
+    mixed = _is_mixed(arguments)
+    data = open_data(arguments.input, columns=arguments.columns, mixed=mixed, **_format(arguments))
+    if mixed:
+        try:
+            columns_of(data._meta, getattr(arguments, "dates", ()))
+        except TypeError as error:
+            raise UserError(f"{error} On the command line: --dates, --columns.") from error
+    return data
+
+
+def _format(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what the arguments say of how INPUT is written."""
+    names = ("separator", "decimal", "encoding", "feature_dim")
+    return {name: getattr(arguments, name) for name in names}
+
+
+def _fit_with_progress(model: MMClusterer, data: Any, quiet: bool) -> None:
+    if quiet:
+        model.fit(data)
+        return
+    size = model.plan(data).bytes_per_pass
+    with ProgressLine("daskmm", model.max_iter, size) as progress:
+        model.set_params(callbacks=[progress]).fit(data)
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    if arguments.keep and not is_labelled(arguments.out):
+        raise UserError("--keep needs a table: --out LABELS.parquet or LABELS.csv.")
+    with reserved(arguments.out):
+        if arguments.overwrite:
+            _check_replaceable(arguments.out, arguments.input)
+        else:
+            _check_unused(arguments.out)
+        found = _predict_into(arguments.out, arguments)
+    _report(arguments, found, lambda: describe_prediction(found))
+
+
+def _check_unused(out: str) -> None:
+    try:
+        check_new(out)
+    except FileExistsError as error:
+        raise UserError(
+            f"{out} exists. Choose another path, or give --overwrite to replace it."
+        ) from error
+
+
+def _check_replaceable(out: str, source: str) -> None:
+    """Refuse to replace anything but labels, and what the rows are read from."""
+    table = is_labelled(out)
+    if not is_remote(out):
+        place = local_path(out)
+        if not table:
+            restore_former(place)
+        if table and place.is_dir():
+            raise UserError(f"{out} is a folder, which --overwrite does not replace by a file.")
+    if exists(out) and _is_read(out, source):
+        raise UserError(f"{out} is part of INPUT, which --overwrite does not replace.")
+    if not table and exists(out) and not holds_labels(out):
+        raise UserError(f"{out} is no array of labels; --overwrite replaces nothing else.")
+
+
+def _is_read(out: str, source: str) -> bool:
+    """Tell whether a path is that of the input, or lies in it."""
+    if is_remote(source) or is_remote(out):
+        store = source.partition("::")[0].rstrip("/")
+        return out == store or out.startswith(f"{store}/")
+    path = str(local_path(source))
+    if not Path(path).exists():
+        path = path.partition("::")[0]
+    read = [path] if Path(path).exists() else glob.glob(path)
+    place = local_path(out).resolve()
+    return any(Path(each).resolve() in (place, *place.parents) for each in read)
+
+
+def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Write the labels, and return how many there are of each cluster."""
+    keep = arguments.keep
+    run = open_run(arguments.folder)
+    if arguments.outliers is not None and not hasattr(run.model, "score_samples"):
+        raise UserError(
+            f"--outliers needs a model with centres; {arguments.folder} holds a "
+            f"{type(run.model).__name__}."
+        )
+    options = {} if arguments.outliers is None else {"outliers": arguments.outliers}
+    data = open_for(run.model, arguments.input, keep=keep, **_format(arguments))
+    named = hasattr(run.model, "feature_names_in_")
+    rows = data if named or not keep else data.drop(columns=keep)
+    with _scheduler(arguments.scheduler), _noted_warnings():
+        labels = run.model.predict(rows, **options)
+        replace = arguments.overwrite
+        if is_labelled(out):
+            kept = data[keep] if keep else None
+            counts, nowhere = write_labelled(labels, kept, out, replace)
+        else:
+            counts, nowhere = write_labels(labels, out, replace)
+    sizes = counts.tolist()
+    return {
+        "labels": out,
+        "n_rows": sum(sizes) + nowhere,
+        "n_outliers": nowhere,
+        "cluster_sizes": [*sizes, *[0] * (n_clusters_of(run.model) - len(sizes))],
+    }
+
+
+def _monitor(arguments: argparse.Namespace) -> int:
+    if arguments.picture or arguments.report:
+        require_matplotlib()
+    run = open_run(arguments.folder)
+    place = local_path(run.path, "A run that is monitored") / MONITOR
+    with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
+        watch = _watch(run, place, arguments)
+        look = watch.look(open_for(run.model, arguments.input, **_format(arguments)))
+        if arguments.picture:
+            plot.drift(watch).savefig(arguments.picture)
+        if arguments.report:
+            add_drift(run, watch)
+        # Last, so that a failed look does not count.
+        watch.save(place)
+    found = {"run": str(run.path), "input": arguments.input, "drifted": look.drifted}
+    found |= {"reasons": look.reasons, **plain(vars(look))}
+    _report(arguments, found, lambda: describe_look(look))
+    if look.drifted and arguments.quiet and not arguments.json:
+        print(f"daskmm: {printable_lines(describe_look(look))}", file=sys.stderr)
+    return DRIFT if look.drifted else 0
+
+
+def _watch(run: Run, place: Path, arguments: argparse.Namespace) -> Monitor:
+    """Return the monitor of a run, or a new one, which reads the reference rows.
+
+    They are also read again if the model has changed without the monitor.
+    """
+    former = Monitor.load(place, run.model) if place.exists() else None
+    if former is not None and not former.stale:
+        return former
+    reference = arguments.reference or run.summary["input"]
+    data = open_for(run.model, reference, **_format(arguments))
+    if former is not None:
+        return former.renew(data)
+    return monitor(run.model, data, level=arguments.level)
+
+
+def _source(path: str) -> str:
+    return path if "://" in path else str(Path(path).absolute())
+
+
+def _update(arguments: argparse.Namespace) -> None:
+    path = local_path(arguments.folder, "A run that is updated")
+    with reserved(path):
+        found = _updated(path, arguments)
+    _report(arguments, {"run": str(path), **found}, lambda: describe_update(path, found))
+
+
+def _updated(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Update a run, and return the entry of its history."""
+    run, source = open_run(path), _source(arguments.input)
+    if not hasattr(run.model, "partial_fit"):
+        raise UserError(f"{path} holds a {type(run.model).__name__}, which takes no new rows.")
+    if arguments.key is None and source == run.summary["input"]:
+        raise UserError(f"{source} is what {path} was fitted to; its rows are counted already.")
+    before = copy.copy(run.model)
+    if arguments.forget is not None:
+        run.model.set_params(forget=arguments.forget)
+    data = open_for(run.model, arguments.input, **_format(arguments))
+    key, place = arguments.key or source, path / MONITOR
+    with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
+        run.model.partial_fit(data, key=key)
+        watch = Monitor.load(place, run.model).renew(data) if place.exists() else None
+        return add_update(run, before, source, key, watch)
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+    run = open_run(arguments.folder)
+    found = {"run": str(run.path), **run.summary}
+    try:
+        text = describe_run(run.path, run.summary)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{run.path}/summary.json is damaged: {error!r}") from error
+    if arguments.report:
+        require_matplotlib()
+        found["report"] = str(add_report(run))
+        text += f"\nwritten:\n  {found['report']}"
+    _report(arguments, found, lambda: text)
+
+
+def _plan(arguments: argparse.Namespace) -> None:
+    model = _model(arguments)
+    data = _opened(arguments)
+    mixed = _is_mixed(arguments)
+    table, estimated = planned_table(data, arguments.input, arguments.encoding, mixed)
+    plan = model.plan(table)
+    found = {
+        "input": arguments.input,
+        "model": type(model).__name__,
+        "n_rows_estimated": estimated,
+        **plan.as_dict(),
+        "seconds": plan.seconds,
+    }
+    seconds = _pass_seconds(arguments, data)
+    if seconds:
+        found["pass_seconds"] = seconds
+    _report(arguments, found, lambda: describe_plan(found, model, plan, seconds))
+
+
+def _pass_seconds(arguments: argparse.Namespace, data: Any) -> dict[int, float]:
+    """Predict the seconds of a pass for each number of workers that was asked for."""
+    if not arguments.workers:
+        return {}
+    if arguments.model not in ("kmeans", "power", "entropy"):
+        raise UserError(f"--workers has no meaning for --model {arguments.model}.")
+    if arguments.n_clusters == "auto":
+        raise UserError("--workers needs a number of clusters: -k K, not -k auto.")
+    if min(arguments.workers) < 1:
+        raise UserError(f"--workers must be positive, got {min(arguments.workers)}.")
+    model = measure_pass(data, arguments.n_clusters)
+    return {count: model.seconds(count) for count in arguments.workers}
+
+
+def _gram(arguments: argparse.Namespace) -> int:
+    with _noted_warnings():
+        answer = gram_cli.COMMANDS[arguments.action](arguments)
+    _report(arguments, answer.found, lambda: answer.text)
+    return answer.exit_code
+
+
+def _reproduce(arguments: argparse.Namespace) -> None:
+    from daskmm.cli.papers.command import reproduce
+
+    def say(text: str) -> None:
+        print(f"daskmm: {text}", file=sys.stderr, flush=True)
+
+    with warnings.catch_warnings():
+        # Centres that coincide are part of what is measured.
+        warnings.simplefilter("ignore")
+        answer = reproduce(arguments, say)
+    _report(arguments, answer.found, lambda: answer.text)
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
+    "demo": _demo,
+    "fit": _fit,
+    "predict": _predict,
+    "monitor": _monitor,
+    "update": _update,
+    "inspect": _inspect,
+    "plan": _plan,
+    "reproduce": _reproduce,
+    "gram": _gram,
+}
+
+
+def _report(
+    arguments: argparse.Namespace, found: dict[str, Any], describe: Callable[[], str]
+) -> None:
+    if arguments.json:
+        print(strict_json(found))
+    elif not getattr(arguments, "quiet", False):
+        print(printable_lines(describe()))
+
+
+@contextmanager
+def _kept(out: str | Path) -> Iterator[None]:
+    """Tell the user, when a fit fails or is interrupted, that it can be resumed."""
+    try:
+        yield
+    except (CheckpointError, LockedError):  # the checkpoint is that of another fit
+        raise
+    except BaseException:
+        # A store is not asked: it may be what failed.
+        if is_remote(out) or (Path(out) / CHECKPOINT).is_dir():
+            holds = "may hold" if is_remote(out) else "holds"
+            print(
+                f"daskmm: {printable(out)} {holds} a checkpoint; run the same command to resume",
+                file=sys.stderr,
+            )
+        raise
+
+
+@contextmanager
+def _noted_warnings() -> Iterator[list[str]]:
+    """Collect the warnings given inside; at the end, print each as a line on standard error."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield notes
+    notes.extend(dict.fromkeys(str(warning.message) for warning in caught))
+    for note in notes:
+        print(f"daskmm: warning: {printable_lines(note)}", file=sys.stderr)
+
+
+@contextmanager
+def _scheduler(address: str | None) -> Iterator[None]:
+    """Compute on the cluster at an address, if one is given.
+
+    Raises
+    ------
+    UserError
+        If it does not answer, or dask.distributed is not installed.
+    """
+    if address is None:
+        yield
+        return
+    try:
+        client = connected(address, _SCHEDULER_TIMEOUT)
+    except ImportError as error:
+        raise UserError(
+            "--scheduler needs the extra 'distributed': pip install 'daskmm[distributed]'."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"no scheduler answers at {address} within {_SCHEDULER_TIMEOUT} s: {error}"
+        ) from error
+    with client, dask.config.set(scheduler=client):
+        yield
