@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.data.blocks import Position
 from daskmm.engine.moments import Sample
+from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.seeding import plus_plus
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, EntropyUpdate, PowerUpdate, sample_problem
 from daskmm.mm.driver import Schedule, iterate
 from daskmm.numerics.annealing import critical_power
-from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.distortions.base import observed_mean
 from daskmm.numerics.information import (
     Partition,
@@ -24,10 +26,11 @@ from daskmm.numerics.information import (
     partition,
     weighted_variance,
 )
+from daskmm.numerics.rows import Coordinates
 from daskmm.numerics.span import in_span, is_wide
 
 FloatArray = NDArray[np.float64]
-Labels = NDArray[np.int64]
+Labels = NDArray[np.integer[Any]]
 
 # Annealing of trials: growth of the power, and convergence. Coarser than in a fit, because only the
 # gain of the clusters is needed.
@@ -195,7 +198,7 @@ def power_labels(
 
 def nearest(rows: FloatArray, state: CenterState) -> Labels:
     """Label each row with its nearest centre, in the distance of a state."""
-    return squared_distances(rows, state.centers, state.feature_weights).argmin(axis=1)
+    return labels_of(rows, Position(0, 0), Coordinates.identity(rows.shape[1]), state)
 
 
 def _critical_power(rows: FloatArray, weights: FloatArray) -> float:
