@@ -606,7 +606,7 @@ def _auto_or(number: type) -> Any:
     def convert(text: str) -> Any:
         return text if text == "auto" else number(text)
 
-    convert.__name__ = f'number or "auto", {number.__name__}'
+    convert.__name__ = f'"auto" or {number.__name__}'
     return convert
 
 

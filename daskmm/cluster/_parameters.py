@@ -154,7 +154,7 @@ def anneals_on_sample(
 
 
 def is_small(layout: Layout, at_most: int) -> bool:
-    """Return whether a table has no more than twice the rows on which others are annealed."""
+    """Return whether a table has at most twice the rows of a sample; False if that is unknown."""
     n_rows = layout.n_rows
     return n_rows is not None and (
         n_rows <= _LARGE * usual_sample_size(n_rows, layout.width, at_most)

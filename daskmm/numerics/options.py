@@ -1,6 +1,7 @@
-"""Names that parameters take, apart from what they mean: the command line lists them.
+"""Names that parameters accept.
 
-Importing what they mean takes seconds, which `daskmm --help` would take, too.
+They are kept apart from the classes and functions that they stand for, whose import takes seconds:
+`daskmm --help` lists the names only.
 """
 
 DISTORTIONS = (

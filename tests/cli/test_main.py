@@ -234,7 +234,7 @@ def refused(capsys, *arguments):
         (["-k", "2", "--lam", "0.5"], "--lam has no meaning for --model power"),
         (["-k", "2", "--model", "entropy", "--lam", "-1"], "'lam' parameter"),
         (["-k", "2", "--model", "kmeans", "--eta", "2"], "--eta has no meaning"),
-        (["-k", "two"], "invalid number or \"auto\", int value: 'two' (see daskmm fit --help)"),
+        (["-k", "two"], "invalid \"auto\" or int value: 'two' (see daskmm fit --help)"),
         (["-k", "auto", "--model", "kernel"], "'n_clusters' parameter"),
         (["-k", "2", "--model", "entropy", "--lam", "some"], "'lam' parameter"),
         (["-k", "2", "--columns", "a"], "no named columns"),
