@@ -475,7 +475,9 @@ def weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
                 ratio = use.add(e, use.one)
                 exponent = use.log2(logarithm, e, ratio)
                 held = use.compare(exponent, ">", lowest)
-                weight = use.exp2(exponent, held)
+                # Beyond the normal numbers, bits of any kind would turn up, subnormal ones among
+                # them, for which some processors take a hundred cycles.
+                weight = use.exp2(use.choose(held, exponent, lowest), held)
                 use.store(weight, at)
                 u = use.choose(held, use.multiply(weight, ratio), use.zero)
                 close = use.compare(e, "<=", nearby)

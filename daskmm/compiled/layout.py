@@ -54,9 +54,11 @@ class Limits(NamedTuple):
     high: float
 
 
+# The lowest weights leave room for the factors of the rows and their values: products that are
+# subnormal numbers, too, take some processors a hundred cycles.
 LIMITS = {
     np.dtype(np.float64): Limits(CANCELLATION, float(np.log2(FLUSHED)), 1e-290, 1e300),
-    np.dtype(np.float32): Limits(1e-3, -126.0, 1e-30, 1e30),
+    np.dtype(np.float32): Limits(1e-3, -100.0, 1e-30, 1e30),
 }
 
 
