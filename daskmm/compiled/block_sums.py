@@ -18,7 +18,7 @@ import numpy as np
 from daskmm.compiled.compiler import entry
 from daskmm.compiled.divergences import exact_distance, separation
 from daskmm.compiled.intrinsics import CENTERS, wide_vectors
-from daskmm.compiled.layout import PANEL_BYTES, PLAIN, SCORED
+from daskmm.compiled.layout import LISTED, PANEL_BYTES, PLAIN, RETRIED, SCORED
 from daskmm.compiled.products import (
     aligned,
     panel_products,
@@ -30,6 +30,7 @@ from daskmm.compiled.products import (
 )
 from daskmm.compiled.tile import (
     add_squares,
+    add_up,
     assign,
     complete,
     decide,
@@ -49,7 +50,13 @@ from daskmm.compiled.tile import (
     to_model_exactly,
     to_model_in_type,
 )
-from daskmm.compiled.weights import finish, weigh_all
+from daskmm.compiled.weights import (
+    add_relevant,
+    finish,
+    list_relevant,
+    weigh_all,
+    weigh_relevant,
+)
 from daskmm.numerics.power_means import TIE
 
 
@@ -67,6 +74,7 @@ def soft_sums(
     planes,
     s,
     limits,
+    ratio_limits,
     rounding,
     tile,
     at_once,
@@ -98,6 +106,9 @@ def soft_sums(
     limits : tuple of the rows' type
         Share of the norms below which a distance has lost its digits by cancellation; lowest
         exponent of a weight; smallest distance and largest norm of the regular range.
+    ratio_limits : array of shape (n_clusters,), or empty
+        Ratios of a row's distance to its smallest one above which the weights of a centre are
+        negligible; of complete rows only. Tiles where most are negligible compute the others only.
     rounding : float of the rows' type
         Error of a product, as a share of the norms.
     tile : int
@@ -129,6 +140,11 @@ def soft_sums(
     frame = (repeated(mean), repeated(scale), scaled, whitening)
     raw = np.empty((tile if code < PLAIN else 1, p))
     whitened = np.empty_like(raw)
+    few = len(ratio_limits) > 0
+    most = (k // LISTED + 1) * tile if few else 0
+    firsts, listed_rows = np.empty(k + 1, np.int64), np.empty(most, kind)
+    excess, phi = np.empty(most, kind), np.empty(most, kind)
+    tried_from = 0
     for start in range(0, n, tile):
         b = min(tile, n - start)
         block, zb = rows[start : start + b], z[:b]
@@ -180,20 +196,35 @@ def soft_sums(
                     inverse[i], tie[i] = 1.0 / m[i], TIE
         total[:] = 0.0
         tied[:] = 0.0
-        after = start + b
-        left = (min(n, after + tile) - after) * p
-        shared = (m, inverse, tie, total, tied)
-        weigh_all(d, k, power, lowest, shared, numbers, after * p, left)
+        listed = -1
+        if few and start >= tried_from:
+            entries = firsts, listed_rows, excess
+            listed = list_relevant(d, ratio_limits, m, inverse, entries)
+            # Tiles after one where most weights count are not searched for long.
+            tried_from = start + (RETRIED * tile if listed < 0 else 0)
+        if listed >= 0:
+            weigh_relevant(listed_rows, excess[:listed], power, tie, total, tied, phi)
+        else:
+            after = start + b
+            left = (min(n, after + tile) - after) * p
+            shared = (m, inverse, tie, total, tied)
+            weigh_all(d, k, power, lowest, shared, numbers, after * p, left)
         finish(total, tied, exact, v, n_clusters, inverse_s, factor, value, hardness)
         totals[0] += dot(v, value)
         totals[1] += dot(v, exact)
         totals[2] += dot(v, hardness)
+        if listed >= 0:
+            add_relevant(firsts, listed_rows, phi, factor, zb, n_j, sums, total)
+            if len(squares):
+                add_squares(zb, total, squares)
+            continue
         for j in range(k):
             n_j[j] += multiply(d, j, factor)
             if by_panels and (j % CENTERS == CENTERS - 1 or j == k - 1):
                 panel_sums(d, j - j % CENTERS, z, b, part)
         if len(squares):
-            add_squares(zb, d, total, squares)
+            add_up(d, total)
+            add_squares(zb, total, squares)
         if not by_panels:
             sums_of_rows(d, b, at_once, z, part)
         for j in range(k):

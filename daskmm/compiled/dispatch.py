@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from daskmm.compiled.layout import (
     FEW_ROWS,
     LIMITS,
+    NEGLIGIBLE,
     PLAIN,
+    WANING,
     code_of,
     frame_of,
     parts,
@@ -144,6 +146,7 @@ def block_sums(
     partial: bool = False,
     terms: FloatArray | None = None,
     labels: NDArray[np.int32] | None = None,
+    shares: FloatArray | None = None,
 ) -> BlockSums:
     """Compute the sums of one set of centres over a block of rows.
 
@@ -171,6 +174,10 @@ def block_sums(
         `row_terms` of the rows.
     labels : ndarray of int32 of shape (n_rows,), optional
         The nearest centres, if they are known: of a hard step with squared distances.
+    shares : ndarray of shape (n_clusters,), optional
+        Shares of the clusters in the weight. At a finite power, weights that are negligible next
+        to them may be left out, unless shares turn out to be less than these by more than a factor
+        of `daskmm.compiled.layout.WANING`.
 
     Returns
     -------
@@ -209,6 +216,12 @@ def block_sums(
     if dtype == np.float32 and not hard and weights is not None:
         unit = float(weights.max()) or 1.0
     found = (n_j, sums, squares, observed, totals)
+    ratio_limits = np.empty(0, dtype)
+    # Weights of all rows together are at most k^(−1/s) times the largest.
+    if shares is not None and not (hard or partial) and np.log2(k) <= -s:
+        small = NEGLIGIBLE * np.finfo(dtype).eps / WANING * shares
+        exponents = np.log2(np.maximum(small, np.exp2(np.float64(limits[1]))))
+        ratio_limits = np.exp2(exponents / (s - 1.0)).astype(dtype)
     # Hard steps convert rows to double precision anyway. Few rows are copied, which spares the
     # compilation of loops for them.
     held = row_dtype(rows) if hard and len(rows) >= FEW_ROWS else dtype
@@ -221,11 +234,12 @@ def block_sums(
         if hard or k == 1:
             far_rows -= some.start
             near = plain(np.empty(0) if labels is None else labels[some], np.dtype(np.int32))
-            args = (*state, rounding, limits[0], tile, at_once, *found, far, far_rows, near)
-            loops.hard_sums(x, v, *args)
+            hard_args = rounding, limits[0], tile, at_once, *found, far, far_rows, near
+            loops.hard_sums(x, v, *state, *hard_args)
             far_rows += some.start
         else:
-            loops.soft_sums(x, v, *state, float(s), limits, tie, tile, at_once, *found)
+            soft_args = limits, plain(ratio_limits, dtype), tie, tile, at_once, *found
+            loops.soft_sums(x, v, *state, float(s), *soft_args)
     for added in found:
         added *= unit
     listed = far > 0

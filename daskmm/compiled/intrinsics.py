@@ -370,6 +370,18 @@ class _Abreast:
     def store(self, values, places):
         self.each(lambda x, at: self.builder.store(x, at, align=self.bits // 8), values, places)
 
+    def compress(self, values, held):
+        """Return vectors that begin with the numbers that are held, in order; then come zeros."""
+        kind = ir.FunctionType(self.vector, [self.vector, self.vector, held[0].type])
+        name = f"llvm.x86.avx512.mask.compress.v{self.length}f{self.bits}"
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.each(lambda x, h: self.builder.call(function, [x, self.zero, h]), values, held)
+
+    def count(self, held):
+        """Return how many numbers of one vector are held."""
+        bits = self.builder.bitcast(held, ir.IntType(self.length))
+        return self.builder.ctpop(bits)
+
     def fetch(self, place):
         """Prefetch a cache line."""
         byte = ir.IntType(8).as_pointer()
@@ -492,5 +504,57 @@ def weigh_vectors(typing, d, row, counts, limits, of_rows, later, first):
                     sums = use.choose(close[of_center], use.add(sums, u[of_center]), sums)
                 use.store(sums, target)
         return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def list_vectors(typing, d, start, n_rows, limit, smallest, inverse, rows, excess, place):
+    """Compute `list_relevant` for one centre, whose distances begin at `start`.
+
+    `place` is where the list goes on; the place after its end is returned. Bounds are not checked.
+    """
+    signature = types.intp(
+        d, types.intp, types.intp, limit, smallest, inverse, rows, excess, types.intp
+    )
+
+    def generate(context, builder, signature, arguments):
+        use = _Abreast(builder, context.get_data_type(d.dtype))
+        size = arguments[1].type
+        limit = everywhere(builder, arguments[3], use.vector)
+        lanes = ir.Constant(use.vector, [float(lane) for lane in range(use.length)])
+        end = builder.sitofp(arguments[2], use.vector.element)
+        end = everywhere(builder, end, use.vector)
+        place = cgutils.alloca_once_value(builder, arguments[8])
+
+        def vector_at(argument, index):
+            data = context.make_array(signature.args[argument])
+            data = data(context, builder, arguments[argument]).data
+            return [builder.bitcast(builder.gep(data, [index]), use.vector.as_pointer())]
+
+        length = ir.Constant(size, use.length)
+        n_vectors = builder.udiv(
+            builder.add(arguments[2], ir.Constant(size, use.length - 1)), length
+        )
+        with cgutils.for_range(builder, n_vectors) as loop:
+            first = builder.mul(loop.index, length)
+            distances = use.load(vector_at(0, builder.add(arguments[1], first)))
+            nearest = use.load(vector_at(4, first))
+            begin = builder.sitofp(first, use.vector.element)
+            of_rows = use.add([everywhere(builder, begin, use.vector)], lanes)
+            near = use.each(
+                lambda x, y: builder.fcmp_unordered("<=", x, y),
+                distances,
+                use.multiply(nearest, limit),
+            )
+            held = use.each(builder.and_, near, use.compare(of_rows, "<", end))
+            e = use.multiply(use.subtract(distances, nearest), use.load(vector_at(5, first)))
+            e = use.choose(use.compare(e, ">", use.zero), e, use.zero)
+            at = builder.load(place)
+            use.store(use.compress(of_rows, held), vector_at(6, at))
+            use.store(use.compress(e, held), vector_at(7, at))
+            found = builder.zext(use.count(held[0]), size)
+            builder.store(builder.add(at, found), place)
+        return builder.load(place)
 
     return signature, generate

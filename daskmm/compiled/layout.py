@@ -25,6 +25,13 @@ PLAIN, WHITENED, ON_SPHERE = -1, -2, -3
 SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
 # With so many centres, hard steps compute the distance to the nearest one from the differences.
 SCORED = 256
+# Weights are listed where fewer than a share of 1/LISTED counts; where more do, the next tiles
+# compute all of them, and the RETRIED-th is searched again.
+LISTED, RETRIED = 8, 8
+# Weights are negligible where those that a cluster loses are together at most this many units in
+# the last place of its weight, even if that falls by a factor of WANING within a step. Weights
+# themselves are off by more: distances are computed by products.
+NEGLIGIBLE, WANING = 8, 256
 # Bytes of the distances of a tile, which should stay in a core's cache.
 _DISTANCE_BYTES = 1 << 20
 # Bytes of the rows of a tile.

@@ -160,14 +160,20 @@ def multiply(d, j, factor):
 
 
 @part(EXACT)
-def add_squares(z, phi, mass, squares):
-    """Add Σ_ij v φ z² per feature."""
+def add_up(phi, mass):
+    """Compute Σ_j v φ of each row."""
     wide_vectors()
     for i in range(len(mass)):
         mass[i] = 0
     for j in range(len(phi)):
         for i in range(len(mass)):
             mass[i] += phi[j, i]
+
+
+@part(EXACT)
+def add_squares(z, mass, squares):
+    """Add Σ_ij v φ z² per feature; `mass` is Σ_j v φ of each row."""
+    wide_vectors()
     for i in range(len(mass)):
         row, share = z[i], np.float64(mass[i])
         for q in range(len(squares)):

@@ -52,6 +52,9 @@ class CenterState:
         Number of centres of emptied clusters that have been moved to random rows.
     gaps : bool
         Whether rows without any value are allowed where labels are made: theirs is −1.
+    shares : ndarray of shape (n_clusters,) or None
+        Shares of the clusters in the weight at the step before, where soft steps may leave out
+        weights that are negligible next to them.
     """
 
     centers: FloatArray
@@ -61,6 +64,7 @@ class CenterState:
     partial: bool = False
     relocations: int = 0
     gaps: bool = False
+    shares: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,7 @@ class CenterSums:
             state.partial,
             terms,
             labels,
+            state.shares,
         )
         worst = rows[found.farthest_rows]
         return cls(

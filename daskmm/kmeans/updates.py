@@ -25,9 +25,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.compiled.layout import WANING
 from daskmm.data.blocks import Layout, Position, RowBlocks
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads, weighted_passes
 from daskmm.kmeans.bounds import Bounds, KeptBounds
+from daskmm.kmeans.seeding import MANY_CLUSTERS
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
 from daskmm.kmeans.trimming import trimmed_sums
 from daskmm.mm.driver import Step
@@ -354,7 +356,23 @@ class CentersProblem:
         bounds = self._bounds.before(states)
         shared = (self.coordinates, tuple(states), *([bounds] if any(bounds) else []))
         found: PerStart[CenterSums] = self.passes.reduce(block_sums, *shared)
-        return found.records
+        records = list(found.records)
+        again = [i for i, state in enumerate(states) if self._waned(state, records[i])]
+        if again:
+            whole = tuple(replace(states[i], shares=None) for i in again)
+            found = self.passes.reduce(block_sums, self.coordinates, whole)
+            for i, record in zip(again, found.records, strict=True):
+                records[i] = record
+        return tuple(records)
+
+    def _waned(self, state: CenterState, sums: CenterSums) -> bool:
+        """Return whether a soft step may have left out weights that count.
+
+        Clusters that lost nearly all of their weight in it may need them.
+        """
+        if state.shares is None or state.s == -np.inf:
+            return False
+        return bool((sums.weights / self.weight < state.shares / WANING).any())
 
     def _trimmed(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
         """Compute the sums, those of hard steps over the rows that are kept."""
@@ -374,6 +392,9 @@ class CentersProblem:
 
     def _step(self, before: CenterState, sums: CenterSums) -> Step[CenterState]:
         after = self.update.update(sums, before, self.weight)
+        soft_of_many = len(before.centers) >= MANY_CLUSTERS and before.s > -np.inf
+        if soft_of_many and not self.update.trim:
+            after = replace(after, shares=sums.weights / self.weight)
         inertia = sums.inertia / self.weight
         return Step(
             state=after,

@@ -146,6 +146,9 @@ def center_seconds(
     dtype = str(float_dtype(layout.dtype))
     many = min(n, sizes.sample) >= _MANY_ROWS
     soft, hard = (step_seconds(s, many, dtype, *own) for s in (-8.0, -math.inf))
+    if k >= MANY_CLUSTERS:
+        # About half of an annealing's steps find most weights negligible, and cost as hard ones.
+        soft = (soft + hard) / 2
     product = product_seconds()
     to_features = steps.n_landmarks * (p + width) * product
     visits = min(threads, len(visited_together(layout)))

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -227,6 +228,36 @@ def test_single_precision_rows_are_summed_to_single_precision(s, weighted):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-6)
     # It is not the double precision road that was tested.
     assert found.objective != one(rows.astype(np.float64), v, coordinates, state).objective
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("k", "p"), [(301, 5), (300, 20), (256, 130)])
+def test_weights_are_left_out_where_they_are_negligible(dtype, weighted, k, p):
+    n = 5000
+    rng = np.random.default_rng(p)
+    rows = (
+        rng.normal(size=(k, p))[rng.integers(k, size=n)] + 0.1 * rng.normal(size=(n, p))
+    ).astype(dtype)
+    v, w = (rng.integers(0, 3, n) * 0.3, rng.dirichlet(np.ones(p))) if weighted else (None, None)
+    centers = rows[:k] + 0.02 * rng.normal(size=(k, p))
+    centers[-1] = 30.0  # a centre that all rows are far from
+    state = CenterState(centers, -7.0, w)
+    for s in (-7.0, -12.0, -40.0, -100.0):
+        state = replace(state, s=s, shares=None)
+        expected = one(rows, v, identity(p), state)
+        shares = expected.weights / (n if v is None else v.sum())
+        known = one(rows, v, identity(p), replace(state, shares=shares))
+        # All that is left out together; sums round as they do in another order.
+        rtol = 8 * np.finfo(dtype).eps + (2e-6 if dtype == np.float32 else 1e-13)
+        assert_close_sums(known, expected, rtol, np.abs(rows).max())
+        means = [
+            sums.sums / np.maximum(sums.weights, 1e-300)[:, None] for sums in (known, expected)
+        ]
+        np.testing.assert_allclose(*means, rtol=1e-4 if dtype == np.float32 else 1e-9, atol=1e-4)
+        # With shares far above the true ones, weights that count are left out.
+        less = one(rows, v, identity(p), replace(state, shares=np.full(k, 1e30)))
+        assert (less.weights < 0.999 * expected.weights).any() == (s < -7.0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.uint16, np.bool_, ">f4"])

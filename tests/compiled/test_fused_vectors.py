@@ -10,6 +10,9 @@ from daskmm.compiled.products import aligned
 from daskmm.compiled.weights import (
     by_loops,
     by_vectors,
+    list_relevant,
+    listed_by_loops,
+    listed_by_vectors,
     weigh_all,
 )
 
@@ -118,3 +121,68 @@ def test_what_is_within_the_tie_counts_as_tied(way, kind):
     distances = np.array([[1.0], [1.0 + 2.0**-10], [1.0 + 2.0**-8], [3.0]], kind)
     _, _, tied = found(way, distances, -1.0, tie=2.0**-9)
     np.testing.assert_allclose(tied, [1.0 + 1.0 / (1.0 + 2.0**-10)], rtol=8 * np.finfo(kind).eps)
+
+
+@njit
+def listed(d, limits, smallest, inverse, firsts, rows, excess):
+    """List what matters of a whole tile."""
+    return list_relevant(d, limits, smallest, inverse, (firsts, rows, excess))
+
+
+@njit
+def listed_of_center(way, distances, limit, smallest, inverse, rows, excess):
+    """List what matters of one centre."""
+    return way(distances, limit, smallest, inverse, rows, excess, 2)
+
+
+def tile_of(kind, n, k):
+    """Distances of a tile, some 0 or infinite; the smallest, their inverse, limits of ratios."""
+    rng = np.random.default_rng(n + k)
+    breadth = -(-n // 48) * 48
+    d = np.full((k, breadth), np.nan, kind)
+    d[:, :n] = rng.uniform(1.0, 20.0, (k, n))
+    d[0, : n // 3] = np.inf
+    d[-1, n // 2 :: 7] = 0.0
+    smallest = d[:, :n].min(axis=0)
+    with np.errstate(divide="ignore"):
+        inverse = (1 / smallest).astype(kind)
+    return d, smallest, inverse, rng.uniform(1.0, 9.0, k).astype(kind)
+
+
+def expected_list(d, limits, smallest, inverse):
+    with np.errstate(invalid="ignore"):
+        near = ~(d[:, : len(smallest)] > limits[:, None] * smallest)
+        e = (d[:, : len(smallest)] - smallest) * inverse
+    return near, np.where(e > 0, e, 0)
+
+
+@pytest.mark.parametrize(
+    "way", [listed_by_loops, pytest.param(listed_by_vectors, marks=needs_vectors)]
+)
+@each_kind
+@pytest.mark.parametrize("n", [1, 8, 15, 16, 17, 48, 100])
+def test_what_matters_of_a_center_is_listed(way, kind, n):
+    d, smallest, inverse, limits = tile_of(kind, n, 4)
+    near, e = expected_list(d, limits, smallest, inverse)
+    for j, limit in enumerate(limits):
+        rows, excess = np.full(200, -1, kind), np.full(200, -1, kind)
+        end = listed_of_center(way, d[j], limit, smallest, inverse, rows, excess)
+        assert end == 2 + near[j].sum()
+        np.testing.assert_array_equal(rows[:2], -1)
+        np.testing.assert_array_equal(rows[2:end], np.flatnonzero(near[j]))
+        np.testing.assert_allclose(excess[2:end], e[j][near[j]], rtol=2 * np.finfo(kind).eps)
+
+
+@each_kind
+@pytest.mark.parametrize(("n", "k"), [(1, 3), (48, 5), (100, 8)])
+def test_what_matters_of_a_tile_is_listed_by_center_up_to_some_length(kind, n, k):
+    d, smallest, inverse, limits = tile_of(kind, n, k)
+    near, e = expected_list(d, limits, smallest, inverse)
+    firsts = np.zeros(k + 1, np.int64)
+    length = near.sum() + d.shape[1]
+    rows, excess = np.zeros(length, kind), np.zeros(length, kind)
+    assert listed(d, limits, smallest, inverse, firsts, rows, excess) == near.sum()
+    np.testing.assert_array_equal(firsts, np.concatenate([[0], near.sum(axis=1).cumsum()]))
+    np.testing.assert_array_equal(rows[: near.sum()], np.nonzero(near)[1])
+    np.testing.assert_allclose(excess[: near.sum()], e[near], rtol=2 * np.finfo(kind).eps)
+    assert listed(d, limits, smallest, inverse, firsts, rows[:-1], excess[:-1]) == -1

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from _naive import (
     power_k_means_step,
 )
 
+from daskmm.kmeans.seeding import MANY_CLUSTERS
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, Farthest, center_sums
 from daskmm.kmeans.updates import (
     EntropyUpdate,
@@ -19,6 +21,7 @@ from daskmm.kmeans.updates import (
     moved_centers,
     relocated,
     repeated_centers,
+    sample_problem,
 )
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates
@@ -193,3 +196,58 @@ def test_merged_farthest_rows_are_those_of_all_rows(weighted):
 
 def test_farthest_rows_are_none_where_every_row_is_on_its_centre():
     assert len(Farthest.of(np.zeros(5), np.ones((5, 2)), None).rows) == 0
+
+
+def many_clusters():
+    rng = np.random.default_rng(4)
+    truth = rng.normal(size=(MANY_CLUSTERS, 6))
+    rows = np.repeat(truth, 20, axis=0) + 0.05 * rng.normal(size=(20 * MANY_CLUSTERS, 6))
+    centers = truth + 0.1 * rng.normal(size=truth.shape)
+    centers[0], centers[1] = 9.0, -9.0  # far from all rows
+    return rows, centers
+
+
+@pytest.mark.parametrize("update", [PowerUpdate(), EntropyUpdate(0.4, np.ones(6, bool))])
+def test_steps_of_many_clusters_are_those_with_all_weights_all_along(update):
+    rows, centers = many_clusters()
+    problem = sample_problem(rows, np.ones(len(rows)), update)
+    state = expected = problem.start(centers, -12.0)
+    known = []
+    for s in (-12.0, -20.0, -40.0, -100.0, -110.0):
+        state, expected = replace(state, s=s), replace(expected, s=s)
+        known.append(state.shares is not None)
+        tile = expected.distortion.tile(rows, False)
+        sums = CenterSums.of(tile, None, expected)
+        expected = update.update(sums, expected, len(rows))
+        (step,) = problem.steps([state])
+        state = step.state
+        np.testing.assert_allclose(state.centers, expected.centers, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(step.objective * len(rows), sums.objective, rtol=1e-10)
+        if state.feature_weights is not None:
+            np.testing.assert_allclose(state.feature_weights, expected.feature_weights, rtol=1e-8)
+    assert known == [False, True, True, True, True]
+
+
+def test_a_step_is_taken_with_all_weights_where_clusters_have_lost_theirs():
+    rows, centers = many_clusters()
+    problem = sample_problem(rows, np.ones(len(rows)), PowerUpdate())
+    state = problem.start(centers, -50.0)
+    (expected,) = problem.sums([state])
+    shares = expected.weights / len(rows)
+    (found,) = problem.sums([replace(state, shares=shares)])
+    assert problem.passes.n_passes == 2
+    np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-12)
+    one_fell = shares.copy()
+    one_fell[5] *= 257
+    (found, other) = problem.sums([replace(state, shares=one_fell), replace(state, shares=shares)])
+    assert problem.passes.n_passes == 4
+    np.testing.assert_array_equal(found.weights, expected.weights)
+    np.testing.assert_allclose(other.weights, expected.weights, rtol=1e-12)
+
+
+def test_few_clusters_and_hard_steps_do_not_know_the_weights_of_clusters():
+    rows, centers = many_clusters()
+    problem = sample_problem(rows, np.ones(len(rows)), PowerUpdate())
+    for start, s in ((centers[:100], -5.0), (centers, -math.inf)):
+        (step,) = problem.steps([problem.start(start, s)])
+        assert step.state.shares is None
