@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from daskmm.compiled.layout import (
     FEW_ROWS,
     LIMITS,
-    NEGLIGIBLE,
     PLAIN,
-    WANING,
     code_of,
     frame_of,
     parts,
     plain,
+    relevant_from,
     row_dtype,
     takes_panels,
     tile_rows,
@@ -176,8 +175,7 @@ def block_sums(
         The nearest centres, if they are known: of a hard step with squared distances.
     shares : ndarray of shape (n_clusters,), optional
         Shares of the clusters in the weight. At a finite power, weights that are negligible next
-        to them may be left out, unless shares turn out to be less than these by more than a factor
-        of `daskmm.compiled.layout.WANING`.
+        to them may be left out; where `daskmm.compiled.layout.have_waned`, some may count.
 
     Returns
     -------
@@ -219,9 +217,7 @@ def block_sums(
     ratio_limits = np.empty(0, dtype)
     # Weights of all rows together are at most k^(−1/s) times the largest.
     if shares is not None and not (hard or partial) and np.log2(k) <= -s:
-        small = NEGLIGIBLE * np.finfo(dtype).eps / WANING * shares
-        exponents = np.log2(np.maximum(small, np.exp2(np.float64(limits[1]))))
-        ratio_limits = np.exp2(exponents / (s - 1.0)).astype(dtype)
+        ratio_limits = (relevant_from(shares, dtype) ** (1.0 / (s - 1.0))).astype(dtype)
     # Hard steps convert rows to double precision anyway. Few rows are copied, which spares the
     # compilation of loops for them.
     held = row_dtype(rows) if hard and len(rows) >= FEW_ROWS else dtype

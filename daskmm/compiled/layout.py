@@ -32,6 +32,8 @@ LISTED, RETRIED = 8, 8
 # the last place of its weight, even if that falls by a factor of WANING within a step. Weights
 # themselves are off by more: distances are computed by products.
 NEGLIGIBLE, WANING = 8, 256
+# Clusters below this share of the mean one's weight lose none: they are few, and may fall far.
+_SMALL = 1e-3
 # Bytes of the distances of a tile, which should stay in a core's cache.
 _DISTANCE_BYTES = 1 << 20
 # Bytes of the rows of a tile.
@@ -67,6 +69,27 @@ LIMITS = {
     np.dtype(np.float64): Limits(CANCELLATION, float(np.log2(FLUSHED)), 1e-290, 1e300),
     np.dtype(np.float32): Limits(1e-3, -100.0, 1e-30, 1e30),
 }
+
+
+def relevant_from(shares: FloatArray, dtype: np.dtype) -> FloatArray:
+    """Return the smallest weight of a row, next to its largest, that counts for each cluster.
+
+    Parameters
+    ----------
+    shares : ndarray of shape (n_clusters,)
+        Shares of the clusters in the weight at the step before.
+    dtype : numpy.dtype
+        Type in which weights are computed.
+    """
+    unit = NEGLIGIBLE * float(np.finfo(dtype).eps) / WANING
+    weights = np.where(shares * len(shares) < _SMALL, 0.0, unit * shares)
+    return np.maximum(weights, 2.0 ** LIMITS[dtype].lowest)
+
+
+def have_waned(before: FloatArray, shares: FloatArray) -> bool:
+    """Return whether clusters may need weights that were left out: they fell far in a step."""
+    fell = (shares < before / WANING) & (before * len(before) >= _SMALL)
+    return bool(fell.any())
 
 
 def frame_of(coordinates: FeatureCoordinates) -> tuple[FloatArray, FloatArray, FloatArray]:

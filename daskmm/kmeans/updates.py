@@ -25,7 +25,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled.layout import WANING
+from daskmm.compiled.layout import have_waned
 from daskmm.data.blocks import Layout, Position, RowBlocks
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads, weighted_passes
 from daskmm.kmeans.bounds import Bounds, KeptBounds
@@ -366,13 +366,10 @@ class CentersProblem:
         return tuple(records)
 
     def _waned(self, state: CenterState, sums: CenterSums) -> bool:
-        """Return whether a soft step may have left out weights that count.
-
-        Clusters that lost nearly all of their weight in it may need them.
-        """
+        """Return whether a soft step may have left out weights that count."""
         if state.shares is None or state.s == -np.inf:
             return False
-        return bool((sums.weights / self.weight < state.shares / WANING).any())
+        return have_waned(state.shares, sums.weights / self.weight)
 
     def _trimmed(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
         """Compute the sums, those of hard steps over the rows that are kept."""

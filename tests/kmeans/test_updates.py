@@ -243,6 +243,12 @@ def test_a_step_is_taken_with_all_weights_where_clusters_have_lost_theirs():
     assert problem.passes.n_passes == 4
     np.testing.assert_array_equal(found.weights, expected.weights)
     np.testing.assert_allclose(other.weights, expected.weights, rtol=1e-12)
+    # Nothing is left out of clusters far from all rows, so they may fall as far as they like.
+    far = shares.copy()
+    far[:2] *= 1e6
+    (found,) = problem.sums([replace(state, shares=far)])
+    assert problem.passes.n_passes == 5
+    np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-12)
 
 
 def test_few_clusters_and_hard_steps_do_not_know_the_weights_of_clusters():
