@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import pairwise
 
+from daskmm.numerics.exponentials import exponentiate
+
 FloatArray = NDArray[np.float64]
 KernelFunction = Callable[[FloatArray, FloatArray], FloatArray]
 
@@ -139,7 +141,7 @@ def _gaussian(x: FloatArray, y: FloatArray, bandwidth: float) -> FloatArray:
     values -= 0.5 * np.einsum("il,il->i", x, x)[:, None]
     values -= 0.5 * np.einsum("il,il->i", y, y)
     np.minimum(values, 0.0, out=values)
-    return np.exp(values, out=values)
+    return exponentiate(values)
 
 
 def finite_block(kernel: Kernel, x: FloatArray, y: FloatArray, where: str = "") -> FloatArray:

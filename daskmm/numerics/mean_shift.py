@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.exponentials import exponentiate
 from daskmm.numerics.rows import tiles
 
 FloatArray = NDArray[np.float64]
@@ -103,8 +104,7 @@ def add_pair(a: Points, b: Points, sums_a: FloatArray, sums_b: FloatArray) -> No
     sums_a, sums_b : ndarray of shape (len(a), n_features + 1) and (len(b), n_features + 1)
         Σ_j K_ij c_j y_j, and in the last column Σ_j K_ij c_j; added to.
     """
-    kernel = a.exponents(b)
-    np.exp(kernel, out=kernel)
+    kernel = exponentiate(a.exponents(b))
     sums_a += kernel @ b.masses
     sums_b += kernel.T @ a.masses
 
@@ -121,8 +121,7 @@ def add_own(a: Points, own_share: FloatArray | float, sums: FloatArray) -> None:
     sums : ndarray of shape (len(a), n_features + 1)
         As in `add_pair`.
     """
-    kernel = a.exponents(a)
-    np.exp(kernel, out=kernel)
+    kernel = exponentiate(a.exponents(a))
     np.fill_diagonal(kernel, own_share)
     sums += kernel @ a.masses
 
@@ -180,8 +179,7 @@ class ShiftedSums:
             exponents[here, own[here] - tile.start] = -np.inf
             largest = exponents.max(axis=1)
             exponents -= _finite(largest)[:, None]
-            np.exp(exponents, out=exponents)
-            total = total + cls(largest, exponents @ others.masses[tile])
+            total = total + cls(largest, exponentiate(exponents) @ others.masses[tile])
         return total
 
     def __add__(self, other: ShiftedSums) -> ShiftedSums:

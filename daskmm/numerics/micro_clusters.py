@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics.exponentials import exponentiate
 from daskmm.numerics.rows import tiles
 
 FloatArray = NDArray[np.float64]
@@ -132,7 +133,7 @@ class MicroClusters:
             kernel[rows, own] = self.largest[own] + np.log(own_share)
         # In a scale of its own for each point, so that the nearest of far neighbours counts.
         kernel -= np.maximum(kernel.max(axis=1), -np.finfo(np.float64).max)[:, None]
-        np.exp(kernel, out=kernel)
+        exponentiate(kernel)
         itself = kernel[rows, own] * self.masses[own, 0]
         sums = kernel @ self.masses
         total = sums[:, :1]

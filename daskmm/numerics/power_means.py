@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.numerics.exponentials import exponentiate
+
 # Two centres whose distances to a row differ by less than this (relative) are tied for it.
 TIE = 1e-6
 # Weights below this are exactly 0.
@@ -77,7 +79,7 @@ def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
         excess[irregular] = np.where(distances[irregular] == m[irregular], 0.0, np.inf)
     powers = np.log1p(excess)
     powers *= s
-    np.exp(powers, out=powers)  # r^s; underflow is an exact zero
+    exponentiate(powers)  # r^s; underflow is an exact zero
     total = powers.sum(axis=1)
     hardness = np.where(excess <= TIE, powers, 0.0).sum(axis=1) / total
     log_mean = np.log(total / n_clusters)

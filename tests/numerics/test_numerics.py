@@ -21,6 +21,7 @@ from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.distortions.norms import weighted_median
 from daskmm.numerics.entropy import negative_entropy, softmin_weights, within_dispersion
+from daskmm.numerics.exponentials import exponentiate
 from daskmm.numerics.power_means import power_means
 from daskmm.numerics.rows import Coordinates, SphereCoordinates, tile_rows, tiles
 
@@ -497,3 +498,22 @@ def test_directions_of_sparse_rows_are_those_of_dense_ones():
         np.testing.assert_allclose(found, sphere.to_model(dense[some]), rtol=1e-14)
         lengths = np.linalg.norm(found, axis=1)
         np.testing.assert_allclose(lengths[np.any(dense[some], axis=1)], math.sqrt(0.5))
+
+
+def test_exponentials_have_no_subnormal_numbers():
+    exponents = np.concatenate(
+        [np.linspace(-800.0, -600.0, 5001), np.linspace(-40.0, 700.0, 1001), [-np.inf, np.nan, 0.0]]
+    )
+    expected = np.exp(exponents)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = exponentiate(exponents)
+    assert found is exponents
+    low = expected < 1e-298
+    assert (found[low] <= expected[low]).all()
+    assert (found[expected < 2e-300] == 0.0).all()
+    assert not ((found > 0.0) & (found < np.finfo(float).tiny)).any()
+    np.testing.assert_array_equal(found[expected > 1e-283], expected[expected > 1e-283])
+    np.testing.assert_allclose(found[~low], expected[~low], rtol=0.03)
+    assert np.isnan(found[-2])
+    assert found[-1] == 1.0

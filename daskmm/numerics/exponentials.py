@@ -1,0 +1,24 @@
+"""Exponentials of arrays without subnormal numbers.
+
+Some processors (Intel's) take a hundred cycles for each subnormal number, in the exponential and
+in every product with it: where exponents reach −708, kernel sums took up to ten times as long.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+# exp of this, 2e-300, and all below become 0.
+LOWEST_EXPONENT = -690.0
+
+
+def exponentiate(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Replace numbers by their exponentials, those up to 2e-300 by 0; return the array.
+
+    Larger ones are rounded as usual, but for an error of 2e-300.
+    """
+    np.maximum(values, LOWEST_EXPONENT, out=values)
+    np.exp(values, out=values)
+    values -= np.exp(LOWEST_EXPONENT)
+    return values
