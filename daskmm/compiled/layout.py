@@ -25,14 +25,15 @@ PLAIN, WHITENED, ON_SPHERE = -1, -2, -3
 SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
 # With so many centres, hard steps compute the distance to the nearest one from the differences.
 SCORED = 256
-# Weights are listed where fewer than a share of 1/LISTED counts; where more do, the next tiles
-# compute all of them, and the RETRIED-th is searched again.
+# A tile lists the weights that are not negligible if they are fewer than 1/LISTED of all. If not,
+# it computes all of them, and so do the following tiles; the RETRIED-th is searched again.
 LISTED, RETRIED = 8, 8
-# Weights are negligible where those that a cluster loses are together at most this many units in
-# the last place of its weight, even if that falls by a factor of WANING within a step. Weights
-# themselves are off by more: distances are computed by products.
+# What is left out of a cluster's weight is at most NEGLIGIBLE units in its last place, provided
+# that the weight does not fall by more than a factor of WANING within the step. Rounding of the
+# distances, which are computed by products, changes weights by more than that.
 NEGLIGIBLE, WANING = 8, 256
-# Clusters below this share of the mean one's weight lose none: they are few, and may fall far.
+# Nothing is left out of clusters whose weight is below this share of the mean: they are few, and
+# their weight may fall by any factor.
 _SMALL = 1e-3
 # Bytes of the distances of a tile, which should stay in a core's cache.
 _DISTANCE_BYTES = 1 << 20
@@ -72,7 +73,9 @@ LIMITS = {
 
 
 def relevant_from(shares: FloatArray, dtype: np.dtype) -> FloatArray:
-    """Return the smallest weight of a row, next to its largest, that counts for each cluster.
+    """Return for each cluster the weight below which that of a row is negligible.
+
+    Weights are those of ratios, r^(s−1): 1 for the nearest centre of a row.
 
     Parameters
     ----------
@@ -87,7 +90,7 @@ def relevant_from(shares: FloatArray, dtype: np.dtype) -> FloatArray:
 
 
 def have_waned(before: FloatArray, shares: FloatArray) -> bool:
-    """Return whether clusters may need weights that were left out: they fell far in a step."""
+    """Return whether the share of a cluster fell by so much that it may need what was left out."""
     fell = (shares < before / WANING) & (before * len(before) >= _SMALL)
     return bool(fell.any())
 

@@ -184,7 +184,10 @@ def weigh_relevant(rows, excess, power, tie, total, tied, phi):
 
 @part(EXACT)
 def add_relevant(firsts, rows, phi, factor, z, n_j, sums, mass):
-    """Multiply the listed weights by the rows' factors; add them, per row too, and the rows."""
+    """Multiply the listed weights by the factors of their rows, and add up.
+
+    `n_j` and `sums`, those of the centres, are added to; `mass`, that of each row, is overwritten.
+    """
     wide_vectors()
     mass[:] = 0
     for j in range(len(n_j)):

@@ -14,9 +14,10 @@ LOWEST_EXPONENT = -690.0
 
 
 def exponentiate(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Replace numbers by their exponentials, those up to 2e-300 by 0; return the array.
+    """Replace numbers by their exponentials in place; return the array.
 
-    Larger ones are rounded as usual, but for an error of 2e-300.
+    Exponentials up to 2e-300 become 0, and 2e-300 is subtracted from the others, which changes none
+    above 1e-283.
     """
     np.maximum(values, LOWEST_EXPONENT, out=values)
     np.exp(values, out=values)
