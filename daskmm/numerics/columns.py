@@ -37,8 +37,22 @@ class Expansion:
         """First feature of each column."""
         return np.cumsum(self.sizes) - self.sizes
 
-    def expand(self, rows: NDArray) -> FloatArray:
-        """Return coded rows as features: (n_rows, n_features), NaN where the code is."""
+    def expand(
+        self, rows: NDArray, absent: FloatArray | None = None, present: FloatArray | None = None
+    ) -> FloatArray:
+        """Return coded rows as features, NaN where the code is.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows, n_columns)
+        absent, present : ndarray of shape (n_features,), optional
+            Values that stand for a level of a category that a row does not have, and for that
+            which it has; 0 and 1 by default.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features), float64
+        """
         out = np.empty((len(rows), int(self.sizes.sum())))
         for column, (kind, start, size) in enumerate(
             zip(self.kinds, self.starts, self.sizes, strict=True)
@@ -46,9 +60,12 @@ class Expansion:
             code = np.asarray(rows[:, column], dtype=np.float64)
             own = out[:, start : start + size]
             if kind == CATEGORY:
-                own[...] = np.where(np.isnan(code), np.nan, 0.0)[:, None]
                 held = np.flatnonzero(~np.isnan(code))
-                own[held, code[held].astype(np.intp)] = 1.0
+                level = code[held].astype(np.intp)
+                own[...] = 0.0 if absent is None else absent[start : start + size]
+                if len(held) < len(code):
+                    own[np.isnan(code)] = np.nan
+                own[held, level] = 1.0 if present is None else present[start + level]
             elif kind == SEASON:
                 own[:, 0], own[:, 1] = np.cos(2 * np.pi * code), np.sin(2 * np.pi * code)
             else:
@@ -74,7 +91,17 @@ class MixedCoordinates:
 
     def to_model(self, rows: NDArray) -> FloatArray:
         """Transform coded rows to the model's coordinates: a new float64 array."""
-        return self.from_input(self.expansion.expand(rows))
+        n_features = len(self.mean)
+        absent, present = (
+            self.from_input(np.zeros(n_features)),
+            self.from_input(np.ones(n_features)),
+        )
+        found = self.expansion.expand(rows, absent, present)
+        others = self.expansion.kinds[self.expansion.groups] != CATEGORY
+        found[:, others] -= self.mean[others]
+        found[:, others] /= self.scale[others]
+        found[:, others] += self.shift[others]
+        return found
 
     def from_input(self, features: FloatArray) -> FloatArray:
         """Transform means and shares to the model's coordinates."""

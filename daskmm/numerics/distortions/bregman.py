@@ -152,9 +152,13 @@ class Bregman(Distortion):
             return Tile(rows, None, rows.with_data(terms))
         filled, observed = split_holes(rows, partial)
         if observed is None:
-            return Tile(filled, None, self.elements(filled, self.reference))
+            return Tile(filled, None, self.terms(filled))
         valid = np.where(observed > 0, filled, self.reference)
-        return Tile(filled, observed, self.elements(valid, self.reference))
+        return Tile(filled, observed, self.terms(valid))
+
+    def terms(self, rows: FloatArray) -> FloatArray:
+        """Compute the divergence of rows from the reference, per feature."""
+        return self.elements(rows, self.reference)
 
     def distances(
         self, tile: Tile, centers: FloatArray, feature_weights: FloatArray | None = None

@@ -26,6 +26,8 @@ from daskmm.numerics.distortions.bregman import Bregman, information
 
 _Function = Callable[[FloatArray], FloatArray]
 
+# Scale of the coordinates of flags and levels, which smooths them.
+_SMOOTHING = 1.0 / (1.0 - INWARDS)
 # Shares beyond their bounds by less are taken as they are.
 _ROUNDING = 1e-12
 
@@ -56,12 +58,44 @@ class Mixed(Bregman):
         """Compute each feature's divergence."""
         x, theta = np.broadcast_arrays(x, theta)
         found = np.square(x - theta)
-        flags, levels = self.kinds == FLAG, self.kinds == CATEGORY
-        a, b = x[..., flags], theta[..., flags]
-        found[..., flags] = information(a, b) + information(1.0 - a, 1.0 - b)
-        found[..., levels] = information(x[..., levels], theta[..., levels])
+        # A flag is two levels.
+        flags, levels = np.flatnonzero(self.kinds == FLAG), np.flatnonzero(self.kinds == CATEGORY)
+        shares = np.concatenate([flags, levels])
+        a, b = x[..., shares], theta[..., shares]
+        n_flags = len(flags)
+        all_levels = [np.concatenate([t, 1.0 - t[..., :n_flags]], axis=-1) for t in (a, b)]
+        terms = information(*all_levels)
+        terms[..., :n_flags] += terms[..., len(shares) :]
+        found[..., shares] = terms[..., : len(shares)]
         found *= self.factors
         return found
+
+    def terms(self, rows: FloatArray) -> FloatArray:
+        """Compute the divergence of rows from the reference, per feature.
+
+        Those of flags and levels have three values in whole tables, for which logarithms are taken
+        once: with it, without it, and at the reference where it is missing.
+        """
+        share, m = self._is_share, self.reference
+        values = np.stack([_smoothed(0.0, m), _smoothed(1.0, m)])
+        low, high = np.where(share, values, np.nan)
+        of_low, of_high = self.elements(values, m)
+        there = rows == high
+        found = np.where(there, of_high, of_low)
+        n_other = len(rows) * np.count_nonzero(share)
+        n_other -= np.count_nonzero(there) + np.count_nonzero(rows == low)
+        if n_other:
+            missing = rows == np.where(share, m, np.nan)
+            if n_other > np.count_nonzero(missing):  # the rows are means of others
+                return self.elements(rows, m)
+            found[missing] = 0.0
+        found[:, ~share] = self.factors[~share] * np.square(rows[:, ~share] - m[~share])
+        return found
+
+    @property
+    def _is_share(self) -> NDArray[np.bool_]:
+        """Mask of the features of flags and levels."""
+        return (self.kinds == FLAG) | (self.kinds == CATEGORY)
 
     def gradient(self, theta: FloatArray) -> FloatArray:
         """2 θ, log(θ/(1 − θ)) and log θ."""
@@ -106,8 +140,7 @@ class Mixed(Bregman):
 
         NaN for features of numbers and constant ones.
         """
-        is_share = (self.kinds == FLAG) | (self.kinds == CATEGORY)
-        return np.where(is_share, 1.0 / self.factors, np.nan)
+        return np.where(self._is_share, 1.0 / self.factors, np.nan)
 
     def inside(self, rows: FloatArray) -> FloatArray:
         """Return rows with missing values replaced by the reference: all are inside."""
@@ -115,7 +148,7 @@ class Mixed(Bregman):
 
     def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
         """Move shares that no rows can have, which estimated sums may give, to the nearest."""
-        is_share = (self.kinds == FLAG) | (self.kinds == CATEGORY)
+        is_share = self._is_share
         least = np.where(is_share, INWARDS * self.reference, -np.inf)
         most = np.where(is_share, least + 1.0 - INWARDS, np.inf)
         beyond = (centers < least - _ROUNDING) | (centers > most + _ROUNDING)
@@ -160,15 +193,15 @@ def measured(
     is_share = (kinds == FLAG) | (kinds == CATEGORY)
     deviation = np.sqrt(np.bincount(groups, variance))[groups]
     deviation[deviation == 0] = 1.0
-    scale = np.where(is_share, 1.0 / (1.0 - INWARDS), deviation)
+    scale = np.where(is_share, _SMOOTHING, deviation)
     shift = np.where(is_share, mean, 0.0)
     coordinates = MixedCoordinates(expansion, mean, scale, shift)
     constant = is_share & ((mean <= 0) | (mean >= 1))
     kinds = np.where(constant | ~is_share, NUMBER, kinds)
     plain = Mixed(shift, kinds, np.ones(len(kinds)))
     # A flag or level is there with its share, and not with the rest.
-    with_it = plain.elements((1 - mean) / scale + shift, shift)
-    without = plain.elements(-mean / scale + shift, shift)
+    with_it = plain.elements(_smoothed(1.0, mean), shift)
+    without = plain.elements(_smoothed(0.0, mean), shift)
     expected = np.where(
         is_share, mean * with_it + (1 - mean) * without, variance / np.square(scale)
     )
@@ -178,3 +211,8 @@ def measured(
     if weigh_shares:
         factors = factors / shares
     return coordinates, replace(plain, factors=factors), shares * expected * factors
+
+
+def _smoothed(x: float, share: FloatArray) -> FloatArray:
+    """Return where `MixedCoordinates` put rows with a flag or level (1) or without it (0)."""
+    return (x - share) / _SMOOTHING + share
