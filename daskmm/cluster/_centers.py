@@ -486,9 +486,10 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     def _samples(self, layout: Layout) -> bool:
         """Whether to anneal on a sample, and pass over the table to polish only."""
         coded = layout.lazy and (layout.sparse or self.distortion == "mixed")
-        always = coded and self._seeds
-        bounds = self._cluster_range
-        return anneals_on_sample(layout, self.sample_size, self.polish, *bounds, always=always)
+        bounds, seeds = self._cluster_range, self._seeds
+        return anneals_on_sample(
+            layout, self.sample_size, self.polish, *bounds, seeds=seeds, always=coded and seeds
+        )
 
     def _n_starts(self, layout: Layout) -> int:
         if not self._seeds:

@@ -45,8 +45,13 @@ METRIC: Constraints = {
 HARMONIC = -1.0
 # φ can be as large as k^(−1/s); beyond this (nats) its sums overflow.
 _LARGEST_LOG = 600.0
-# sample_size="auto" anneals on a sample if the table has more than this many times its rows.
+# Where starting centres are given, sample_size="auto" anneals on a sample if the table has more
+# than this many times its rows.
 _LARGE = 2
+# With so many clusters, the starts of small tables differ enough to be recombined: this lowers the
+# cost of unequal or heavy-tailed clusters by 1 to 4 %, and by nothing with 12 clusters
+# (tests/benchmarks/README.md).
+_WORTH_RECOMBINING = 16
 
 
 class Annealed(Protocol):
@@ -122,15 +127,16 @@ def anneals_on_sample(
     at_least: int,
     at_most: int,
     *,
+    seeds: bool = True,
     always: bool = False,
 ) -> bool:
     """Return whether a fit anneals on a sample, and passes over the table to polish only.
 
     A table of unknown length, which only plans meet, counts as large: passes over a small one
-    hardly matter. Streamed rows that are sparse or of mixed columns, for which starts are looked
-    for, are annealed on a sample however few they are, which holds all of them then: reading them
-    in every iteration would leave time for one start only, which is too few in thousands of
-    features or levels.
+    hardly matter. Smaller tables are samples of themselves where starts differ enough to be
+    recombined: from 16 clusters on. Streamed rows that are sparse or of mixed columns, too, are
+    annealed on a sample however few they are: reading them in every iteration would leave time for
+    one start only, which is too few in thousands of features or levels.
 
     Parameters
     ----------
@@ -140,17 +146,21 @@ def anneals_on_sample(
         Without it there would be nothing to do over all rows.
     at_least, at_most : int
         Bounds of the number of clusters.
+    seeds : bool
+        Whether starting centres are looked for, among the rows of the sample: annealing over rows
+        that they do not serve would displace them. Given ones serve all rows.
     always : bool
         Whether to do so if all rows fit into the sample, too.
     """
     if sample_size is None or not polish:
         return False
-    wanted = wanted_rows(sample_size, at_least)
-    if always or layout.n_rows is None:
+    wanted, n_rows = wanted_rows(sample_size, at_least), layout.n_rows
+    if always or n_rows is None:
         return True
-    if wanted is not None:
-        return layout.n_rows > wanted
-    return not is_small(layout, at_most)
+    if not seeds and wanted is None:
+        return not is_small(layout, at_most)
+    size = wanted or usual_sample_size(n_rows, layout.width, at_most)
+    return n_rows > size or (seeds and at_least >= _WORTH_RECOMBINING)
 
 
 def is_small(layout: Layout, at_most: int) -> bool:

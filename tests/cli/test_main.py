@@ -394,7 +394,8 @@ def test_demo(tmp_path, capsys, monkeypatch):
     lloyd, entropy = report.results["lloyd"], report.results["entropy"]
     assert entropy["nmi"] > 0.8 > lloyd["nmi"]
     assert entropy["features_found"] == [0, 1, 2, 3, 4]
-    assert entropy["n_passes"] > 5
+    # Statistics and sample, then one hard step: all rows are in the sample.
+    assert entropy["n_passes"] == 2
     assert {p.name for p in out.iterdir()} == {"data.zarr", "truth.zarr", "lloyd", "entropy"}
     for name in ("lloyd", "entropy"):
         assert (out / name / "projection.png").stat().st_size > 10_000

@@ -12,7 +12,7 @@ def first_power(k, **parameters):
     # Neighbours differ in all features, the whole table mostly in one.
     places = rng.normal(size=(k, 6)) * [50, 1, 1, 1, 1, 1]
     X = (places[:, None] + 0.2 * rng.normal(size=(k, 12, 6))).reshape(-1, 6)
-    model = PowerKMeans(k, n_init=1, random_state=0, **parameters).fit(X)
+    model = PowerKMeans(k, n_init=1, sample_size=None, random_state=0, **parameters).fit(X)
     return model.history_[0].s
 
 

@@ -227,3 +227,26 @@ def test_plans_of_many_clusters_count_more_reads():
     rows = da.zeros((10_000_000, 16), chunks=(100_000, 16))
     few, many = (KMeans(k).plan(rows) for k in (MANY_CLUSTERS - 1, MANY_CLUSTERS))
     assert few.passes < many.passes <= 10
+
+
+@pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
+def test_centres_serve_far_rows_of_tables_hardly_larger_than_a_sample(cls):
+    rng = np.random.default_rng(0)
+    rows, _ = blobs(11_000, 4, 10, seed=1)
+    rows[rng.choice(len(rows), 5, replace=False)] = 1e4 * rng.normal(size=(5, 4))
+    best = ScikitKMeans(15, n_init=8, random_state=0).fit(rows).inertia_
+    assert cls(15, random_state=0).fit(rows).inertia_ <= 1.001 * best
+
+
+@each_estimator
+def test_small_tables_of_many_clusters_are_their_own_sample(cls):
+    rows, truth = blobs(1600, 5, 16, seed=2)
+    source = CountingSource(rows)
+    model = cls(16, random_state=0).fit(source.as_dask((500, -1)))
+    assert set(source.reads.values()) == {model.n_passes_}
+    assert model.n_passes_ <= 3
+    assert not model.history_[0].exact
+    assert adjusted_rand_score(truth, computed(model.labels_)) > 0.99
+    # Given centres serve all rows already.
+    given = cls(16, init=rows[:16]).fit(rows)
+    assert all(record.exact for record in given.history_)
