@@ -45,9 +45,6 @@ METRIC: Constraints = {
 HARMONIC = -1.0
 # φ can be as large as k^(−1/s); beyond this (nats) its sums overflow.
 _LARGEST_LOG = 600.0
-# Where starting centres are given, sample_size="auto" anneals on a sample if the table has more
-# than this many times its rows.
-_LARGE = 2
 # With so many clusters, the starts of small tables differ enough to be recombined: this lowers the
 # cost of unequal or heavy-tailed clusters by 1 to 4 %, and by nothing with 12 clusters
 # (tests/benchmarks/README.md).
@@ -147,8 +144,7 @@ def anneals_on_sample(
     at_least, at_most : int
         Bounds of the number of clusters.
     seeds : bool
-        Whether starting centres are looked for, among the rows of the sample: annealing over rows
-        that they do not serve would displace them. Given ones serve all rows.
+        Whether starting centres are looked for, several of which may be recombined.
     always : bool
         Whether to do so if all rows fit into the sample, too.
     """
@@ -157,18 +153,14 @@ def anneals_on_sample(
     wanted, n_rows = wanted_rows(sample_size, at_least), layout.n_rows
     if always or n_rows is None:
         return True
-    if not seeds and wanted is None:
-        return not is_small(layout, at_most)
     size = wanted or usual_sample_size(n_rows, layout.width, at_most)
     return n_rows > size or (seeds and at_least >= _WORTH_RECOMBINING)
 
 
 def is_small(layout: Layout, at_most: int) -> bool:
-    """Return whether a table has at most twice the rows of a sample; False if that is unknown."""
+    """Return whether a sample holds all rows of a table; False if that is unknown."""
     n_rows = layout.n_rows
-    return n_rows is not None and (
-        n_rows <= _LARGE * usual_sample_size(n_rows, layout.width, at_most)
-    )
+    return n_rows is not None and n_rows <= usual_sample_size(n_rows, layout.width, at_most)
 
 
 def checked_distortion(

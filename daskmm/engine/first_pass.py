@@ -38,6 +38,8 @@ _PLENTY_PER_CLUSTER = 200
 SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
 _LEAST_ROWS_PER_CLUSTER = 10
+# All rows of tables up to this many times as large are taken.
+_LARGE = 2
 # Bytes (as float64) of the larger sample, on which hard steps are taken before the table is read
 # again; drawn from tables of more than twice that. With many clusters it is larger, up to half of
 # the table: what it leaves unsettled takes passes over the table. Each pair limits it to a number
@@ -288,7 +290,8 @@ def sample_size(n_rows: int, n_features: int, n_clusters: int) -> int:
     plenty = min(max(SAMPLE_ROWS, _PLENTY_PER_CLUSTER * n_clusters), 2 * SAMPLE_ROWS)
     wanted = max(plenty, SAMPLE_ROWS_PER_CLUSTER * n_clusters)
     affordable = max(SAMPLE_BYTES // (8 * n_features), _LEAST_ROWS_PER_CLUSTER * n_clusters)
-    return min(n_rows, wanted, affordable)
+    size = min(wanted, affordable)
+    return n_rows if n_rows <= _LARGE * size else size
 
 
 class SampleSizes(NamedTuple):

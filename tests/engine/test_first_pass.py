@@ -156,6 +156,8 @@ def test_integers_that_float64_does_not_hold_are_named(value):
         (1_000_000, 10_000, 10, 838),
         (1_000_000, 10_000, 1000, 10_000),
         (300, 10, 10, 300),
+        (20_000, 10, 10, 20_000),
+        (20_001, 10, 10, 10_000),
     ],
 )
 def test_sizes_of_samples(n_rows, n_features, n_clusters, size):
