@@ -487,21 +487,31 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         """Whether to anneal on a sample, and pass over the table to polish only."""
         coded = layout.lazy and (layout.sparse or self.distortion == "mixed")
         bounds, seeds = self._cluster_range, self._seeds
+        one_start = self._most_starts == 1
         return anneals_on_sample(
-            layout, self.sample_size, self.polish, *bounds, seeds=seeds, always=coded and seeds
+            layout,
+            self.sample_size,
+            self.polish,
+            *bounds,
+            one_start=one_start,
+            always=coded and seeds,
         )
 
-    def _n_starts(self, layout: Layout) -> int:
+    @property
+    def _most_starts(self) -> int:
+        """Number of starts where they need not be read from disk in every iteration."""
         if not self._seeds:
             return 1
-        if self.n_init == "auto":
-            reads = layout.lazy and not self._samples(layout)
-            if reads and not is_small(layout, self._cluster_range[1]):
-                return 1
-            if isinstance(self.n_clusters, str):
-                return STARTS_IN_MEMORY
-            return min(STARTS_IN_MEMORY, max(1, CENTERS_OF_STARTS // int(self.n_clusters)))
-        return int(self.n_init)
+        if self.n_init != "auto":
+            return int(self.n_init)
+        if isinstance(self.n_clusters, str):
+            return STARTS_IN_MEMORY
+        return min(STARTS_IN_MEMORY, max(1, CENTERS_OF_STARTS // int(self.n_clusters)))
+
+    def _n_starts(self, layout: Layout) -> int:
+        reads = layout.lazy and not self._samples(layout)
+        large = not is_small(layout, self._cluster_range[1])
+        return 1 if self.n_init == "auto" and reads and large else self._most_starts
 
     def _checked_init(self, expansion: Expansion | None) -> str | NDArray[np.float64]:
         """The name of a method, or given centres, which must fit the data and n_clusters."""

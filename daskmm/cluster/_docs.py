@@ -66,10 +66,10 @@ sample_size : int, "auto" or None, default="auto"
     take hard steps on a larger sample, and then, together, over all rows until the cost is
     stationary, which takes a handful of passes. "auto" is 10,000 to 20,000 rows (200 per cluster),
     or 50 per cluster if that is more; a table of at most twice as many rows is its own sample. If
-    such a small table has fewer than 16 clusters, or `init` gives centres, it is annealed over all
-    rows instead, which reads streamed ones in every iteration; small streamed tables of sparse rows
-    or mixed columns do so with given centres only. With None the annealing runs over all rows of
-    any table, from starts among those of a sample. Rows are drawn
+    such a small table has fewer than 16 clusters, or is in memory and has one start only, it is
+    annealed over all rows instead, which reads streamed ones in every iteration (small ones of
+    sparse rows or mixed columns take a sample unless `init` gives centres). With None the annealing
+    runs over all rows of any table, from starts among those of a sample. Rows are drawn
     uniformly, or, where few rows carry most of the cost (heavy tails, far outliers), by their
     distance from the mean as well, with weights, in one more pass.
 """,

@@ -124,16 +124,17 @@ def anneals_on_sample(
     at_least: int,
     at_most: int,
     *,
-    seeds: bool = True,
+    one_start: bool = False,
     always: bool = False,
 ) -> bool:
     """Return whether a fit anneals on a sample, and passes over the table to polish only.
 
     A table of unknown length, which only plans meet, counts as large: passes over a small one
-    hardly matter. Smaller tables are samples of themselves where starts differ enough to be
-    recombined: from 16 clusters on. Streamed rows that are sparse or of mixed columns, too, are
-    annealed on a sample however few they are: reading them in every iteration would leave time for
-    one start only, which is too few in thousands of features or levels.
+    hardly matter. Small tables of many clusters are their own samples where several starts can be
+    recombined, or where every iteration would read them from disk. Streamed rows that are sparse
+    or of mixed columns are annealed on a sample however few they are: reading them in every
+    iteration would leave time for one start only, which is too few in thousands of features or
+    levels.
 
     Parameters
     ----------
@@ -143,8 +144,8 @@ def anneals_on_sample(
         Without it there would be nothing to do over all rows.
     at_least, at_most : int
         Bounds of the number of clusters.
-    seeds : bool
-        Whether starting centres are looked for, several of which may be recombined.
+    one_start : bool
+        Whether there is nothing to recombine.
     always : bool
         Whether to do so if all rows fit into the sample, too.
     """
@@ -154,7 +155,8 @@ def anneals_on_sample(
     if always or n_rows is None:
         return True
     size = wanted or usual_sample_size(n_rows, layout.width, at_most)
-    return n_rows > size or (seeds and at_least >= _WORTH_RECOMBINING)
+    many = at_least >= _WORTH_RECOMBINING
+    return n_rows > size or (many and (layout.lazy or not one_start))
 
 
 def is_small(layout: Layout, at_most: int) -> bool:
