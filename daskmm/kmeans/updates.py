@@ -25,6 +25,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.compiled import dispatch
 from daskmm.compiled.layout import have_waned
 from daskmm.data.blocks import Layout, Position, RowBlocks
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads, weighted_passes
@@ -324,7 +325,11 @@ class CentersProblem:
         self.exact = exact
         self.n_before = n_before
         self.splitting_power = 0.0
-        self._bounds = KeptBounds(passes.blocks.layout, coordinates)
+        layout, code = passes.blocks.layout, update.distortion.code
+        self._bounds = KeptBounds(layout, coordinates)
+        # Whether soft steps of complete rows leave out weights: the compiled loops do.
+        compiled = code is not None and not layout.sparse and dispatch.available()
+        self._leaves_out = compiled and not update.trim
 
     @property
     def n_passes(self) -> int:
@@ -390,7 +395,7 @@ class CentersProblem:
     def _step(self, before: CenterState, sums: CenterSums) -> Step[CenterState]:
         after = self.update.update(sums, before, self.weight)
         soft_of_many = len(before.centers) >= MANY_CLUSTERS and before.s > -np.inf
-        if soft_of_many and not self.update.trim:
+        if soft_of_many and self._leaves_out and not before.partial:
             after = replace(after, shares=sums.weights / self.weight)
         inertia = sums.inertia / self.weight
         return Step(

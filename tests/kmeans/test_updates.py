@@ -12,6 +12,7 @@ from _naive import (
     power_k_means_step,
 )
 
+from daskmm.compiled import dispatch
 from daskmm.kmeans.seeding import MANY_CLUSTERS
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, Farthest, center_sums
 from daskmm.kmeans.updates import (
@@ -249,6 +250,17 @@ def test_a_step_is_taken_with_all_weights_where_clusters_have_lost_theirs():
     (found,) = problem.sums([replace(state, shares=far)])
     assert problem.passes.n_passes == 5
     np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize("why", ["missing values", "no compiled loops"])
+def test_no_step_is_taken_twice_where_all_weights_are_computed(why, monkeypatch):
+    rows, centers = many_clusters()
+    if why == "no compiled loops":
+        monkeypatch.setattr(dispatch, "available", lambda: False)
+    update = PowerUpdate(partial=why == "missing values")
+    problem = sample_problem(rows, np.ones(len(rows)), update)
+    (step,) = problem.steps([problem.start(centers, -50.0)])
+    assert step.state.shares is None
 
 
 def test_few_clusters_and_hard_steps_do_not_know_the_weights_of_clusters():
