@@ -487,19 +487,18 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         """Whether to anneal on a sample, and pass over the table to polish only."""
         coded = layout.lazy and (layout.sparse or self.distortion == "mixed")
         bounds, seeds = self._cluster_range, self._seeds
-        one_start = self._most_starts == 1
         return anneals_on_sample(
             layout,
             self.sample_size,
             self.polish,
             *bounds,
-            one_start=one_start,
+            one_start=self._most_starts == 1,
             always=coded and seeds,
         )
 
     @property
     def _most_starts(self) -> int:
-        """Number of starts where they need not be read from disk in every iteration."""
+        """Number of starts, unless a large table is read for each of their iterations."""
         if not self._seeds:
             return 1
         if self.n_init != "auto":

@@ -46,8 +46,7 @@ class Expansion:
         ----------
         rows : ndarray of shape (n_rows, n_columns)
         absent, present : ndarray of shape (n_features,), optional
-            Values that stand for a level of a category that a row does not have, and for that
-            which it has; 0 and 1 by default.
+            Values of the features of levels that a row does not have, and has; 0 and 1 by default.
 
         Returns
         -------
@@ -91,16 +90,11 @@ class MixedCoordinates:
 
     def to_model(self, rows: NDArray) -> FloatArray:
         """Transform coded rows to the model's coordinates: a new float64 array."""
-        n_features = len(self.mean)
-        absent, present = (
-            self.from_input(np.zeros(n_features)),
-            self.from_input(np.ones(n_features)),
-        )
+        absent, present = self.from_input(np.array([[0.0], [1.0]]))
         found = self.expansion.expand(rows, absent, present)
         others = self.expansion.kinds[self.expansion.groups] != CATEGORY
-        found[:, others] -= self.mean[others]
-        found[:, others] /= self.scale[others]
-        found[:, others] += self.shift[others]
+        mean, scale, shift = self.mean[others], self.scale[others], self.shift[others]
+        found[:, others] = (found[:, others] - mean) / scale + shift
         return found
 
     def from_input(self, features: FloatArray) -> FloatArray:

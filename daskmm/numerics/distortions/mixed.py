@@ -58,7 +58,7 @@ class Mixed(Bregman):
         """Compute each feature's divergence."""
         x, theta = np.broadcast_arrays(x, theta)
         found = np.square(x - theta)
-        # A flag is two levels.
+        # A flag is two levels, of which the second has no feature of its own.
         flags, levels = np.flatnonzero(self.kinds == FLAG), np.flatnonzero(self.kinds == CATEGORY)
         shares = np.concatenate([flags, levels])
         a, b = x[..., shares], theta[..., shares]
@@ -73,8 +73,9 @@ class Mixed(Bregman):
     def terms(self, rows: FloatArray) -> FloatArray:
         """Compute the divergence of rows from the reference, per feature.
 
-        Those of flags and levels have three values in whole tables, for which logarithms are taken
-        once: with it, without it, and at the reference where it is missing.
+        In rows of a table, the feature of a flag or level takes three values: one without it, one
+        with it, and the reference where it is missing. Logarithms are taken once for each, not for
+        each row.
         """
         share, m = self._is_share, self.reference
         values = np.stack([_smoothed(0.0, m), _smoothed(1.0, m)])
@@ -86,7 +87,7 @@ class Mixed(Bregman):
         n_other -= np.count_nonzero(there) + np.count_nonzero(rows == low)
         if n_other:
             missing = rows == np.where(share, m, np.nan)
-            if n_other > np.count_nonzero(missing):  # the rows are means of others
+            if n_other > np.count_nonzero(missing):  # means of rows have other values
                 return self.elements(rows, m)
             found[missing] = 0.0
         found[:, ~share] = self.factors[~share] * np.square(rows[:, ~share] - m[~share])
