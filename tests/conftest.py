@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(items):
                 if isinstance(params[name], type):
                     others.remove(params[name].__name__)
                 else:
-                    others = [value for other, value in params.items() if other != name]
+                    others = [repr(value) for other, value in params.items() if other != name]
                 groups[item.path, item.originalname, *others].append(item)
     turns = defaultdict(itertools.count)
     for (path, function, *_), group in groups.items():

@@ -71,6 +71,7 @@ def test_what_is_left_as_it_is(few):
     assert without_unrelated(survey, 1000, 0) is survey
 
 
+@pytest.mark.in_turn("lazy")
 @pytest.mark.parametrize("lazy", [False, True])
 def test_genes_of_cells(few, lazy):
     X, kinds, telling = few

@@ -190,6 +190,7 @@ def test_the_objective_falls(cls):
     assert history[-1] < history[0]
 
 
+@pytest.mark.in_turn("cls")
 @each_class
 def test_small_lazy_frames_are_annealed_on_all_their_rows_from_several_starts(cls):
     frame, _ = table()
@@ -263,6 +264,7 @@ def test_columns_are_found_and_described():
     assert "heaviest features" in model._repr_html_()
 
 
+@pytest.mark.in_turn("cls")
 @each_class
 def test_columns_without_values_in_a_cluster_are_missing_in_its_row(cls, tmp_path):
     rng = np.random.default_rng(0)
@@ -367,6 +369,7 @@ CALLS = [
 ]
 
 
+@pytest.mark.in_turn("holes")
 @pytest.mark.parametrize("holes", [0.0, 0.1])
 @pytest.mark.parametrize(("cls", "more"), CALLS)
 def test_calls_with_new_rows_find_the_clusters_of_all(cls, more, holes, tmp_path):

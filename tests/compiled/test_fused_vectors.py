@@ -64,6 +64,7 @@ def excesses(distances):
     return ((distances - m) * (1 / m).astype(distances.dtype)).astype(np.longdouble)
 
 
+@pytest.mark.in_turn("kind")
 @each_way
 @each_kind
 @pytest.mark.parametrize("s", [-0.5, -3.0, -50.0, -1e4])

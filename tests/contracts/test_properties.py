@@ -272,7 +272,9 @@ def scheduler(name, request):
         yield
 
 
-@pytest.mark.parametrize("other", ["threads", "processes", "distributed"])
+@pytest.mark.parametrize(
+    "other", ["threads", "processes", pytest.param("distributed", marks=pytest.mark.long)]
+)
 def test_schedulers_change_nothing(other, request):
     # All models in one test, so that processes are started once.
     rng = np.random.default_rng(2)

@@ -109,6 +109,7 @@ def table(n_blocks=N_BLOCKS):
     return da.map_blocks(block, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
 
 
+@pytest.mark.in_turn("kept")
 @pytest.mark.parametrize("kept", ["here", "by the user", False])
 def test_idle_workers_make_the_calls_of_a_slow_one(client, kept):
     slow = slow_pid(client)

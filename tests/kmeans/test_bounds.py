@@ -70,6 +70,7 @@ def test_steps_with_bounds_have_the_bits_of_steps_without(seed, monkeypatch):
         np.testing.assert_array_equal(a.state.centers, b.state.centers)
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("seed", range(4))
 def test_nearest_centres_are_those_of_the_definition(seed):
     X, _, start = odd_rows(seed)

@@ -251,6 +251,7 @@ def test_each_penalty_takes_the_clusters_of_its_lowest_objective(monkeypatch):
     )
 
 
+@pytest.mark.in_turn("streamed")
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_clusters_found_at_any_penalty_count_at_all(seed, streamed):

@@ -556,6 +556,7 @@ STOPPED = {
 }
 
 
+@pytest.mark.in_turn("stop")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("stop", [StopIteration, KeyboardInterrupt])
 @pytest.mark.parametrize("after", [1, 3])

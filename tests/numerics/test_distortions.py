@@ -238,6 +238,7 @@ def test_ratios_to_the_reference_may_overflow():
         np.testing.assert_allclose(dispatch.row_terms(rows, distortion), expected, rtol=1e-12)
 
 
+@pytest.mark.in_turn("p")
 @pytest.mark.parametrize("p", [3, 16, 37])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("s", [-4.0, -np.inf])

@@ -396,6 +396,7 @@ def test_critical_power_of_rows_on_a_line(p):
     np.testing.assert_allclose(critical_power(rows, np.ones(700)), 0.5, rtol=1e-6)
 
 
+@pytest.mark.in_turn("weighted")
 @pytest.mark.parametrize(
     ("n", "p"),
     [(200, 3), (40, 30), (30, 40), (5, 900), (900, 5), (600, 700), (700, 600)],

@@ -50,6 +50,7 @@ def quick(cls, k, **parameters):
     return cls(k, n_init=1, random_state=0, **parameters)
 
 
+@pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans, EntropyPowerKMeans])
 def test_annealing_trace(tmp_path, cls):
     model = quick(cls, 4).fit(blobs(400, 3, 4))
@@ -81,7 +82,7 @@ def test_annealing_trace_without_polish(tmp_path):
     drawn(plot.annealing_trace(model), tmp_path / "trace.png")
 
 
-@pytest.mark.parametrize("n_features", [1, 5, 50, 200])
+@pytest.mark.parametrize("n_features", [1, 5, pytest.param(50, marks=pytest.mark.long), 200])
 def test_feature_weights(tmp_path, n_features):
     X = blobs(300, n_features, 3)
     X[:, n_features // 2 :] = np.random.default_rng(1).normal(size=X[:, n_features // 2 :].shape)
@@ -255,7 +256,9 @@ def test_progress_without_known_bytes_and_with_an_error():
     assert "s -1" in line
 
 
-@pytest.mark.parametrize(("n_features", "k"), [(1, 2), (5, 3), (2000, 100)])
+@pytest.mark.parametrize(
+    ("n_features", "k"), [(1, 2), (5, 3), pytest.param(2000, 100, marks=pytest.mark.long)]
+)
 def test_cluster_profiles(tmp_path, n_features, k):
     X = blobs(400, n_features, k)
     model = quick(KMeans, k, init=X[:k]).fit(X)
