@@ -344,7 +344,9 @@ def _time(series: Any, part: str) -> NDArray[np.float64]:
 
     if series.dt.tz is not None:
         series = series.dt.tz_localize(None)
-    days = ((series - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64)
+    # pandas 2 makes a timedelta without a unit of `days=1`, which NumPy 2.5 warns of.
+    day = pd.Timedelta(np.timedelta64(1, "D"))
+    days = ((series - pd.Timestamp(0)) / day).to_numpy(dtype=np.float64)
     if part == "trend":
         return np.asarray(days)
     within = days - np.floor(days)
