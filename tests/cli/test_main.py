@@ -408,6 +408,7 @@ def test_demo(tmp_path, capsys, monkeypatch):
     assert "not empty" in refused(capsys, "demo", "--out", out)
 
 
+@pytest.mark.long
 def test_demo_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(demo.run_demo.__kwdefaults__, "n_samples", 3000)
     assert main(["demo", "--out", str(tmp_path / "demo"), "--json", "--quiet"]) == 0

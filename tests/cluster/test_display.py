@@ -159,6 +159,7 @@ def test_sparkline_is_bounded():
     assert len(long) < 4000
 
 
+@pytest.mark.long
 def test_in_a_real_notebook():
     """One display, updated in place, and the estimator below it."""
     cell = (

@@ -82,6 +82,7 @@ def test_labels_are_those_of_the_stacked_table(cls, chunks):
     assert model.plan(cube, feature_dim="band").n_rows == labels.size
 
 
+@pytest.mark.long
 @given(
     chunks=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(4, 16), st.integers(4, 20)),
     order=st.permutations(DIMS),

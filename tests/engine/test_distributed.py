@@ -46,6 +46,7 @@ def _fit(seed):
     return KMeans(3, random_state=seed).fit(da.from_array(rows, chunks=(100, -1))).inertia_
 
 
+@pytest.mark.long
 def test_fits_inside_of_tasks_leave_the_threads_to_their_blocks(client):
     # As many fits as there are threads: if they kept them, none would be left for their blocks.
     found = client.gather(client.map(_fit, range(4)), direct=False)

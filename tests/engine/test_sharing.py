@@ -105,6 +105,7 @@ def fitted(seed, client=None):
         return KMeans(3, random_state=seed, sample_size=None, persist=True).fit(data).inertia_
 
 
+@pytest.mark.long
 def test_four_fits_at_once_from_threads_and_from_clients(cluster):
     with dask.config.set(scheduler="threads"):
         expected = [fitted(seed) for seed in range(4)]

@@ -141,6 +141,7 @@ def test_large_records_are_summed_in_order_too(client):
     assert found.total == expected.total
 
 
+@pytest.mark.long
 def test_calls_stay_with_the_workers_that_are_annotated(client):
     slow = slow_pid(client)
     (address,) = [worker for worker, pid in client.run(os.getpid).items() if pid == slow]
@@ -177,6 +178,7 @@ def die_once(rows, weights, position, slow, path):
     return visit(rows, weights, position, slow)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_of_what_it_took_over(client, tmp_path):
     passes = Passes(row_blocks(table()))
     expected = passes.reduce(visit, None).total

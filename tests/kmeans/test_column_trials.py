@@ -264,6 +264,7 @@ def test_clusters_found_at_any_penalty_count_at_all(seed, streamed):
     assert model.lam_path_.gains.shape == (6, 1)
 
 
+@pytest.mark.long
 def test_wide_sparse_rows_with_few_features_that_vary():
     rng = np.random.default_rng(0)
     truth = rng.integers(2, size=2000)

@@ -205,6 +205,7 @@ def wide_report():
     return html_report.report_page(model, summary, Sampled(X, model.labels_))
 
 
+@pytest.mark.long
 def test_many_clusters_and_features_stay_small():
     page = wide_report()
     tree = check_page(page)
