@@ -114,7 +114,7 @@ def pytest_collection_modifyitems(items):
                 others = item.callspec.id.split("-")
                 if isinstance(params[name], type):
                     others.remove(params[name].__name__)
-                else:
+                else:  # values may be dictionaries, which have no hash
                     others = [repr(value) for other, value in params.items() if other != name]
                 groups[item.path, item.originalname, *others].append(item)
     turns = defaultdict(itertools.count)

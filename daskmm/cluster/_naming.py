@@ -150,8 +150,7 @@ def _readable_centers(model: Any) -> list[list[Any]]:
             turn = np.arctan2(own[:, 1], own[:, 0]) / (2 * np.pi) % 1.0
             read.append((1 + turn * DAYS_OF_YEAR).tolist())
         elif column.kind == "trend":
-            days = [np.timedelta64(round(day), "D") for (day,) in own.tolist()]
-            read.append([str(np.datetime64("1970-01-01") + day) for day in days])
+            read.append([str(np.datetime64(round(day), "D")) for (day,) in own.tolist()])
         else:
             read.append(own[:, 0].tolist())
     return [

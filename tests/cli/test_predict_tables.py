@@ -72,7 +72,7 @@ def test_kept_columns_stand_beside_the_labels(folder, source, out):
     check(found)
 
 
-# pandas 2's, which joins dates, with NumPy 2.5
+# With NumPy 2.5, pandas 2 warns where it joins frames with dates.
 @pytest.mark.filterwarnings("ignore:The 'generic' unit for NumPy timedelta")
 def test_types_of_kept_columns_of_parquet(folder):
     found = predicted(folder, "types", "parts", "labels.parquet", "--keep", "since")
