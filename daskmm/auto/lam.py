@@ -203,7 +203,8 @@ def follow_lam(
         shared: tuple[Any, ...] = (halves, starts, fresh, sample.rows.shape[1])
     else:
         shared = (trials, trials.starts(n_clusters, learning), fresh, noise[0])
-    found = tree_reduce(task, [(float(lam),) for lam in grid], shared, lazy, "try-lam")
+    products = math.prod(trials.rows.shape) * n_clusters
+    found = tree_reduce(task, [(float(lam),) for lam in grid], shared, lazy, "try-lam", products)
     gains, weights = (np.array(values) for values in zip(*found, strict=True))
     chosen = preferred_lam(gains)
     return Tried(LamPath(np.array(grid), gains, weights, chosen, n_clusters, len(trials.rows)))

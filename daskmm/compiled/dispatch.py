@@ -33,6 +33,8 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
+_DOUBLE, _INT32 = np.dtype(np.float64), np.dtype(np.int32)
+
 
 class BlockSums(NamedTuple):
     """Sums of one set of centres over a block, as in `daskmm.kmeans.sums.CenterSums`.
@@ -198,11 +200,9 @@ def block_sums(
     assert code is not None
     if not partial and terms is None:
         code = PLAIN if coordinates is None else code_of(coordinates)
-    # Error bound of a product of p factors.
-    rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
+    rounding, limits = _precision(dtype, p)
     # In double precision, inexact distances have been recomputed.
     tie = rounding if dtype == np.float32 else dtype.type(0)
-    limits = tuple(dtype.type(limit) for limit in LIMITS[dtype])
     tile, at_once = tiling(k, p, dtype, code)
     n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
     squares = np.zeros(0 if feature_weights is None else p)
@@ -214,30 +214,31 @@ def block_sums(
     if dtype == np.float32 and not hard and weights is not None:
         unit = float(weights.max()) or 1.0
     found = (n_j, sums, squares, observed, totals)
-    ratio_limits = np.empty(0, dtype)
+    ratio_limits = _nothing(dtype)
     # Weights of all rows together are at most k^(−1/s) times the largest.
     if shares is not None and not (hard or partial) and np.log2(k) <= -s:
-        ratio_limits = (relevant_from(shares, dtype) ** (1.0 / (s - 1.0))).astype(dtype)
+        ratio_limits = plain(relevant_from(shares, dtype) ** (1.0 / (s - 1.0)), dtype)
     # Hard steps convert rows to double precision anyway. Few rows are copied, which spares the
     # compilation of loops for them.
     held = row_dtype(rows) if hard and len(rows) >= FEW_ROWS else dtype
     for some in parts(rows, held):
-        v = plain(np.empty(0) if weights is None else weights[some] / unit)
+        v = _nothing(_DOUBLE) if weights is None else plain(weights[some] / unit)
         x = plain(rows[some], held)
-        own = plain(np.empty(0) if terms is None else terms[some])
+        own = _nothing(_DOUBLE) if terms is None else plain(terms[some])
         state = (*frame, plain(centers), w, code, own, planes)
         # A single centre gets the full weight of each row at any power.
         if hard or k == 1:
             far_rows -= some.start
-            near = plain(np.empty(0) if labels is None else labels[some], np.dtype(np.int32))
+            near = _nothing(_INT32) if labels is None else plain(labels[some], _INT32)
             hard_args = rounding, limits[0], tile, at_once, *found, far, far_rows, near
             loops.hard_sums(x, v, *state, *hard_args)
             far_rows += some.start
         else:
-            soft_args = limits, plain(ratio_limits, dtype), tie, tile, at_once, *found
+            soft_args = limits, ratio_limits, tie, tile, at_once, *found
             loops.soft_sums(x, v, *state, float(s), *soft_args)
-    for added in found:
-        added *= unit
+    if unit != 1.0:
+        for added in found:
+            added *= unit
     listed = far > 0
     return BlockSums(
         n_j,
@@ -250,6 +251,18 @@ def block_sums(
         far[listed],
         far_rows[listed],
     )
+
+
+@functools.cache
+def _nothing(dtype: np.dtype) -> NDArray:
+    return plain(np.empty(0, dtype), dtype)
+
+
+@functools.cache
+def _precision(dtype: np.dtype, n_features: int) -> tuple[np.floating, tuple[np.floating, ...]]:
+    """Return the error bound of a product of so many factors, and the limits of a type."""
+    rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(n_features)))
+    return rounding, tuple(dtype.type(limit) for limit in LIMITS[dtype])
 
 
 def tiling(n_clusters: int, n_features: int, dtype: np.dtype, code: int) -> tuple[int, int]:
@@ -269,7 +282,9 @@ def center_planes(
 ) -> CenterPlanes:
     """Return the planes of the centres as rounded to `dtype`; norms must match the rounded ones."""
     k, p = centers.shape
-    held = centers.astype(dtype).astype(np.float64)
+    held = centers
+    if dtype != np.float64:
+        held = centers.astype(dtype).astype(np.float64)
     constants, factors, sizes, edges = distortion.planes(held, feature_weights)
     norms, reaches = np.full(k + k % 2, np.inf), np.full(k + k % 2, np.inf)
     norms[:k] = 0.0 if partial else constants.sum(axis=1)

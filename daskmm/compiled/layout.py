@@ -127,13 +127,13 @@ def parts(rows: NDArray, dtype: np.dtype) -> list[slice]:
 
 def working_dtype(rows: NDArray, scale: FloatArray, centers: FloatArray, s: float) -> np.dtype:
     """Return single precision if the rows have no more and it suffices, else double."""
-    single = row_dtype(rows) == np.float32
-    for extent in (float(np.abs(centers).max()), float(scale.min()), float(scale.max())):
-        single &= 1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE
-    # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
     few = s == -np.inf and centers.size >= _MANY_PRODUCTS
-    single &= len(rows) >= (_SINGLE_HARD_ROWS if few else FEW_ROWS)
-    single &= np.log2(len(centers)) < -30.0 * s
+    enough = len(rows) >= (_SINGLE_HARD_ROWS if few else FEW_ROWS)
+    # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
+    if not enough or row_dtype(rows) != np.float32 or np.log2(len(centers)) >= -30.0 * s:
+        return np.dtype(np.float64)
+    extents = (float(np.abs(centers).max()), float(scale.min()), float(scale.max()))
+    single = all(1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE for extent in extents)
     return np.dtype(np.float32 if single else np.float64)
 
 

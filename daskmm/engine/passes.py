@@ -68,6 +68,9 @@ Persist = bool | Literal["auto"]
 _ROOM = 3
 # Largest table that is loaded once unasked, where passes that load it again would cost more.
 AT_HAND_BYTES = 64 << 20
+# With fewer products per step (rows × features × clusters), threads mostly wait for each other:
+# what Python does between compiled loops takes longer than these.
+_FEW_PRODUCTS = 1 << 18
 
 
 class Passes:
@@ -285,6 +288,7 @@ def tree_reduce(
     shared: Arguments,
     lazy: bool,
     name: str,
+    products: float = np.inf,
 ) -> Any:
     """Sum ``function(*own, *shared)`` over the tuples in `arguments`, merged in order.
 
@@ -299,9 +303,13 @@ def tree_reduce(
         Whether to run on the active dask scheduler, in one compute, or on threads here.
     name : str
         Of the tasks, as dask's dashboard shows them.
+    products : float
+        Rows × features × clusters of the steps that the calls take. With few, calls take turns on
+        this thread, unless a cluster takes them.
     """
-    if not lazy:
-        return _reduce_here(function, arguments, shared)
+    few = products < _FEW_PRODUCTS
+    if not lazy or (few and client_of(get_scheduler(cls=Delayed)) is None):
+        return _reduce_here(function, arguments, shared, in_turn=few)
     with one_blas_thread():
         return reduce_graph(TaskGraph(arguments), function, shared, name)
 
@@ -412,12 +420,15 @@ def _unique(name: str) -> str:
 
 
 def _reduce_here(
-    function: Callable[..., Any], arguments: Sequence[Arguments], shared: Arguments
+    function: Callable[..., Any],
+    arguments: Sequence[Arguments],
+    shared: Arguments,
+    in_turn: bool = False,
 ) -> Any:
     calls = [functools.partial(function, *own, *shared) for own in arguments]
     with one_blas_thread():
         # Merged as they come, so that few records are alive at once.
-        return merge(run_on_threads(calls))
+        return merge((call() for call in calls) if in_turn else run_on_threads(calls))
 
 
 def _reduce_at_hand(

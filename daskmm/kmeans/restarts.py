@@ -6,6 +6,7 @@ in the wrong place. A fresh start in the weighted space often finds the clusters
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -72,8 +73,11 @@ class Restarts:
         seeds = spawned(self.seed, self.n_starts)
         groups = [seeds] if trials.wide else [[seed] for seed in seeds]
         tasks = [(state, own) for state in states for own in groups]
+        products = math.prod(trials.rows.shape) * len(states[0].centers)
         try:
-            found: list[_Found] = tree_reduce(_restart, tasks, (trials,), self.lazy, "restart")
+            found: list[_Found] = tree_reduce(
+                _restart, tasks, (trials,), self.lazy, "restart", products
+            )
         except KeyboardInterrupt as interrupt:
             context.stop(interrupt)
             return [None for _ in states]

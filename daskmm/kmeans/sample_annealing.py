@@ -8,6 +8,7 @@ clusters, and k-means++ among all their centres joins the best parts.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import kmeans_plusplus
 
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import tree_reduce, weighted_passes
+from daskmm.engine.passes import one_blas_thread, tree_reduce, weighted_passes
 from daskmm.kmeans.cells import chosen_by_cells
 from daskmm.kmeans.restarts import Restarts
 from daskmm.kmeans.seeding import MANY_CLUSTERS, greedy_rows
@@ -113,6 +113,9 @@ def drawn_starts(
     if plain and k >= MANY_CLUSTERS:
         chosen = chosen_by_cells(seen, chances, k, seeds)
         return [replace(like, centers=pool[one], s=-np.inf) for one in chosen]
+    # Slow to import, and not needed by the tasks of workers.
+    from sklearn.cluster import kmeans_plusplus
+
     starts = []
     for seed in seeds:
         if not plain:
@@ -382,12 +385,13 @@ class _Tasks:
         schedules = [schedule for _, schedule in starts]
         runs: list[Any] = context.journal.recall(stage) or [start for start, _ in starts]
         shared = (replace(self.annealing, larger_sample=None), context.journal.pace)
+        products = math.prod(self.annealing.sample.rows.shape) * self.annealing.n_clusters
         try:
             while active := [i for i, run in enumerate(runs) if _is_active(run, schedules[i])]:
                 seconds = time.perf_counter() - context.began
                 arguments = [(runs[i], schedules[i], seconds) for i in active]
                 came: list[Run[CenterState]] = tree_reduce(
-                    _anneal, arguments, shared, self.lazy, "anneal"
+                    _anneal, arguments, shared, self.lazy, "anneal", products
                 )
                 taken = dict(zip(active, came, strict=True))
                 runs = [taken.get(i, run) for i, run in enumerate(runs)]
@@ -413,7 +417,8 @@ def _anneal(
 ) -> list[Run[CenterState]]:
     """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
-    return iterate(annealing.problem(), [start], schedule, context, until=until)
+    with one_blas_thread():  # once, as setting the limit takes as long as a step on few rows
+        return iterate(annealing.problem(), [start], schedule, context, until=until)
 
 
 def worth_polishing(

@@ -11,7 +11,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import kmeans_plusplus
 
 from daskmm.compiled import dispatch
 from daskmm.data.blocks import Position
@@ -126,6 +125,10 @@ def plus_plus(
     seeds: Sequence[int] | NDArray[np.int64],
 ) -> list[FloatArray]:
     """Run scikit-learn's greedy k-means++, once per seed."""
+    # Importing scikit-learn takes half of the time that a worker needs to start, and few tasks
+    # need it.
+    from sklearn.cluster import kmeans_plusplus
+
     seen = in_span(rows)
     draws = [
         kmeans_plusplus(

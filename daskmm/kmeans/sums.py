@@ -196,7 +196,11 @@ class CenterSums:
             labels,
             state.shares,
         )
-        worst = rows[found.farthest_rows]
+        farthest = Farthest.empty(rows.shape[1])
+        if len(found.farthest_rows):
+            worst = rows[found.farthest_rows]
+            worst = worst if coordinates is None else coordinates.to_model(worst)
+            farthest = Farthest(found.farthest_distances, worst)
         return cls(
             found.weights,
             found.sums,
@@ -205,10 +209,7 @@ class CenterSums:
             found.objective,
             found.inertia,
             found.hardness,
-            Farthest(
-                found.farthest_distances,
-                worst if coordinates is None else coordinates.to_model(worst),
-            ),
+            farthest,
         )
 
     def __add__(self, other: Self) -> Self:

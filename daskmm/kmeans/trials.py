@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position
 from daskmm.engine.moments import Sample
+from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.seeding import plus_plus
 from daskmm.kmeans.sums import CenterState
@@ -215,7 +216,8 @@ def annealed(
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )
-    return [run.state for run in iterate(problem, starts, schedule)]
+    with one_blas_thread():  # once, as setting the limit takes as long as a step on few rows
+        return [run.state for run in iterate(problem, starts, schedule)]
 
 
 def thinned(

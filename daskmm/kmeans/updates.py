@@ -349,7 +349,8 @@ class CentersProblem:
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
-        steps = [self._step(*pair) for pair in zip(states, self.sums(states), strict=True)]
+        with one_blas_thread():  # once, as setting the limit takes as long as a step on few rows
+            steps = [self._step(*pair) for pair in zip(states, self.sums(states), strict=True)]
         if not self.update.trim:
             self._bounds.after([step.state.centers for step in steps])
         return steps

@@ -278,22 +278,23 @@ def advanced(run: Run[S], step: Step[S], schedule: Schedule, problem: Problem[S]
     change = abs(run.last - (cost + step.penalty))
     negligible = schedule.tol * (cost + abs(step.penalty)) + problem.rounding
     calm = run.calm + 1 if change <= negligible else 0
-    run = replace(run, last=cost + step.penalty, calm=calm)
-    power = step.state.s
-    if run.stage == "hard":
+    last, stage, converged, power = cost + step.penalty, run.stage, run.converged, step.state.s
+    if stage == "hard":
         if calm >= schedule.calm or not step.moved:
             # End at the state before the step, whose cost is known without another pass.
-            return replace(run, stage="done", converged=True, scored=step)
+            return replace(run, stage="done", converged=True, calm=calm, last=last, scored=step)
     elif calm >= schedule.calm and _annealed(step, schedule, problem.splitting_power):
-        stage = "hard" if schedule.polish else "done"
+        stage, calm, converged = "hard" if schedule.polish else "done", 0, not schedule.polish
         power = -np.inf if schedule.polish else power
-        run = replace(run, calm=0, converged=not schedule.polish, stage=stage)
     elif len(run.history) < schedule.max_iter:
         power = schedule.power(len(run.history))
-    return replace(run, state=_at_power(step.state, power))
+    state = _at_power(step.state, power)
+    return replace(run, state=state, stage=stage, converged=converged, calm=calm, last=last)
 
 
 def _at_power(state: S, s: float) -> S:
+    if state.s == s:
+        return state
     return replace(state, s=s)  # type: ignore[type-var]
 
 

@@ -61,12 +61,13 @@ def softmin_weights(
     Chakraborty et al. 2020, eq. 11. The smallest D is subtracted first, so small λ cannot
     underflow to 0/0.
     """
-    if varying is None or not varying.any():
-        varying = np.ones(len(dispersion), dtype=bool)
-    weights = np.zeros_like(dispersion)
-    kept = dispersion[varying]
-    weights[varying] = np.exp((kept.min() - kept) / lam)
-    return weights / weights.sum()
+    if varying is None or varying.all() or not varying.any():
+        weights = np.exp((dispersion.min() - dispersion) / lam)
+    else:
+        weights = np.zeros_like(dispersion)
+        kept = dispersion[varying]
+        weights[varying] = np.exp((kept.min() - kept) / lam)
+    return np.asarray(weights / weights.sum())
 
 
 def negative_entropy(weights: FloatArray) -> float:

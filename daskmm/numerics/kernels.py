@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import pairwise
 
 from daskmm.numerics.exponentials import exponentiate
 
@@ -102,6 +101,8 @@ class Kernel:
             return values
         if self.name == "rbf":
             return _gaussian(x, y, self.bandwidth)
+        from sklearn.metrics import pairwise  # slow to import
+
         if self.name == "laplacian":
             return pairwise.laplacian_kernel(x, y, gamma=1.0 / self.bandwidth)
         if self.name == "polynomial":

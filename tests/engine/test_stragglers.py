@@ -20,7 +20,7 @@ from daskmm.engine.passes import Passes
 from daskmm.engine.worker_task import Call, Group, PartialSums, give_up, run_pickled
 
 N_BLOCKS = 120
-SLOW_SECONDS, SECONDS = 0.2, 0.01
+SLOW_SECONDS, SECONDS = 0.4, 0.01
 
 
 class Here:

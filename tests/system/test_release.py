@@ -64,6 +64,11 @@ def test_imports_are_light():
     later = {"numba", "llvmlite", "matplotlib", "distributed"}
     assert imported_by("import daskmm").isdisjoint({"sklearn", "dask", "scipy", "zarr", *later})
     assert imported_by("from daskmm import *").isdisjoint(later)
+    # What the tasks of workers call.
+    tasks = "updates, sample_annealing, assignment, trials", "build, matrices", "blurring"
+    rooms = zip(("kmeans", "gram", "mean_shift"), tasks, strict=True)
+    lines = "; ".join(f"from daskmm.{room} import {names}" for room, names in rooms)
+    assert imported_by(lines).isdisjoint({"sklearn", *later})
 
 
 def test_modules_are_attributes():
