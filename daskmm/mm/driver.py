@@ -210,11 +210,12 @@ def iterate(
             # Assigned at once, so that an interrupt never leaves runs of different iterations.
             runs = _after(runs, taken, schedule, problem, time.perf_counter() - context.began, race)
             context.journal.keep(stage, runs)
-            scale = max(step.inertia + abs(step.penalty) for step in steps)
-            leader = runs[active[first_best([runs[index].last for index in active], scale)]]
-            logger.debug("%s", leader.history[-1])
-            if problem.exact:
-                context.tell(leader.history[-1], before)
+            if problem.exact or logger.isEnabledFor(logging.DEBUG):
+                scale = max(step.inertia + abs(step.penalty) for step in steps)
+                leader = runs[active[first_best([runs[index].last for index in active], scale)]]
+                logger.debug("%s", leader.history[-1])
+                if problem.exact:
+                    context.tell(leader.history[-1], before)
     except KeyboardInterrupt as interrupt:
         context.stop(interrupt)
     return runs
@@ -243,10 +244,7 @@ def _after(
     """Return all runs after an iteration, in which some of them took a step."""
     after = list(runs)
     for index, step in taken.items():
-        run = runs[index]
-        record = _record(run, step, problem, seconds)
-        extended = replace(run, history=[*run.history, record], scored=None)
-        after[index] = advanced(extended, step, schedule, problem)
+        after[index] = advanced(runs[index], step, schedule, problem, seconds)
     if race is not None:
         # The losers end at the state before the step, whose cost is known.
         for index in set(taken) - set(race([run.last for run in after])):
@@ -271,8 +269,11 @@ def _record(run: Run[S], step: Step[S], problem: Problem[S], seconds: float) -> 
     )
 
 
-def advanced(run: Run[S], step: Step[S], schedule: Schedule, problem: Problem[S]) -> Run[S]:
-    """Advance a run to the state after a step, at the power of the schedule."""
+def advanced(
+    run: Run[S], step: Step[S], schedule: Schedule, problem: Problem[S], seconds: float
+) -> Run[S]:
+    """Record a step, and advance a run to the state after it, at the power of the schedule."""
+    history = [*run.history, _record(run, step, problem, seconds)]
     # f_s itself is tested only where s is constant; it keeps drifting while s falls.
     cost = step.objective if schedule.eta == 1.0 else step.inertia
     change = abs(run.last - (cost + step.penalty))
@@ -282,14 +283,14 @@ def advanced(run: Run[S], step: Step[S], schedule: Schedule, problem: Problem[S]
     if stage == "hard":
         if calm >= schedule.calm or not step.moved:
             # End at the state before the step, whose cost is known without another pass.
-            return replace(run, stage="done", converged=True, calm=calm, last=last, scored=step)
+            stage, converged = "done", True
+            return Run(run.state, stage, history, converged, calm, last, scored=step)
     elif calm >= schedule.calm and _annealed(step, schedule, problem.splitting_power):
         stage, calm, converged = "hard" if schedule.polish else "done", 0, not schedule.polish
         power = -np.inf if schedule.polish else power
-    elif len(run.history) < schedule.max_iter:
-        power = schedule.power(len(run.history))
-    state = _at_power(step.state, power)
-    return replace(run, state=state, stage=stage, converged=converged, calm=calm, last=last)
+    elif len(history) < schedule.max_iter:
+        power = schedule.power(len(history))
+    return Run(_at_power(step.state, power), stage, history, converged, calm, last)
 
 
 def _at_power(state: S, s: float) -> S:

@@ -47,7 +47,7 @@ def test_each_stage_needs_calm_steps_of_its_own():
     run = Run(Power(-50.0), "anneal", last=5.0)
     seen = []
     for inertia in (5.0, 5.0, 5.0, 4.0, 4.0, 4.0):
-        run = advanced(run, step(run.state.s, inertia), schedule, Problem())
+        run = advanced(run, step(run.state.s, inertia), schedule, Problem(), 0.0)
         seen.append((run.stage, run.calm, run.state.s == -np.inf))
     assert seen == [
         ("anneal", 1, False),
@@ -65,14 +65,15 @@ def test_each_stage_needs_calm_steps_of_its_own():
 )
 def test_an_annealing_ends_when_memberships_are_hard_and_the_power_is_low(s, hardness, ends):
     schedule = Schedule(-1.0, 1.1, polish=False, tol=1e-3, critical_power=-1.0, calm=1)
-    run = advanced(Run(Power(s), "anneal", last=5.0), step(s, 5.0, hardness), schedule, Problem())
+    before, last = Run(Power(s), "anneal", last=5.0), step(s, 5.0, hardness)
+    run = advanced(before, last, schedule, Problem(), 0.0)
     assert (run.stage, run.converged) == (("done", True) if ends else ("anneal", False))
 
 
 def test_a_hard_step_that_moves_nothing_is_the_last():
     run = Run(Power(-np.inf), "hard", last=9.0)
     last = step(-np.inf, 5.0, moved=False)
-    ended = advanced(run, last, Schedule(-np.inf, calm=3), Problem())
+    ended = advanced(run, last, Schedule(-np.inf, calm=3), Problem(), 0.0)
     assert (ended.stage, ended.scored, ended.state) == ("done", last, run.state)
 
 
@@ -80,8 +81,8 @@ def test_a_change_up_to_rounding_is_none():
     problem, schedule = Problem(), Schedule(-np.inf, tol=1e-9, calm=3)
     problem.rounding = 0.1
     run = Run(Power(-np.inf), "hard", last=5.0)
-    assert advanced(run, step(-np.inf, 4.95), schedule, problem).calm == 1
-    assert advanced(run, step(-np.inf, 4.85), schedule, problem).calm == 0
+    assert advanced(run, step(-np.inf, 4.95), schedule, problem, 0.0).calm == 1
+    assert advanced(run, step(-np.inf, 4.85), schedule, problem, 0.0).calm == 0
 
 
 def test_a_pace_counts_from_where_a_run_is_gone_on_with():
