@@ -53,27 +53,31 @@ def test_workflows_run_what_exists():
             assert set(links.split()) <= release.LINKS.keys(), path.name
 
 
-def imported_by(code):
+def imported_by(*lines):
+    """Modules that are there after each of some lines, which one process runs in their order."""
     # Where "sparse" is installed, dask imports it, and it numba.
-    lines = f"import sys; sys.modules['sparse'] = None; {code}; print(*sys.modules)"
-    told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
-    return set(told.stdout.split())
+    program = ["import sys; sys.modules['sparse'] = None"]
+    for line in lines:
+        program += [line, "print(*sys.modules)"]
+    command = [sys.executable, "-c", "\n".join(program)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [set(modules.split()) for modules in told.stdout.splitlines()]
 
 
-def test_imports_are_light():
-    later = {"numba", "llvmlite", "matplotlib", "distributed"}
-    assert imported_by("import daskmm").isdisjoint({"sklearn", "dask", "scipy", "zarr", *later})
-    assert imported_by("from daskmm import *").isdisjoint(later)
+def test_imports_are_light_and_modules_are_attributes():
     # What the tasks of workers call.
-    tasks = "updates, sample_annealing, assignment, trials", "build, matrices", "blurring"
-    rooms = zip(("kmeans", "gram", "mean_shift"), tasks, strict=True)
-    lines = "; ".join(f"from daskmm.{room} import {names}" for room, names in rooms)
-    assert imported_by(lines).isdisjoint({"sklearn", *later})
-
-
-def test_modules_are_attributes():
-    lines = "import daskmm; daskmm.metrics.adjusted_rand_score, daskmm.selection, daskmm.load"
-    assert "daskmm.metrics" in imported_by(lines)
+    tasks = (
+        "from daskmm.kmeans import assignment, sample_annealing, trials, updates\n"
+        "from daskmm.gram import build, matrices\n"
+        "from daskmm.mean_shift import blurring"
+    )
+    attributes = "daskmm.metrics.adjusted_rand_score, daskmm.selection, daskmm.load"
+    found = imported_by("import daskmm", tasks, attributes, "from daskmm import *")
+    later = {"numba", "llvmlite", "matplotlib", "distributed"}
+    assert found[0].isdisjoint({"sklearn", "dask", "scipy", "zarr", *later})
+    assert found[1].isdisjoint({"sklearn", "daskmm.metrics", *later})
+    assert "daskmm.metrics" in found[2]
+    assert found[3].isdisjoint(later)
     assert set(dir(daskmm)) >= {*daskmm.__all__, "plot"}
     with pytest.raises(AttributeError, match="'daskmm' has no attribute 'nothing'"):
         daskmm.nothing  # noqa: B018
