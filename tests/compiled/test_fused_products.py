@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from numba import njit
 
 from daskmm.compiled import dispatch, intrinsics
+from daskmm.compiled.compiler import entry
 from daskmm.compiled.intrinsics import CENTERS, SIDE
 from daskmm.compiled.layout import PANEL_BYTES
 from daskmm.compiled.products import (
@@ -28,11 +28,17 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 each_size = pytest.mark.parametrize(("n_rows", "p"), SIZES)
 
 
-norms_of_tile = njit(lambda *arguments: squared_norms(*arguments))
-norms_of_panels = njit(lambda *arguments: panel_norms(*arguments))
+@entry
+def norms_of_tile(z, w, out):
+    squared_norms(z, w, out)
 
 
-@njit
+@entry
+def norms_of_panels(panels, w, out):
+    panel_norms(panels, w, out)
+
+
+@entry
 def turned(rows, tile, width):
     z, by_feature = room(tile, rows.shape[1], rows.dtype, width)
     z[:] = -1.0
@@ -77,7 +83,7 @@ def test_squared_norms_are_sums_over_the_features(n_rows, p, kind):
         assert in_panels[i] == pytest.approx(expected, rel=p * float(np.finfo(kind).eps))
 
 
-@njit
+@entry
 def by_panels(rows, centers, phi, tile):
     """Products of rows and centres, and sums weighted by `phi`."""
     z, panels = room(tile, rows.shape[1], rows.dtype, PANEL_BYTES // rows.itemsize)
@@ -94,7 +100,7 @@ def by_panels(rows, centers, phi, tile):
     return found, sums
 
 
-@njit
+@entry
 def by_blas(rows, centers, phi, tile, at_once):
     """As `by_panels`, so many rows at a time."""
     z, by_feature = room(tile, rows.shape[1], rows.dtype, tile)
