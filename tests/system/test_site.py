@@ -67,7 +67,7 @@ def pages(site):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_links_inside_lead_somewhere(site, pages):
     anchors = {
         path: {element.get("id") for element in page.iter() if element.get("id")}
@@ -91,7 +91,7 @@ def test_links_inside_lead_somewhere(site, pages):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_pages_load_nothing_from_elsewhere(pages):
     sources = {
         element.get(name)
@@ -110,7 +110,7 @@ def test_pages_load_nothing_from_elsewhere(pages):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_reference_describes_what_it_lists(site, pages):
     for module, names in PUBLIC.items():
         for name in names:
@@ -174,7 +174,7 @@ def luminance(color):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (Debian's package of that name)")
 @pytest.mark.parametrize("dark", [False, True])
 def test_in_a_browser(site, tmp_path, dark):
@@ -195,7 +195,7 @@ def test_in_a_browser(site, tmp_path, dark):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (Debian's package of that name)")
 def test_search_works_offline(site, tmp_path):
     text, errors = browsed(f"{(site / 'search.html').as_uri()}?q=bandwidth", tmp_path)
