@@ -255,12 +255,13 @@ def block_sums(
 
 @functools.cache
 def _nothing(dtype: np.dtype) -> NDArray:
+    """Return an empty array in the form that the loops take."""
     return plain(np.empty(0, dtype), dtype)
 
 
 @functools.cache
 def _precision(dtype: np.dtype, n_features: int) -> tuple[np.floating, tuple[np.floating, ...]]:
-    """Return the error bound of a product of so many factors, and the limits of a type."""
+    """Return the error bound of a row's product with a centre, and the `Limits` of the type."""
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(n_features)))
     return rounding, tuple(dtype.type(limit) for limit in LIMITS[dtype])
 

@@ -283,8 +283,7 @@ def advanced(
     if stage == "hard":
         if calm >= schedule.calm or not step.moved:
             # End at the state before the step, whose cost is known without another pass.
-            stage, converged = "done", True
-            return Run(run.state, stage, history, converged, calm, last, scored=step)
+            return Run(run.state, "done", history, True, calm, last, scored=step)
     elif calm >= schedule.calm and _annealed(step, schedule, problem.splitting_power):
         stage, calm, converged = "hard" if schedule.polish else "done", 0, not schedule.polish
         power = -np.inf if schedule.polish else power
