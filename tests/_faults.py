@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import multiprocessing
 import os
 import signal
 import socket
@@ -18,10 +17,9 @@ import threading
 import time
 import uuid
 from collections import Counter
-from multiprocessing import forkserver
 from pathlib import Path
 
-import dask
+import _processes
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, Scheduler, Worker, WorkerPlugin
@@ -188,28 +186,15 @@ def when_reached(folder, act):
     assert not thread.is_alive()
 
 
-def processes_ready():
-    """A context of processes that have imported what they need before they are begun."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["_faults", "daskmm.compiled.block_sums", "distributed"])
-    return context
-
-
 @contextlib.contextmanager
 def local_cluster(n_workers, threads=1):
     """Workers in processes of their own, with nannies that start them again."""
 
-    settings = {
-        "scheduler": None,
-        "distributed.worker.multiprocessing-method": "forkserver",
-        # A cluster gives up nannies whose worker is dead when it looks, this long after a death.
-        "distributed.deploy.lost-worker-timeout": "1 hour",
-    }
-    processes_ready()
-    forkserver.ensure_running()
+    # A cluster gives up nannies whose worker is dead when it looks, this long after a death.
+    settings = {"distributed.deploy.lost-worker-timeout": "1 hour"}
     options = {"threads_per_worker": threads, "processes": True, "dashboard_address": ":0"}
     with (
-        dask.config.set(settings),
+        _processes.of_workers(**settings),
         LocalCluster(n_workers=n_workers, memory_limit=0, **options) as cluster,
         Client(cluster) as client,
     ):
@@ -238,7 +223,7 @@ class Processes:
     """A scheduler and workers without nannies, each a process that can be killed."""
 
     def __init__(self):
-        self.context = processes_ready()
+        self.context = _processes.ready()
         self.scheduler = None
         self.workers = []
         with socket.socket() as free:

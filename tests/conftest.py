@@ -12,6 +12,7 @@ import warnings
 from collections import defaultdict
 from pathlib import Path
 
+import _processes
 import dask
 import hypothesis
 import numpy as np
@@ -146,7 +147,7 @@ def _workers():
     import distributed
 
     with (
-        dask.config.set(scheduler=None),
+        _processes.of_workers(),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,

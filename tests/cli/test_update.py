@@ -1,9 +1,9 @@
 """``daskmm update``: new rows change a run, and the history says how."""
 
 import json
-import subprocess
-import sys
 
+import _processes
+import _victims
 import numpy as np
 import pandas as pd
 import pytest
@@ -95,25 +95,6 @@ def test_a_failed_update_leaves_the_run(folder, monkeypatch, capsys):
     np.testing.assert_array_equal(again, centers)
 
 
-_KILLED = """
-import importlib, os, sys
-from daskmm.cli.main import main
-place, module, name, call = sys.argv[1:5]
-owner = importlib.import_module(module)
-*owners, name = name.split(".")
-for each in owners:
-    owner = getattr(owner, each)
-real, left = getattr(owner, name), [int(call)]
-def killed(*arguments, **more):
-    left[0] -= 1
-    if not left[0]:
-        os._exit(137)  # nothing is cleaned up, as after a kill
-    return real(*arguments, **more)
-setattr(owner, name, killed)
-main(["update", place + "/run", place + "/monday.csv", "--quiet"])
-"""
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("module", "name", "call", "rows"),
@@ -126,8 +107,8 @@ main(["update", place + "/run", place + "/monday.csv", "--quiet"])
 )
 def test_a_killed_update_leaves_a_whole_model(folder, module, name, call, rows):
     before = daskmm.load(folder / "run" / "model").cluster_centers_
-    command = [sys.executable, "-c", _KILLED, str(folder), module, name, str(call)]
-    assert subprocess.run(command, check=False).returncode == 137
+    arguments = folder, module, name, call
+    assert _processes.exit_code(_victims.update_and_die, *arguments) == 137
     model = daskmm.load(folder / "run" / "model")
     if rows == 60:
         np.testing.assert_array_equal(model.cluster_centers_, before)

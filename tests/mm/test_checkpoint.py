@@ -6,9 +6,9 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
 
+import _processes
+import _victims
 import dask.array as da
 import numpy as np
 import pytest
@@ -900,40 +900,18 @@ def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy,
 
 # Processes that are killed indeed
 
-CHILD = """
-import os, signal, sys
-import numpy as np
-import daskmm
-
-name, parameters, data, path, after = sys.argv[1:6]
-heard = []
-
-def die(record):
-    heard.append(record)
-    if len(heard) == int(after):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-model = getattr(daskmm, name)(**eval(parameters), checkpoint=path, callbacks=[die])
-model.fit(np.load(data)).save(path + "-model")
-"""
-
 
 def killed_processes(path, npy, name, after):
     """Fit in processes that are killed after so many iterations; the model, and how many."""
     model = clone(MODELS[name])
-    given = repr({k: v for k, v in model.get_params().items() if k not in checkpoint_parameters})
-    arguments = [type(model).__name__, given, npy, str(path), str(after)]
+    given = {k: v for k, v in model.get_params().items() if k not in checkpoint_parameters}
     for n in range(20):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", CHILD, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+        code = _processes.exit_code(
+            _victims.fit_and_die, type(model).__name__, given, npy, path, after
         )
-        if done.returncode == 0:
+        if code == 0:
             return daskmm.load(f"{path}-model"), n
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert code == -signal.SIGKILL
     raise AssertionError("it never ends")
 
 
