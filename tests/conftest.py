@@ -125,12 +125,13 @@ def pytest_collection_modifyitems(items):
             if index != chosen:
                 item.add_marker(pytest.mark.long)
     # What takes longest is begun first, or it would be waited for: notebooks, clusters that lose
-    # workers, then tests that ask for more time than others get.
+    # workers, then tests that ask for more time than others get, or are of the system as a whole.
     items.sort(
         key=lambda item: (
             item.get_closest_marker("paper") is None,
             item.path.stem != "test_faults",
             item.get_closest_marker("timeout") is None,
+            item.path.parent.name != "system",
         )
     )
 
