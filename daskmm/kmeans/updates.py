@@ -37,7 +37,7 @@ from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
 from daskmm.numerics.distances import CANCELLATION
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.information import weighted_variance
 from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
@@ -47,6 +47,9 @@ FloatArray = NDArray[np.float64]
 
 # Distances below 1e-13 of the rows' spread, squared, are rounding.
 ROUNDING = 1e-26
+
+# Squared number of centres times features up to which all pairs are compared by the definition.
+_FEW_ELEMENTS = 1 << 14
 
 
 # Returns the next state from the new centres, the sums and the state before; it decides where the
@@ -255,6 +258,12 @@ def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.boo
     limit = COINCIDENT ** (distortion.degree / 2) * mean_distance
     plain = distortion.code == SQUARED_EUCLIDEAN.code
     same = np.zeros(len(centers), dtype=np.bool_)
+    if isinstance(distortion, Bregman) and len(centers) * centers.size <= _FEW_ELEMENTS:
+        # By the definition: matrix products take several calls of it for centres alone.
+        later, earlier = _pairs(len(centers))
+        terms = distortion.elements(centers[later], centers[earlier])
+        same[later[(terms.sum(axis=1) if w is None else terms @ w) <= limit]] = True
+        return same
 
     def compare(own: slice) -> None:
         earlier = centers[: own.stop]
@@ -270,6 +279,12 @@ def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.boo
         for _ in run_on_threads([functools.partial(compare, own) for own in parts]):
             pass
     return same
+
+
+@functools.cache
+def _pairs(n_centers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the indices of all pairs of centres, the later one of each first."""
+    return np.tril_indices(n_centers, -1)
 
 
 def _clearly_apart(

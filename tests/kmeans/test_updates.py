@@ -24,7 +24,11 @@ from daskmm.kmeans.updates import (
     repeated_centers,
     sample_problem,
 )
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.distortions.bregman import (
+    SQUARED_EUCLIDEAN,
+    KullbackLeibler,
+    SquaredEuclidean,
+)
 from daskmm.numerics.rows import Coordinates
 
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12)
@@ -155,18 +159,22 @@ def test_coincident_centres_are_counted_once_less_than_they_are():
     assert coincident_centers(CenterState(centers, -1.0), 0.0) == 1
 
 
-def test_coincident_centers_of_many_tiles(monkeypatch):
+@pytest.mark.parametrize("few", [0, 1 << 14])
+@pytest.mark.parametrize("cls", [SquaredEuclidean, KullbackLeibler])
+def test_coincident_centers_of_many_tiles_or_pairs(monkeypatch, cls, few):
     monkeypatch.setattr("daskmm.kmeans.updates.tile_rows", lambda *_: 7)
-    centers = np.random.default_rng(0).normal(size=(50, 3))
+    monkeypatch.setattr("daskmm.kmeans.updates._FEW_ELEMENTS", few)
+    centers = np.random.default_rng(0).uniform(0.1, 3.0, size=(50, 3))
+    distortion = cls.around(centers.mean(axis=0), centers.var(axis=0))
     for rows, same_as in (([20], [3]), ([6, 7], [5, 6]), ([49, 48, 30], [0, 0, 29])):
         repeated = centers.copy()
         repeated[rows] = repeated[same_as]
         apart = np.abs(repeated[:, None] - repeated).sum(axis=2)
         expected = np.tril(apart == 0, -1).any(axis=1)
         for weights in (None, np.array([0.5, 0.3, 0.2])):
-            state = CenterState(repeated, -1.0, weights)
+            state = CenterState(repeated, -1.0, weights, distortion=distortion)
             np.testing.assert_array_equal(repeated_centers(state, 1.0), expected)
-    assert not repeated_centers(CenterState(centers, -1.0), 1.0).any()
+    assert not repeated_centers(CenterState(centers, -1.0, distortion=distortion), 1.0).any()
 
 
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1e3])
