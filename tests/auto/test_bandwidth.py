@@ -225,6 +225,7 @@ def test_blocks_are_loaded_once(toy):
     assert set(source.reads.values()) == {1}
 
 
+@pytest.mark.long
 def test_units_do_not_matter(toy, toy_path):
     X = toy[0]
     in_metres = bandwidth_path(1e3 * X + 5, random_state=0)
@@ -265,6 +266,7 @@ def test_equal_weights(toy):
 
 
 @pytest.mark.parametrize("p", [3, 20])
+@pytest.mark.long
 def test_noise_has_no_clusters(p):
     X = np.random.default_rng(0).normal(size=(200, p))
     with pytest.warns(UserWarning, match="worth more than one cluster.*bandwidth_path"):
@@ -351,6 +353,7 @@ SIMULATED = {
 }
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("name", SIMULATED)
 def test_clusters_and_features_are_found(name):
     make, relevant, k, *args = SIMULATED[name]

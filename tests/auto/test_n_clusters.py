@@ -186,6 +186,7 @@ def test_a_fit_without_clusters_warns(cls):
     np.testing.assert_allclose(model.cluster_centers_[0], noise.mean(axis=0), atol=1e-9)
 
 
+@pytest.mark.long
 def test_features_hidden_among_noise():
     rng = np.random.default_rng(3)
     told = rng.uniform(size=(8, 4))[rng.integers(8, size=1600)] + 0.02 * rng.normal(size=(1600, 4))

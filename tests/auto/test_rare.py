@@ -67,8 +67,8 @@ def test_rare_features_are_taken_for_constant(sparse):
     assert without_rare(flags, 2) is flags
 
 
-@pytest.mark.in_turn("lazy")
 @pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.long
 def test_single_cells(lazy):
     X, kinds, telling = cells(2000, 600)
     X = csr_array(X)

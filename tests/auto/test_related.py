@@ -37,6 +37,7 @@ def few():
 
 
 @pytest.mark.parametrize("larger", [False, True])
+@pytest.mark.long
 def test_features_that_others_predict_are_kept(few, larger):
     X, kinds, telling = few
     survey = surveyed(X, 4, wanted=1500 if larger else 4000)
@@ -71,8 +72,8 @@ def test_what_is_left_as_it_is(few):
     assert without_unrelated(survey, 1000, 0) is survey
 
 
-@pytest.mark.in_turn("lazy")
 @pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.long
 def test_genes_of_cells(few, lazy):
     X, kinds, telling = few
     rows = da.from_array(X, chunks=(1500, -1), asarray=False) if lazy else X

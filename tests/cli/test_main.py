@@ -384,6 +384,7 @@ def test_scheduler_that_does_not_answer(tmp_path, npy, capsys, monkeypatch):
         assert f"no scheduler answers at {address}" in message
 
 
+@pytest.mark.long
 def test_demo(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "_CHUNK_ROWS", 2000)
     said = []

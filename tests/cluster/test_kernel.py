@@ -762,7 +762,7 @@ def test_kernel_power_k_means_on_real_data(name, least):
 
 @pytest.mark.parametrize(
     ("name", "least", "seeds"),
-    [("yale", 0.50, 10), long("orl", 0.77, 10), long("coil20", 0.77, 3)],
+    [long("yale", 0.50, 10), long("orl", 0.77, 10), long("coil20", 0.77, 3)],
 )
 def test_multi_kernel_power_k_means_on_real_data(name, least, seeds):
     data, truth, k = real(name)

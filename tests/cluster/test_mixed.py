@@ -365,7 +365,7 @@ CALLS = [
     (KMeans, {}),
     (PowerKMeans, {"s0": -3.0, "eta": 1.0, "polish": False}),
     (EntropyPowerKMeans, {"lam": 0.5}),
-    (EntropyPowerKMeans, {"lam": np.inf}),
+    pytest.param(EntropyPowerKMeans, {"lam": np.inf}, marks=pytest.mark.long),
 ]
 
 
@@ -458,7 +458,14 @@ def several_kinds(k, n=2000, seed=0):
     return pd.DataFrame(columns), {"distortion": "mixed", "metric_params": dates}
 
 
-@pytest.mark.parametrize(("cls", "k"), [(KMeans, 2), (KMeans, 5), (EntropyPowerKMeans, 3)])
+@pytest.mark.parametrize(
+    ("cls", "k"),
+    [
+        (KMeans, 2),
+        pytest.param(KMeans, 5, marks=pytest.mark.long),
+        pytest.param(EntropyPowerKMeans, 3, marks=pytest.mark.long),
+    ],
+)
 def test_the_number_of_clusters_is_found(cls, k):
     frame, options = several_kinds(k)
     more = {"lam": 0.5} if cls is EntropyPowerKMeans else {}

@@ -453,6 +453,7 @@ def test_without_numba_numpy_computes_the_same(monkeypatch):
         assert_close_sums(a, b, 1e-11, 3.0)
 
 
+@pytest.mark.long
 def test_the_package_is_imported_without_numba_and_works_where_there_is_none():
     program = """
 import sys

@@ -182,6 +182,7 @@ def test_halves_of_sparse_columns_judge_each_other(few, monkeypatch):
     assert one.gain_held_out(truth) > 1
 
 
+@pytest.mark.long
 def test_weak_markers_of_sparse_rows_get_a_large_penalty(monkeypatch):
     monkeypatch.setattr(sparse_rows, "FEW_BYTES", 0)
     rng = np.random.default_rng(0)
@@ -251,9 +252,9 @@ def test_each_penalty_takes_the_clusters_of_its_lowest_objective(monkeypatch):
     )
 
 
-@pytest.mark.in_turn("streamed")
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.long
 def test_clusters_found_at_any_penalty_count_at_all(seed, streamed):
     frame, truth = three_of_twelve(1500, seed)
     X = dd.from_pandas(frame, npartitions=3) if streamed else frame

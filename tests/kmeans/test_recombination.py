@@ -63,8 +63,8 @@ def test_alike_and_cheapest():
     assert are_alike([ended(TRUE, -1.0), ended(TRUE, -1.0)])
 
 
-@pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
+@pytest.mark.long
 def test_all_of_many_separated_clusters_are_found(cls):
     rows = mixture(60, seed=0)
     model = cls(60, sample_size=6000, random_state=0).fit(da.from_array(rows, chunks=(5000, -1)))

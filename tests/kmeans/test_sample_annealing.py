@@ -168,6 +168,7 @@ def test_features_are_found_on_a_sample():
     assert set(np.argsort(model.feature_weights_)[-5:]) == set(range(5))
 
 
+@pytest.mark.long
 def test_overlapping_clusters_come_to_rest_near_the_best():
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(12, 3))

@@ -150,6 +150,7 @@ def test_labels_are_those_of_the_exact_fit(convention):
     assert found.history_[0].stage == "blur"
 
 
+@pytest.mark.long
 def test_clusters_that_the_sample_has_missed_are_found():
     """One of 20 rows in 100,000: the sample of 10,000 has two of them."""
     rng = np.random.default_rng(0)

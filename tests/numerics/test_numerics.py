@@ -399,7 +399,15 @@ def test_critical_power_of_rows_on_a_line(p):
 @pytest.mark.in_turn("weighted")
 @pytest.mark.parametrize(
     ("n", "p"),
-    [(200, 3), (40, 30), (30, 40), (5, 900), (900, 5), (600, 700), (700, 600)],
+    [
+        (200, 3),
+        (40, 30),
+        (30, 40),
+        (5, 900),
+        (900, 5),
+        pytest.param(600, 700, marks=pytest.mark.long),
+        (700, 600),
+    ],
     ids=lambda size: str(size),
 )
 @pytest.mark.parametrize("weighted", [False, True], ids=["equal rows", "weighted rows"])
