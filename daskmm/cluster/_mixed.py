@@ -7,9 +7,17 @@ from typing import Any
 from dask.array import Array
 from dask.delayed import delayed
 
+from daskmm.cluster._estimator import warn_user
 from daskmm.data.blocks import is_frame
 from daskmm.data.foreign import unwrapped
-from daskmm.data.mixed import Coding, columns_of, levels_in, to_be_coded, with_levels
+from daskmm.data.mixed import (
+    Coding,
+    columns_of,
+    keys_among,
+    levels_in,
+    to_be_coded,
+    with_levels,
+)
 from daskmm.engine.distributed import computed
 
 _PARAMETERS = {"dates", "unknown"}
@@ -40,13 +48,19 @@ def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, C
     X = _frame(X)
     given = metric_params or {}
     columns = columns_of(X._meta if is_frame(X) else X, given.get("dates", ()))
-    names = [column.source for column in columns if column.kind == "category"]
-    if names and is_frame(X):
-        parts = enumerate(X[names].to_delayed())
-        found = computed(*(delayed(levels_in)(part, block) for block, part in parts))
+    if names := [column.source for column in columns if column.kind == "category"]:
+        if is_frame(X):
+            parts = enumerate(X[names].to_delayed())
+            found = computed(*(delayed(levels_in)(part, block) for block, part in parts))
+        else:
+            found = (levels_in(X[names]),)
         columns = with_levels(columns, found)
-    elif names:
-        columns = with_levels(columns, [levels_in(X[names])])
+        for column in keys_among(columns, found):
+            warn_user(
+                f"X has {len(column.levels)} levels in column {column.name!r}, one for nearly "
+                "every row: names and keys of rows tell no clusters apart. Leave the column out.",
+                UserWarning,
+            )
     return X, Coding(tuple(columns), given.get("unknown", "error"))
 
 

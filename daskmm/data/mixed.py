@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,10 @@ from daskmm.data.blocks import is_frame, refuse_repeated
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, SEASON, Expansion
 from daskmm.storage.records import registered
 
-# More levels than this are names or keys of the rows, not categories.
+# More levels than this are names or keys of the rows, not categories; fewer may be, if nearly every
+# row has its own.
 MOST_LEVELS = 1000
+_KEYED_SHARE, _KEYED_ROWS = 0.9, 20
 _PARTS = ("trend", "season")
 DAYS_OF_YEAR = 365.25
 
@@ -129,11 +132,22 @@ def _categorical() -> type:
     return pd.CategoricalDtype
 
 
-# The first row of each level of each column of a block.
-Levels = dict[str, dict[Any, int]]
+class Levels(NamedTuple):
+    """What occurs in a column of a block.
+
+    Attributes
+    ----------
+    first : dict
+        The first row of each level.
+    n_rows : int
+        Number of rows with a value.
+    """
+
+    first: dict[Any, int]
+    n_rows: int
 
 
-def levels_in(part: Any, block: int = 0) -> Levels:
+def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
     """Return the levels that occur in each column of a pandas frame.
 
     Raises
@@ -143,7 +157,7 @@ def levels_in(part: Any, block: int = 0) -> Levels:
     """
     import pandas as pd
 
-    found: Levels = {}
+    found: dict[str, Levels] = {}
     for name in part.columns:
         try:
             codes, levels = pd.factorize(part[name])
@@ -152,11 +166,11 @@ def levels_in(part: Any, block: int = 0) -> Levels:
         _refuse_keys(name, levels)
         held = np.flatnonzero(codes >= 0)
         first = held[np.unique(codes[held], return_index=True)[1]]
-        found[name] = dict(zip(levels.tolist(), first.tolist(), strict=True))
+        found[name] = Levels(dict(zip(levels.tolist(), first.tolist(), strict=True)), len(held))
     return found
 
 
-def with_levels(columns: Sequence[Column], found: Iterable[Levels]) -> list[Column]:
+def with_levels(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -> list[Column]:
     """Return columns with the levels that were found in the blocks.
 
     Raises
@@ -168,9 +182,9 @@ def with_levels(columns: Sequence[Column], found: Iterable[Levels]) -> list[Colu
     for block, levels in enumerate(found):
         for name, own in levels.items():
             known = union.setdefault(name, {})
-            known |= own
+            known |= own.first
             _refuse_keys(name, known)
-            _refuse_other_kind(name, next(iter(known), None), own, block)
+            _refuse_other_kind(name, next(iter(known), None), own.first, block)
     for name, known in union.items():
         if not known:
             raise ValueError(f"X has a column without any value: {name!r}. Leave it out.")
@@ -179,6 +193,18 @@ def with_levels(columns: Sequence[Column], found: Iterable[Levels]) -> list[Colu
         if column.kind == "category"
         else column
         for column in columns
+    ]
+
+
+def keys_among(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -> list[Column]:
+    """Return the columns in which nearly every row has a level of its own."""
+    n_rows = Counter[str]()
+    for levels in found:
+        n_rows.update({name: own.n_rows for name, own in levels.items()})
+    return [
+        column
+        for column in columns
+        if len(column.levels) > max(_KEYED_SHARE * n_rows[column.source], _KEYED_ROWS)
     ]
 
 

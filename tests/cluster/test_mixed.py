@@ -344,6 +344,21 @@ def test_levels_that_differ_between_partitions():
     assert model.columns_[2].levels == tuple(frame["city"].cat.categories)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_names_and_keys_of_rows_are_told(lazy):
+    frame, _ = table()
+    names = [f"name {row}" for row in range(len(frame))]
+    for keyed in (names, [*names[:-40], *[None] * 40]):
+        X = frame.assign(who=keyed)
+        X = dd.from_pandas(X, npartitions=3) if lazy else X
+        options = {"missing": "partial"} if None in keyed else {}
+        with pytest.warns(UserWarning, match=r"levels in column 'who', one for nearly every row"):
+            quick(KMeans, distortion="mixed", **options).fit(X)
+    # Few rows, and levels that are shared.
+    quick(KMeans, distortion="mixed").fit(frame.assign(who=names)[:20])
+    quick(KMeans, distortion="mixed").fit(frame.assign(who=[name[:-1] for name in names]))
+
+
 def test_levels_that_the_fit_did_not_see():
     frame, _ = table()
     model = quick(KMeans, distortion="mixed").fit(frame)
