@@ -185,21 +185,18 @@ def block_sums(
     """
     loops = _loops()
     assert loops is not None
-    k, p = centers.shape
+    (k, p), hard = centers.shape, s == -np.inf
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
     w = plain(np.ones(p) if feature_weights is None else feature_weights)
-    dtype = working_dtype(rows, frame[1], centers, s)
-    if s == -np.inf and (partial or terms is not None):
-        # The cost must equal that of scoring in double precision, which has no shortcut here.
-        dtype = np.dtype(np.float64)
-    hard = s == -np.inf
+    # The cost must equal that of scoring in double precision, which has shortcuts for plain rows.
+    own_loops = partial or terms is not None
+    dtype = _DOUBLE if hard and own_loops else working_dtype(rows, frame[1], centers, s)
     # Nobody is sought where the nearest centres are known.
     sought = centers if labels is None else centers[:1]
     planes = center_planes(sought, feature_weights, distortion, partial, dtype)
-    code = distortion.code
+    of_plain = PLAIN if coordinates is None else code_of(coordinates)
+    code = distortion.code if own_loops else of_plain
     assert code is not None
-    if not partial and terms is None:
-        code = PLAIN if coordinates is None else code_of(coordinates)
     rounding, limits = _precision(dtype, p)
     # In double precision, inexact distances have been recomputed.
     tie = rounding if dtype == np.float32 else dtype.type(0)
@@ -209,15 +206,9 @@ def block_sums(
     observed = np.zeros((k if partial else 0, p))
     n_listed = n_farthest if hard else 0
     far, far_rows = np.zeros(n_listed), np.zeros(n_listed, np.int64)
-    # Weights may exceed the range of single precision; their relevant ratios do not.
-    unit = 1.0
-    if dtype == np.float32 and not hard and weights is not None:
-        unit = float(weights.max()) or 1.0
     found = (n_j, sums, squares, observed, totals)
-    ratio_limits = _nothing(dtype)
-    # Weights of all rows together are at most k^(−1/s) times the largest.
-    if shares is not None and not (hard or partial) and np.log2(k) <= -s:
-        ratio_limits = plain(relevant_from(shares, dtype) ** (1.0 / (s - 1.0)), dtype)
+    unit = 1.0 if hard else _unit(weights, dtype)
+    ratio_limits = _ratio_limits(None if hard or partial else shares, s, dtype)
     # Hard steps convert rows to double precision anyway. Few rows are copied, which spares the
     # compilation of loops for them.
     held = row_dtype(rows) if hard and len(rows) >= FEW_ROWS else dtype
@@ -251,6 +242,24 @@ def block_sums(
         far[listed],
         far_rows[listed],
     )
+
+
+def _unit(weights: FloatArray | None, dtype: np.dtype) -> float:
+    """Return what weights are divided by in soft steps.
+
+    They may exceed the range of single precision; their relevant ratios do not.
+    """
+    if dtype == np.float64 or weights is None:
+        return 1.0
+    return float(weights.max()) or 1.0
+
+
+def _ratio_limits(shares: FloatArray | None, s: float, dtype: np.dtype) -> NDArray:
+    """Return the ratios to the smallest distance from which weights do not count; or none."""
+    # Weights of all rows together are at most k^(−1/s) times the largest.
+    if shares is None or np.log2(len(shares)) > -s:
+        return _nothing(dtype)
+    return plain(relevant_from(shares, dtype) ** (1.0 / (s - 1.0)), dtype)
 
 
 @functools.cache
