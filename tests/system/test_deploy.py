@@ -186,13 +186,13 @@ def allocation(tmp_path, monkeypatch):
             env=settings | more,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=600,
         )
 
     return run
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(700)
 def test_slurm_job_of_daskmm_fit(allocation, tmp_path):
     np.save(tmp_path / "x.npy", blobs()[0])
     command = "daskmm fit x.npy -k 4 --out run --no-pictures --quiet"
@@ -210,7 +210,7 @@ def test_slurm_job_of_daskmm_fit(allocation, tmp_path):
     ]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(700)
 def test_slurm_job_of_a_script(allocation, tmp_path):
     (tmp_path / "job.py").write_text(SCRIPT)
     done = allocation("job.py", "found")

@@ -16,9 +16,6 @@ import pytest
 import daskmm
 from daskmm import datasets, metrics, plot, selection
 
-# Where tests are dealt out one by one, those of the site stay together: it is built once.
-pytestmark = pytest.mark.xdist_group("site")
-
 DOCS = Path(__file__).parents[2] / "docs"
 HTML = "{http://www.w3.org/1999/xhtml}"
 # Classes of modules are results of their functions, and described there.
