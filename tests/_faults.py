@@ -20,6 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 import _processes
+import dask
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, Scheduler, Worker, WorkerPlugin
@@ -190,11 +191,16 @@ def when_reached(folder, act):
 def local_cluster(n_workers, threads=1):
     """Workers in processes of their own, with nannies that start them again."""
 
-    # A cluster gives up nannies whose worker is dead when it looks, this long after a death.
-    settings = {"distributed.deploy.lost-worker-timeout": "1 hour"}
+    settings = {
+        "scheduler": None,
+        "distributed.worker.multiprocessing-method": "forkserver",
+        # A cluster gives up nannies whose worker is dead when it looks, this long after a death.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+    }
+    _processes.ready()
     options = {"threads_per_worker": threads, "processes": True, "dashboard_address": ":0"}
     with (
-        _processes.of_workers(**settings),
+        dask.config.set(settings),
         LocalCluster(n_workers=n_workers, memory_limit=0, **options) as cluster,
         Client(cluster) as client,
     ):

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
+import os
 from multiprocessing import forkserver
 
-import dask
-
-_PRELOADED = ["daskmm.cluster", "daskmm.compiled.block_sums", "distributed", "sklearn.cluster"]
+# What all fits need. Nothing that imports pyarrow, as pandas does: it starts a thread.
+_PRELOADED = ["daskmm.compiled.block_sums", "distributed"]
 
 
 def ready():
     """Return a context of multiprocessing whose processes have imported what they need."""
+    # Where pyarrow is imported all the same.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     # Others that use this context in the same session would preload something else.
     forkserver.ensure_running()
     return context
-
-
-@contextlib.contextmanager
-def of_workers(**more):
-    """Within, clusters of `distributed` start their workers from such a process."""
-    ready()
-    settings = {"scheduler": None, "distributed.worker.multiprocessing-method": "forkserver"}
-    with dask.config.set(settings | more):
-        yield
 
 
 def exit_code(function, *arguments, seconds=120.0):

@@ -12,7 +12,6 @@ import warnings
 from collections import defaultdict
 from pathlib import Path
 
-import _processes
 import dask
 import hypothesis
 import numpy as np
@@ -148,7 +147,7 @@ def _workers():
     import distributed
 
     with (
-        _processes.of_workers(),
+        dask.config.set(scheduler=None),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,

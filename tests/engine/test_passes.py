@@ -12,7 +12,6 @@ import weakref
 from collections import Counter
 from contextlib import contextmanager
 
-import _processes
 import dask
 import dask.array as da
 import numpy as np
@@ -646,7 +645,7 @@ def cluster(n_workers=2, **settings):
 
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with (
-        _processes.of_workers(num_workers=None),
+        dask.config.set(scheduler=None, num_workers=None),
         distributed.LocalCluster(n_workers=n_workers, **options | settings) as local,
         distributed.Client(local) as client,
     ):

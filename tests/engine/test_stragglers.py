@@ -8,7 +8,6 @@ import signal
 import time
 from collections import Counter
 
-import _processes
 import dask
 import dask.array as da
 import numpy as np
@@ -69,10 +68,7 @@ def square(number):
 @pytest.fixture(scope="module")
 def cluster():
     """Three workers, the first of which is slow."""
-    with (
-        _processes.of_workers(),
-        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster,
-    ):
+    with LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster:
         yield cluster
 
 

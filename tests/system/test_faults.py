@@ -34,7 +34,7 @@ from daskmm import (
 )
 from daskmm.engine.grouping import streamed_groups
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 TRIES = 5
 BLOCKS, CHUNK = 24, 50
@@ -107,7 +107,7 @@ class Case(NamedTuple):
     occurrence: int
     kind: str
     # Tickets of the tries: the place in the pass.
-    counts: tuple = (1, 3, 6, 12, BLOCKS)
+    counts: tuple = (1, 6, BLOCKS)
 
 
 CASES = {
@@ -117,7 +117,7 @@ CASES = {
         functools.partial(annealed, persist=True), "block-sums", 3, "jobs"
     ),
     "scoring": Case(scored, "block-sums", 4, "rows"),
-    "annealing on the sample": Case(polished, "anneal", 1, "jobs", (1, 2, 4, 6, 8)),
+    "annealing on the sample": Case(polished, "anneal", 1, "jobs", (1, 4, 8)),
     "polishing": Case(polished, "block-sums", 1, "rows"),
     "drawing micro-clusters": Case(compressed, "farther", 2, "rows"),
     "moments of micro-clusters": Case(compressed, "cell-sums", 1, "rows"),
@@ -135,11 +135,11 @@ CASES = {
     "a distance that is learned": Case(
         functools.partial(other, distortion="mahalanobis"), "block-sums", 2, "rows"
     ),
-    "Gram write": Case(gram_stored, "gram-tiles", 1, "kernel", (1, 2, 3, 5, 6)),
-    "Gram sweep, stored": Case(gram_stored, "gram-sweep", 1, "jobs", (1, 2, 3, 5, 6)),
-    "Gram sweep, recomputed": Case(gram_recomputed, "gram-sweep", 1, "kernel", (1, 2, 3, 5, 6)),
+    "Gram write": Case(gram_stored, "gram-tiles", 1, "kernel", (1, 3, 6)),
+    "Gram sweep, stored": Case(gram_stored, "gram-sweep", 1, "jobs", (1, 3, 6)),
+    "Gram sweep, recomputed": Case(gram_recomputed, "gram-sweep", 1, "kernel", (1, 3, 6)),
     "mean shift, gathering": Case(shifted, "piece", 1, "rows"),
-    "mean shift, pass over pairs": Case(shifted, "blurring", 2, "jobs", (1, 2, 3, 4, 4)),
+    "mean shift, pass over pairs": Case(shifted, "blurring", 2, "jobs", (1, 2, 4)),
 }
 
 
