@@ -181,13 +181,16 @@ def allocation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(*command, **more):
-        return subprocess.run(
-            [DEPLOY / "slurm.sh", *command],
-            env=settings | more,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        job = [DEPLOY / "slurm.sh", *command]
+        with subprocess.Popen(job, env=settings | more, start_new_session=True, **pipes) as script:
+            try:
+                out, err = script.communicate(timeout=600)
+            except subprocess.TimeoutExpired:
+                # With its scheduler and workers, which would go on.
+                os.killpg(script.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess(job, script.returncode, out, err)
 
     return run
 
