@@ -38,6 +38,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 TRIES = 5
 BLOCKS, CHUNK = 24, 50
+# Of a death: the first block of a pass, one in its midst, the last.
+PLACES = (1, 6, BLOCKS)
 
 
 def rows_of(n, p=4, k=4):
@@ -107,7 +109,7 @@ class Case(NamedTuple):
     occurrence: int
     kind: str
     # Tickets of the tries: the place in the pass.
-    counts: tuple = (1, 6, BLOCKS)
+    counts: tuple = PLACES
 
 
 CASES = {
@@ -244,7 +246,7 @@ def predicted(client, count, folder):
     return found, expected, sum((folder.reads() - before).values()) - BLOCKS
 
 
-@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+@pytest.mark.parametrize("count", PLACES)
 def test_a_worker_killed_while_predicting(client, count, new_folder):
     found, expected, extra = predicted(client, count, new_folder())
     np.testing.assert_array_equal(found, expected)
@@ -287,7 +289,7 @@ def retire_one(client, persist, count, new_folder):
 
 
 @pytest.mark.parametrize("persist", [False, True])
-@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+@pytest.mark.parametrize("count", PLACES)
 def test_a_cluster_that_is_restarted(client, count, persist, new_folder):
     extra = restart(client, persist, count, new_folder)
     # The pass at hand begins again, perhaps while workers are still ending; kept data are loaded
@@ -296,7 +298,7 @@ def test_a_cluster_that_is_restarted(client, count, persist, new_folder):
 
 
 @pytest.mark.parametrize("persist", [False, True])
-@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+@pytest.mark.parametrize("count", PLACES)
 def test_a_worker_that_is_retired(client, count, persist, new_folder):
     assert retire_one(client, persist, count, new_folder) <= BLOCKS
 
@@ -339,7 +341,7 @@ def test_a_deadly_block_is_named_where_others_die_with_it(current, tmp_path, cap
     assert sum("one by one" in told for told in caplog.messages) == TRIES
 
 
-@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+@pytest.mark.parametrize("count", PLACES)
 @pytest.mark.parametrize("persist", [False, True])
 def test_blocks_are_not_blamed_for_workers_that_die_otherwise(client, persist, count, new_folder):
     fit = functools.partial(polished, persist=persist)
@@ -427,7 +429,7 @@ def test_workers_that_come_back_in_time_go_on(new_folder):
             assert_same(model, expected)
 
 
-@pytest.mark.parametrize("count", [1, 3, 6, 12, BLOCKS])
+@pytest.mark.parametrize("count", PLACES)
 def test_when_the_scheduler_is_gone_the_fit_ends(count, new_folder):
     with processes() as (group, _):
         folder = new_folder()
