@@ -188,14 +188,16 @@ def block_sums(
     (k, p), hard = centers.shape, s == -np.inf
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
     w = plain(np.ones(p) if feature_weights is None else feature_weights)
-    # The cost must equal that of scoring in double precision, which has shortcuts for plain rows.
-    own_loops = partial or terms is not None
-    dtype = _DOUBLE if hard and own_loops else working_dtype(rows, frame[1], centers, s)
+    is_plain = not partial and terms is None
+    # The cost of a hard step must equal that of scoring, which is exact for such rows.
+    exact = hard and not is_plain
+    dtype = _DOUBLE if exact else working_dtype(rows, frame[1], centers, s)
     # Nobody is sought where the nearest centres are known.
     sought = centers if labels is None else centers[:1]
     planes = center_planes(sought, feature_weights, distortion, partial, dtype)
-    of_plain = PLAIN if coordinates is None else code_of(coordinates)
-    code = distortion.code if own_loops else of_plain
+    code = distortion.code
+    if is_plain:
+        code = PLAIN if coordinates is None else code_of(coordinates)
     assert code is not None
     rounding, limits = _precision(dtype, p)
     # In double precision, inexact distances have been recomputed.
@@ -255,7 +257,10 @@ def _unit(weights: FloatArray | None, dtype: np.dtype) -> float:
 
 
 def _ratio_limits(shares: FloatArray | None, s: float, dtype: np.dtype) -> NDArray:
-    """Return the ratios to the smallest distance from which weights do not count; or none."""
+    """Return, per cluster, the ratio to a row's smallest distance from which weights do not count.
+
+    Without `shares`, or where the weights of a row may grow too large, all count: an empty array.
+    """
     # Weights of all rows together are at most k^(−1/s) times the largest.
     if shares is None or np.log2(len(shares)) > -s:
         return _nothing(dtype)

@@ -259,7 +259,7 @@ def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.boo
     plain = distortion.code == SQUARED_EUCLIDEAN.code
     same = np.zeros(len(centers), dtype=np.bool_)
     if isinstance(distortion, Bregman) and len(centers) * centers.size <= _FEW_ELEMENTS:
-        # By the definition: matrix products take several calls of it for centres alone.
+        # The products below evaluate the divergence four times, which takes longer for few.
         later, earlier = _pairs(len(centers))
         terms = distortion.elements(centers[later], centers[earlier])
         same[later[(terms.sum(axis=1) if w is None else terms @ w) <= limit]] = True

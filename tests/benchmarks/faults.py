@@ -30,7 +30,6 @@ def row(fault, run, blocks):
 
 
 def main():
-    places = [1, 3, 6, 12, faults.BLOCKS]
     print("| fault | times tried | outcome | extra reads of a pass's blocks |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:
         current = Path(scratch) / "current"
@@ -50,7 +49,7 @@ def main():
                 )
             row(
                 "worker killed: predict",
-                lambda: [faults.predicted(client, n, new_folder())[2] for n in places],
+                lambda: [faults.predicted(client, n, new_folder())[2] for n in faults.PLACES],
                 faults.BLOCKS,
             )
             for persist, act in itertools.product(
@@ -60,7 +59,7 @@ def main():
                 row(
                     f"{act.__doc__}{kept}",
                     lambda act=act, persist=persist: [
-                        act(client, persist, n, new_folder) for n in places
+                        act(client, persist, n, new_folder) for n in faults.PLACES
                     ],
                     faults.BLOCKS,
                 )
