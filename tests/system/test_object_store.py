@@ -66,9 +66,12 @@ def forwarding(door, port):
     return process
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ports():
-    """The port of which the environment says that S3 is there, and that of the server."""
+    """The port of which the environment says that S3 is there, and that of the server.
+
+    s3fs keeps the first address in its instances, and a test process may come to this module twice.
+    """
     return free_port(), free_port()
 
 
