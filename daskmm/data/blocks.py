@@ -17,6 +17,7 @@ from dask.blockwise import Blockwise, fuse_roots, optimize_blockwise
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from daskmm.data.dask_private import with_lengths
 from daskmm.data.grids import Grid, Window
 from daskmm.data.sparse import INDEX_BYTES, is_sparse, stored_per_row, whole_sparse_rows
 from daskmm.numerics.span import is_wide
@@ -159,7 +160,7 @@ def _is_of_dataframe(X: Any, kind: str) -> bool:
 
 
 def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
-    """Return a dask DataFrame and a series of sample weights as arrays of unknown row counts.
+    """Return a dask DataFrame and a series of sample weights as arrays.
 
     Both come from one expression: if they are columns of one frame, it is loaded once. Raise
     ValueError if their partitions differ in number or length.
@@ -173,10 +174,18 @@ def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
 
     dtype = common_dtype(X.dtypes)
     meta = _weighted(X._meta.astype(dtype), np.empty(0))
-    both = dd.map_partitions(
-        _with_weight, X.astype(dtype), sample_weight, meta=meta, align_dataframes=False
-    ).to_dask_array()
+    both = _frame_to_array(
+        dd.map_partitions(
+            _with_weight, X.astype(dtype), sample_weight, meta=meta, align_dataframes=False
+        )
+    )
     return both[:, :-1].astype(dtype), both[:, -1]
+
+
+def _frame_to_array(frame: Any) -> da.Array:
+    """Return a dask DataFrame as an array; row counts are known if its source says them."""
+    sized, lengths = with_lengths(frame)
+    return sized.to_dask_array(lengths=lengths)
 
 
 def _weighted(frame: Any, weights: NDArray) -> Any:
@@ -193,6 +202,9 @@ def _with_weight(frame: Any, weights: Any) -> Any:
     return _weighted(frame, values)
 
 
+_with_weight.keeps_rows = True  # type: ignore[attr-defined]
+
+
 def as_dask_array(X: Any, name: str = "X") -> da.Array:
     """Return a dask Array, dask DataFrame or zarr Array as a dask array of blocks of whole rows.
 
@@ -203,7 +215,7 @@ def as_dask_array(X: Any, name: str = "X") -> da.Array:
         X = _zarr_to_dask(X, name)
     elif is_frame(X):
         check_columns(X.dtypes, name)
-        X = X.astype(common_dtype(X.dtypes)).to_dask_array()
+        X = _frame_to_array(X.astype(common_dtype(X.dtypes)))
     elif is_series(X):
         raise ValueError(f"Expected 2D array for {name}, got a Series instead. Use a DataFrame.")
     if not isinstance(X, da.Array):

@@ -13,7 +13,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import check_columns, common_dtype
+from daskmm.data.blocks import as_dask_array, check_columns, common_dtype
 from daskmm.data.csv_files import estimated_rows, is_csv, open_csv
 from daskmm.data.mixed import to_be_coded
 from daskmm.data.raster_files import is_netcdf, open_cube
@@ -183,7 +183,7 @@ def planned_table(
     Returns
     -------
     table : dask Array
-        With equal blocks, where row counts were unknown; `data` if they remain so.
+        Of csv files with equal blocks; `data` if row counts remain unknown.
     estimated : bool
         Whether the number of rows is that of all lines if they are as long as the first ones; that
         of parquet files is stored in them.
@@ -191,17 +191,16 @@ def planned_table(
     if not hasattr(data, "to_dask_array"):
         return data, False
     path = path if is_remote(path) else str(local_path(path))
-    estimated = _kind(path) == "csv"
-    n_rows = estimated_rows(path, encoding) if estimated else len(data)
+    frame = to_be_coded(data) if mixed else data
+    if _kind(path) != "csv":
+        return as_dask_array(frame), False
+    n_rows = estimated_rows(path, encoding)
     if n_rows is None:
         return data, False
     ends = np.linspace(0, n_rows, data.npartitions + 1).astype(int)
-    if mixed:
-        frame = to_be_coded(data)
-    else:
-        check_columns(data.dtypes)
-        frame = data.astype(common_dtype(data.dtypes))
-    return frame.to_dask_array(lengths=np.diff(ends).tolist()), estimated
+    check_columns(frame.dtypes)
+    numbers = frame.astype(common_dtype(frame.dtypes))
+    return numbers.to_dask_array(lengths=np.diff(ends).tolist()), True
 
 
 def _kind(path: str) -> str:

@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -260,6 +260,8 @@ class Coding:
 
     columns: tuple[Column, ...]
     unknown: str = "error"
+    # See `daskmm.data.dask_private.with_lengths`.
+    keeps_rows: ClassVar[bool] = True
     # Instead of a digest of the levels.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 

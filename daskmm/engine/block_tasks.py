@@ -16,8 +16,8 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArrayBlockIdDep, ArrayChunkShapeDep, ArraySliceDep, ArrayValuesDep
 from dask.typing import Key
 
+from daskmm.data.dask_private import GraphNode, Task, TaskRef
 from daskmm.engine.columns import packed, unpacked
-from daskmm.engine.dask_private import GraphNode, Task, TaskRef
 
 # Rules that give values, and no names of other tasks.
 _RULES = (ArrayBlockIdDep, ArrayChunkShapeDep, ArraySliceDep, ArrayValuesDep)

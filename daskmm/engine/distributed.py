@@ -26,7 +26,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 from dask.utils import parse_timedelta
 
-from daskmm.engine.dask_private import GraphNode, TaskRef, pickled
+from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.graph import GroupTasks, TaskGraph, inline_or_task
 from daskmm.engine.grouping import (
     Grouping,
@@ -39,7 +39,14 @@ from daskmm.engine.grouping import (
     without_data,
 )
 from daskmm.engine.stragglers import Handover, patience
-from daskmm.engine.worker_task import Arguments, PartialSums, load_pickled, merge, run_pickled
+from daskmm.engine.worker_task import (
+    Arguments,
+    PartialSums,
+    load_pickled,
+    merge,
+    pickled,
+    run_pickled,
+)
 
 logger = logging.getLogger("daskmm")
 

@@ -18,19 +18,18 @@ from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 from dask.typing import Key
 
-from daskmm.engine.block_tasks import nodes_of
-from daskmm.engine.dask_private import (
+from daskmm.data.dask_private import (
     DataNode,
     GraphNode,
     Task,
     TaskRef,
     convert_legacy_graph,
     futures_in,
-    pickled,
 )
+from daskmm.engine.block_tasks import nodes_of
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, merge, whole
+from daskmm.engine.worker_task import Arguments, merge, pickled, whole
 
 # Records merged by one task.
 SPLIT_EVERY = 16

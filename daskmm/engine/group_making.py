@@ -9,9 +9,9 @@ from typing import Any
 
 from dask.typing import Key
 
+from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.block_tasks import BlockColumn, column_of
 from daskmm.engine.columns import packed, unpacked
-from daskmm.engine.dask_private import GraphNode, TaskRef
 from daskmm.engine.grouping import Groups
 from daskmm.engine.worker_task import Arguments, Call, Group
 

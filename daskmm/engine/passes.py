@@ -31,6 +31,7 @@ from daskmm.data.blocks import (
     row_blocks,
     visited_together,
 )
+from daskmm.data.dask_private import Task, TaskRef
 from daskmm.data.grids import Grid
 from daskmm.data.validation import (
     checked_rows,
@@ -40,7 +41,6 @@ from daskmm.data.validation import (
     with_weights,
     without_values,
 )
-from daskmm.engine.dask_private import Task, TaskRef
 from daskmm.engine.distributed import (
     ATTEMPTS,
     LostFuturesError,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from dask.typing import Key
 
-from daskmm.engine.dask_private import GraphNode, TaskRef
+from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.malloc import memory_recycled
 
 # Once a block took longer than this to load, the next ones are loaded ahead by another thread.
@@ -252,6 +252,13 @@ def run_group(
 ) -> PartialSums:
     """Sum ``function(*own, *shared)`` over the calls of a group."""
     return _run_group(group, function, shared, dict(zip(group.inputs, inputs, strict=True)))
+
+
+def pickled(value: Any) -> bytes:
+    """Pickle as distributed does: functions of an interactive session by value."""
+    from distributed.protocol.pickle import dumps
+
+    return bytes(dumps(value))
 
 
 def run_pickled(group: bytes, name: str, call: bytes, *inputs: Any) -> PartialSums:

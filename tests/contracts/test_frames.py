@@ -15,6 +15,7 @@ from daskmm import (
     KernelPowerKMeans,
     KMeans,
     MultiKernelPowerKMeans,
+    PowerKMeans,
     WeightedBlurringMeanShift,
     metrics,
 )
@@ -86,6 +87,27 @@ def test_labels_do_not_read_the_frame_a_second_time():
     frame.assign(cluster=model.labels_, again=model.predict(frame[NAMES[::-1]])).compute()
     assert set(source.reads.values()) == {1}
     assert len(source.reads) == 4
+
+
+@pytest.mark.parametrize("columns", [NAMES, NAMES[:2]])
+@pytest.mark.parametrize("form", ["numbers", "weighted", "mixed"])
+def test_rows_of_files_are_not_counted_by_a_pass(form, columns, folder):
+    frame = dd.read_parquet(folder)
+    array = da.from_array(FRAME[columns].to_numpy(), chunks=(40, -1))
+    weights = {}
+    if form == "weighted":
+        weights["sample_weight"] = frame["epsilon"].abs()
+    distortion = "mixed" if form == "mixed" else "sqeuclidean"
+    model = PowerKMeans(4, sample_size=40, distortion=distortion, random_state=0, persist=False)
+    found = model.fit(frame[columns], **weights)
+    if weights:
+        weights["sample_weight"] = FRAME["epsilon"].abs().to_numpy()
+    model = PowerKMeans(4, sample_size=40, random_state=0, persist=False)
+    expected = model.fit(array, **weights)
+    assert found.n_passes_ - found.n_iter_ == expected.n_passes_ - expected.n_iter_
+    if form != "mixed":
+        assert found.n_passes_ == expected.n_passes_
+        np.testing.assert_allclose(found.cluster_centers_, expected.cluster_centers_)
 
 
 @pytest.mark.parametrize("dtype", ["float64[pyarrow]", "Float64"])

@@ -4,18 +4,20 @@ import pickle
 
 import dask
 import dask.array as da
+import distributed
 import numpy as np
 import pytest
 from dask.delayed import Delayed
+from dask.order import order
 
 from daskmm.data.blocks import row_blocks
+from daskmm.data.dask_private import Task
 from daskmm.engine.block_tasks import BlockTask, nodes_of
-from daskmm.engine.dask_private import Task, pickled
-from daskmm.engine.graph import GroupTasks, TaskGraph
+from daskmm.engine.graph import SPLIT_EVERY, GroupTasks, TaskGraph
 from daskmm.engine.group_making import PackedGroup
-from daskmm.engine.grouping import Grouping, consecutive_groups, without_data
+from daskmm.engine.grouping import Grouping, consecutive_groups, streamed_groups, without_data
 from daskmm.engine.passes import Passes
-from daskmm.engine.worker_task import run_group
+from daskmm.engine.worker_task import pickled, run_group
 
 CHUNKS = ((3, 1, 4, 2), (2,))
 VALUES = np.arange(20.0).reshape(10, 2)
@@ -163,3 +165,37 @@ def test_a_task_that_dask_handles():
     assert isinstance(other, Task)
     assert other.dependencies == {"other"}
     np.testing.assert_array_equal(other({"other": 5}), parts[1].compute())
+
+
+def test_functions_of_main_are_pickled_by_value():
+    def local(x):
+        return x + 1
+
+    assert distributed.protocol.pickle.loads(pickled(local))(1) == 2
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 8, 9, 16, 40, 200])
+@pytest.mark.parametrize("n_calls", [1, 7, 100, 6400])
+def test_the_largest_tasks_of_a_pass_start_first(n_calls, n_threads):
+    """A scheduler starts what is merged together in any order, and merges in that of dask."""
+    arguments = [(number,) for number in range(n_calls)]
+    groups = streamed_groups(n_calls, n_threads)
+    tasks = GroupTasks({}, arguments, without_data(groups), False)
+    graph, records = tasks.graph("daskmm-pass-0123", run_group, (len, ()))
+    assert len(records) <= SPLIT_EVERY
+    # No task depends on itself, and all records arrive.
+    found, left = set(), list(records)
+    while left:
+        key = left.pop()
+        assert key not in found
+        found.add(key)
+        left.extend(graph[key].dependencies)
+    assert found == set(graph)
+    ranks = order(graph)
+    runs = [key for key in graph if not graph[key].dependencies]
+    sizes = [len(tasks.calls_of([key])) for key in sorted(runs, key=ranks.__getitem__)]
+    n_large = sizes.count(len(groups[0]))
+    assert set(sizes[:n_large]) == {len(groups[0])}
+    for key in set(graph) - set(runs):
+        of_runs = [len(tasks.calls_of([run])) for run in graph[key].dependencies if run in runs]
+        assert len({size == len(groups[0]) for size in of_runs}) <= 1

@@ -1,28 +1,27 @@
-"""What the engine assumes of dask's private modules, and that nobody else imports them."""
+"""What is assumed of dask's private modules, and that nobody else imports them."""
 
 import re
 import time
 from pathlib import Path
 
 import dask
+import dask.array as da
+import dask.dataframe as dd
 import distributed
 import numpy as np
+import pandas as pd
 import pytest
-from dask.order import order
 
 import daskmm
-from daskmm.engine import dask_private
-from daskmm.engine.dask_private import (
+from daskmm.data import dask_private
+from daskmm.data.dask_private import (
     DataNode,
     Task,
     TaskRef,
     convert_legacy_graph,
     futures_in,
-    pickled,
+    with_lengths,
 )
-from daskmm.engine.graph import SPLIT_EVERY, GroupTasks
-from daskmm.engine.grouping import streamed_groups, without_data
-from daskmm.engine.worker_task import run_group
 
 
 def test_private_modules_are_imported_by_one_module():
@@ -91,35 +90,64 @@ def test_tasks_that_make_data_are_given_to_all_workers(spread):
         assert (len(set(found)) == 3) == spread
 
 
-def test_functions_of_main_are_pickled_by_value():
-    def local(x):
-        return x + 1
+def _written(folder):
+    """Parquet files of some rows each, in no order of their index."""
+    rng = np.random.default_rng(0)
+    for part, n in enumerate([3, 10, 1, 7, 20, 5, 8, 0, 11, 4, 6, 9]):
+        index = pd.Index(np.arange(1000 - 50 * part, 1000 - 50 * part + n), name="when")
+        rows = pd.DataFrame(rng.normal(size=(n, 6)), columns=list("abcdef"), index=index)
+        rows.to_parquet(folder / f"{part:02d}.parquet", row_group_size=4)
 
-    assert distributed.protocol.pickle.loads(pickled(local))(1) == 2
+
+READERS = {
+    "files": {},
+    "few columns": {"columns": ["a", "b"]},
+    "groups": {"split_row_groups": True},
+    "groups by size": {"split_row_groups": "adaptive", "blocksize": 700},
+    "joined files": {"aggregate_files": True, "blocksize": 2000},
+    "sorted": {"index": "when", "calculate_divisions": True},
+    "filters": {"filters": [("a", ">", 0)]},
+}
+READ_BY = [(name, "fsspec") for name in READERS] + [
+    (name, "arrow") for name in ("files", "few columns", "sorted", "filters")
+]
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 8, 9, 16, 40, 200])
-@pytest.mark.parametrize("n_calls", [1, 7, 100, 6400])
-def test_the_largest_tasks_of_a_pass_start_first(n_calls, n_threads):
-    """A scheduler starts what is merged together in any order, and merges in that of dask."""
-    arguments = [(number,) for number in range(n_calls)]
-    groups = streamed_groups(n_calls, n_threads)
-    tasks = GroupTasks({}, arguments, without_data(groups), False)
-    graph, records = tasks.graph("daskmm-pass-0123", run_group, (len, ()))
-    assert len(records) <= SPLIT_EVERY
-    # No task depends on itself, and all records arrive.
-    found, left = set(), list(records)
-    while left:
-        key = left.pop()
-        assert key not in found
-        found.add(key)
-        left.extend(graph[key].dependencies)
-    assert found == set(graph)
-    ranks = order(graph)
-    runs = [key for key in graph if not graph[key].dependencies]
-    sizes = [len(tasks.calls_of([key])) for key in sorted(runs, key=ranks.__getitem__)]
-    n_large = sizes.count(len(groups[0]))
-    assert set(sizes[:n_large]) == {len(groups[0])}
-    for key in set(graph) - set(runs):
-        of_runs = [len(tasks.calls_of([run])) for run in graph[key].dependencies if run in runs]
-        assert len({size == len(groups[0]) for size in of_runs}) <= 1
+@pytest.mark.parametrize(("name", "filesystem"), READ_BY)
+def test_lengths_of_partitions_are_what_they_say(name, filesystem, tmp_path):
+    _written(tmp_path)
+    if name == "sorted":
+        (tmp_path / "07.parquet").unlink()  # without rows it has no place
+    frame = dd.read_parquet(tmp_path, filesystem=filesystem, **READERS[name])
+    keep, lose = (lambda part: part.head(1)), (lambda part: part)
+    lose.keeps_rows = True
+    chosen = {
+        "whole": frame,
+        "few": frame[["a", "b"]],
+        "more": frame.assign(z=2 * frame["a"]),
+        "mapped": frame.map_partitions(lose),
+        "parts": frame.partitions[1:4],
+        "some rows": frame[frame["a"] > 0],
+        "first rows": frame.map_partitions(keep),
+    }
+    known = []
+    for what, lazy in chosen.items():
+        numbers = lazy.astype(np.float32)
+        sized, lengths = with_lengths(numbers)
+        blocks = dask.compute(*sized.to_dask_array(lengths=lengths).to_delayed().ravel())
+        np.testing.assert_array_equal(np.concatenate(blocks), numbers.compute())
+        if lengths is not None:
+            known.append(what)
+            assert lengths == tuple(map(len, blocks)), what
+    unsure = name == "filters" or (name, filesystem) == ("sorted", "arrow")
+    assert known == ([] if unsure else list(chosen)[:4])
+
+
+def test_lengths_of_frames_of_other_sources():
+    rows = pd.DataFrame(np.ones((100, 3)))
+    chosen = dd.from_pandas(rows, npartitions=3)[[0, 1]]
+    assert with_lengths(chosen)[1] == tuple(chosen.map_partitions(len).compute())
+    lazy = dd.from_map(lambda n: rows[:n], [5, 6], meta=rows[:0])
+    assert with_lengths(lazy) == (lazy, None)
+    array = da.ones((10, 2), chunks=(4, 2))
+    assert with_lengths(dd.from_dask_array(array))[1] is None
