@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -204,22 +204,10 @@ def first_pass(
     finding: _Finding = passes.reduce(_first_look, chosen, family, partial, expansion)
     moments = finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
-    mean, variance = mean_and_variance(moments)
-    scale = np.sqrt(variance) if standardize else np.ones_like(variance)
-    scale[scale == 0] = 1.0
-    groups = None if expansion is None else expansion.groups
-    shares = _observed_shares(moments, groups)
-    coordinates: FeatureCoordinates
-    distortion: Distortion
-    if expansion is not None:
-        coordinates, distortion, per_row = measured(expansion, mean, variance, shares, weigh_shares)
-    else:
-        if weigh_shares:
-            scale = scale * shares ** (family.degree / 2)
-        shifts = centered and family.shifts and not layout.sparse
-        coordinates = Coordinates(mean if shifts else np.zeros_like(mean), scale)
-        per_row = shares * variance / scale**2
-        distortion = family.around(coordinates.to_model(mean), per_row)
+    shifts = centered and family.shifts and not layout.sparse
+    coordinates, distortion, per_row = _measured(
+        moments, family, expansion, standardize, weigh_shares, shifts
+    )
     drawn = _whole(passes.blocks) if all_here else _in_order(finding.sample, finding.numbers)
     uniform = _weighted(drawn)
     if larger:
@@ -232,36 +220,75 @@ def first_pass(
         )
     sample = Sample(coordinates.to_model(uniform.rows), uniform.weights)
     squared = family.code == SQUARED_EUCLIDEAN.code
-    whole = float(per_row.sum()) if squared else distortion.spread(sample.rows, sample.weights)
-    larger_sample = _weighted(drawn) if larger else None
-    if by_distance and size < n_rows:
-        assert isinstance(coordinates, Coordinates)
-        center = coordinates.to_model(mean)
-        distances = _distances(sample.rows, center, distortion)
-        extreme = _largest_square(moments, coordinates) if squared else 0.0
-        if _variation(distances, sample.weights, extreme, n_rows) > _UNEVEN:
-            rate = _Rate(coordinates, distortion, center, moments.weight, whole, larger or size)
-            key = (seed, int(rng.integers(1 << 32)))
-            found: _Draw = passes.reduce(_draw_by_distance, rate, key)
-            smaller = found.sample(size)
-            if len(smaller.rows) >= n_clusters:
-                sample = Sample(coordinates.to_model(smaller.rows), smaller.weights)
-                larger_sample = found.sample(larger) if larger else None
-            if not squared:
-                whole = distortion.spread(sample.rows, sample.weights)
-    return Survey(
+    survey = Survey(
         n_rows,
         moments.weight,
         coordinates,
         per_row,
         sample,
-        larger_sample,
+        _weighted(drawn) if larger else None,
         digest(drawn.rows, drawn.weights),
         distortion,
         moments.observed is not None,
-        whole,
-        groups,
+        float(per_row.sum()) if squared else distortion.spread(sample.rows, sample.weights),
+        None if expansion is None else expansion.groups,
     )
+    if not (by_distance and size < n_rows):
+        return survey
+    sizes = SampleSizes(size, larger)
+    return _drawn_by_distance(passes, survey, moments, sizes, n_clusters, (seed, rng))
+
+
+def _measured(
+    moments: Moments,
+    family: type[Distortion],
+    expansion: Expansion | None,
+    standardize: bool,
+    weigh_shares: bool,
+    shifts: bool,
+) -> tuple[FeatureCoordinates, Distortion, FloatArray]:
+    """Return the model's coordinates, the distortion there, and the variance of each feature."""
+    mean, variance = mean_and_variance(moments)
+    shares = _observed_shares(moments, None if expansion is None else expansion.groups)
+    if expansion is not None:
+        return measured(expansion, mean, variance, shares, weigh_shares)
+    scale = np.sqrt(variance) if standardize else np.ones_like(variance)
+    scale[scale == 0] = 1.0
+    if weigh_shares:
+        scale = scale * shares ** (family.degree / 2)
+    coordinates = Coordinates(mean if shifts else np.zeros_like(mean), scale)
+    per_row = shares * variance / scale**2
+    return coordinates, family.around(coordinates.to_model(mean), per_row), per_row
+
+
+def _drawn_by_distance(
+    passes: Passes,
+    survey: Survey,
+    moments: Moments,
+    sizes: SampleSizes,
+    n_clusters: int,
+    seeds: tuple[int, np.random.Generator],
+) -> Survey:
+    """Return a survey with samples by distance, of one more pass, if costs need them."""
+    coordinates, distortion, sample = survey.coordinates, survey.distortion, survey.sample
+    assert isinstance(coordinates, Coordinates)
+    squared = distortion.code == SQUARED_EUCLIDEAN.code
+    center = coordinates.to_model(mean_and_variance(moments)[0])
+    distances = _distances(sample.rows, center, distortion)
+    extreme = _largest_square(moments, coordinates) if squared else 0.0
+    if _variation(distances, sample.weights, extreme, survey.n_rows) <= _UNEVEN:
+        return survey
+    size, larger = sizes
+    rate = _Rate(coordinates, distortion, center, moments.weight, survey.spread, larger or size)
+    seed, rng = seeds
+    found: _Draw = passes.reduce(_draw_by_distance, rate, (seed, int(rng.integers(1 << 32))))
+    smaller = found.sample(size)
+    if len(smaller.rows) < n_clusters:
+        return survey
+    sample = Sample(coordinates.to_model(smaller.rows), smaller.weights)
+    spread = survey.spread if squared else distortion.spread(sample.rows, sample.weights)
+    larger_sample = found.sample(larger) if larger else None
+    return replace(survey, sample=sample, larger_sample=larger_sample, spread=spread)
 
 
 def _whole(blocks: RowBlocks) -> Sample:

@@ -70,10 +70,6 @@ class TaskGraph:
         As given, with a `TaskRef` for each Delayed.
     futures : dict
         Futures that the nodes refer to, by key.
-    home : distributed.Client or None
-        Cluster whose workers are known to hold all data of the latest grouping.
-    seconds : float
-        Time of the latest pass over a cluster; infinite before.
     """
 
     def __init__(
@@ -106,8 +102,8 @@ class TaskGraph:
             tuple(TaskRef(item.key) if isinstance(item, Delayed) else item for item in own)
             for own in arguments
         ]
-        self.home: Any = None
-        self.seconds = math.inf
+        self._home: Any = None
+        self._seconds = math.inf
         self._pool: Any = None
         self._latest: tuple[tuple[Grouping, bool], GroupTasks] | None = None
 
@@ -116,17 +112,33 @@ class TaskGraph:
         """Return the graph from which other workers make calls that a slow one gives up."""
         return self if self._spare is None else self._spare()
 
-    def tasks(self, grouping: Grouping, pickle: bool) -> GroupTasks:
-        """Return the tasks of a grouping; the latest ones are kept."""
+    def tasks(self, grouping: Grouping, pickle: bool, home: Any = None) -> GroupTasks:
+        """Return the tasks of a grouping; the latest ones are kept.
+
+        `home` is the client of the cluster whose workers hold all data where these tasks run, if
+        they do.
+        """
         sign = (grouping, pickle)
         if self._latest is None or self._latest[0] != sign:
-            self.home = None
             self._latest = sign, GroupTasks(self.nodes, self.arguments, grouping, pickle)
+        self._home = home
         return self._latest[1]
 
     def tasks_at(self, client: Any) -> GroupTasks | None:
         """Return the latest tasks if the workers of this cluster hold all their data."""
-        return self._latest[1] if self.home is client and self._latest is not None else None
+        return self._latest[1] if self._home is client and self._latest is not None else None
+
+    def has_moved(self) -> None:
+        """Note that data may be elsewhere than at the last pass."""
+        self._home = None
+
+    def has_taken(self, seconds: float) -> None:
+        """Note how long a pass over a cluster has taken."""
+        self._seconds = seconds
+
+    def is_brief(self, seconds: float) -> bool:
+        """Tell whether the last pass over a cluster took less time than this."""
+        return self._seconds < seconds
 
     def processes(self, schedule: Any) -> dict[str, Any]:
         """Return the options of dask's process scheduler: processes that live as long as this.
