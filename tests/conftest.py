@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
+import importlib.metadata
 import itertools
 import os
 import platform
@@ -78,7 +79,8 @@ def pytest_sessionstart(session):
     if config.option.collectonly or (processes and not hasattr(config, "workerinput")):
         return
     sources = b"".join(file.read_bytes() for file in sorted(COMPILED.glob("*.py")))
-    place = f"{platform.node()} {platform.python_version()}".encode()
+    versions = platform.python_version(), importlib.metadata.version("numba")
+    place = f"{platform.node()} {versions}".encode()
     kept = Path(os.environ.get("NUMBA_CACHE_DIR", COMPILED / "__pycache__"))
     kept.mkdir(parents=True, exist_ok=True)
     stamp = f"warm-{hashlib.sha256(sources + place).hexdigest()[:12]}"

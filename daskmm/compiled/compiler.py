@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numba
 from numba import config, njit, types
 from numba.core import caching
 from numba.core.codegen import JITCodeLibrary
@@ -127,18 +128,23 @@ class _Implementation(caching.CompileResultCacheImpl):
 
 
 class _Files(caching.IndexDataCacheFile):
-    """Machine code of a function on disk: one file per signature, named after it, and an index.
+    """Machine code of a function on disk: one file per signature, named after it.
 
-    numba numbers these files. Two processes that compile for different signatures at the same time
-    may take the same number, and then one loads the code of the other.
+    numba numbers these files, and keeps an index of them. Processes that compile at the same time
+    may take the same number, or lose what others have added to the index; and another version of
+    numba that shares the folder begins a new index.
     """
 
     def save(self, key: Any, data: Any) -> None:
-        """Write the code for a signature, then add it to the index."""
-        number = int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16)
-        name = self._data_name(number)
-        self._save_data(name, data)
-        self._save_index({**self._load_index(), key: name})
+        """Write the code for a signature."""
+        self._save_data(self._name_of(key), data)
+
+    def load(self, key: Any) -> Any:
+        """Return the code for a signature; raise FileNotFoundError if there is none."""
+        return self._load_data(self._name_of(key))
+
+    def _name_of(self, key: Any) -> str:
+        return str(self._data_name(int(hashlib.sha256(repr(key).encode()).hexdigest()[:16], 16)))
 
 
 class _Cache(caching.FunctionCache):
@@ -149,7 +155,8 @@ class _Cache(caching.FunctionCache):
 
     numba's own key is the text of the function's file and the function's line number: editing a
     docstring invalidates it, changing a function in another file does not. Here the key is what
-    `code_digest` returns; numba adds its version, the processor and the types of the arguments.
+    `code_digest` returns and the versions of Python and numba; numba adds the processor and the
+    types of the arguments.
     """
 
     _impl_class = _Implementation
@@ -158,12 +165,13 @@ class _Cache(caching.FunctionCache):
         super().__init__(function)
         digest = code_digest(function.__module__)
         name = f"{function.__module__}.{function.__qualname__}-{digest[:16]}"
+        versions = f"{sys.implementation.cache_tag}.numba-{numba.__version__}"
         locator: Any = _GIVEN if getattr(config, "CACHE_DIR", None) else _BESIDE_SOURCES
         readable = locator(function, inspect.getfile(function)).get_cache_path()
         self._files = [
             _Files(
                 cache_path=path,
-                filename_base=f"{name}.{sys.implementation.cache_tag}",
+                filename_base=f"{name}.{versions}",
                 source_stamp=digest,
             )
             for path in dict.fromkeys([self._cache_path, readable])
@@ -176,8 +184,7 @@ class _Cache(caching.FunctionCache):
         key = self._index_key(sig, target_context.codegen())
         for file in self._files:
             with contextlib.suppress(OSError):
-                if (data := file.load(key)) is not None:
-                    return self._impl.rebuild(target_context, data)
+                return self._impl.rebuild(target_context, file.load(key))
         _announce(sig, kept=not isinstance(self._impl.locator, _Nowhere))
         return None
 
@@ -223,10 +230,14 @@ def code_digest(module: str) -> str:
 
 @functools.cache
 def _code(module: str) -> tuple[str, list[str]]:
-    """Return the syntax tree of a module as text, and the modules of this library it imports."""
+    """Return the syntax tree of a module as text, and the modules of this library it imports.
+
+    Imports within functions do not count: compiled code cannot make them, and whether they have
+    been made depends on what a process did before.
+    """
     tree = _WithoutDocstrings().visit(_parsed(inspect.getsource(sys.modules[module])))
     names = []
-    for node in ast.walk(tree):
+    for node in tree.body:
         if isinstance(node, ast.ImportFrom):
             # A name imported from a package may itself be a module.
             names += [f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)]

@@ -3,6 +3,7 @@
 import ast
 import ctypes
 import errno
+import importlib
 import multiprocessing
 import os
 import shutil
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 import daskmm
-from daskmm.compiled import compiler
+from daskmm.compiled import compiler, moments
 
 PROGRAM = """
 import sys
@@ -91,7 +92,8 @@ def test_code_is_compiled_anew_when_it_changes_and_not_when_its_prose_does(fit, 
 
 def test_digests_are_of_code_in_a_module_and_in_those_that_it_imports(tmp_path, monkeypatch):
     texts = {
-        "daskmm.a": '"""A."""\nfrom daskmm.b import sizes\n\ndef f(x):\n    return x[sizes.TILE]\n',
+        "daskmm.a": '"""A."""\nfrom daskmm.b import sizes\n\ndef f(x):\n    return x[sizes.TILE]\n'
+        "\ndef g():\n    from daskmm import other\n",
         "daskmm.b": "from daskmm.b import sizes",
         "daskmm.b.sizes": "TILE = 4\n",
         "daskmm.other": "TILE = 4\n",
@@ -116,16 +118,35 @@ def test_digests_are_of_code_in_a_module_and_in_those_that_it_imports(tmp_path, 
     digest()
 
 
-def test_code_that_one_process_writes_last_is_not_that_of_another(tmp_path, monkeypatch):
+def test_digests_do_not_depend_on_what_else_was_imported():
+    program = """if True:
+        import sys
+        from daskmm.compiled import bounds, compiler, labels
+        assert "daskmm.compiled.block_sums" not in sys.modules
+        print(compiler.code_digest("daskmm.compiled.bounds"))
+        print(compiler.code_digest("daskmm.compiled.labels"))
+    """
+    command = [sys.executable, "-c", program]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    for name in ("block_sums", "bounds", "labels", "sparse"):
+        importlib.import_module(f"daskmm.compiled.{name}")
+    names = ("daskmm.compiled.bounds", "daskmm.compiled.labels")
+    assert alone == [compiler.code_digest(name) for name in names]
+
+
+def test_processes_and_versions_of_numba_do_not_touch_each_others_code(tmp_path):
     one, other = (compiler._Files(str(tmp_path), "f", "stamp") for _ in range(2))
-    late, save = [], compiler._Files._save_data
-    monkeypatch.setattr(compiler._Files, "_load_index", lambda self: {})
-    monkeypatch.setattr(one, "_save_data", lambda *given: late.append(given))
     one.save("float32", "code for float32")
     other.save("float64", "code for float64")
-    save(one, *late[0])
-    monkeypatch.undo()
-    assert other.load("float64") == "code for float64"
+    for files in (one, other):
+        assert [files.load(f"float{bits}") for bits in (32, 64)] == [
+            "code for float32",
+            "code for float64",
+        ]
+    with pytest.raises(FileNotFoundError):
+        one.load("int32")
+    assert len(list(tmp_path.iterdir())) == 2
+    assert f"numba-{numba.__version__}" in moments._add_moments._cache._files[0]._data_name(1)
 
 
 def test_a_module_is_parsed_again_while_other_threads_parse(monkeypatch):
