@@ -144,7 +144,8 @@ class _Files(caching.IndexDataCacheFile):
         return self._load_data(self._name_of(key))
 
     def _name_of(self, key: Any) -> str:
-        return str(self._data_name(int(hashlib.sha256(repr(key).encode()).hexdigest()[:16], 16)))
+        number = int(hashlib.sha256(repr(key).encode()).hexdigest()[:16], 16)
+        return str(self._data_name(number))
 
 
 class _Cache(caching.FunctionCache):

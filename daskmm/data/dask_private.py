@@ -49,10 +49,17 @@ def futures_in(nodes: Iterable[Any]) -> Iterator[Any]:
 def with_lengths(frame: Any) -> tuple[Any, tuple[int, ...] | None]:
     """Return a dask DataFrame and the rows of each of its partitions, if its source says them.
 
-    Sources are parquet files, of which only the ends are read, and pandas frames. Of what is done
-    to them, each partition must keep its rows: operations by element, choices of columns, functions
-    with an attribute `keeps_rows`. dask joins small partitions of files when it loads them; those
-    of the returned frame are joined.
+    Sources are parquet files, of which only the footers are read, and pandas frames. Everything
+    done to them must keep the number of rows of each partition: element-wise operations, selections
+    of columns, and functions with an attribute `keeps_rows`. Where few columns are read, dask joins
+    small partitions of files; the partitions of the returned frame are those that it will load.
+
+    Returns
+    -------
+    frame : dask DataFrame
+        `frame`, with its final partitions if their lengths are known.
+    lengths : tuple of int or None
+        None if the source does not say them, or if rows are filtered or partitions selected.
     """
     if not hasattr(_source(frame.expr), "_get_lengths"):
         return frame, None
@@ -60,7 +67,7 @@ def with_lengths(frame: Any) -> tuple[Any, tuple[int, ...] | None]:
     found = _source(tuned.expr)
     joined = hasattr(found, "_fusion_buckets")
     source = found.operand("_expr") if joined else found
-    # dask forgets to choose or to sort lengths with the partitions; those of filters it refuses.
+    # dask's lengths are wrong where partitions were selected or sorted, and None for filters.
     sorts = getattr(source, "_fragment_sort_index", lambda: None)
     lengths = None if source._filtered or sorts() is not None else source._get_lengths()
     if not lengths:
@@ -71,12 +78,12 @@ def with_lengths(frame: Any) -> tuple[Any, tuple[int, ...] | None]:
 
 
 def _source(expression: Any) -> Any:
-    """Return the expression at the end of those that keep the rows of each partition."""
+    """Return the first expression, from the last operation back, that may change row counts."""
     from dask.dataframe.dask_expr._expr import Elemwise, MapPartitions
 
     while isinstance(expression, Elemwise) or (
         isinstance(expression, MapPartitions) and hasattr(expression.func, "keeps_rows")
     ):
-        # Others are numbers.
+        # The other operands are numbers, or have the same rows.
         expression = max(expression.dependencies(), key=lambda part: part.npartitions)
     return expression

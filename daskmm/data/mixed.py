@@ -260,7 +260,7 @@ class Coding:
 
     columns: tuple[Column, ...]
     unknown: str = "error"
-    # See `daskmm.data.dask_private.with_lengths`.
+    # Coded frames have the rows of theirs: lengths of partitions stay known (`with_lengths`).
     keeps_rows: ClassVar[bool] = True
     # Instead of a digest of the levels.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)

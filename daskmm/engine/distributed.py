@@ -173,21 +173,21 @@ def reduce_on(
         try:
             began = time.monotonic()
             sums = _sums(client, tasks, call, name, graph.spare)
-            graph.has_taken(time.monotonic() - began)
+            graph.keep_time(time.monotonic() - began)
             # The last time, no call is handed over, and so none is missed.
             for again, spare in (("missed", graph.spare), ("missed-twice", None)):
                 if not sums.missed:
                     break
                 # Data at hand were moved, or lost and made again: now they are sent. Or the worker
                 # was lost that had taken over calls of a slow one.
-                graph.has_moved()
+                graph.forget_home()
                 grouping = _grouping_on(client, graph, call).of_calls(sums.missed)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
                 made = _sums(client, tasks, call, f"{name}-{again}", spare)
                 sums = replace(sums, missed=()) + made
             return sums.total
         except _KilledError as error:
-            graph.has_moved()
+            graph.forget_home()
             for killed in error.errors:
                 if killed.task in graph.futures:
                     raise LostFuturesError(
@@ -264,7 +264,7 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
         n_calls, n_threads = len(graph.arguments), expected_threads(threads)
         if threads and len(call) > _LARGE_BYTES:
             return on_all_threads(threads, n_calls, consecutive_groups)
-        if threads and graph.is_brief(_BRIEF_SECONDS):
+        if threads and graph.took_less_than(_BRIEF_SECONDS):
             return on_all_threads(threads, n_calls, packs)
         return without_data(streamed_groups(n_calls, n_threads))
     try:
@@ -294,7 +294,7 @@ def _with_retries(
         try:
             return attempt()
         except RestartedError:
-            graph.has_moved()
+            graph.forget_home()
             logger.warning("the cluster was restarted; %s starts again", name)
             _check_futures(graph)
         except _SuspectedError as error:

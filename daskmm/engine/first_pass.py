@@ -205,7 +205,7 @@ def first_pass(
     moments = finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
     shifts = centered and family.shifts and not layout.sparse
-    coordinates, distortion, per_row = _measured(
+    coordinates, distortion, per_row = _model_coordinates(
         moments, family, expansion, standardize, weigh_shares, shifts
     )
     drawn = _whole(passes.blocks) if all_here else _in_order(finding.sample, finding.numbers)
@@ -236,10 +236,10 @@ def first_pass(
     if not (by_distance and size < n_rows):
         return survey
     sizes = SampleSizes(size, larger)
-    return _drawn_by_distance(passes, survey, moments, sizes, n_clusters, (seed, rng))
+    return _resampled_by_distance(passes, survey, moments, sizes, n_clusters, (seed, rng))
 
 
-def _measured(
+def _model_coordinates(
     moments: Moments,
     family: type[Distortion],
     expansion: Expansion | None,
@@ -261,7 +261,7 @@ def _measured(
     return coordinates, family.around(coordinates.to_model(mean), per_row), per_row
 
 
-def _drawn_by_distance(
+def _resampled_by_distance(
     passes: Passes,
     survey: Survey,
     moments: Moments,
@@ -269,7 +269,7 @@ def _drawn_by_distance(
     n_clusters: int,
     seeds: tuple[int, np.random.Generator],
 ) -> Survey:
-    """Return a survey with samples by distance, of one more pass, if costs need them."""
+    """Return the survey, with samples drawn by distance in one more pass if costs are uneven."""
     coordinates, distortion, sample = survey.coordinates, survey.distortion, survey.sample
     assert isinstance(coordinates, Coordinates)
     squared = distortion.code == SQUARED_EUCLIDEAN.code

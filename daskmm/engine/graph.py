@@ -115,8 +115,7 @@ class TaskGraph:
     def tasks(self, grouping: Grouping, pickle: bool, home: Any = None) -> GroupTasks:
         """Return the tasks of a grouping; the latest ones are kept.
 
-        `home` is the client of the cluster whose workers hold all data where these tasks run, if
-        they do.
+        `home` is the client of a cluster, if its workers hold all the data of these tasks.
         """
         sign = (grouping, pickle)
         if self._latest is None or self._latest[0] != sign:
@@ -128,16 +127,16 @@ class TaskGraph:
         """Return the latest tasks if the workers of this cluster hold all their data."""
         return self._latest[1] if self._home is client and self._latest is not None else None
 
-    def has_moved(self) -> None:
-        """Note that data may be elsewhere than at the last pass."""
+    def forget_home(self) -> None:
+        """Assume no longer that workers hold the data of the latest tasks."""
         self._home = None
 
-    def has_taken(self, seconds: float) -> None:
-        """Note how long a pass over a cluster has taken."""
+    def keep_time(self, seconds: float) -> None:
+        """Keep how long the latest pass over a cluster took."""
         self._seconds = seconds
 
-    def is_brief(self, seconds: float) -> bool:
-        """Tell whether the last pass over a cluster took less time than this."""
+    def took_less_than(self, seconds: float) -> bool:
+        """Tell whether the latest pass over a cluster did; False before the first."""
         return self._seconds < seconds
 
     def processes(self, schedule: Any) -> dict[str, Any]:
