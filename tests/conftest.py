@@ -113,11 +113,8 @@ def pytest_collection_modifyitems(items):
             if "check" in params:  # one of scikit-learn's, given in pairs with an estimator
                 groups[item.path, item.originalname, _check_name(params["check"])].append(item)
             elif name in params:
-                others = item.callspec.id.split("-")
-                if isinstance(params[name], type):
-                    others.remove(params[name].__name__)
-                else:  # values may be dictionaries, which have no hash
-                    others = [repr(value) for other, value in params.items() if other != name]
+                # Values may be dictionaries, which have no hash.
+                others = [repr(value) for other, value in params.items() if other != name]
                 groups[item.path, item.originalname, *others].append(item)
     turns = defaultdict(itertools.count)
     for (path, function, *_), group in groups.items():

@@ -185,6 +185,7 @@ def test_path_of_the_toy(toy, toy_path):
         assert path.agreement[m - 9 + i] == pytest.approx(expected)
 
 
+@pytest.mark.long
 def test_choice_for_a_sample_is_that_of_the_path(toy, toy_path):
     X, _ = toy
     assert choose_bandwidth(standardised(X), np.ones(len(X)), 0.1) == pytest.approx(
@@ -200,6 +201,7 @@ def zarr_array(X):
     return counting_zarr(X, (70, 3))[0]
 
 
+@pytest.mark.in_turn("read")
 @pytest.mark.parametrize("read", [ragged_chunks, zarr_array, pd.DataFrame])
 def test_any_input_has_the_same_path(toy, toy_path, read):
     assert_same_path(bandwidth_path(read(toy[0]), random_state=0), toy_path)
@@ -374,6 +376,7 @@ def test_five_draws(name):
     assert weights.min() >= 0.95
 
 
+@pytest.mark.in_turn("n_noise")
 @pytest.mark.parametrize("n_noise", [3, 80])
 def test_picture(tmp_path, n_noise):
     X, _ = numbers(make_wbms_simulation1, 100, 5, 10, n_noise, random_state=0)

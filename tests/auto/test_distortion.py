@@ -60,6 +60,7 @@ def test_noise_that_grows_with_the_values_wants_itakura_saito(seed):
     assert "logistic" not in choice.distortions
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("seed", range(2))
 def test_outliers_want_a_distance_that_is_not_squared(seed):
     assert choose_distortion(outliers(seed), 6, random_state=0).distortion in (
@@ -87,6 +88,7 @@ def test_one_reading_and_chunks_do_not_matter():
     np.testing.assert_allclose(choice.gains, choose_distortion(X, 4, **asked).gains, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_scales_matter_only_where_features_are_not_standardised():
     loud = X * [1, 1, 1, 1000]
     asked = {"distortions": ["sqeuclidean"], "random_state": 0}

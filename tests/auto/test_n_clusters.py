@@ -121,6 +121,7 @@ def test_numbers_of_mixtures(k, p, noise, apart):
     assert (np.diff(path.costs.min(axis=1)) < 1e-9).all()
 
 
+@pytest.mark.in_turn("p")
 @pytest.mark.parametrize("kind", ["gaussian", "uniform", "t3", "correlated"])
 @pytest.mark.parametrize("p", [2, 30])
 def test_noise_has_no_clusters(kind, p):
@@ -143,6 +144,7 @@ def test_one_far_row_is_no_cluster_and_two_far_ones_hide_none():
     assert choose_n_clusters(noise, most=12, random_state=0).n_clusters == 1
 
 
+@pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_fits_choose_their_number(cls, tmp_path):
     model = cls("auto", n_init=2, random_state=0).fit(X)
@@ -163,6 +165,7 @@ def test_fits_choose_their_number(cls, tmp_path):
     np.testing.assert_array_equal(fresh.cluster_centers_, other.cluster_centers_)
 
 
+@pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", [KMeans, EntropyPowerKMeans])
 def test_streamed_fits_choose_without_reading(cls):
     source = CountingSource(X)
@@ -176,6 +179,7 @@ def test_streamed_fits_choose_without_reading(cls):
     np.testing.assert_array_equal(computed(model.labels_), whole.labels_)
 
 
+@pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_a_fit_without_clusters_warns(cls):
     noise = np.random.default_rng(0).normal(size=(500, 3))

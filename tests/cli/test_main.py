@@ -424,7 +424,9 @@ def test_demo_needs_room(tmp_path, capsys):
         demo.run_demo(tmp_path / "demo", n_samples=10**15)
 
 
-@pytest.mark.parametrize("model", ["kernel", "multi-kernel", "landmarks"])
+@pytest.mark.parametrize(
+    "model", ["kernel", pytest.param("multi-kernel", marks=pytest.mark.long), "landmarks"]
+)
 def test_kernel_models(tmp_path, store, npy, capsys, model):
     run = tmp_path / "run"
     extra = ["--model", "kernel", "--n-landmarks", 20] if model == "landmarks" else []

@@ -34,6 +34,7 @@ def ran(capsys, *arguments):
     return code, capsys.readouterr()
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("name", ["scene.nc", "scene.zarr"])
 def test_fit_plan_and_predict(name, scene, capsys, tmp_path):
     folder, cover = tmp_path, scene[1]

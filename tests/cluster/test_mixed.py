@@ -200,6 +200,7 @@ def test_small_lazy_frames_are_annealed_on_all_their_rows_from_several_starts(cl
     assert other.n_passes_ <= 8
 
 
+@pytest.mark.in_turn("cls")
 @each_class
 @pytest.mark.parametrize("npartitions", [1, 5])
 def test_lazy_frames_give_the_fit_of_those_in_memory(cls, npartitions, tmp_path):

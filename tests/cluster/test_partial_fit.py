@@ -65,6 +65,7 @@ def test_a_key_replaces_its_record():
     assert model.n_samples_seen_ == 300
 
 
+@pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", ESTIMATORS)
 @pytest.mark.parametrize("forget", [None, "3 calls"])
 def test_rows_that_belong_nowhere_are_left_out(cls, forget):

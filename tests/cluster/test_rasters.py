@@ -49,6 +49,7 @@ def stacked(cube, dim="band"):
     return values.reshape(-1, values.shape[-1])
 
 
+@pytest.mark.in_turn("chunks")
 @each_class
 @pytest.mark.parametrize("chunks", [None, (1, 2, 7, 9), (2, 4, 16, 11), (3, 1, 3, 20)])
 def test_labels_are_those_of_the_stacked_table(cls, chunks):

@@ -230,6 +230,7 @@ def test_single_precision_rows_are_summed_to_single_precision(s, weighted):
     assert found.objective != one(rows.astype(np.float64), v, coordinates, state).objective
 
 
+@pytest.mark.in_turn("dtype")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("k", "p"), [(301, 5), (300, 20), (256, 130)])
@@ -494,6 +495,7 @@ def test_loops_use_the_widest_vectors():
     assert "zmm" in next(iter(scaled.inspect_asm().values()))
 
 
+@pytest.mark.in_turn("dtype")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("k", "p"), [(2, 500), (400, 3), (37, 230), (500, 20), (3, 9000)])
 def test_tiles_of_few_rows_give_the_same_sums(dtype, k, p):

@@ -89,6 +89,7 @@ def test_labels_do_not_read_the_frame_a_second_time():
     assert len(source.reads) == 4
 
 
+@pytest.mark.in_turn("columns")
 @pytest.mark.parametrize("columns", [NAMES, NAMES[:2]])
 @pytest.mark.parametrize("form", ["numbers", "weighted", "mixed"])
 def test_rows_of_files_are_not_counted_by_a_pass(form, columns, folder):

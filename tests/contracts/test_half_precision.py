@@ -28,6 +28,7 @@ def chunked(rows):
     return da.from_array(rows, chunks=(250, -1))
 
 
+@pytest.mark.in_turn("form")
 @pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, chunked])
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans, EntropyPowerKMeans])
 def test_arrays_in_half_precision_give_the_bits_of_single(cls, form):

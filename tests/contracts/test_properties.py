@@ -275,7 +275,8 @@ def scheduler(name, request):
 
 
 @pytest.mark.parametrize(
-    "other", ["threads", "processes", pytest.param("distributed", marks=pytest.mark.long)]
+    "other",
+    ["threads", *(pytest.param(o, marks=pytest.mark.long) for o in ("processes", "distributed"))],
 )
 def test_schedulers_change_nothing(other, request):
     # All models in one test, so that processes are started once.

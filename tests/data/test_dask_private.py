@@ -108,8 +108,17 @@ READERS = {
     "sorted": {"index": "when", "calculate_divisions": True},
     "filters": {"filters": [("a", ">", 0)]},
 }
-READ_BY = [(name, "fsspec") for name in READERS] + [
-    (name, "arrow") for name in ("files", "few columns", "sorted", "filters")
+READ_BY = [
+    *((name, "fsspec") for name in ("files", "groups", "filters")),
+    ("files", "arrow"),
+    *(
+        pytest.param(*each, marks=pytest.mark.long)
+        for each in (
+            *((name, "fsspec") for name in ("few columns", "groups by size")),
+            *((name, "fsspec") for name in ("joined files", "sorted")),
+            *((name, "arrow") for name in ("few columns", "sorted", "filters")),
+        )
+    ),
 ]
 
 

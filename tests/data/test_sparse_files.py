@@ -90,6 +90,7 @@ def test_damaged_groups_are_refused(tmp_path):
         open_data(f"{path}::X")
 
 
+@pytest.mark.in_turn("version")
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("index", [None, "symbol"])

@@ -86,6 +86,7 @@ class Annotations(SchedulerPlugin):
             self.seen[key] = scheduler.tasks[key].annotations.get("priority")
 
 
+@pytest.mark.in_turn("persist")
 @pytest.mark.parametrize("persist", [False, True])
 def test_all_tasks_have_the_priority_that_is_annotated(cluster, persist):
     plugin = Annotations()

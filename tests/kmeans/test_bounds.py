@@ -57,6 +57,7 @@ def steps_of(problem, start, n_steps):
     return found
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("seed", INPUTS)
 def test_steps_with_bounds_have_the_bits_of_steps_without(seed, monkeypatch):
     X, weights, start = odd_rows(seed)

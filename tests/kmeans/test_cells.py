@@ -28,6 +28,7 @@ def cost(X, centers):
     return squared_distances(X, centers).min(axis=1).sum()
 
 
+@pytest.mark.in_turn("spread")
 @pytest.mark.parametrize("spread", [0.0, 1.0, 5.0])
 def test_candidates_are_means_of_the_rows_that_they_stand_for(spread):
     X = mixture(spread)

@@ -136,6 +136,7 @@ def test_mixed_columns_are_shares_of_their_own_divergence():
     )
 
 
+@pytest.mark.long
 def test_the_penalty_of_mixed_columns_is_chosen():
     rng = np.random.default_rng(0)
     n = 900

@@ -86,6 +86,7 @@ LIMITS = [
 ]
 
 
+@pytest.mark.in_turn("distortion")
 @pytest.mark.parametrize(("cls", "distortion", "missing", "more"), LIMITS)
 def test_its_limit_is_that_of_a_fit_to_all_rows(cls, distortion, missing, more):
     X = rows_of(distortion, missing)

@@ -75,6 +75,7 @@ def test_all_of_many_separated_clusters_are_found(cls):
     assert model.n_passes_ <= 7
 
 
+@pytest.mark.long
 def test_the_same_seed_the_same_model():
     rows = mixture(30, seed=1, n_rows=6000)
     for cls in (PowerKMeans, EntropyPowerKMeans):

@@ -78,6 +78,7 @@ def test_callbacks_hear_of_the_table_only(cls):
     assert all(record.exact for record in records)
 
 
+@pytest.mark.in_turn("chunks")
 @each_estimator
 @pytest.mark.parametrize("chunks", [N, 999, 64])
 def test_chunks_change_nothing(cls, chunks, reserve):
@@ -99,6 +100,7 @@ def test_schedulers_change_nothing(cls, scheduler):
     np.testing.assert_allclose(other.cluster_centers_, model.cluster_centers_, rtol=1e-9)
 
 
+@pytest.mark.in_turn("persist")
 @each_estimator
 @pytest.mark.parametrize("persist", [True, "auto"])
 def test_data_kept_in_memory_are_read_once(cls, persist):
@@ -123,6 +125,7 @@ def test_a_persist_that_is_none(persist):
         sampled(KMeans, persist=persist).fit(X)
 
 
+@pytest.mark.in_turn("cls")
 @each_estimator
 def test_the_scale_of_weights_changes_nothing(cls, reserve):
     weights = np.random.default_rng(0).integers(0, 4, N)
@@ -160,6 +163,7 @@ def test_the_usual_sample_of_a_large_table():
     assert model.inertia_ <= 1.002 * peer.inertia_
 
 
+@pytest.mark.long
 def test_features_are_found_on_a_sample():
     rows, truth = make_ewp_simulation2(n_samples=12_000, n_clusters=20, random_state=0)
     model = EntropyPowerKMeans(20, sample_size=2000, random_state=0).fit(rows)

@@ -31,6 +31,7 @@ def errors(centers, found):
     return np.linalg.norm(centers[:, None] - found, axis=2).min(axis=1)
 
 
+@pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
 def test_centres_of_contaminated_rows_are_those_of_clean_ones(cls):
     rows, both, centers = contaminated(seed=0)

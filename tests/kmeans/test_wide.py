@@ -32,6 +32,7 @@ CASES = {
 }
 
 
+@pytest.mark.in_turn("case")
 @pytest.mark.parametrize("case", CASES)
 def test_a_fit_is_that_with_all_features(case, monkeypatch):
     X, weights = table(), np.random.default_rng(2).integers(1, 4, 90)

@@ -680,6 +680,7 @@ def test_scikit_learn_estimator_check(estimator, check):
         check(estimator)
 
 
+@pytest.mark.long
 def test_the_path_of_the_bandwidth_is_kept(tmp_path):
     """By the model, its file, and the checkpoint of a fit that is killed."""
     rng = np.random.default_rng(0)

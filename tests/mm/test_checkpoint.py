@@ -685,6 +685,7 @@ def test_an_interrupt_on_the_sample_without_a_checkpoint(monkeypatch):
     assert model.inertia_ == pytest.approx(-model.score(X), rel=1e-9)
 
 
+@pytest.mark.in_turn("every")
 @pytest.mark.parametrize("every", [1, 100])
 @pytest.mark.parametrize("name", SIX)
 def test_an_error_in_a_callback_ends_the_fit_and_keeps_it(tmp_path, name, every):
@@ -923,12 +924,6 @@ def undisturbed(folder, name):
     """The model of a fit in this process, as it is loaded."""
     fitted(name).save(folder / "undisturbed")
     return daskmm.load(folder / "undisturbed")
-
-
-def test_a_process_that_is_killed(tmp_path, npy):
-    model, n = killed_processes(tmp_path / "c", npy, "power", 6)
-    assert n >= 1
-    assert_same_bits(model, undisturbed(tmp_path, "power"))
 
 
 @pytest.mark.long

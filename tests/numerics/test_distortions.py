@@ -385,6 +385,7 @@ def test_the_critical_power_is_that_of_the_features_that_vary(name):
 # Estimators
 
 
+@pytest.mark.in_turn("partial")
 @each
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
 @pytest.mark.parametrize("partial", [False, True])
@@ -545,6 +546,7 @@ def test_distances_of_norms_are_those_of_the_formula(name, partial):
     np.testing.assert_allclose(found, norm_distances(name, rows, centers), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.in_turn("seed")
 @each_norm
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("seed", range(3))
@@ -662,6 +664,7 @@ def test_the_critical_power_of_norms_does_not_depend_on_the_origin(name):
     assert critical_power(elsewhere, ones, distortion) == pytest.approx(found, rel=1e-6)
 
 
+@pytest.mark.in_turn("name")
 @each_norm
 def test_coincident_centres_of_norms_part_below_the_critical_power(name):
     rng = np.random.default_rng(23)
@@ -715,6 +718,7 @@ def test_a_given_matrix_gives_the_k_means_of_whitened_rows(cls, tmp_path):
     np.testing.assert_array_equal(again.predict(rows), model.labels_)
 
 
+@pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
 def test_a_learned_matrix_is_the_pooled_scatter_and_finds_long_clusters(cls):
     rng = np.random.default_rng(25)

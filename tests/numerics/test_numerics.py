@@ -406,7 +406,7 @@ def test_critical_power_of_rows_on_a_line(p):
         (5, 900),
         (900, 5),
         pytest.param(600, 700, marks=pytest.mark.long),
-        (700, 600),
+        pytest.param(700, 600, marks=pytest.mark.long),
     ],
     ids=lambda size: str(size),
 )

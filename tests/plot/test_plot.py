@@ -82,7 +82,9 @@ def test_annealing_trace_without_polish(tmp_path):
     drawn(plot.annealing_trace(model), tmp_path / "trace.png")
 
 
-@pytest.mark.parametrize("n_features", [1, 5, pytest.param(50, marks=pytest.mark.long), 200])
+@pytest.mark.parametrize(
+    "n_features", [1, 5, *(pytest.param(p, marks=pytest.mark.long) for p in (50, 200))]
+)
 def test_feature_weights(tmp_path, n_features):
     X = blobs(300, n_features, 3)
     X[:, n_features // 2 :] = np.random.default_rng(1).normal(size=X[:, n_features // 2 :].shape)
@@ -114,7 +116,7 @@ def test_feature_weights_of_a_model_without(tmp_path):
         pytest.param(3, 10, marks=pytest.mark.long),
         (20, 25),
         pytest.param(10, 100, marks=pytest.mark.long),
-        (8, 120),
+        pytest.param(8, 120, marks=pytest.mark.long),
     ],
 )
 def test_projection(tmp_path, n_features, k):
@@ -362,6 +364,7 @@ def cut_off(figure):
     ]
 
 
+@pytest.mark.long
 def test_no_label_is_cut_off():
     """Of the figures of the table in README, and of one with many clusters and long names."""
     wine = load_wine(as_frame=True).data
@@ -427,6 +430,7 @@ def test_blur_frames(tmp_path):
         plot.blur_frames(quick(KMeans, 2).fit(X), X)
 
 
+@pytest.mark.long
 def test_blur_frames_of_one_feature_and_one_cluster(tmp_path):
     X = blobs(50, 1, 1)
     model = WeightedBlurringMeanShift(3.0, convention="paper")

@@ -68,7 +68,12 @@ def run_of(folder):
     return run_of
 
 
-@pytest.fixture(params=FIGURES)
+@pytest.fixture(
+    params=[
+        *("entropy", "kernel", "mean-shift"),
+        *(pytest.param(m, marks=pytest.mark.long) for m in ("power", "kmeans", "multi-kernel")),
+    ]
+)
 def run(request, run_of):
     return run_of(request.param)
 
@@ -263,6 +268,7 @@ def luminance(color):
     return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
 
 
+@pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (Debian's package of that name)")
 @pytest.mark.parametrize("dark", [False, True])
 def test_in_a_browser(run_of, tmp_path, dark):
