@@ -1,19 +1,22 @@
-"""Processes forked from one that has imported numba and distributed: they start seconds sooner."""
+"""Processes forked from one that has imported the library: they start seconds sooner."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 from multiprocessing import forkserver
 
-# Nothing that imports pyarrow, as pandas does: it starts a thread, and a process that is forked
-# beside a thread may inherit a lock that nobody releases.
-_PRELOADED = ["daskmm.compiled.block_sums", "distributed"]
+_PRELOADED = ["daskmm.cluster", "daskmm.compiled.block_sums", "distributed", "sklearn.cluster"]
+# A process forked beside a thread may inherit a lock that nobody releases; pyarrow, which pandas
+# imports, starts a thread where its allocator is not told otherwise.
+_WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 def ready():
     """Return a context of multiprocessing whose processes have imported what they need."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
+    os.environ.update(_WITHOUT_THREADS)
     # Others that use this context in the same session would preload something else.
     forkserver.ensure_running()
     return context

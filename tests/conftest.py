@@ -43,7 +43,7 @@ def pytest_configure(config):
     dask.config.set({"daskmm.straggler-patience": np.inf, **IDLE})
     # Tests that need a number of examples, or the same ones each time, say so themselves.
     hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
-    hypothesis.settings.register_profile("ci", deadline=None, max_examples=100)
+    hypothesis.settings.register_profile("ci", deadline=None, max_examples=50)
     if not config.getoption("--hypothesis-profile", None):
         hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "quick")
 

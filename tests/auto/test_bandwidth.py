@@ -367,12 +367,12 @@ def test_clusters_and_features_are_found(name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SIMULATED)
-def test_five_draws(name):
+def test_three_draws(name):
     make, relevant, k, *args = SIMULATED[name]
-    results = [judged(make, relevant, *args, random_state=seed) for seed in range(100, 105)]
+    results = [judged(make, relevant, *args, random_state=seed) for seed in range(100, 103)]
     scores, found, weights = map(np.array, zip(*results, strict=True))
     assert scores.mean() >= (0.98 if name == "toy" else 0.95)
-    assert (found == k).sum() >= 4
+    assert (found == k).sum() >= 2
     assert weights.min() >= 0.95
 
 

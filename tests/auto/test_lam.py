@@ -209,6 +209,7 @@ def test_the_choice_reads_nothing_and_does_not_depend_on_chunks_or_schedulers():
     np.testing.assert_allclose(third.gains, path.gains, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_fit_with_the_choice(tmp_path):
     rows, truth = (a.compute() for a in make_ewp_simulation2(1000, 10, random_state=0))
     scores = []

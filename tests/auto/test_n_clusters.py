@@ -249,6 +249,7 @@ def test_picture(tmp_path):
 # Ranges.
 
 
+@pytest.mark.long
 def test_the_range_grows_while_the_answer_lies_at_its_end(monkeypatch):
     monkeypatch.setattr("daskmm.auto.n_clusters.MOST_CLUSTERS", 6)
     rows = mixture(14, 5, n=700, seed=1)
@@ -271,10 +272,11 @@ def test_the_range_grows_while_the_answer_lies_at_its_end(monkeypatch):
 
 @pytest.mark.long
 def test_many_separated_clusters():
-    rows = mixture(300, 10, n=10_000, apart=10.0)
-    assert choose_n_clusters(rows, random_state=0).n_clusters == 300
+    rows = mixture(200, 10, n=6000, apart=10.0)
+    assert choose_n_clusters(rows, random_state=0).n_clusters == 200
 
 
+@pytest.mark.in_turn("n_points")
 @pytest.mark.parametrize(("n_points", "p"), [(30, 4), (50, 4), (50, 10), (60, 2)])
 def test_equal_rows_are_one_cluster_each(n_points, p):
     rng = np.random.default_rng(0)
@@ -292,16 +294,17 @@ def number_for_flags(p, share, seed):
     return choose_n_clusters(rows.astype(float), random_state=seed).n_clusters
 
 
+@pytest.mark.in_turn("p")
 @pytest.mark.parametrize(("p", "share"), [(5, 0.5), (10, 0.1), (20, 0.1)])
 def test_independent_flags_have_no_clusters(p, share):
     assert number_for_flags(p, share, seed=0) == 1
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("p", [5, 10, 20, 50, 100, 200])
-def test_independent_flags_of_any_number_have_no_clusters(p):
-    numbers = [number_for_flags(p, share, seed) for share in (0.1, 0.5) for seed in range(3)]
-    assert numbers == [1] * 6
+@pytest.mark.parametrize(("p", "draws"), [(5, 3), (20, 3), (100, 1)])
+def test_independent_flags_of_any_number_have_no_clusters(p, draws):
+    numbers = {number_for_flags(p, share, seed) for share in (0.1, 0.5) for seed in range(draws)}
+    assert numbers == {1}
 
 
 def test_flags_that_depend_on_classes_have_clusters():

@@ -55,6 +55,7 @@ def test_features_that_others_predict_are_kept(few, larger):
     np.testing.assert_array_equal(survey.sample.rows.toarray(), stored.toarray())
 
 
+@pytest.mark.long
 def test_what_is_left_as_it_is(few):
     X, *_ = few
     noise = csr_array(random_array((4000, 3000), density=0.03, rng=np.random.default_rng(0)))

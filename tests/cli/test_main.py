@@ -477,6 +477,7 @@ def test_names_do_not_drive_the_terminal(tmp_path, table, capsys):
         assert not any(line.startswith("b") for line in text.splitlines())
 
 
+@pytest.mark.long
 def test_features_weighted_alike_are_said_to_be(tmp_path, npy, capsys):
     assert fit(npy, tmp_path / "run", "--model", "entropy", "--lam", "inf", "--report") == 0
     assert "features: weighted alike (λ = ∞)" in capsys.readouterr().out

@@ -69,6 +69,7 @@ def test_a_run_of_mixed_columns(customers, capsys):
     assert pd.read_csv("run/centers.csv")["cluster_size"].sum() == 2 * 400
 
 
+@pytest.mark.long
 def test_categories_that_the_fit_did_not_see(customers, capsys):
     unknown = ["--unknown", "missing", "--missing", "partial"]
     assert main(["fit", "people", *COLUMNS, *DATES, *unknown, "--out", "lax", "--no-pictures"]) == 0

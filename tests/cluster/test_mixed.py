@@ -380,8 +380,7 @@ def test_levels_that_the_fit_did_not_see():
 CALLS = [
     (KMeans, {}),
     (PowerKMeans, {"s0": -3.0, "eta": 1.0, "polish": False}),
-    (EntropyPowerKMeans, {"lam": 0.5}),
-    pytest.param(EntropyPowerKMeans, {"lam": np.inf}, marks=pytest.mark.long),
+    *(pytest.param(EntropyPowerKMeans, {"lam": x}, marks=pytest.mark.long) for x in (0.5, np.inf)),
 ]
 
 
@@ -497,6 +496,7 @@ def test_the_number_of_clusters_is_found(cls, k):
         model.fit(frame[:600])
 
 
+@pytest.mark.long
 def test_independent_columns_have_no_clusters():
     frame, options = several_kinds(5)
     other = frame.drop(columns=[name for name in frame if name.startswith("own")])

@@ -118,6 +118,7 @@ def test_digests_are_of_code_in_a_module_and_in_those_that_it_imports(tmp_path, 
     digest()
 
 
+@pytest.mark.long
 def test_digests_do_not_depend_on_what_else_was_imported():
     program = """if True:
         import sys

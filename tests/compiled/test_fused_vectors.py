@@ -21,7 +21,12 @@ needs_vectors = pytest.mark.skipif(
     not VECTORS_PAY, reason="the processor does not have the registers of AVX-512"
 )
 each_way = pytest.mark.parametrize(
-    "way", [by_loops, weigh_all, pytest.param(by_vectors, marks=needs_vectors)]
+    "way",
+    [
+        weigh_all,  # calls one of the others
+        pytest.param(by_loops, marks=pytest.mark.long),
+        pytest.param(by_vectors, marks=[needs_vectors, pytest.mark.long]),
+    ],
 )
 each_kind = pytest.mark.parametrize("kind", LOWEST)
 

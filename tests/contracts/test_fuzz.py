@@ -6,7 +6,6 @@ import pytest
 from _fuzz import run, run_updates
 
 TOGETHER = 100
-QUICK = 1
 
 
 def run_all(seeds, run=run):
@@ -24,12 +23,12 @@ def run_all(seeds, run=run):
 
 
 def test_a_few_random_inputs():
-    outcomes = run_all(range(TOGETHER))
-    assert outcomes["fitted"] > TOGETHER // 4
+    outcomes = run_all(range(40))
+    assert outcomes["fitted"] > 10
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("part", range(QUICK, 12))
+@pytest.mark.parametrize("part", range(1, 6))
 def test_many_random_inputs(part):
     outcomes = run_all(range(part * TOGETHER, (part + 1) * TOGETHER))
     assert outcomes["fitted"] > TOGETHER // 4
@@ -41,7 +40,7 @@ def test_a_few_random_updates():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("part", range(1, 3))
+@pytest.mark.parametrize("part", [1])
 def test_many_random_updates(part):
     outcomes = run_all(range(part * TOGETHER, (part + 1) * TOGETHER), run_updates)
     assert outcomes["fitted"] > TOGETHER // 2

@@ -106,6 +106,7 @@ def test_sparse_equals_dense(model, weighted):
         assert_alike(found, expected, rows, table)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_few_streamed_rows_are_clustered_as_well_as_those_in_memory(seed):
     rng = np.random.default_rng(seed)

@@ -164,6 +164,7 @@ def test_the_format_may_be_given(tmp_path):
         open_data(tmp_path / "y.csv", encoding="ascii")
 
 
+@pytest.mark.long
 def test_the_commands_take_the_format(tmp_path, capsys):
     path = tmp_path / "x.csv"
     with gzip.open(f"{path}.gz", "wt") as file:

@@ -63,6 +63,7 @@ def test_damage_is_refused_or_does_no_harm(whole, rows, tmp_path, part):
         np.testing.assert_array_equal(diagonal, np.ones(N), err_msg=done)
 
 
+@pytest.mark.long
 def test_fits_on_damaged_stores_are_right_or_refused(rows, tmp_path):
     settings = {"random_state": 0, "standardize": False, "bandwidth": 1.5}
     whole = tmp_path / "whole"

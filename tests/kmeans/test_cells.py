@@ -58,6 +58,7 @@ def test_steps_within_a_cell_are_those_of_lloyd():
     np.testing.assert_array_equal(_stepped(X, weights, ended, 1), ended)
 
 
+@pytest.mark.long
 @pytest.mark.in_turn("spread")
 @pytest.mark.parametrize("spread", [0.0, 1.0, 5.0])
 def test_starts_are_as_good_as_those_of_k_means_plus_plus(spread):

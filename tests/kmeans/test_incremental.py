@@ -101,6 +101,7 @@ def test_its_limit_is_that_of_a_fit_to_all_rows(cls, distortion, missing, more):
         np.testing.assert_allclose(model.inertia_, whole.inertia_, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_medians_are_approached():
     X = rows_of("manhattan", "error")
     model = [*cycled(KMeans(4, init=X[:4], distortion="manhattan"), X, 100)][-1]

@@ -165,6 +165,7 @@ def test_steps_at_a_fixed_power_never_raise_the_objective(cls, seed):
     assert (np.diff(history) <= 1e-12 * np.abs(history).max()).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.2, 0.4])
 def test_it_finds_more_than_imputed_means_do(share):
     rows = load_iris(return_X_y=True)[0]

@@ -154,6 +154,7 @@ def test_a_sample_size_that_is_none(cls, size):
         sampled(cls, sample_size=size, **extra).fit(X)
 
 
+@pytest.mark.long
 def test_the_usual_sample_of_a_large_table():
     rows, _ = blobs(30_000, 4, 20, seed=1)
     model = PowerKMeans(20, random_state=0).fit(lazy(rows, 7000))

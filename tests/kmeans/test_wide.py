@@ -46,8 +46,8 @@ def test_a_fit_is_that_with_all_features(case, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", [case for case in CASES if case != "given centres"])
-def test_a_fit_to_20000_features_is_that_with_all_of_them(case, monkeypatch):
-    X = table(100, 20_000, 300)
+def test_a_fit_to_8000_features_is_that_with_all_of_them(case, monkeypatch):
+    X = table(100, 8000, 300)
     found = CASES[case]().fit(X)
     monkeypatch.setattr(span, "_LEAST_FEATURES", 100_000)
     assert_same_fit(found, CASES[case]().fit(X))

@@ -182,6 +182,7 @@ def test_killed_after_every_state(tmp_path, monkeypatch, name, form):
     assert_same_bits(again, reference)
 
 
+@pytest.mark.long
 @pytest.mark.in_turn("name")
 @pytest.mark.parametrize("name", ["power, sampled", "kernel, landmarks"])
 def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):

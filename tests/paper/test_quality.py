@@ -14,7 +14,7 @@ from daskmm.datasets import make_ewp_simulation2
 @pytest.mark.long
 def test_ewp_finds_the_features_of_simulation_2_where_k_means_does_not():
     ewp, lloyd = [], []
-    for seed in range(5):
+    for seed in range(2):
         X, y = (a.compute() for a in make_ewp_simulation2(2000, 20, random_state=seed))
         model = EntropyPowerKMeans(20, random_state=seed).fit(X)
         ewp.append(normalized_mutual_info_score(y, model.labels_))
@@ -29,7 +29,7 @@ def test_ewp_finds_the_features_of_simulation_2_where_k_means_does_not():
 @pytest.mark.long
 def test_ewp_in_half_of_the_features_at_the_papers_power():
     scores = []
-    for seed in range(5):
+    for seed in range(2):
         X, y = (a.compute() for a in make_ewp_simulation2(1000, 100, 20, 20, random_state=seed))
         model = EntropyPowerKMeans(100, standardize=False, lam=0.05, s0=-1, random_state=seed)
         scores.append(normalized_mutual_info_score(y, model.fit(X).labels_))
@@ -48,14 +48,8 @@ REFERENCE = {
 }
 
 
-# Small tables; the others take longer.
-QUICK = ("iris",)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in REFERENCE],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", REFERENCE)
 def test_ewp_on_real_data(name):
     if hasattr(sklearn.datasets, f"load_{name}"):
         X, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
@@ -69,7 +63,7 @@ def test_ewp_on_real_data(name):
         normalized_mutual_info_score(
             y, EntropyPowerKMeans(k, lam=lam, random_state=seed).fit(X).labels_
         )
-        for seed in range(10)
+        for seed in range(3)
     ]
     assert np.mean(scores) >= REFERENCE[name] - 0.05
 
@@ -77,7 +71,7 @@ def test_ewp_on_real_data(name):
 @pytest.mark.long
 def test_power_k_means_is_as_good_as_one_start_of_scikit_learn_or_better():
     ratios = []
-    for seed in range(10):
+    for seed in range(3):
         rng = np.random.default_rng(seed)
         centers = rng.normal(0, 3, (100, 10))
         X = centers[rng.integers(100, size=20_000)] + rng.normal(size=(20_000, 10))

@@ -77,6 +77,7 @@ def test_annealing_trace_goes_on_from_the_sample_to_all_rows():
     assert (np.diff(powers) >= 0).all()
 
 
+@pytest.mark.long
 def test_annealing_trace_without_polish(tmp_path):
     model = quick(PowerKMeans, 3, s0=-1, eta=1, polish=False).fit(blobs(300, 2, 3))
     drawn(plot.annealing_trace(model), tmp_path / "trace.png")
@@ -331,6 +332,7 @@ def test_profiles_compute_no_lazy_labels():
     assert not figure.axes[1].get_visible()
 
 
+@pytest.mark.long
 def test_names_are_no_formulas(tmp_path):
     X = blobs(200, 3, 2)
     names = [r"price $\foo$", "a\nb", "$x$ & <b>"]
@@ -382,6 +384,7 @@ def test_no_label_is_cut_off():
             assert not cut_off(figure), figure.get_label()
 
 
+@pytest.mark.long
 def test_names_that_the_font_lacks(tmp_path):
     """Another font that is installed has some of the letters; no font has the others."""
     names = ["\u1d81 one", "\U00013000\u6f22"]  # STIX, which matplotlib brings, has the first

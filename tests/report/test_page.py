@@ -70,8 +70,8 @@ def run_of(folder):
 
 @pytest.fixture(
     params=[
-        *("entropy", "kernel", "mean-shift"),
-        *(pytest.param(m, marks=pytest.mark.long) for m in ("power", "kmeans", "multi-kernel")),
+        pytest.param(model, marks=() if model in ("entropy", "kernel") else pytest.mark.long)
+        for model in FIGURES
     ]
 )
 def run(request, run_of):
