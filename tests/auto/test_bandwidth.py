@@ -372,7 +372,7 @@ def test_three_draws(name):
     results = [judged(make, relevant, *args, random_state=seed) for seed in range(100, 103)]
     scores, found, weights = map(np.array, zip(*results, strict=True))
     assert scores.mean() >= (0.98 if name == "toy" else 0.95)
-    assert (found == k).sum() >= 2
+    assert (found == k).mean() >= 0.8
     assert weights.min() >= 0.95
 
 

@@ -301,7 +301,7 @@ def test_independent_flags_have_no_clusters(p, share):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("p", "draws"), [(5, 3), (20, 3), (100, 1)])
+@pytest.mark.parametrize(("p", "draws"), [(5, 3), (10, 3), (20, 3), (50, 1), (100, 1), (200, 1)])
 def test_independent_flags_of_any_number_have_no_clusters(p, draws):
     numbers = {number_for_flags(p, share, seed) for share in (0.1, 0.5) for seed in range(draws)}
     assert numbers == {1}

@@ -758,7 +758,7 @@ def test_kernel_power_k_means_on_real_data(name, least):
         wins += model.inertia_ <= hard.inertia_
         assert len(np.unique(model.labels_)) == k
     assert np.mean(scores) >= least
-    assert wins >= 4
+    assert wins >= 0.9 * len(scores)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_quiet_stream_raises_no_alarm():
 
 @pytest.mark.long
 def test_false_alarms_over_two_hundred_looks_are_rare():
-    assert false_alarms(runs=10, looks=200, rows=500) <= 0.1
+    assert false_alarms(runs=10, looks=200, rows=500) <= 0.05
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -108,21 +108,16 @@ READERS = {
     "sorted": {"index": "when", "calculate_divisions": True},
     "filters": {"filters": [("a", ">", 0)]},
 }
-READ_BY = [
-    *((name, "fsspec") for name in ("files", "groups", "filters")),
-    ("files", "arrow"),
-    *(
-        pytest.param(*each, marks=pytest.mark.long)
-        for each in (
-            *((name, "fsspec") for name in ("few columns", "groups by size")),
-            *((name, "fsspec") for name in ("joined files", "sorted")),
-            *((name, "arrow") for name in ("few columns", "sorted", "filters")),
-        )
-    ),
+READ_BY = [(name, "fsspec") for name in READERS] + [
+    (name, "arrow") for name in ("files", "few columns", "sorted", "filters")
 ]
+QUICK = [*((name, "fsspec") for name in ("files", "groups", "filters")), ("files", "arrow")]
 
 
-@pytest.mark.parametrize(("name", "filesystem"), READ_BY)
+@pytest.mark.parametrize(
+    ("name", "filesystem"),
+    [pytest.param(*by, marks=() if by in QUICK else pytest.mark.long) for by in READ_BY],
+)
 def test_lengths_of_partitions_are_what_they_say(name, filesystem, tmp_path):
     _written(tmp_path)
     if name == "sorted":

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 @pytest.mark.parametrize("tails", [False, True])
 def test_lam_on_simulation_2(standardize, tails):
     scores = []
-    for draw in range(20, 21):
+    for draw in range(20, 22):
         rows, truth = (a.compute() for a in make_ewp_simulation2(2000, 20, random_state=draw))
         if tails:
             rows[:, 5:] = np.random.default_rng(draw).standard_t(3, rows[:, 5:].shape)

@@ -78,7 +78,7 @@ def measured(path, kind, name, cache=None, **settings):
 @pytest.mark.parametrize("name", ["KMeans", "EntropyPowerKMeans"])
 def test_peak_memory_stays_below_the_plan_and_the_data(stored, name):
     path = stored(4_000_000, 50, "f4", 80_000)
-    settings = {"n_clusters": 20, "max_iter": 4, "tol": 0, "random_state": 0}
+    settings = {"n_clusters": 20, "max_iter": 12, "tol": 0, "random_state": 0}
     # What the compiler takes in the process that needs the loops first has a test of its own.
     measured(stored(100_000, 50, "f4", 20_000), "zarr", name, **settings)
     projected, peak = measured(path, "zarr", name, **settings)
@@ -99,7 +99,7 @@ CASES = {
     "large blocks": ((2_000_000, 50, "f4", 400_000), 400_000, "KMeans", {}),
     "integers": ((2_000_000, 50, "i2", 200_000), "zarr", "PowerKMeans", {}),
     "many clusters": ((1_000_000, 50, "f4", 80_000), "zarr", "KMeans", {"n_clusters": 200}),
-    "half precision": ((500_000, 64, "f2", 50_000), "zarr", "KMeans", {"n_clusters": 500}),
+    "half precision": ((1_000_000, 64, "f2", 100_000), "zarr", "KMeans", {"n_clusters": 1000}),
 }
 
 
@@ -107,7 +107,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_plans_are_right_for_all_kinds_of_tables(stored, case):
     shape, kind, name, settings = CASES[case]
-    given = {"n_clusters": 20, "max_iter": 3, "tol": 0, "random_state": 0} | settings
+    given = {"n_clusters": 20, "max_iter": 6, "tol": 0, "random_state": 0} | settings
     projected, peak = measured(stored(*shape), kind, name, **given)
     assert peak <= projected <= 2 * peak
 
@@ -124,9 +124,10 @@ def test_plans_are_right_for_all_kinds_of_tables(stored, case):
 def test_plans_hold_for_the_first_fit_after_an_installation(
     stored, tmp_path, name, shape, settings
 ):
-    # The process that compiles the loops keeps what the compiler took.
-    projected, peak = measured(stored(*shape), "zarr", name, tmp_path, max_iter=3, **settings)
-    assert peak <= projected <= 2 * peak
+    # The process that compiles the loops keeps what the compiler took; the next one does not.
+    for _ in range(2):
+        projected, peak = measured(stored(*shape), "zarr", name, tmp_path, max_iter=6, **settings)
+        assert peak <= projected <= 2 * peak
 
 
 def block_of(base, block_id):
