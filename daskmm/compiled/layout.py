@@ -50,9 +50,10 @@ PANEL_VECTORS = 3
 PANEL_BYTES = PANEL_VECTORS * VECTOR_BYTES
 # Single precision is used if centres and scales are within this factor of 1: their squares fit.
 _SINGLE_RANGE = 1e9
-# Single precision needs this many rows, which average out its rounding. Hard steps, whose sums are
-# in double precision, need enough for half the time to show.
-FEW_ROWS, _SINGLE_HARD_ROWS, _MANY_PRODUCTS = 4096, 64, 1 << 16
+# Single precision needs this many rows, which average out its rounding, or, with at least
+# _LEAST_SINGLE rows, this many products of rows with numbers of the centres, for less than half the
+# time to show.
+FEW_ROWS, _LEAST_SINGLE, _MANY_PRODUCTS = 4096, 64, 1 << 22
 
 
 class Limits(NamedTuple):
@@ -127,8 +128,8 @@ def parts(rows: NDArray, dtype: np.dtype) -> list[slice]:
 
 def working_dtype(rows: NDArray, scale: FloatArray, centers: FloatArray, s: float) -> np.dtype:
     """Return single precision if the rows have no more and it suffices, else double."""
-    few = s == -np.inf and centers.size >= _MANY_PRODUCTS
-    enough = len(rows) >= (_SINGLE_HARD_ROWS if few else FEW_ROWS)
+    by_products = max(_LEAST_SINGLE, _MANY_PRODUCTS // centers.size)
+    enough = len(rows) >= min(FEW_ROWS, by_products)
     # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
     if not enough or row_dtype(rows) != np.float32 or np.log2(len(centers)) >= -30.0 * s:
         return np.dtype(np.float64)

@@ -42,6 +42,8 @@ HARDNESS = 0.99
 # Convergence is tested only below this multiple of the critical power, and below this power.
 MARGIN = 2.0
 LEAST_POWER = -2.0
+# Share of the centres that may coincide without annealing on for it, if hard steps follow.
+FEW_COINCIDENT = 0.01
 # Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
 # Stage of a fit whose iterations pass over the full data.
@@ -303,14 +305,15 @@ def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool
 
     The objective is also stationary while centres coincide at a mean. So it must be well below the
     critical power, with nearly hard memberships; and if centres coincide, below the power at which
-    they would have separated.
+    they would have separated. Hard steps move a few of many: two that serve one row never separate.
     """
     if schedule.tol == 0.0:
         return False
     if schedule.eta == 1.0:
         return True
     threshold = min(MARGIN * schedule.critical_power, LEAST_POWER)
-    if step.coincident_centers:
+    few = FEW_COINCIDENT * len(step.cluster_weights) if schedule.polish else 0.0
+    if step.coincident_centers > few:
         threshold = min(threshold, MARGIN * splitting_power)
     return step.state.s <= threshold and step.hardness >= HARDNESS
 

@@ -230,6 +230,30 @@ def test_single_precision_rows_are_summed_to_single_precision(s, weighted):
     assert found.objective != one(rows.astype(np.float64), v, coordinates, state).objective
 
 
+@pytest.mark.parametrize(
+    ("n", "k", "p", "single"),
+    [
+        (4095, 20, 50, False),
+        (4096, 20, 50, True),
+        (1000, 64, 60, False),
+        (1100, 64, 60, True),
+        (63, 1000, 68, False),
+        (64, 1000, 68, True),
+    ],
+)
+@pytest.mark.parametrize("s", [-7.0, -math.inf])
+def test_few_rows_are_computed_in_single_precision_if_their_products_are_many(n, k, p, single, s):
+    rng = np.random.default_rng(0)
+    rows, centers = rng.normal(size=(n, p)).astype(np.float32), rng.normal(size=(k, p))
+    dtype = layout.working_dtype(rows, np.ones(p), centers, s)
+    assert dtype == (np.float32 if single else np.float64)
+    assert layout.working_dtype(rows.astype(np.float64), np.ones(p), centers, s) == np.float64
+    if single:
+        state = CenterState(centers, s)
+        expected = by_numpy(rows, None, identity(p), state)
+        assert_close_sums(one(rows, None, identity(p), state), expected, 2e-4, 3)
+
+
 @pytest.mark.in_turn("dtype")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("weighted", [False, True])

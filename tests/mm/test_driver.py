@@ -28,17 +28,17 @@ class Problem:
         return [step(state.s, 5.0 / self.n_passes) for state in states]
 
 
-def step(s, inertia, hardness=1.0, moved=True):
+def step(s, inertia, hardness=1.0, moved=True, n_clusters=2, coincident=0):
     return Step(
         state=Power(s),
         objective=inertia,
         inertia=inertia,
         penalty=0.0,
         hardness=hardness,
-        cluster_weights=np.ones(2),
+        cluster_weights=np.ones(n_clusters),
         shift=0.1,
         moved=moved,
-        coincident_centers=0,
+        coincident_centers=coincident,
     )
 
 
@@ -68,6 +68,22 @@ def test_an_annealing_ends_when_memberships_are_hard_and_the_power_is_low(s, har
     before, last = Run(Power(s), "anneal", last=5.0), step(s, 5.0, hardness)
     run = advanced(before, last, schedule, Problem(), 0.0)
     assert (run.stage, run.converged) == (("done", True) if ends else ("anneal", False))
+
+
+@pytest.mark.parametrize(
+    ("n_clusters", "coincident", "polish", "ends"),
+    [(99, 1, True, False), (300, 3, True, True), (300, 4, True, False), (300, 3, False, False)],
+)
+def test_few_of_many_centres_that_coincide_are_left_to_hard_steps(
+    n_clusters, coincident, polish, ends
+):
+    schedule = Schedule(-1.0, 1.1, polish=polish, tol=1e-3, critical_power=-1.0, calm=1)
+    problem = Problem()
+    problem.splitting_power = -30.0
+    for s, ended in ((-50.0, ends), (-60.1, True)):
+        last = step(s, 5.0, n_clusters=n_clusters, coincident=coincident)
+        run = advanced(Run(Power(s), "anneal", last=5.0), last, schedule, problem, 0.0)
+        assert (run.stage != "anneal") == ended
 
 
 def test_a_hard_step_that_moves_nothing_is_the_last():
