@@ -51,7 +51,7 @@ class PowerKMeans(CenterClusterer):
 
     Notes
     -----
-    With thousands of clusters it ends up to 2 % below `KMeans`, or as low, in one to four times
+    With thousands of clusters it ends up to 2 % below `KMeans`, or as low, in one to three times
     its time (``tests/benchmarks/README.md``).
 
     [notes_on_distortions]

@@ -17,9 +17,8 @@ TOP = Path(__file__).parents[2]
 # Other pages in docs/ are executed when they are built: see test_site. Their commands are run here.
 MADE = {path for folder in (".", "guide", "how") for path in TOP.glob(f"docs/{folder}/*.md")}
 MADE.discard(TOP / "docs/index.md")
-PAGES = sorted(
-    path.relative_to(TOP) for path in {*TOP.glob("*.md"), *TOP.glob("*/*.md")}.difference(MADE)
-)
+FOUND = {path for folder in (".", "[!.]*", ".github") for path in TOP.glob(f"{folder}/*.md")}
+PAGES = sorted(path.relative_to(TOP) for path in FOUND - MADE)
 # Cells, which are executed, are blocks too: an end of theirs is no beginning.
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INSTALL = re.compile(r"python3 -m venv \.venv && \.venv/bin/python -m pip install \S+ .*? && ")
