@@ -154,9 +154,10 @@ def block_sums(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Of any numeric dtype, in any order. Distances and weights of many rows of at most single
-        precision are computed in it; near ties between nearest centres are decided, and sums over
-        rows are taken, in double precision.
+        Of any numeric dtype, in any order. Distances and weights of rows of at most single
+        precision are computed in it, unless they are few (`daskmm.compiled.layout.working_dtype`);
+        near ties between nearest centres are decided, and sums over rows are taken, in double
+        precision.
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
     coordinates : FeatureCoordinates or None

@@ -50,9 +50,9 @@ PANEL_VECTORS = 3
 PANEL_BYTES = PANEL_VECTORS * VECTOR_BYTES
 # Single precision is used if centres and scales are within this factor of 1: their squares fit.
 _SINGLE_RANGE = 1e9
-# Single precision needs this many rows, which average out its rounding, or, with at least
-# _LEAST_SINGLE rows, this many products of rows with numbers of the centres, for less than half the
-# time to show.
+# Blocks of fewer rows than this are computed in double precision, as rounding averages out over
+# many rows; but blocks of at least 64 rows in single precision, for a third of the time, where
+# computing their distances to all centres takes this many multiplications.
 FEW_ROWS, _LEAST_SINGLE, _MANY_PRODUCTS = 4096, 64, 1 << 22
 
 
@@ -128,10 +128,10 @@ def parts(rows: NDArray, dtype: np.dtype) -> list[slice]:
 
 def working_dtype(rows: NDArray, scale: FloatArray, centers: FloatArray, s: float) -> np.dtype:
     """Return single precision if the rows have no more and it suffices, else double."""
-    by_products = max(_LEAST_SINGLE, _MANY_PRODUCTS // centers.size)
-    enough = len(rows) >= min(FEW_ROWS, by_products)
+    needed = min(FEW_ROWS, max(_LEAST_SINGLE, _MANY_PRODUCTS // centers.size))
     # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
-    if not enough or row_dtype(rows) != np.float32 or np.log2(len(centers)) >= -30.0 * s:
+    overflows = np.log2(len(centers)) >= -30.0 * s
+    if len(rows) < needed or row_dtype(rows) != np.float32 or overflows:
         return np.dtype(np.float64)
     extents = (float(np.abs(centers).max()), float(scale.min()), float(scale.max()))
     single = all(1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE for extent in extents)

@@ -42,7 +42,7 @@ HARDNESS = 0.99
 # Convergence is tested only below this multiple of the critical power, and below this power.
 MARGIN = 2.0
 LEAST_POWER = -2.0
-# Share of the centres that may coincide without annealing on for it, if hard steps follow.
+# Up to this share of the centres may coincide when the annealing ends, if hard steps follow.
 FEW_COINCIDENT = 0.01
 # Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
@@ -303,9 +303,10 @@ def _at_power(state: S, s: float) -> S:
 def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool:
     """Return whether the annealing is complete, given that the objective is stationary.
 
-    The objective is also stationary while centres coincide at a mean. So it must be well below the
-    critical power, with nearly hard memberships; and if centres coincide, below the power at which
-    they would have separated. Hard steps move a few of many: two that serve one row never separate.
+    The objective is also stationary while centres coincide at a mean. So the power must be well
+    below the critical one, with nearly hard memberships; and if more than a few centres coincide,
+    below the power at which they would have separated. A few may never separate, such as two
+    centres of a single row; the hard steps move them.
     """
     if schedule.tol == 0.0:
         return False
