@@ -1,5 +1,6 @@
 """Calls of slow workers are made by others, with the same result."""
 
+import asyncio
 import contextlib
 import math
 import os
@@ -7,6 +8,7 @@ import pickle
 import signal
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -63,6 +65,31 @@ def test_a_task_that_has_not_begun_gives_up_all(monkeypatch):
 
 def square(number):
     return [number**2]
+
+
+def test_looks_become_rarer_up_to_one_per_second(monkeypatch):
+    pauses = []
+
+    async def sleep(pause):
+        pauses.append(pause)
+
+    class Workers:
+        async def processing(self):
+            others = [] if sum(pauses) >= 20.0 else [("pass", 1)]
+            return {"slow": [("pass", 0), "another"], "a": others, "b": others}
+
+    class Tasks:
+        def calls_of(self, keys):
+            return keys
+
+    monkeypatch.setattr(stragglers, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(stragglers, "time", SimpleNamespace(monotonic=lambda: sum(pauses)))
+    handover = stragglers.Handover(Workers(), "pass", Tasks(), None, patience=0.1, large=False)
+    assert asyncio.run(handover._slow_workers()) == {"slow": [[("pass", 0)]]}
+    assert pauses[:11] == [0.25] * 11
+    assert pauses == sorted(pauses)
+    assert pauses[-3:] == [1.0] * 3
+    assert 22.0 <= sum(pauses) <= 24.5
 
 
 @pytest.fixture(scope="module")

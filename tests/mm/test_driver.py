@@ -5,7 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from daskmm.mm.driver import Schedule, advanced, cheapest_first, first_best, iterate
+from daskmm.mm.driver import (
+    EQUALLY_GOOD,
+    Outcome,
+    Schedule,
+    advanced,
+    cheapest_first,
+    first_best,
+    iterate,
+)
 from daskmm.mm.journal import Pace
 from daskmm.mm.problem import Run, Step
 
@@ -116,3 +124,14 @@ def test_costs_that_differ_by_rounding_keep_their_order():
     assert cheapest_first(costs, 1.0) == [1, 2, 3, 0]
     assert first_best(costs, 1.0) == 1
     assert cheapest_first([0.0, 0.0], 0.0) == [0, 1]
+
+
+def test_costs_are_rounded_from_the_lowest_on():
+    costs = EQUALLY_GOOD * np.array([0.4, 0.0, 100.8])
+    assert cheapest_first(costs, 1.0) == [0, 1, 2]
+
+
+def test_a_fit_has_as_many_iterations_as_its_longest_run():
+    lengths = (2, 5, 3)
+    runs = [Run(Power(-1.0), "done", history=[None] * length) for length in lengths]
+    assert Outcome(runs, 0, 1.0, step(-1.0, 1.0)).n_iter == 5

@@ -2,12 +2,24 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from daskmm.numerics import annealing, sparse_rows
 from daskmm.numerics.distortions.cosine import Cosine
 from daskmm.numerics.sparse_rows import canonical, has_holes
 
 ROWS = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [2.0, 0.0, 3.0], [0.0, 0.0, 0.0]])
+
+
+def test_values_in_any_order_and_in_parts_are_put_together():
+    values, features, ends = [1.0, 2.0, 3.0, -1.0], [2, 0, 2, 0], [0, 3, 3, 4]
+    given = sp.csr_array((values, features, ends), shape=(3, 3))
+    rows = canonical(given)
+    assert rows.has_canonical_format
+    assert (rows.indices.tolist(), rows.data.tolist()) == ([0, 2, 0], [2.0, 4.0, -1.0])
+    assert given.data.tolist() == values
+    again = canonical(rows)
+    assert np.shares_memory(again.data, rows.data)
 
 
 def test_only_dense_rows_have_holes():
