@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled.compiler import EXACT, REORDERED, entry, part
+from daskmm.compiled.dispatch import PreparedCenters
 from daskmm.compiled.divergences import exact_distance, separation
 from daskmm.compiled.intrinsics import wide_vectors
 from daskmm.compiled.labels import nearest_centers
@@ -207,7 +208,7 @@ def _complete(row, norms, norm, own):
 def update_nearest(
     rows: NDArray,
     coordinates: FeatureCoordinates,
-    centers: FloatArray,
+    prepared: PreparedCenters,
     moved: Moves | None,
     labels: NDArray[np.int32],
     lower: FloatArray,
@@ -221,8 +222,8 @@ def update_nearest(
         Of any numeric dtype, in any order, in the input's units.
     coordinates : FeatureCoordinates
         Not whitened: products of matrices would round rows by their place.
-    centers : ndarray of shape (n_clusters, n_features)
-        In the model's coordinates.
+    prepared : PreparedCenters
+        Of squared Euclidean distances without feature weights.
     moved : Moves or None
         From the centres at which labels and bounds hold; None if there are none.
     labels : ndarray of int32 of shape (n_rows,)
@@ -239,7 +240,7 @@ def update_nearest(
         model's coordinates or its squared norm overflows: labels are undefined then.
     """
     doubtful, kept = np.ones(len(rows), np.bool_), row_dtype(rows)
-    frame, code, means = frame_of(coordinates), code_of(coordinates), plain(centers)
+    frame, code, means = frame_of(coordinates), code_of(coordinates), plain(prepared.centers)
     if moved is not None:
         for some in parts(rows, kept):
             known = labels[some], lower[some], upper[some]
@@ -253,7 +254,7 @@ def update_nearest(
     few = len(at) <= _FEW and _scan(
         plain(some_rows, kept), *frame, means, code, found, near, squares
     )
-    if not few and not nearest_centers(some_rows, coordinates, centers, None, found, None, squares):
+    if not few and not nearest_centers(some_rows, coordinates, prepared, found, None, squares):
         return None
     labels[at] = found
     lower[at] = (1.0 - _DOUBT) * np.sqrt(np.maximum(squares, 0.0))

@@ -89,6 +89,60 @@ class CenterPlanes(NamedTuple):
     ends: FloatArray
 
 
+class PreparedCenters:
+    """Centres in the forms that the loops take, made once for all blocks of a pass.
+
+    What was made does not travel between processes.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (n_clusters, n_features)
+        In the model's coordinates; not to be changed later.
+    feature_weights : ndarray of shape (n_features,), optional
+    distortion : Bregman
+    partial : bool
+        Whether NaN are missing values.
+    """
+
+    def __init__(
+        self,
+        centers: FloatArray,
+        feature_weights: FloatArray | None = None,
+        distortion: Bregman = SQUARED_EUCLIDEAN,
+        partial: bool = False,
+    ) -> None:
+        self.centers = centers
+        self.feature_weights = feature_weights
+        self.distortion = distortion
+        self.partial = partial
+        self._planes: dict[np.dtype, CenterPlanes] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.centers, self.feature_weights, self.distortion, self.partial)
+
+    @functools.cached_property
+    def _extent(self) -> float:
+        return float(np.abs(self.centers).max())
+
+    def dtype_for(self, rows: NDArray, scale: FloatArray, s: float) -> np.dtype:
+        """Return the `working_dtype` of a step at power `s` on a block of rows."""
+        return working_dtype(rows, scale, self.centers.shape, self._extent, s)
+
+    def planes(self, dtype: np.dtype) -> CenterPlanes:
+        """Return the planes of the centres as rounded to `dtype`."""
+        found = self._planes.get(dtype)
+        if found is None:
+            # Threads that come at the same time make the same.
+            found = self._planes[dtype] = _center_planes(self, dtype)
+        return found
+
+    def first(self) -> PreparedCenters:
+        """Return the first centre alone."""
+        return PreparedCenters(
+            self.centers[:1], self.feature_weights, self.distortion, self.partial
+        )
+
+
 @functools.cache
 def _loops() -> ModuleType | None:
     # Importing numba is slow; do it on the first computation.
@@ -139,12 +193,9 @@ def block_sums(
     rows: NDArray,
     weights: FloatArray | None,
     coordinates: FeatureCoordinates | None,
-    centers: FloatArray,
+    prepared: PreparedCenters,
     s: float,
-    feature_weights: FloatArray | None,
     n_farthest: int,
-    distortion: Bregman = SQUARED_EUCLIDEAN,
-    partial: bool = False,
     terms: FloatArray | None = None,
     labels: NDArray[np.int32] | None = None,
     shares: FloatArray | None = None,
@@ -162,16 +213,11 @@ def block_sums(
         Sample weights.
     coordinates : FeatureCoordinates or None
         The model's; None if the rows are already in them.
-    centers : ndarray of shape (n_clusters, n_features)
-        In the model's coordinates.
+    prepared : PreparedCenters
     s : float
         The power; −∞ for a hard step.
-    feature_weights : ndarray of shape (n_features,) or None
     n_farthest : int
         Number of rows farthest from their centres to list in a hard step.
-    distortion : Bregman
-    partial : bool
-        Whether NaN are missing values.
     terms : ndarray of shape (n_rows,), optional
         `row_terms` of the rows.
     labels : ndarray of int32 of shape (n_rows,), optional
@@ -186,16 +232,17 @@ def block_sums(
     """
     loops = _loops()
     assert loops is not None
+    centers, feature_weights = prepared.centers, prepared.feature_weights
+    distortion, partial = prepared.distortion, prepared.partial
     (k, p), hard = centers.shape, s == -np.inf
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
     w = plain(np.ones(p) if feature_weights is None else feature_weights)
     is_plain = not partial and terms is None
     # The cost of a hard step must equal that of scoring, which is exact for such rows.
     exact = hard and not is_plain
-    dtype = _DOUBLE if exact else working_dtype(rows, frame[1], centers, s)
+    dtype = _DOUBLE if exact else prepared.dtype_for(rows, frame[1], s)
     # Nobody is sought where the nearest centres are known.
-    sought = centers if labels is None else centers[:1]
-    planes = center_planes(sought, feature_weights, distortion, partial, dtype)
+    planes = (prepared if labels is None else prepared.first()).planes(dtype)
     code = distortion.code
     if is_plain:
         code = PLAIN if coordinates is None else code_of(coordinates)
@@ -289,19 +336,14 @@ def tiling(n_clusters: int, n_features: int, dtype: np.dtype, code: int) -> tupl
     return tile_rows(n_clusters, n_features, dtype.itemsize, by_panels)
 
 
-def center_planes(
-    centers: FloatArray,
-    feature_weights: FloatArray | None,
-    distortion: Bregman,
-    partial: bool,
-    dtype: np.dtype,
-) -> CenterPlanes:
-    """Return the planes of the centres as rounded to `dtype`; norms must match the rounded ones."""
+def _center_planes(prepared: PreparedCenters, dtype: np.dtype) -> CenterPlanes:
+    """Return the planes of centres as rounded to `dtype`; norms must match the rounded ones."""
+    centers, distortion, partial = prepared.centers, prepared.distortion, prepared.partial
     k, p = centers.shape
     held = centers
     if dtype != np.float64:
         held = centers.astype(dtype).astype(np.float64)
-    constants, factors, sizes, edges = distortion.planes(held, feature_weights)
+    constants, factors, sizes, edges = distortion.planes(held, prepared.feature_weights)
     norms, reaches = np.full(k + k % 2, np.inf), np.full(k + k % 2, np.inf)
     norms[:k] = 0.0 if partial else constants.sum(axis=1)
     if distortion.code == Logistic.code:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled.compiler import entry
-from daskmm.compiled.dispatch import center_planes, tiling
+from daskmm.compiled.dispatch import PreparedCenters, tiling
 from daskmm.compiled.divergences import exact_distance
 from daskmm.compiled.intrinsics import wide_vectors
 from daskmm.compiled.layout import (
@@ -21,7 +21,6 @@ from daskmm.compiled.layout import (
     frame_of,
     parts,
     plain,
-    working_dtype,
 )
 from daskmm.compiled.products import aligned, panel_room, repeated, room
 from daskmm.compiled.tile import (
@@ -33,7 +32,6 @@ from daskmm.compiled.tile import (
     settled,
     to_model_exactly,
 )
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
@@ -42,8 +40,7 @@ FloatArray = NDArray[np.float64]
 def nearest_centers(
     rows: NDArray,
     coordinates: FeatureCoordinates,
-    centers: FloatArray,
-    feature_weights: FloatArray | None,
+    prepared: PreparedCenters,
     labels: NDArray[np.int32],
     distances: FloatArray | None = None,
     others: FloatArray | None = None,
@@ -55,9 +52,8 @@ def nearest_centers(
     rows : ndarray of shape (n_rows, n_features)
         Of any numeric dtype, in any order, in the input's units.
     coordinates : FeatureCoordinates
-    centers : ndarray of shape (n_clusters, n_features)
-        In the model's coordinates.
-    feature_weights : ndarray of shape (n_features,) or None
+    prepared : PreparedCenters
+        Of squared Euclidean distances between complete rows.
     labels : ndarray of int32 of shape (n_rows,)
         The first of the nearest centres, decided in double precision for any dtype of the rows.
     distances : ndarray of shape (n_rows,), optional
@@ -71,12 +67,12 @@ def nearest_centers(
         False if a row is not finite in the model's coordinates, or its squared norm overflows;
         labels and distances are undefined then.
     """
+    centers, feature_weights = prepared.centers, prepared.feature_weights
     k, p = centers.shape
     w = plain(np.ones(p) if feature_weights is None else feature_weights)
     code = code_of(coordinates)
-    dtype = working_dtype(rows, coordinates.scale, centers, -np.inf)
-    planes = center_planes(centers, feature_weights, SQUARED_EUCLIDEAN, False, dtype)
-    model = (*frame_of(coordinates), plain(centers), w, code, planes)
+    dtype = prepared.dtype_for(rows, coordinates.scale, -np.inf)
+    model = (*frame_of(coordinates), plain(centers), w, code, prepared.planes(dtype))
     # Error bound of a product of p factors.
     rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
     tiles = (rounding, *tiling(k, p, dtype, code))

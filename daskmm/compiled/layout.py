@@ -126,14 +126,20 @@ def parts(rows: NDArray, dtype: np.dtype) -> list[slice]:
     return list(tiles(len(rows), step))
 
 
-def working_dtype(rows: NDArray, scale: FloatArray, centers: FloatArray, s: float) -> np.dtype:
-    """Return single precision if the rows have no more and it suffices, else double."""
-    needed = min(FEW_ROWS, max(_LEAST_SINGLE, _MANY_PRODUCTS // centers.size))
+def working_dtype(
+    rows: NDArray, scale: FloatArray, shape: tuple[int, ...], extent: float, s: float
+) -> np.dtype:
+    """Return single precision if the rows have no more and it suffices, else double.
+
+    `shape` is that of the centres, `extent` their largest absolute coordinate.
+    """
+    k, p = shape
+    needed = min(FEW_ROWS, max(_LEAST_SINGLE, _MANY_PRODUCTS // (k * p)))
     # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
-    overflows = np.log2(len(centers)) >= -30.0 * s
+    overflows = np.log2(k) >= -30.0 * s
     if len(rows) < needed or row_dtype(rows) != np.float32 or overflows:
         return np.dtype(np.float64)
-    extents = (float(np.abs(centers).max()), float(scale.min()), float(scale.max()))
+    extents = (extent, float(scale.min()), float(scale.max()))
     single = all(1.0 / _SINGLE_RANGE < extent < _SINGLE_RANGE for extent in extents)
     return np.dtype(np.float32 if single else np.float64)
 

@@ -142,8 +142,7 @@ def _compiled_nearest(
         return False
     from daskmm.compiled.labels import nearest_centers
 
-    centers, w = state.centers, state.feature_weights
-    return nearest_centers(rows, coordinates, centers, w, labels, smallest)
+    return nearest_centers(rows, coordinates, state.prepared, labels, smallest)
 
 
 def distances_of(

@@ -78,8 +78,8 @@ class Bounds:
     labels : ndarray of int32 of shape (n_rows,)
     lower, upper : ndarray of shape (n_rows,)
         Of the distance to any other centre, and to the nearest one.
-    centers : ndarray of shape (n_clusters, n_features) or None
-        At which they hold; None before the first step.
+    prepared : PreparedCenters or None
+        Centres at which they hold; None before the first step.
     moved : daskmm.compiled.bounds.Moves or None
         From those centres to the ones of the present step.
     searched : list of int
@@ -89,7 +89,7 @@ class Bounds:
     labels: NDArray[np.int32]
     lower: FloatArray
     upper: FloatArray
-    centers: FloatArray | None = None
+    prepared: dispatch.PreparedCenters | None = None
     moved: Moves | None = None
     searched: list[int] = field(default_factory=list)
 
@@ -98,10 +98,11 @@ class Bounds:
         """Return the bounds of rows about which nothing is known."""
         return cls(np.zeros(n_rows, np.int32), np.zeros(n_rows), np.zeros(n_rows))
 
-    def expect(self, centers: FloatArray) -> None:
+    def expect(self, prepared: dispatch.PreparedCenters) -> None:
         """Prepare a step at new centres."""
-        self.moved = None if self.centers is None else moves(self.centers, centers)
-        self.centers, self.searched = centers, []
+        before = self.prepared
+        self.moved = None if before is None else moves(before.centers, prepared.centers)
+        self.prepared, self.searched = prepared, []
 
     def nearest(
         self, rows: NDArray, position: Position, coordinates: Rows
@@ -110,12 +111,12 @@ class Bounds:
         from daskmm.compiled.bounds import update_nearest
 
         own = slice(position.start, position.start + len(rows))
-        assert self.centers is not None
+        assert self.prepared is not None
         assert isinstance(coordinates, FeatureCoordinates)
         found = update_nearest(
             rows,
             coordinates,
-            self.centers,
+            self.prepared,
             self.moved,
             self.labels[own],
             self.lower[own],
@@ -187,7 +188,7 @@ class KeptBounds:
             return start
         if start.bounds is None:
             start.bounds = Bounds.of(self._n_rows)
-        start.bounds.expect(state.centers)
+        start.bounds.expect(state.prepared)
         return start
 
     def after(self, centers: Sequence[FloatArray]) -> None:

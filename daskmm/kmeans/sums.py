@@ -6,6 +6,7 @@ feature weights. Records are added in block order, so the same chunks give the s
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -65,6 +66,14 @@ class CenterState:
     relocations: int = 0
     gaps: bool = False
     shares: FloatArray | None = None
+
+    @functools.cached_property
+    def prepared(self) -> dispatch.PreparedCenters:
+        """The centres as the compiled loops take them."""
+        assert isinstance(self.distortion, Bregman)
+        return dispatch.PreparedCenters(
+            self.centers, self.feature_weights, self.distortion, self.partial
+        )
 
 
 @dataclass(frozen=True)
@@ -181,17 +190,13 @@ class CenterSums:
         The rows are in the input's units, or in the model's coordinates if `coordinates` is None;
         `terms` are those of `dispatch.row_terms`, `labels` the nearest centres if they are known.
         """
-        assert isinstance(state.distortion, Bregman)
         found = dispatch.block_sums(
             rows,
             weights,
             coordinates,
-            state.centers,
+            state.prepared,
             state.s,
-            state.feature_weights,
             FARTHEST,
-            state.distortion,
-            state.partial,
             terms,
             labels,
             state.shares,

@@ -65,6 +65,11 @@ class Cells:
     weights: FloatArray
     centers: FloatArray
 
+    @functools.cached_property
+    def prepared(self) -> dispatch.PreparedCenters:
+        """The centres as the compiled loops take them."""
+        return dispatch.PreparedCenters(self.centers, self.weights)
+
     @classmethod
     def of(
         cls, centers: FloatArray, survey: Survey, feature_weights: FloatArray, bandwidth: float
@@ -87,8 +92,7 @@ class Cells:
         if dispatch.available():
             from daskmm.compiled.labels import nearest_centers
 
-            frame, w = self.coordinates, self.weights
-            if nearest_centers(some, frame, self.centers, w, labels, distances):
+            if nearest_centers(some, self.coordinates, self.prepared, labels, distances):
                 return labels, distances
         root = np.sqrt(self.weights)
         for tile in tiles(len(rows), tile_rows(len(self.features), len(self.centers))):

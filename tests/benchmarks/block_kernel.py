@@ -80,14 +80,16 @@ def compared(shape, dtype, repeats):
     rows, centers = problem(*shape, dtype)
     mean = rows.mean(axis=0, dtype=np.float64)
     coordinates = Coordinates(mean, np.ones(shape[1]))
+    prepared = dispatch.PreparedCenters(centers - mean)
 
     def step(s):
-        dispatch.block_sums(rows, None, coordinates, centers - mean, s, None, 16)
+        dispatch.block_sums(rows, None, coordinates, prepared, s, 16)
 
     sphere = SphereCoordinates(shape[1])
+    on_sphere = dispatch.PreparedCenters(sphere.to_model(centers))
 
     def cosine_step(s):
-        dispatch.block_sums(rows, None, sphere, sphere.to_model(centers), s, None, 16)
+        dispatch.block_sums(rows, None, sphere, on_sphere, s, 16)
 
     jobs = {
         "lloyd": lloyd(rows, centers),

@@ -245,9 +245,10 @@ def test_single_precision_rows_are_summed_to_single_precision(s, weighted):
 def test_few_rows_are_computed_in_single_precision_if_their_products_are_many(n, k, p, single, s):
     rng = np.random.default_rng(0)
     rows, centers = rng.normal(size=(n, p)).astype(np.float32), rng.normal(size=(k, p))
-    dtype = layout.working_dtype(rows, np.ones(p), centers, s)
+    of_centers = centers.shape, float(np.abs(centers).max())
+    dtype = layout.working_dtype(rows, np.ones(p), *of_centers, s)
     assert dtype == (np.float32 if single else np.float64)
-    assert layout.working_dtype(rows.astype(np.float64), np.ones(p), centers, s) == np.float64
+    assert layout.working_dtype(rows.astype(np.float64), np.ones(p), *of_centers, s) == np.float64
     if single:
         state = CenterState(centers, s)
         expected = by_numpy(rows, None, identity(p), state)
@@ -526,7 +527,7 @@ def test_tiles_of_few_rows_give_the_same_sums(dtype, k, p):
     rng = np.random.default_rng(k)
     n = 200 if p > 1000 else 4500
     rows, centers = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(k, p))
-    found = dispatch.block_sums(rows, None, None, centers, -2.0, None, 0)
+    found = dispatch.block_sums(rows, None, None, dispatch.PreparedCenters(centers), -2.0, 0)
     x = rows.astype(float)
     squares = (x**2).sum(axis=1)[:, None] + (centers**2).sum(axis=1) - 2 * x @ centers.T
     nearest = squares.min(axis=1, keepdims=True)

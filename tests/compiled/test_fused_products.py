@@ -19,7 +19,6 @@ from daskmm.compiled.products import (
     sums_of_rows,
     transpose,
 )
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates
 
 KINDS = (np.float32, np.float64)
@@ -154,8 +153,8 @@ def test_sums_by_panels_are_those_of_blas(p, k, weighted, s, kind, monkeypatch):
         monkeypatch.setattr(intrinsics, "PANELS_PAY", chosen)
         monkeypatch.setattr(dispatch, "takes_panels", lambda *_: True)
         weights = (v, w) if weighted else (None, None)
-        model = (weights[0], coordinates, centers, s, weights[1], 4, SQUARED_EUCLIDEAN)
-        found.append(dispatch.block_sums(rows, *model))
+        prepared = dispatch.PreparedCenters(centers, weights[1])
+        found.append(dispatch.block_sums(rows, weights[0], coordinates, prepared, s, 4))
     blas, panels = found
     rtol = 1e-11 if kind == np.float64 else 1e-4
     np.testing.assert_allclose(panels.weights, blas.weights, rtol=rtol)

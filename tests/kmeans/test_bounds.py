@@ -6,6 +6,7 @@ from _naive import exact_squared_distances
 
 from daskmm import KMeans
 from daskmm.compiled.bounds import update_nearest
+from daskmm.compiled.dispatch import PreparedCenters
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans import bounds
 from daskmm.kmeans.sums import CenterState
@@ -80,14 +81,14 @@ def test_nearest_centres_are_those_of_the_definition(seed):
     rows, before = X[:80], coordinates.to_model(start)
     labels, lower, upper = np.zeros(len(rows), np.int32), np.zeros(len(rows)), np.zeros(len(rows))
     known = labels, lower, upper
-    assert update_nearest(rows, coordinates, before, None, *known) == len(rows)
+    assert update_nearest(rows, coordinates, PreparedCenters(before), None, *known) == len(rows)
     for scale in (0.0, 1e-3, 1.0):
         # Some centres move, some onto others.
         moving = rng.random(len(before)) < 0.1
         after = before + scale * moving[:, None] * rng.normal(size=before.shape)
         after[rng.integers(len(after), size=3)] = after[0]
         moved = bounds.moves(before, after)
-        update_nearest(rows, coordinates, after, moved, *known)
+        update_nearest(rows, coordinates, PreparedCenters(after), moved, *known)
         distances = exact_squared_distances(coordinates.to_model(rows), after, None)
         smallest = np.array([min(row) for row in distances])
         of_label = np.array([row[j] for row, j in zip(distances, labels, strict=True)])
