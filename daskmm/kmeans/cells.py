@@ -7,6 +7,9 @@ hard steps within the cells follow. What the border of a cell cuts is whole in a
 the rows into cells, so the centres are chosen among those of several partitions. They are chosen
 within cells, too: large ones, whose borders cut between the centres of one partition, so that the
 time grows as the number of clusters does.
+
+Distances are computed in single precision about the mean of each cell. Where this cannot tell
+coarse cells from each other, these are formed in double precision.
 """
 
 from __future__ import annotations
@@ -22,12 +25,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from daskmm.engine.passes import tree_reduce
+from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.rows import tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
 # Partitions of the rows into CELLS·√k cells each, and hard steps within a cell.
 PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
+# Single precision tells cells apart if the squared distance of a row from the nearest of a few, as
+# many as there are cells, is at least this share of the largest squared distance from the mean;
+# rows for which that is computed.
+_RESOLVED, _PROBES = 1e-4, 64
 # Rows per cell on which the cells are formed, and hard steps that form them.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
 # Clusters per cell, at most, where centres are chosen among those of all partitions.
@@ -57,8 +65,9 @@ def candidates_by_cells(
         Positive.
     """
     generators = [(rng,) for rng in np.random.default_rng(seed).spawn(PARTITIONS)]
+    seen = _in_single(rows, CELLS * math.isqrt(n_clusters), np.random.default_rng(seed))
     found = tree_reduce(
-        _candidates_of_partition, generators, (rows, weights, n_clusters), False, "seed"
+        _candidates_of_partition, generators, (rows, seen, weights, n_clusters), False, "seed"
     )
     return np.concatenate([c for c, _ in found]), np.concatenate([w for _, w in found])
 
@@ -88,12 +97,13 @@ def chosen_by_cells(
     n_cells = -(-n_clusters // CLUSTERS_PER_CELL)
     cell = np.zeros(len(candidates), np.int64)
     if n_cells > 1:
-        first = candidates[:n_clusters]
         rng = np.random.default_rng(seeds[0])
+        seen = _in_single(candidates, n_cells, rng)
+        first = seen[:n_clusters]
         coarse = _coarse(first, weights[:n_clusters], n_cells, rng)
         # Candidates for one cluster stay together: the nearest of the first partition is the same.
         # Assigned to cells one by one, clusters apart ended 3 % higher.
-        cell = nearest_centers(first, coarse)[nearest_centers(candidates, first)]
+        cell = nearest_centers(first, coarse)[nearest_centers(seen, first)]
     cells = _Cells.of(candidates, weights, cell)
     found = []
     for seed in seeds:
@@ -113,18 +123,19 @@ class _Cells:
     ----------
     order : ndarray of shape (n_rows,)
         Index of each row before they were sorted.
-    rows : ndarray of shape (n_rows, n_features)
+    rows : ndarray of shape (n_rows, n_features), float32
+        Less the mean of their cell, in units of the largest coordinate.
     weights : ndarray of shape (n_rows,)
-    norms : ndarray of shape (n_rows,)
+    norms : ndarray of shape (n_rows,), float32
         Sums of squares.
     slices : list of slice
         Rows of each cell; none is empty.
     """
 
     order: NDArray[np.intp]
-    rows: FloatArray
+    rows: NDArray[np.float32]
     weights: FloatArray
-    norms: FloatArray
+    norms: NDArray[np.float32]
     slices: list[slice]
 
     @classmethod
@@ -133,19 +144,39 @@ class _Cells:
         order = np.argsort(cell, kind="stable")
         sizes = np.bincount(cell)
         ends = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).tolist()
-        norms = np.einsum("ij,ij->i", rows, rows)[order]
         slices = [slice(*ends_of) for ends_of in itertools.pairwise(ends)]
-        return cls(order, rows[order], weights[order], norms, slices)
+        unit = float(np.abs(rows).max()) or 1.0
+        about_means = np.empty(rows.shape, np.float32)
+        for each in slices:
+            own = rows[order[each]]
+            about_means[each] = (own - own.mean(axis=0)) / unit
+        norms = np.einsum("ij,ij->i", about_means, about_means)
+        return cls(order, about_means, weights[order], norms, slices)
 
-    def distances(self, cell: slice, candidates: NDArray[np.intp]) -> FloatArray:
+    def distances(self, cell: slice, candidates: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the squared distances of the rows of a cell from some of them."""
         distances = self.rows[cell] @ (-2.0 * self.rows[candidates]).T
         distances += self.norms[cell, None] + self.norms[candidates]
         return np.maximum(distances, 0.0, out=distances)
 
 
+def _in_single(rows: FloatArray, n_cells: int, rng: np.random.Generator) -> NDArray:
+    """Return rows less their mean in single precision if that tells cells apart, or as they are."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        z = rows - rows.mean(axis=0)
+        z /= np.abs(z).max() or 1.0
+        some, probes = (z[rng.choice(len(z), n)] for n in (n_cells, _PROBES))
+        nearest = squared_distances(probes, some).min(axis=1)
+        resolved = np.median(nearest) >= _RESOLVED * np.square(z).sum(axis=1).max()
+    return z.astype(np.float32) if resolved else rows
+
+
 def _candidates_of_partition(
-    rng: np.random.Generator, rows: FloatArray, weights: FloatArray, n_clusters: int
+    rng: np.random.Generator,
+    rows: FloatArray,
+    seen: NDArray,
+    weights: FloatArray,
+    n_clusters: int,
 ) -> list[tuple[FloatArray, FloatArray]]:
     """Run greedy k-means++ and a few hard steps within the cells of one partition of the rows.
 
@@ -154,16 +185,17 @@ def _candidates_of_partition(
     list of one tuple
         Centres, about `n_clusters`, and the weights of the rows nearest to them, positive.
     """
-    coarse = _coarse(rows, weights, CELLS * math.isqrt(n_clusters), rng)
-    cells = _Cells.of(rows, weights, nearest_centers(rows, coarse))
-    centers, mass = [], []
+    coarse = _coarse(seen, weights, CELLS * math.isqrt(n_clusters), rng)
+    cells = _Cells.of(rows, weights, nearest_centers(seen, coarse))
+    nearest, n_centers = np.empty(len(rows), np.int64), 0
     for cell, chosen in zip(cells.slices, _greedy(cells, n_clusters, rng), strict=True):
         own, v = cells.rows[cell], cells.weights[cell]
         found = _stepped(own, v, cells.rows[chosen], STEPS_IN_CELLS)
-        held = np.bincount(nearest_centers(own, found), v, len(found))
-        centers.append(found[held > 0])
-        mass.append(held[held > 0].astype(np.float64, copy=False))
-    return [(np.concatenate(centers), np.concatenate(mass))]
+        nearest[cells.order[cell]] = n_centers + nearest_centers(own, found)
+        n_centers += len(found)
+    mass, sums = _sums(rows, weights, nearest, n_centers)
+    held = mass > 0
+    return [(sums[held] / mass[held, None], mass[held])]
 
 
 def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[list[int]]:
@@ -204,7 +236,7 @@ def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[li
 
 
 def _coarse(
-    rows: FloatArray, weights: FloatArray, n_cells: int, rng: np.random.Generator
+    rows: NDArray, weights: FloatArray, n_cells: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return the centres of coarse cells, by hard steps on a few of the rows."""
     some = np.sort(rng.choice(len(rows), min(len(rows), _ROWS_PER_CELL * n_cells), False))
@@ -212,9 +244,7 @@ def _coarse(
     return _stepped(rows[some], weights[some], first, _STEPS_TO_CELLS)
 
 
-def _stepped(
-    rows: FloatArray, weights: FloatArray, centers: FloatArray, n_steps: int
-) -> FloatArray:
+def _stepped(rows: NDArray, weights: FloatArray, centers: NDArray, n_steps: int) -> NDArray:
     """Take hard steps; centres without rows stay where they are.
 
     Hundreds of cells have few rows each: the driver and its records would take longer than these.
@@ -224,13 +254,21 @@ def _stepped(
         before, nearest = nearest, nearest_centers(rows, centers)
         if np.array_equal(before, nearest):
             break
-        mass = np.bincount(nearest, weights, len(centers))
-        shape = len(rows), len(centers)
-        sums = csr_array((weights, nearest, np.arange(len(rows) + 1)), shape).T @ rows
+        mass, sums = _sums(rows, weights, nearest, len(centers))
         has_rows = mass > 0
         centers = centers.copy()
         centers[has_rows] = sums[has_rows] / mass[has_rows, None]
     return centers
+
+
+def _sums(
+    rows: NDArray, weights: FloatArray, nearest: NDArray[np.int64], n_centers: int
+) -> tuple[FloatArray, NDArray]:
+    """Return the weight of the rows of each centre, and their weighted sum."""
+    of_rows = weights.astype(rows.dtype, copy=False), nearest, np.arange(len(rows) + 1)
+    sums = csr_array(of_rows, (len(rows), n_centers)).T @ rows
+    mass: FloatArray = np.bincount(nearest, weights, n_centers).astype(np.float64, copy=False)
+    return mass, sums
 
 
 def _drawn(rates: FloatArray, n_draws: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -240,9 +278,12 @@ def _drawn(rates: FloatArray, n_draws: int, rng: np.random.Generator) -> NDArray
     return np.minimum(drawn, len(reached) - 1)
 
 
-def nearest_centers(rows: FloatArray, centers: FloatArray) -> NDArray[np.int64]:
+def nearest_centers(rows: NDArray, centers: NDArray) -> NDArray[np.int64]:
     """Return the index of the nearest centre of each row, up to rounding."""
     norms, nearest = np.einsum("ij,ij->i", centers, centers), np.empty(len(rows), np.int64)
+    doubled = (-2.0 * centers).T
     for tile in tiles(len(rows), tile_rows(rows.shape[1], len(centers))):
-        nearest[tile] = (norms - 2.0 * rows[tile] @ centers.T).argmin(axis=1)
+        distances = rows[tile] @ doubled
+        distances += norms
+        nearest[tile] = distances.argmin(axis=1)
     return nearest
