@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -130,6 +130,9 @@ class _Cells:
         Sums of squares.
     slices : list of slice
         Rows of each cell; none is empty.
+    products : dict of int to ndarray of shape (n_rows_of_cell, n_rows_of_cell), float32
+        Inner products of all rows of the cells met so far, by their first row, if these are not
+        more than the rows' own numbers: one large product takes less time than many small ones.
     """
 
     order: NDArray[np.intp]
@@ -137,6 +140,7 @@ class _Cells:
     weights: FloatArray
     norms: NDArray[np.float32]
     slices: list[slice]
+    products: dict[int, NDArray[np.float32]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: FloatArray, weights: FloatArray, cell: NDArray[np.int64]) -> Self:
@@ -155,8 +159,14 @@ class _Cells:
 
     def distances(self, cell: slice, candidates: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the squared distances of the rows of a cell from some of them."""
-        distances = self.rows[cell] @ (-2.0 * self.rows[candidates]).T
-        distances += self.norms[cell, None] + self.norms[candidates]
+        own = self.rows[cell]
+        if len(own) > own.shape[1]:
+            products = own @ self.rows[candidates].T
+        else:
+            if cell.start not in self.products:
+                self.products[cell.start] = own @ own.T
+            products = self.products[cell.start][candidates - cell.start].T
+        distances = self.norms[cell, None] + self.norms[candidates] - 2.0 * products
         return np.maximum(distances, 0.0, out=distances)
 
 

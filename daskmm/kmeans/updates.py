@@ -50,6 +50,9 @@ ROUNDING = 1e-26
 
 # Squared number of centres times features up to which all pairs are compared by the definition.
 _FEW_ELEMENTS = 1 << 14
+# Single precision tells centres apart, up to the share `CANCELLATION`, whose features and squared
+# norms are at most these.
+_FEATURES_IN_SINGLE, _LARGEST_IN_SINGLE = 1024, 1e30
 
 
 # Returns the next state from the new centres, the sums and the state before; it decides where the
@@ -288,16 +291,18 @@ def _pairs(n_centers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _clearly_apart(
-    own: FloatArray, centers: FloatArray, feature_weights: FloatArray | None, limit: float
+    own: NDArray, centers: FloatArray, feature_weights: FloatArray | None, limit: float
 ) -> bool:
     """Return True if centres, `own` among them, are surely farther apart than a limit.
 
-    It takes one cheap product.
+    It takes one cheap product, in single precision if that suffices.
     """
-    weighted = centers if feature_weights is None else centers * feature_weights
-    squares = np.einsum("ij,ij->i", weighted, centers)
+    weighted: NDArray = centers if feature_weights is None else centers * feature_weights
+    squares: NDArray = np.einsum("ij,ij->i", weighted, centers)
+    if centers.shape[1] <= _FEATURES_IN_SINGLE and squares.max() < _LARGEST_IN_SINGLE:
+        own, weighted, squares = (a.astype(np.float32) for a in (own, weighted, squares))
     sizes = squares[len(centers) - len(own) :, None] + squares
-    near = sizes - 2.0 * (own @ weighted.T) <= limit + CANCELLATION * sizes
+    near = sizes - 2.0 * (own @ weighted.T) <= float(limit) + CANCELLATION * sizes
     return np.count_nonzero(near) == len(own)
 
 
