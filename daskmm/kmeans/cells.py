@@ -124,7 +124,7 @@ class _Cells:
     order : ndarray of shape (n_rows,)
         Index of each row before they were sorted.
     rows : ndarray of shape (n_rows, n_features), float32
-        Less the mean of their cell, in units of the largest coordinate.
+        Less the mean of their cell, in units of the largest range of a feature.
     weights : ndarray of shape (n_rows,)
     norms : ndarray of shape (n_rows,), float32
         Sums of squares.
@@ -149,7 +149,7 @@ class _Cells:
         sizes = np.bincount(cell)
         ends = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).tolist()
         slices = [slice(*ends_of) for ends_of in itertools.pairwise(ends)]
-        unit = float(np.abs(rows).max()) or 1.0
+        unit = float(np.ptp(rows, axis=0).max()) or 1.0
         about_means = np.empty(rows.shape, np.float32)
         for each in slices:
             own = rows[order[each]]

@@ -1,6 +1,7 @@
 """The compiled sums against loops over the definitions, and against the blocked numpy ones."""
 
 import math
+import pickle
 import subprocess
 import sys
 import threading
@@ -518,6 +519,22 @@ def test_loops_use_the_widest_vectors():
     scaled(values)
     assert (values == 4.0).all()
     assert "zmm" in next(iter(scaled.inspect_asm().values()))
+
+
+def test_centres_are_prepared_once_and_travel_as_they_were():
+    centers = np.random.default_rng(0).normal(size=(40, 30))
+    state = CenterState(centers, -2.0)
+    small = len(pickle.dumps(state))
+    prepared = state.prepared
+    planes = prepared.planes(np.dtype(np.float32))
+    assert prepared.planes(np.dtype(np.float32)) is planes
+    assert prepared.planes(np.dtype(np.float64)) is not planes
+    # A reference to the class, and names.
+    assert len(pickle.dumps(state)) < small + 300
+    again = pickle.loads(pickle.dumps(state))
+    assert again.prepared.centers is again.centers
+    np.testing.assert_array_equal(again.prepared.planes(np.dtype(np.float32)).factors, planes[0])
+    assert replace(state, centers=2.0 * centers).prepared.centers[0, 0] == 2.0 * centers[0, 0]
 
 
 @pytest.mark.in_turn("dtype")

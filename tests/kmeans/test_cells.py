@@ -8,6 +8,8 @@ from daskmm import KMeans
 from daskmm.kmeans.cells import (
     CLUSTERS_PER_CELL,
     PARTITIONS,
+    _Cells,
+    _in_single,
     _stepped,
     candidates_by_cells,
     chosen_by_cells,
@@ -56,6 +58,43 @@ def test_steps_within_a_cell_are_those_of_lloyd():
     np.testing.assert_allclose(_stepped(X, weights, centers, 3), expected, rtol=1e-12)
     ended = _stepped(X, weights, centers, 200)
     np.testing.assert_array_equal(_stepped(X, weights, ended, 1), ended)
+
+
+@pytest.mark.parametrize("p", [3, 200], ids=["many rows per cell", "few rows per cell"])
+def test_distances_within_cells_are_those_of_the_definition(p):
+    rng = np.random.default_rng(0)
+    cell = rng.integers(3, size=90)
+    X = 1e6 + 100.0 * cell[:, None] + rng.normal(size=(90, p))
+    cells = _Cells.of(X, np.ones(90), cell)
+    unit = np.ptp(X, axis=0).max()
+    for own in cells.slices:
+        chosen = np.array([own.start, own.stop - 1])
+        expected = squared_distances(X[cells.order[own]], X[cells.order[chosen]])
+        found = unit**2 * cells.distances(own, chosen)
+        np.testing.assert_allclose(found, expected, atol=1e-5 * expected.max())
+    assert (len(cells.products) > 0) == (p == 200)
+
+
+@pytest.mark.parametrize(("far", "single"), [(10.0, True), (1e4, False)])
+def test_cells_that_single_precision_cannot_tell_apart_are_formed_in_double(far, single):
+    rng = np.random.default_rng(0)
+    X = far * rng.integers(2, size=(500, 1)) + rng.normal(size=(500, 4))
+    seen = _in_single(X, 20, rng)
+    assert seen.dtype == (np.float32 if single else np.float64)
+    if single:
+        z = X - X.mean(axis=0)
+        np.testing.assert_allclose(seen, z / np.abs(z).max(), atol=1e-7)
+    for odd in (np.full((500, 4), 3.0), 1e200 * X):
+        assert np.isfinite(_in_single(odd, 20, rng)).all()
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-9, 1e9, 1e150])
+def test_candidates_do_not_depend_on_the_unit(scale):
+    X = mixture(2.0, 2000)
+    expected, _ = candidates_by_cells(X, np.ones(len(X)), K, 0)
+    found, _ = candidates_by_cells(scale * X, np.ones(len(X)), K, 0)
+    together = [cost(X, each) for each in (expected, found / scale)]
+    assert together[1] == pytest.approx(together[0], rel=0.02)
 
 
 @pytest.mark.long
