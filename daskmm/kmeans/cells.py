@@ -177,7 +177,7 @@ def _in_single(rows: FloatArray, n_cells: int, rng: np.random.Generator) -> NDAr
         z /= np.abs(z).max() or 1.0
         some, probes = (z[rng.choice(len(z), n)] for n in (n_cells, _PROBES))
         nearest = squared_distances(probes, some).min(axis=1)
-        resolved = np.median(nearest) >= _RESOLVED * np.square(z).sum(axis=1).max()
+        resolved = np.median(nearest) >= _RESOLVED * np.einsum("ij,ij->i", z, z).max()
     return z.astype(np.float32) if resolved else rows
 
 
@@ -274,11 +274,16 @@ def _stepped(rows: NDArray, weights: FloatArray, centers: NDArray, n_steps: int)
 def _sums(
     rows: NDArray, weights: FloatArray, nearest: NDArray[np.int64], n_centers: int
 ) -> tuple[FloatArray, NDArray]:
-    """Return the weight of the rows of each centre, and their weighted sum."""
-    of_rows = weights.astype(rows.dtype, copy=False), nearest, np.arange(len(rows) + 1)
-    sums = csr_array(of_rows, (len(rows), n_centers)).T @ rows
-    mass: FloatArray = np.bincount(nearest, weights, n_centers).astype(np.float64, copy=False)
-    return mass, sums
+    """Return the weight of the rows of each centre, and their weighted sum.
+
+    In single precision, whose range weights may exceed, both are relative to the largest weight.
+    """
+    v: NDArray = weights
+    if rows.dtype != weights.dtype:
+        v = (weights / weights.max()).astype(rows.dtype)
+    of_rows = csr_array((v, nearest, np.arange(len(rows) + 1)), (len(rows), n_centers))
+    mass: FloatArray = np.bincount(nearest, v, n_centers).astype(np.float64, copy=False)
+    return mass, of_rows.T @ rows
 
 
 def _drawn(rates: FloatArray, n_draws: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -89,12 +89,24 @@ def test_cells_that_single_precision_cannot_tell_apart_are_formed_in_double(far,
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e-9, 1e9, 1e150])
-def test_candidates_do_not_depend_on_the_unit(scale):
+@pytest.mark.parametrize("what", ["rows", "weights"])
+def test_candidates_do_not_depend_on_the_unit(scale, what):
     X = mixture(2.0, 2000)
-    expected, _ = candidates_by_cells(X, np.ones(len(X)), K, 0)
-    found, _ = candidates_by_cells(scale * X, np.ones(len(X)), K, 0)
-    together = [cost(X, each) for each in (expected, found / scale)]
+    expected, mass = candidates_by_cells(X, np.ones(len(X)), K, 0)
+    of_rows, of_weights = (scale, 1.0) if what == "rows" else (1.0, scale**0.6)
+    found, other = candidates_by_cells(of_rows * X, np.full(len(X), of_weights), K, 0)
+    together = [cost(X, each) for each in (expected, found / of_rows)]
     assert together[1] == pytest.approx(together[0], rel=0.02)
+    assert other.sum() == pytest.approx(of_weights * mass.sum())
+
+
+def test_rows_of_hardly_any_weight_do_not_move_candidates():
+    X = mixture(2.0, 2000)
+    light = np.arange(len(X)) % 2 == 0
+    centers, mass = candidates_by_cells(X, np.where(light, 1e-90, 1e90), K, 0)
+    heavy = centers[mass > 1e80]
+    assert np.isfinite(centers).all()
+    assert cost(X[~light], heavy) < 1.2 * cost(X, candidates_by_cells(X, np.ones(len(X)), K, 0)[0])
 
 
 @pytest.mark.long
