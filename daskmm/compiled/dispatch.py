@@ -90,9 +90,9 @@ class CenterPlanes(NamedTuple):
 
 
 class PreparedCenters:
-    """Centres in the forms that the loops take, made once for all blocks of a pass.
+    """Centres in the forms that the loops take, made once for all blocks of a step.
 
-    What was made does not travel between processes.
+    There is one form for each dtype. What was made does not travel between processes.
 
     Parameters
     ----------

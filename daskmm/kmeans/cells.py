@@ -8,8 +8,8 @@ the rows into cells, so the centres are chosen among those of several partitions
 within cells, too: large ones, whose borders cut between the centres of one partition, so that the
 time grows as the number of clusters does.
 
-Distances are computed in single precision about the mean of each cell. Where this cannot tell
-coarse cells from each other, these are formed in double precision.
+Distances within a cell are computed in single precision about its mean. Coarse cells are formed in
+single precision about the mean of all rows, or in double where single cannot tell them apart.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ FloatArray = NDArray[np.float64]
 
 # Partitions of the rows into CELLS·√k cells each, and hard steps within a cell.
 PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
-# Single precision tells cells apart if the squared distance of a row from the nearest of a few, as
-# many as there are cells, is at least this share of the largest squared distance from the mean;
-# rows for which that is computed.
+# Single precision tells cells apart if the squared distance from the nearest of a few rows, as many
+# as there are cells, is at least this share of the largest one from the mean; the number of rows
+# over which the median is taken.
 _RESOLVED, _PROBES = 1e-4, 64
+# Relative error of a product of p features in single precision, times 4 + √p.
+_ROUNDING = 2.0 * float(np.finfo(np.float32).eps)
 # Rows per cell on which the cells are formed, and hard steps that form them.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
 # Clusters per cell, at most, where centres are chosen among those of all partitions.
@@ -166,8 +168,12 @@ class _Cells:
             if cell.start not in self.products:
                 self.products[cell.start] = own @ own.T
             products = self.products[cell.start][candidates - cell.start].T
-        distances = self.norms[cell, None] + self.norms[candidates] - 2.0 * products
-        return np.maximum(distances, 0.0, out=distances)
+        sizes = self.norms[cell, None] + self.norms[candidates]
+        distances = sizes - 2.0 * products
+        # What cancels is rounding. As cost, times the weights of heavy rows, or next to a far row
+        # in the cell, it would attract the draws.
+        distances[distances <= _ROUNDING * (4.0 + math.sqrt(own.shape[1])) * sizes] = 0.0
+        return distances
 
 
 def _in_single(rows: FloatArray, n_cells: int, rng: np.random.Generator) -> NDArray:
@@ -245,9 +251,7 @@ def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[li
     return chosen
 
 
-def _coarse(
-    rows: NDArray, weights: FloatArray, n_cells: int, rng: np.random.Generator
-) -> FloatArray:
+def _coarse(rows: NDArray, weights: FloatArray, n_cells: int, rng: np.random.Generator) -> NDArray:
     """Return the centres of coarse cells, by hard steps on a few of the rows."""
     some = np.sort(rng.choice(len(rows), min(len(rows), _ROWS_PER_CELL * n_cells), False))
     first = rows[rng.choice(some, n_cells, replace=False)]
@@ -279,7 +283,7 @@ def _sums(
     In single precision, whose range weights may exceed, both are relative to the largest weight.
     """
     v: NDArray = weights
-    if rows.dtype != weights.dtype:
+    if rows.dtype == np.float32:
         v = (weights / weights.max()).astype(rows.dtype)
     of_rows = csr_array((v, nearest, np.arange(len(rows) + 1)), (len(rows), n_centers))
     mass: FloatArray = np.bincount(nearest, v, n_centers).astype(np.float64, copy=False)

@@ -50,8 +50,8 @@ ROUNDING = 1e-26
 
 # Squared number of centres times features up to which all pairs are compared by the definition.
 _FEW_ELEMENTS = 1 << 14
-# Single precision tells centres apart, up to the share `CANCELLATION`, whose features and squared
-# norms are at most these.
+# Single precision tells centres apart, up to the share `CANCELLATION`, if they have at most so many
+# features, and coordinates and squared norms are smaller than this.
 _FEATURES_IN_SINGLE, _LARGEST_IN_SINGLE = 1024, 1e30
 
 
@@ -299,7 +299,8 @@ def _clearly_apart(
     """
     weighted: NDArray = centers if feature_weights is None else centers * feature_weights
     squares: NDArray = np.einsum("ij,ij->i", weighted, centers)
-    if centers.shape[1] <= _FEATURES_IN_SINGLE and squares.max() < _LARGEST_IN_SINGLE:
+    largest = max(squares.max(), np.abs(centers).max(), limit)
+    if centers.shape[1] <= _FEATURES_IN_SINGLE and largest < _LARGEST_IN_SINGLE:
         own, weighted, squares = (a.astype(np.float32) for a in (own, weighted, squares))
     sizes = squares[len(centers) - len(own) :, None] + squares
     near = sizes - 2.0 * (own @ weighted.T) <= float(limit) + CANCELLATION * sizes

@@ -277,3 +277,14 @@ def test_few_clusters_and_hard_steps_do_not_know_the_weights_of_clusters():
     for start, s in ((centers[:100], -5.0), (centers, -math.inf)):
         (step,) = problem.steps([problem.start(start, s)])
         assert step.state.shares is None
+
+
+def test_numbers_beyond_single_precision_change_no_coincidence():
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(300, 4))
+    # Everything is near next to such a limit.
+    assert repeated_centers(CenterState(centers, -1.0), 1e50).sum() == 299
+    centers[:, 0], centers[297] = 0.0, centers[3]
+    centers[299, 0], centers[298, 0] = 1e40, -1e40
+    for weights in (np.array([0.0, 1.0, 1.0, 1.0]), None):
+        assert repeated_centers(CenterState(centers, -1.0, weights), 1.0).sum() == 1
