@@ -214,6 +214,7 @@ def block_sums(
     coordinates : FeatureCoordinates or None
         The model's; None if the rows are already in them.
     prepared : PreparedCenters
+        The centres, with feature weights, distortion and treatment of missing values.
     s : float
         The power; −∞ for a hard step.
     n_farthest : int

@@ -32,9 +32,9 @@ FloatArray = NDArray[np.float64]
 
 # Partitions of the rows into CELLS·√k cells each, and hard steps within a cell.
 PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
-# Single precision tells cells apart if the squared distance from the nearest of a few rows, as many
-# as there are cells, is at least this share of the largest one from the mean; the number of rows
-# over which the median is taken.
+# Coarse cells are formed in single precision if rows differ enough: the squared distance to the
+# nearest of as many rows as there are cells, the median over _PROBES rows, must be at least the share
+# _RESOLVED of the largest squared distance from the mean.
 _RESOLVED, _PROBES = 1e-4, 64
 # Relative error of a product of p features in single precision, times 4 + √p.
 _ROUNDING = 2.0 * float(np.finfo(np.float32).eps)
@@ -133,8 +133,9 @@ class _Cells:
     slices : list of slice
         Rows of each cell; none is empty.
     products : dict of int to ndarray of shape (n_rows_of_cell, n_rows_of_cell), float32
-        Inner products of all rows of the cells met so far, by their first row, if these are not
-        more than the rows' own numbers: one large product takes less time than many small ones.
+        For cells of at most as many rows as features, the inner products of all pairs of their
+        rows, by the first row of the cell; computed when first needed. One large product takes
+        less time than many small ones.
     """
 
     order: NDArray[np.intp]
@@ -170,14 +171,14 @@ class _Cells:
             products = self.products[cell.start][candidates - cell.start].T
         sizes = self.norms[cell, None] + self.norms[candidates]
         distances = sizes - 2.0 * products
-        # What cancels is rounding. As cost, times the weights of heavy rows, or next to a far row
-        # in the cell, it would attract the draws.
+        # Smaller differences are rounding errors. Taken for costs, they would draw most centres
+        # to heavy rows, and to cells with a far row.
         distances[distances <= _ROUNDING * (4.0 + math.sqrt(own.shape[1])) * sizes] = 0.0
         return distances
 
 
 def _in_single(rows: FloatArray, n_cells: int, rng: np.random.Generator) -> NDArray:
-    """Return rows less their mean in single precision if that tells cells apart, or as they are."""
+    """Return rows less their mean, scaled, in float32 if they differ enough; else as they are."""
     with np.errstate(over="ignore", invalid="ignore"):
         z = rows - rows.mean(axis=0)
         z /= np.abs(z).max() or 1.0
