@@ -32,9 +32,9 @@ FloatArray = NDArray[np.float64]
 
 # Partitions of the rows into CELLS·√k cells each, and hard steps within a cell.
 PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
-# Coarse cells are formed in single precision if rows differ enough: the squared distance to the
-# nearest of as many rows as there are cells, the median over _PROBES rows, must be at least the share
-# _RESOLVED of the largest squared distance from the mean.
+# Coarse cells are formed in single precision if rows differ enough: the squared distance to
+# the nearest of as many rows as there are cells, the median over _PROBES rows, must be at least
+# the share _RESOLVED of the largest squared distance from the mean.
 _RESOLVED, _PROBES = 1e-4, 64
 # Relative error of a product of p features in single precision, times 4 + √p.
 _ROUNDING = 2.0 * float(np.finfo(np.float32).eps)
