@@ -36,7 +36,7 @@ PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
 # the nearest of as many rows as there are cells, the median over _PROBES rows, must be at least
 # the share _RESOLVED of the largest squared distance from the mean.
 _RESOLVED, _PROBES = 1e-4, 64
-# Relative error of a product of p features in single precision, times 4 + √p.
+# Times 4 + √p: bound of the relative error of a product of p features in single precision.
 _ROUNDING = 2.0 * float(np.finfo(np.float32).eps)
 # Rows per cell on which the cells are formed, and hard steps that form them.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
