@@ -295,7 +295,12 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             state = self._fitted_state()
             self._store_profile(profile_of_sample(fit.survey.sample, state[1]))
             self.__dict__.update(found_in_columns(fit.survey.sample, *state))
-            self._set_labels(training_labels(passes, *state), X, labels_of, *state)
+            nearest = labels_of
+            if fit.bounds is not None:
+                fit.bounds.expect(state[1].prepared)
+                nearest = fit.bounds.labels_of
+            labels = training_labels(passes, *state, function=nearest)
+            self._set_labels(labels, X, labels_of, *state)
             self.n_passes_ = passes.n_passes
             self.n_samples_seen_ = fit.survey.n_rows
             self._warn(fit.outcome, self.n_clusters_, context)

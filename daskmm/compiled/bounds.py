@@ -33,8 +33,8 @@ FloatArray = NDArray[np.float64]
 _SHELLS = 8
 # Bounds are lowered, and ways raised, by this share: more than all rounding.
 _DOUBT = 1e-9
-# Rows per tile.
-_TILE = 256
+# Rows per tile. They are transformed together if more than 1/_MANY_DOUBTFUL of them are in doubt.
+_TILE, _MANY_DOUBTFUL = 256, 4
 # Centres listed around each centre, at most: so many, or this share of all. Distances to single
 # centres take several times as long as those to all at once.
 _LISTED, _SHARE_LISTED = 32, 1 / 16
@@ -129,9 +129,11 @@ def _fill(squares, norms, ways, first, order, found):
             reach[shell] = np.sqrt(square)
             square *= 2.0
         reach[last] = np.inf
-        # Largest ball first: what is within a smaller one comes later in the order.
+        # Largest ball first: what is within a smaller one comes later in the order. The smallest
+        # one reaches as far as the nearest centre, and has none within.
         j = 0
-        for shell in range(last, -1, -1):
+        farthest[0] = 0.0
+        for shell in range(last, 0, -1):
             square = reach[shell] * reach[shell]
             while j < k and ways[j] > 0.0 and not row[j] < square:
                 j += 1
@@ -280,11 +282,16 @@ def _test(rows, mean, scale, whitening, centers, code, moved, labels, lower, upp
             lower[i] = lower[i] if doubtful[i] else bound
         if left == 0:
             continue
-        to_model_exactly(block, code, frame, raw, exact)
+        one_by_one = left * _MANY_DOUBTFUL < len(block)
+        if not one_by_one:
+            to_model_exactly(block, code, frame, raw, exact)
         for i in range(start, start + len(block)):
             if not doubtful[i]:
                 continue
-            z, own = exact[i - start], labels[i]
+            at, own = i - start, labels[i]
+            if one_by_one:
+                to_model_exactly(block[at : at + 1], code, frame, raw, exact[at : at + 1])
+            z = exact[at]
             square = separation(z, centers[own], ones)
             distance = np.sqrt(square)
             bound = _lowered(lower[i], distance, own, moved)

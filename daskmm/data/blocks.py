@@ -316,10 +316,10 @@ def _zarr_to_dask(store: Any, name: str) -> da.Array:
     return da.from_array(store, chunks=(rows, store.shape[1]), name=False)
 
 
-def layout_of(table: NDArray | da.Array, grid: Grid | None = None) -> Layout:
+def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: int = 1) -> Layout:
     """Return how a table is cut: a dask array by its chunks, one in memory by fixed rules.
 
-    `grid` is that of a table of pixels.
+    `grid` is that of a table of pixels, `least_rows` the fewest rows of a block in memory.
     """
     n_features = table.shape[1]
     if isinstance(table, da.Array):
@@ -337,14 +337,16 @@ def layout_of(table: NDArray | da.Array, grid: Grid | None = None) -> Layout:
         enough = max(enough, _SPARSE_ENTRIES_PER_FEATURE * n_features // per_row)
     elif is_wide(n_rows, n_features):
         enough = max(enough, _WIDE_ROWS)
-    size = max(1, _MEMORY_ELEMENTS // per_row, enough, -(-n_rows // _MEMORY_BLOCKS))
+    size = max(least_rows, _MEMORY_ELEMENTS // per_row, enough, -(-n_rows // _MEMORY_BLOCKS))
     rows = tuple(min(size, n_rows - start) for start in range(0, n_rows, size))
     return Layout(rows, len(rows), n_features, table.dtype, False, stored=stored)
 
 
-def row_blocks(table: NDArray | da.Array, grid: Grid | None = None) -> RowBlocks:
-    """Cut a table (if a dask array, with one column of blocks) into blocks of rows."""
-    layout = layout_of(table, grid)
+def row_blocks(
+    table: NDArray | da.Array, grid: Grid | None = None, least_rows: int = 1
+) -> RowBlocks:
+    """Cut a table (if a dask array, with one column of blocks) into blocks; see `layout_of`."""
+    layout = layout_of(table, grid, least_rows)
     if isinstance(table, da.Array):
         return RowBlocks(table, layout, _delayed_blocks(table))
     return RowBlocks(table, layout, cut_rows(table, layout.rows))
@@ -372,6 +374,8 @@ def with_known_rows(table: da.Array, layout: Layout) -> da.Array:
 
 def cut_rows(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...]:
     """Cut an array in memory into views of so many rows each."""
+    if rows == (len(array),):
+        return (array,)  # slices of sparse rows are copies
     ends = np.cumsum([0, *(rows or ())])
     return tuple(array[start:stop] for start, stop in itertools.pairwise(ends))
 

@@ -47,6 +47,9 @@ _LARGE = 2
 # second, for thousands of clusters).
 LARGER_SAMPLE_BYTES = 16 << 20
 _LARGER_SAMPLES = ((3000, 3), (400, 32))
+# In memory, bounds of distances make later steps over the table so cheap that for thousands of
+# clusters it has to be so many times as large.
+_LARGE_IN_MEMORY = 4
 # Squared coefficient of variation of the distances from the mean above which a uniform sample
 # estimates costs too badly. Clusters of light tails have less than 1, Student's t with 5 degrees of
 # freedom in 10 dimensions 0.8, with 2 some hundreds.
@@ -197,7 +200,7 @@ def first_pass(
     assert n_rows is not None
     check_row_count(n_rows, n_clusters)
     rng = np.random.default_rng(seed)
-    size, larger = sample_sizes(n_rows, layout.width, n_clusters, wanted, with_larger)
+    size, larger = sample_sizes(layout, n_clusters, wanted, with_larger)
     # Of a table in memory all rows are at hand, and none has to be copied.
     all_here = size == n_rows and not (layout.lazy or layout.sparse)
     chosen = np.arange(0) if all_here else _sample_indices(n_rows, larger or size, rng)
@@ -329,16 +332,20 @@ class SampleSizes(NamedTuple):
 
 
 def sample_sizes(
-    n_rows: int, n_features: int, n_clusters: int, wanted: int | None, with_larger: bool
+    layout: Layout, n_clusters: int, wanted: int | None, with_larger: bool
 ) -> SampleSizes:
-    """Return how many rows `first_pass` draws, given its parameters."""
-    size = min(n_rows, wanted or sample_size(n_rows, n_features, n_clusters))
-    affordable = LARGER_SAMPLE_BYTES // (8 * n_features)
+    """Return how many rows `first_pass` draws from a table of so many, given its parameters."""
+    n_rows, p = layout.n_rows or 0, layout.width
+    size = min(n_rows, wanted or sample_size(n_rows, p, n_clusters))
+    affordable = LARGER_SAMPLE_BYTES // (8 * p)
     least = max(affordable, 2 * size)
     if not with_larger or n_rows <= 2 * least:
         return SampleSizes(size, 0)
-    larger = max(min(rows * n_clusters, most * affordable) for rows, most in _LARGER_SAMPLES)
-    return SampleSizes(size, max(least, min(larger, n_rows // 2)))
+    few, many = (min(rows * n_clusters, most * affordable) for rows, most in _LARGER_SAMPLES)
+    larger = max(least, min(max(few, many), n_rows // 2))
+    if many > few and not layout.lazy and n_rows < _LARGE_IN_MEMORY * larger:
+        larger = 0
+    return SampleSizes(size, larger)
 
 
 def _sample_indices(n_rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position
 from daskmm.engine.moments import Sample
-from daskmm.engine.passes import Passes
+from daskmm.engine.passes import Passes, weighted_passes
 from daskmm.kmeans.assignment import blockwise, nearest_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.calibration import calibrated_power
@@ -210,10 +210,8 @@ def distance_profile(passes: Passes, coordinates: Rows, state: CenterState) -> D
 
 def profile_of_sample(sample: Sample, state: CenterState) -> DistanceProfile:
     """Compute the profile of rows in memory, in the model's coordinates."""
-    same = Coordinates.identity(sample.rows.shape[1])
-    n_rows = len(sample.rows)
-    found = nearest_block(sample.rows, sample.weights, Position(0, 0), same, state, n_rows)
-    return DistanceProfile.of(found, state)
+    passes = weighted_passes(sample.rows, sample.weights)
+    return distance_profile(passes, Coordinates.identity(sample.rows.shape[1]), state)
 
 
 def shares_with_value(

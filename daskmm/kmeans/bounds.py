@@ -19,6 +19,7 @@ from daskmm.compiled import dispatch
 from daskmm.compiled.layout import SCORED
 from daskmm.data.blocks import Layout, Position
 from daskmm.engine.passes import one_blas_thread, run_on_threads
+from daskmm.kmeans.assignment import labels_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import (
@@ -98,6 +99,10 @@ class Bounds:
         """Return the bounds of rows about which nothing is known."""
         return cls(np.zeros(n_rows, np.int32), np.zeros(n_rows), np.zeros(n_rows))
 
+    def holds_at(self, centers: FloatArray) -> bool:
+        """Return whether the last step began at these centres, the same array."""
+        return self.prepared is not None and self.prepared.centers is centers
+
     def expect(self, prepared: dispatch.PreparedCenters) -> None:
         """Prepare a step at new centres."""
         before = self.prepared
@@ -126,6 +131,13 @@ class Bounds:
             self.lower[own], self.upper[own] = -np.inf, np.inf  # in doubt again
         self.searched.append(len(rows) if found is None else found)
         return None if found is None else self.labels[own]
+
+    def labels_of(
+        self, rows: NDArray, position: Position, coordinates: Rows, state: CenterState
+    ) -> NDArray[np.int32]:
+        """Return the same as `daskmm.kmeans.assignment.labels_of`, at a state that is expected."""
+        found = self.nearest(rows, position, coordinates)
+        return labels_of(rows, position, coordinates, state) if found is None else found
 
 
 @dataclass
@@ -161,6 +173,20 @@ class KeptBounds:
         self._n_rows, self._row_bytes = layout.n_rows or 0, layout.bytes_per_row
         self._starts: list[tuple[FloatArray, _Start]] = []
         self._present: list[_Start | None] = []
+
+    def at(self, centers: FloatArray) -> Bounds | None:
+        """Return the bounds of a start whose last step began at these centres; None without."""
+        known = [start.bounds for _, start in self._starts if start.bounds is not None]
+        return next((own for own in known if own.holds_at(centers)), None)
+
+    def separations(self, n_starts: int) -> list[float]:
+        """Return lower bounds of the squared distance between two centres of each start.
+
+        They are those at which the present step began; 0 where none is known.
+        """
+        moved = [start and start.bounds and start.bounds.moved for start in self._present]
+        found = [float(each.apart[:, 0].min()) ** 2 if each else 0.0 for each in moved]
+        return found or [0.0] * n_starts
 
     def before(self, states: Sequence[CenterState]) -> tuple[Bounds | None, ...]:
         """Return the bounds of each state for the step that begins; None for a step without."""

@@ -136,6 +136,8 @@ def _chances(costs: FloatArray) -> FloatArray:
 # Centres or state to start from, and how the power falls from there.
 Start = tuple[FloatArray | CenterState, Schedule]
 
+# Rows of a sample per cluster in a block, at least, where blocks are shared by threads.
+_ROWS_PER_SUM = 2.5
 # At most this many starts continue, those whose cost is within a share of the best one's: on the
 # sample, and after the larger sample. Costs that differ by less than the last share are taken for
 # the same optimum, of which one start continues. Of many clusters the best start alone continues:
@@ -279,7 +281,10 @@ class SampleAnnealing:
         if context.stopped is not None:
             return [annealed[i] for i in self._worth_polishing([run.last for run in runs])[:1]]
         if self.larger_sample is None:
-            return annealed
+            if self.n_clusters < MANY_CLUSTERS:
+                return annealed
+            # One goes on; its cost on the sample tells which.
+            return [annealed[i] for i in self._worth_polishing([run.last for run in runs])]
         return self._on_larger_sample(annealed, context)
 
     def _combined(
@@ -335,13 +340,16 @@ class SampleAnnealing:
     def problem(self) -> CentersProblem:
         """Return the problem of the sample's rows.
 
-        Of many clusters there are few starts, often one: threads share the rows of each.
+        Of many clusters there are few starts, often one: threads share the rows of each, in blocks
+        not much smaller than the sums of each, which are as large as the centres.
         """
         rows = self.sample.rows.astype(self.dtype, copy=False)
         weights, n_before = self.sample.weights, self.n_passes
-        many = self.n_clusters >= MANY_CLUSTERS
+        n_blocks = 1
+        if self.n_clusters >= MANY_CLUSTERS:
+            n_blocks = max(1, int(len(rows) / (_ROWS_PER_SUM * self.n_clusters)))
         return sample_problem(
-            rows, weights, self.update, self.spread, n_before=n_before, in_blocks=many
+            rows, weights, self.update, self.spread, n_before=n_before, n_blocks=n_blocks
         )
 
     def _on_larger_sample(self, annealed: list[Annealed], context: FitContext) -> list[Annealed]:

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from daskmm.compiled import dispatch
 from daskmm.compiled.layout import have_waned
-from daskmm.data.blocks import Layout, Position, RowBlocks
-from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads, weighted_passes
+from daskmm.data.blocks import Position, row_blocks
+from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.bounds import Bounds, KeptBounds
 from daskmm.kmeans.seeding import MANY_CLUSTERS
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
@@ -41,7 +41,7 @@ from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.information import weighted_variance
 from daskmm.numerics.rows import Coordinates, Rows, tile_rows, tiles
-from daskmm.numerics.sparse_rows import SparseRows, dense
+from daskmm.numerics.sparse_rows import dense
 
 FloatArray = NDArray[np.float64]
 
@@ -242,12 +242,14 @@ def moved_centers(sums: CenterSums, state: CenterState) -> FloatArray:
     return state.distortion.allowed(means, state.centers)
 
 
-def coincident_centers(state: CenterState, mean_distance: float) -> int:
+def coincident_centers(state: CenterState, mean_distance: float, separation: float = 0.0) -> int:
     """Count the centres that coincide with an earlier one; see `repeated_centers`."""
-    return int(repeated_centers(state, mean_distance).sum())
+    return int(repeated_centers(state, mean_distance, separation).sum())
 
 
-def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.bool_]:
+def repeated_centers(
+    state: CenterState, mean_distance: float, separation: float = 0.0
+) -> NDArray[np.bool_]:
     """Return a mask of the centres that coincide with an earlier one.
 
     Parameters
@@ -256,11 +258,14 @@ def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.boo
     mean_distance : float
         Mean distance of the rows to their nearest centre; centres closer than a small share of it
         coincide.
+    separation : float
+        Lower bound of the distance between two centres, if one is known.
     """
     distortion, centers, w = state.distortion, state.centers, state.feature_weights
     limit = COINCIDENT ** (distortion.degree / 2) * mean_distance
-    plain = distortion.code == SQUARED_EUCLIDEAN.code
     same = np.zeros(len(centers), dtype=np.bool_)
+    if separation > limit:
+        return same
     if isinstance(distortion, Bregman) and len(centers) * centers.size <= _FEW_ELEMENTS:
         # The products below evaluate the divergence four times, which takes longer for few.
         later, earlier = _pairs(len(centers))
@@ -268,10 +273,14 @@ def repeated_centers(state: CenterState, mean_distance: float) -> NDArray[np.boo
         same[later[(terms.sum(axis=1) if w is None else terms @ w) <= limit]] = True
         return same
 
+    factors = None
+    if distortion.code == SQUARED_EUCLIDEAN.code:
+        factors = _factors_of_distances(centers, w, limit)
+
     def compare(own: slice) -> None:
-        earlier = centers[: own.stop]
-        if plain and _clearly_apart(centers[own], earlier, w, limit):
+        if factors is not None and _clearly_apart(factors, own, limit):
             return
+        earlier = centers[: own.stop]
         apart = distortion.distances(distortion.tile(centers[own], False), earlier, w)
         same[own] = np.tril(apart <= limit, own.start - 1).any(axis=1)
 
@@ -290,21 +299,34 @@ def _pairs(n_centers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.tril_indices(n_centers, -1)
 
 
-def _clearly_apart(
-    own: NDArray, centers: FloatArray, feature_weights: FloatArray | None, limit: float
-) -> bool:
-    """Return True if centres, `own` among them, are surely farther apart than a limit.
+# Centres, the same with features weighted, and the products of both.
+_Factors = tuple[NDArray, NDArray, NDArray]
 
-    It takes one cheap product, in single precision if that suffices.
-    """
-    weighted: NDArray = centers if feature_weights is None else centers * feature_weights
-    squares: NDArray = np.einsum("ij,ij->i", weighted, centers)
+
+def _factors_of_distances(
+    centers: FloatArray, feature_weights: FloatArray | None, limit: float
+) -> _Factors:
+    """Return what `_clearly_apart` multiplies, in single precision if that suffices."""
+    weighted = centers if feature_weights is None else centers * feature_weights
+    squares = np.einsum("ij,ij->i", weighted, centers)
     largest = max(squares.max(), np.abs(centers).max(), limit)
-    if centers.shape[1] <= _FEATURES_IN_SINGLE and largest < _LARGEST_IN_SINGLE:
-        own, weighted, squares = (a.astype(np.float32) for a in (own, weighted, squares))
-    sizes = squares[len(centers) - len(own) :, None] + squares
-    near = sizes - 2.0 * (own @ weighted.T) <= float(limit) + CANCELLATION * sizes
-    return np.count_nonzero(near) == len(own)
+    if centers.shape[1] > _FEATURES_IN_SINGLE or not largest < _LARGEST_IN_SINGLE:
+        return centers, weighted, squares
+    single = centers.astype(np.float32)
+    return (
+        single,
+        single if weighted is centers else weighted.astype(np.float32),
+        squares.astype(np.float32),
+    )
+
+
+def _clearly_apart(factors: _Factors, own: slice, limit: float) -> bool:
+    """Return True if some centres are surely farther than a limit from all earlier ones."""
+    centers, weighted, squares = factors
+    sizes = squares[own, None] + squares[: own.stop]
+    apart = sizes - 2.0 * (centers[own] @ weighted[: own.stop].T)
+    near = apart <= float(limit) + CANCELLATION * sizes
+    return np.count_nonzero(near) == len(near)
 
 
 class CentersProblem:
@@ -371,7 +393,8 @@ class CentersProblem:
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
         with one_blas_thread():  # once, as setting the limit takes as long as a step on few rows
-            steps = [self._step(*pair) for pair in zip(states, self.sums(states), strict=True)]
+            found, apart = self.sums(states), self._bounds.separations(len(states))
+            steps = [self._step(*of_one) for of_one in zip(states, found, apart, strict=True)]
         if not self.update.trim:
             self._bounds.after([step.state.centers for step in steps])
         return steps
@@ -391,6 +414,10 @@ class CentersProblem:
             for i, record in zip(again, found.records, strict=True):
                 records[i] = record
         return tuple(records)
+
+    def bounds_at(self, state: CenterState) -> Bounds | None:
+        """Return the bounds of the rows in memory at a state, if the last step began there."""
+        return self._bounds.at(state.centers)
 
     def _waned(self, state: CenterState, sums: CenterSums) -> bool:
         """Return whether a soft step may have left out weights that count."""
@@ -414,7 +441,7 @@ class CentersProblem:
         """Return the mean distance by which `repeated_centers` tells coincident centres."""
         return max(sums.inertia / self.weight, self.rounding / COINCIDENT ** (self.degree / 2))
 
-    def _step(self, before: CenterState, sums: CenterSums) -> Step[CenterState]:
+    def _step(self, before: CenterState, sums: CenterSums, separation: float) -> Step[CenterState]:
         after = self.update.update(sums, before, self.weight)
         soft_of_many = len(before.centers) >= MANY_CLUSTERS and before.s > -np.inf
         if soft_of_many and self._leaves_out and not before.partial:
@@ -429,7 +456,7 @@ class CentersProblem:
             cluster_weights=sums.weights,
             shift=float(np.sqrt(np.square(after.centers - before.centers).sum(axis=1).max())),
             moved=_moved(before, after),
-            coincident_centers=coincident_centers(before, self.yardstick(sums)),
+            coincident_centers=coincident_centers(before, self.yardstick(sums), separation),
         )
 
 
@@ -469,7 +496,7 @@ def sample_problem(
     spread: float | None = None,
     exact: bool = False,
     n_before: int = 0,
-    in_blocks: bool = False,
+    n_blocks: int = 1,
 ) -> CentersProblem:
     """Return the problem of clustering rows in memory.
 
@@ -483,8 +510,8 @@ def sample_problem(
         Mean distance of the rows from their mean; the sum of their variances by default.
     exact, n_before
         As of `CentersProblem`.
-    in_blocks : bool
-        Whether to cut the rows into blocks, which threads share, instead of taking them as one.
+    n_blocks : int
+        Blocks that the rows are cut into, at most, for threads to share.
     """
     if spread is None:
         spread = float(weighted_variance(rows, weights).sum())
@@ -492,10 +519,6 @@ def sample_problem(
     identity = Coordinates.identity(p)
     # Weights of 1 are common, and cost nothing if they are left out.
     given = None if (weights == 1).all() else weights
-    if in_blocks:
-        passes = weighted_passes(rows, given)
-    else:
-        stored = rows.nnz / max(1, len(rows)) if isinstance(rows, SparseRows) else None
-        layout = Layout((len(rows),), 1, p, rows.dtype, lazy=False, stored=stored)
-        passes = Passes(RowBlocks(rows, layout, (rows,), None if given is None else (given,)))
+    passes = Passes(row_blocks(rows, least_rows=-(-len(rows) // n_blocks)))
+    passes.weigh(given)
     return CentersProblem(passes, identity, total, update, spread, exact, n_before)

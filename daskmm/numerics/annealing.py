@@ -11,8 +11,9 @@ from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, SquaredEuclid
 from daskmm.numerics.span import in_span
 from daskmm.numerics.sparse_rows import SparseRows, few_dense, fit_dense
 
-# Up to this size the whole spectrum is cheaper than an iterative solver is to set up.
-_DENSE = 512
+# Up to this size the whole spectrum takes less time than an iterative solver, which needs up to a
+# hundred products with all rows if eigenvalues are alike.
+_DENSE = 1024
 
 
 def critical_power(

@@ -569,7 +569,7 @@ def _peak_bytes(
 
 
 def _sizes(layout: Layout, steps: CenterSteps, wanted: int | None) -> SampleSizes:
-    return sample_sizes(layout.n_rows or 0, layout.width, steps.n_clusters, wanted, steps.sampled)
+    return sample_sizes(layout, steps.n_clusters, wanted, steps.sampled)
 
 
 def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threads: int) -> int:

@@ -198,7 +198,7 @@ def center_seconds(
             states = starts + steps.n_hedged + survivors * min(_LARGER_STEPS, hard_steps)
             stages["larger sample"] = sizes.larger * states * (hard + to_features) / threads
         reads = min(typical_reads(k) if sizes.larger else _MORE_READS, steps.schedule.max_iter)
-        first = survivors if sizes.larger else starts + steps.n_hedged
+        first = survivors if sizes.larger or k >= MANY_CLUSTERS else starts + steps.n_hedged
         stages["passes"] = pass_over(first) + (reads - 1) * pass_over(survivors)
     if not layout.lazy:
         stages["labels"] = pass_over(1)

@@ -34,6 +34,7 @@ def timed_steps(X, k):
     states = [CenterState(problems[0].coordinates.to_model(start), -np.inf)] * 2
     # Threads of the seeding spin for a while, which the first step would be charged with.
     problem_of(X).steps(states[:1])
+    time.sleep(1.0)
     seconds = [], []
     for _ in range(STEPS):
         for which, problem in enumerate(problems):

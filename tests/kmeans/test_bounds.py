@@ -1,5 +1,7 @@
 """Hard steps that leave rows with their nearest centre give the bits of those that compare all."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from _naive import exact_squared_distances
@@ -10,7 +12,7 @@ from daskmm.compiled.dispatch import PreparedCenters
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans import bounds
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import CentersProblem, PowerUpdate
+from daskmm.kmeans.updates import CentersProblem, PowerUpdate, coincident_centers
 from daskmm.numerics.rows import Coordinates
 
 INPUTS = [
@@ -188,3 +190,42 @@ def test_fits_are_the_same_without_bounds(monkeypatch):
     expected = KMeans(300, n_init=2, random_state=0).fit(X)
     assert found.inertia_ == expected.inertia_
     np.testing.assert_array_equal(found.labels_, expected.labels_)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_labels_of_a_fit_are_those_of_predict_though_few_rows_are_searched_again(seed, monkeypatch):
+    X, weights, start = odd_rows(seed)
+    found = []
+    after = bounds.Bounds.labels_of
+
+    def labels_of(self, *arguments):
+        labels = after(self, *arguments)
+        found.append(self.searched[-1])
+        return labels
+
+    monkeypatch.setattr(bounds.Bounds, "labels_of", labels_of)
+    model = KMeans(len(start), init=start).fit(X, sample_weight=weights)
+    np.testing.assert_array_equal(model.labels_, model.predict(X))
+    if seed == 1:  # clusters well apart
+        assert sum(found) < 0.1 * len(X)
+    assert found or seed != 1
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-9, 1.0])
+def test_bounds_tell_whether_centres_coincide(gap):
+    start = 10.0 * np.random.default_rng(0).normal(size=(300, 4))
+    start[1] = start[0] + gap
+    X = np.repeat(start, 20, axis=0)
+    problem = table(X)
+    state = CenterState(problem.coordinates.to_model(start), -np.inf)
+    problem.steps([replace(state, centers=state.centers + 1e-3)])
+    # The second step knows what is around each centre.
+    problem._bounds._starts = [(state.centers, own) for _, own in problem._bounds._starts]
+    problem.sums([state])
+    (separation,) = problem._bounds.separations(1)
+    nearest = exact_squared_distances(state.centers, state.centers)
+    np.fill_diagonal(nearest, np.inf)
+    assert separation <= nearest.min() * (1 + 1e-12)
+    assert separation == pytest.approx(nearest.min(), rel=1e-6, abs=1e-9)
+    expected = coincident_centers(state, 1.0)
+    assert coincident_centers(state, 1.0, separation) == expected == (gap < 1e-4)

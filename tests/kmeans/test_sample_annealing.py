@@ -9,6 +9,7 @@ from sklearn.cluster import KMeans as ScikitKMeans
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans
+from daskmm.data.blocks import Layout
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.first_pass import sample_sizes
 from daskmm.kmeans.sample_annealing import most_polished, worth_polishing
@@ -224,9 +225,24 @@ def test_the_cost_of_single_precision_rows_is_that_of_their_score(cls, dtype):
     ],
 )
 def test_many_clusters_have_a_larger_sample(n_rows, p, k, rows):
-    sizes = sample_sizes(n_rows, p, k, None, with_larger=True)
-    assert sizes.larger == rows
-    assert sample_sizes(n_rows, p, k, None, with_larger=False).larger == 0
+    layout = Layout((n_rows,), 1, p, np.dtype("float32"), lazy=True)
+    assert sample_sizes(layout, k, None, with_larger=True).larger == rows
+    assert sample_sizes(layout, k, None, with_larger=False).larger == 0
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "p", "k", "rows"),
+    [
+        (500_000, 20, 100, 250_000),
+        (1_000_000, 64, 1000, 0),  # bounds make later steps as cheap
+        (2_000_000, 64, 1000, 400_000),
+    ],
+)
+def test_a_larger_sample_of_many_clusters_in_memory_is_much_smaller_than_the_table(
+    n_rows, p, k, rows
+):
+    layout = Layout((n_rows,), 1, p, np.dtype("float32"), lazy=False)
+    assert sample_sizes(layout, k, None, with_larger=True).larger == rows
 
 
 def test_plans_of_many_clusters_count_more_reads():

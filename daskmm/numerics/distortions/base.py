@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.numerics.entropy import within_dispersion
-from daskmm.numerics.sparse_rows import SparseRows, has_holes
+from daskmm.numerics.sparse_rows import has_holes
 
 FloatArray = NDArray[np.float64]
 
@@ -174,9 +174,8 @@ def split_holes(rows: FloatArray, partial: bool) -> tuple[FloatArray, FloatArray
 
 def observed_mean(rows: FloatArray, row_weights: FloatArray) -> FloatArray:
     """Return the weighted mean of each feature's values; 0 where it has none."""
-    if isinstance(rows, SparseRows):
+    filled, observed = split_holes(rows, has_holes(rows))
+    if observed is None:
         return np.asarray(row_weights @ rows / row_weights.sum())
-    filled, observed = split_holes(rows, True)
-    assert observed is not None
     weight = row_weights @ observed
     return np.divide(row_weights @ filled, weight, out=np.zeros_like(weight), where=weight > 0)

@@ -36,7 +36,7 @@ from daskmm.numerics.distortions.base import (
     observed_mean,
     split_holes,
 )
-from daskmm.numerics.sparse_rows import SparseRows, dense, sums_of_rows
+from daskmm.numerics.sparse_rows import SparseRows, dense, has_holes, sums_of_rows
 
 # Coefficients of t − log(1 + t) in q = t/(2 + t): t q − 2 q³ Σ_i q^(2i) / (2i + 3).
 _SERIES = tuple(1.0 / (2 * i + 3) for i in range(14))
@@ -267,10 +267,14 @@ class Bregman(Distortion):
         z = x − μ on the observed features, H = ∇²F(μ) divided by their share. For the squared
         Euclidean distance H = 2.
         """
-        mean, held = observed_mean(rows, row_weights), ~np.isnan(rows)
-        rows = np.where(held, rows, mean)
+        mean, held = observed_mean(rows, row_weights), None
+        if has_holes(rows):
+            held = ~np.isnan(rows)
+            rows = np.where(held, rows, mean)
         varying = rows.min(axis=0) < rows.max(axis=0)
-        rows, held, mean = rows[:, varying], held[:, varying], mean[varying]
+        if not varying.all():
+            rows, mean = rows[:, varying], mean[varying]
+            held = None if held is None else held[:, varying]
         own = self.restricted(varying)
         distances = own.elements(rows, mean).sum(axis=1)
         # Rows at the mean have no direction; rounding must not give them one.
@@ -278,11 +282,14 @@ class Bregman(Distortion):
         if not directed.any():
             return 1.0, None
         weights = row_weights[directed] / row_weights[directed].sum()
-        shares = np.maximum(weights @ held[directed], np.finfo(float).tiny)
-        scale = np.sqrt(own.curvature(mean) / shares)
-        z = (rows[directed] - mean) * scale
+        scale = own.curvature(mean)
+        if held is not None:
+            scale = scale / np.maximum(weights @ held[directed], np.finfo(float).tiny)
+        z = (rows if directed.all() else rows[directed]) - mean
+        z *= np.sqrt(scale)
         # Roots first: of denormal distances the quotient would overflow.
-        return 1.0, z * (np.sqrt(weights) / np.sqrt(distances[directed]))[:, None]
+        z *= (np.sqrt(weights) / np.sqrt(distances[directed]))[:, None]
+        return 1.0, z
 
 
 class SquaredEuclidean(Bregman):
