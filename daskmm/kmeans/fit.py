@@ -182,8 +182,10 @@ def _starts(
         state = method.update.start(given, method.schedule.s0)
         return [replace(state, feature_weights=method.feature_weights)]
     centers: list[FloatArray] = []
-    # Starts share the passes of k-means||, and the space that wide rows span.
+    # Starts share the passes of k-means||, the space that wide rows span, and, where clusters are
+    # many, the threads.
     shares = method.init == "k-means||" or is_wide(*survey.sample.rows.shape)
+    shares = shares or method.n_clusters >= MANY_CLUSTERS
     at_once = len(drawn) if shares else 1
     for first in range(0, len(drawn), at_once):
         seeds = np.asarray(drawn[first : first + at_once])

@@ -5,6 +5,7 @@ All are in the model's coordinates.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from daskmm.compiled import dispatch
 from daskmm.data.blocks import Position
 from daskmm.engine.first_pass import Survey, row_uniforms
-from daskmm.engine.passes import Passes
+from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.cells import PARTITIONS, candidates_by_cells, chosen_by_cells
 from daskmm.kmeans.sums import PerStart
 from daskmm.numerics.distortions.base import Distortion
@@ -110,12 +111,18 @@ def _plus_plus(
         return [greedy_rows(rows, weights, n_clusters, seed, distortion) for seed in seeds]
     if n_clusters < MANY_CLUSTERS or len(rows) <= PARTITIONS * n_clusters:
         return plus_plus(rows, weights, n_clusters, seeds)
-    starts = []
-    for seed in seeds:
-        pool = _at_least(*candidates_by_cells(rows, weights, n_clusters, int(seed)), n_clusters)
-        (chosen,) = chosen_by_cells(*pool, n_clusters, [int(seed)])
-        starts.append(pool[0][chosen])
-    return starts
+    pools = [
+        _at_least(*candidates_by_cells(rows, weights, n_clusters, int(seed)), n_clusters)
+        for seed in seeds
+    ]
+    with one_blas_thread():
+        chosen = run_on_threads(
+            [
+                functools.partial(chosen_by_cells, *pool, n_clusters, [int(seed)])
+                for pool, seed in zip(pools, seeds, strict=True)
+            ]
+        )
+        return [pool[0][own] for pool, (own,) in zip(pools, chosen, strict=True)]
 
 
 def plus_plus(
