@@ -40,11 +40,20 @@ FloatArray = NDArray[np.float64]
 # Power at which memberships have become hard, and hard steps that follow, until they converge.
 LAST_POWER = -250.0
 LAST_STEPS = 3
-# Hard steps until convergence: from seeds, from those of many clusters (with few rows for each),
-# from recombined centres, and on the larger sample.
-HARD_STEPS, _HARD_STEPS_OF_MANY, _RECOMBINED_STEPS, _LARGER_STEPS = 30, 15, 14, 60
-# Generations of recombined starts; starts that go on to the larger sample and to the table.
-_GENERATIONS, _SURVIVORS = 1.5, 3
+# Hard steps until convergence from seeds, and on the larger sample.
+HARD_STEPS, _LARGER_STEPS = 30, 60
+# Generations of recombined starts, and hard steps of each; starts that go on to the larger sample
+# and to the table.
+_GENERATIONS, _RECOMBINED_STEPS, _SURVIVORS = 1.5, 14, 3
+# Of many clusters, with few rows for each and a first power near the last one: steps from seeds, as
+# a multiple of the root of the rows per cluster (measured: 1 to 3.5 for hard ones, 2 to 6 for those
+# of an annealing), and steps of recombined starts, of which there is one generation.
+_STEPS_OF_MANY, _RECOMBINED_STEPS_OF_MANY = 3.0, 4
+# Share of the seconds of a hard step in those that bounds of distances make cheaper (measured: .4
+# to .9).
+_BOUNDED = 0.65
+# Distances within cells are in single precision.
+_IN_CELLS = 0.5
 # Passes over the table after annealing on a sample, with a larger one and without.
 # Samples have few rows for each of many clusters, and leave more to be settled.
 _READS, _READS_OF_MANY, _MORE_READS = 5, 9, 10
@@ -158,11 +167,18 @@ def center_seconds(
         return loading + n * (states * step + to_features) / visits
 
     sample, annealing = sizes.sample, annealing_steps(steps.schedule)
-    hard_steps = _HARD_STEPS_OF_MANY if k >= MANY_CLUSTERS else HARD_STEPS
+    hard_steps, generations, recombined = HARD_STEPS, _GENERATIONS, _RECOMBINED_STEPS
+    if k >= MANY_CLUSTERS:
+        hard_steps = min(HARD_STEPS, math.ceil(_STEPS_OF_MANY * math.sqrt(sample / k)))
+        generations, recombined = 1, _RECOMBINED_STEPS_OF_MANY
+        if steps.schedule.critical_multiple is not None:
+            annealing = min(annealing, hard_steps)
     polishing = LAST_STEPS if annealing else min(hard_steps, steps.schedule.max_iter)
     # Threads share the rows of each start where there are many clusters.
     at_once = threads if k >= MANY_CLUSTERS else min(threads, starts + steps.n_hedged)
     trial = sample * _TRIAL_STEPS * step_seconds(-8.0, False, "float64", *own)
+    bounded = k >= MANY_CLUSTERS and not (layout.lazy or layout.sparse or steps.weighted)
+    later = hard * (_BOUNDED if bounded else 1.0)
     stages = {
         "first pass": loading
         + n * p * _VALUE_SECONDS / visits
@@ -179,18 +195,18 @@ def center_seconds(
     )
     restart = trial * starts / min(threads, starts) if steps.restarts else 0.0
     if not steps.sampled:
-        stages["passes"] = annealing * pass_over(starts, soft) + polishing * pass_over(starts)
-        stages["passes"] += restart
+        stages["passes"] = annealing * pass_over(starts, soft)
+        stages["passes"] += polishing * pass_over(starts, later) + restart
     else:
         work = starts * (annealing * soft + polishing * hard) + steps.n_hedged * hard_steps * hard
         stages["annealing"] = sample * work / at_once
         if steps.restarts:
             stages["restarts"] = restart
         if starts > 1:
-            recombined = _GENERATIONS * starts * _RECOMBINED_STEPS
             pool = (starts + steps.n_hedged) * k
-            drawing = _GENERATIONS * starts * _chosen(pool, k, p)
-            stages["recombination"] = recombined * sample * hard / at_once + drawing
+            born = generations * starts
+            stages["recombination"] = born * recombined * sample * hard / at_once
+            stages["recombination"] += born * _chosen(pool, k, p)
             # The best one of sparse rows is then restarted as often as there are starts.
             stages["recombination"] += restart * layout.sparse
         survivors = min(_SURVIVORS, starts, most_polished(k))
@@ -199,9 +215,10 @@ def center_seconds(
             stages["larger sample"] = sizes.larger * states * (hard + to_features) / threads
         reads = min(typical_reads(k) if sizes.larger else _MORE_READS, steps.schedule.max_iter)
         first = survivors if sizes.larger or k >= MANY_CLUSTERS else starts + steps.n_hedged
-        stages["passes"] = pass_over(first) + (reads - 1) * pass_over(survivors)
+        stages["passes"] = pass_over(first) + (reads - 1) * pass_over(survivors, later)
     if not layout.lazy:
-        stages["labels"] = pass_over(1)
+        # Bounds tell most labels; distances on the sample are computed in double precision.
+        stages["labels"] = 2 * sample * hard / threads if bounded else pass_over(1)
     return stages
 
 
@@ -297,7 +314,7 @@ def _plus_plus(n_rows: int, n_clusters: int, n_features: int, threads: int) -> f
     n_cells = CELLS * math.isqrt(n_clusters)
     rivals = n_clusters / n_cells
     steps = n_rows * (STEPS_IN_CELLS * rivals + 2 * n_cells) * n_features * product_seconds()
-    drawing = n_rows * rivals * seeding_seconds(n_clusters, n_features)
+    drawing = _IN_CELLS * n_rows * rivals * seeding_seconds(n_clusters, n_features)
     partition = steps + drawing + n_clusters * _DRAW_SECONDS
     choosing = _chosen(PARTITIONS * n_clusters, n_clusters, n_features)
     return partition * PARTITIONS / min(threads, PARTITIONS) + choosing
@@ -309,7 +326,7 @@ def _chosen(n_candidates: int, n_clusters: int, n_features: int) -> float:
     if n_clusters < MANY_CLUSTERS:
         return n_clusters * drawing
     to_cells = n_candidates * n_clusters * n_features * product_seconds()
-    return to_cells + CLUSTERS_PER_CELL * drawing + n_clusters * _DRAW_SECONDS
+    return to_cells + _IN_CELLS * CLUSTERS_PER_CELL * drawing + n_clusters * _DRAW_SECONDS
 
 
 def _loading(layout: Layout, threads: int) -> float:
