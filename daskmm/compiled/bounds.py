@@ -29,8 +29,9 @@ from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
 
-# Balls around each centre, each √2 times as large as the one before; the last has no end.
-_SHELLS = 8
+# Balls around each centre, each √2 times as large as the one before; the last has no end, which is
+# a number here, as ∞ − ∞ would be none.
+_SHELLS, _NO_END = 8, 1e300
 # Bounds are lowered, and ways raised, by this share: more than all rounding.
 _DOUBT = 1e-9
 # Rows per tile. They are transformed together if more than 1/_MANY_DOUBTFUL of them are in doubt.
@@ -51,7 +52,7 @@ class Moves(NamedTuple):
     Attributes
     ----------
     reach : ndarray of shape (n_clusters, n_shells)
-        Radii of balls around each centre, ascending; the last is infinite.
+        Radii of balls around each centre, ascending; the last has no end.
     farthest : ndarray of shape (n_clusters, n_shells)
         The longest way of another centre within the ball.
     ways : ndarray of shape (n_clusters,)
@@ -128,7 +129,7 @@ def _fill(squares, norms, ways, first, order, found):
         for shell in range(last):
             reach[shell] = np.sqrt(square)
             square *= 2.0
-        reach[last] = np.inf
+        reach[last] = _NO_END
         # Largest ball first: what is within a smaller one comes later in the order. The smallest
         # one reaches as far as the nearest centre, and has none within.
         j = 0
@@ -304,15 +305,17 @@ def _test(rows, mean, scale, whitening, centers, code, moved, labels, lower, upp
             doubtful[i] = not found
 
 
-@part(EXACT)
+@part(REORDERED)
 def _lowered(lower, distance, own, moved):
     """Return the bound of the distance to other centres after they moved."""
-    bound = -np.inf
+    wide_vectors()
+    reach, farthest = moved.reach[own], moved.farthest[own]
+    bound = -_NO_END
     for shell in range(_SHELLS):
         # Centres within the ball, and those beyond.
-        inside = lower - moved.farthest[own, shell]
-        beyond = moved.reach[own, shell] - distance
-        bound = max(bound, min(inside, beyond))
+        inside, beyond = lower - farthest[shell], reach[shell] - distance
+        least = inside if inside < beyond else beyond
+        bound = least if least > bound else bound
     return bound
 
 

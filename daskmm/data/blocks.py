@@ -29,7 +29,7 @@ _MEMORY_ELEMENTS = 1 << 16
 _MEMORY_BLOCKS = 64
 # Blocks have at least this many rows, which suits sums in single precision, if there are at least
 # _FEW_BLOCKS blocks then.
-_MEMORY_ROWS = 8192
+_MEMORY_ROWS = 16384
 _FEW_BLOCKS = 16
 # Blocks of wide tables have at least this many rows: sums of each block, over all features, are as
 # large as a few of its rows.
