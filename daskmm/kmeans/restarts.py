@@ -26,6 +26,8 @@ from daskmm.numerics.distortions.bregman import PLAIN, Metric
 
 # A restart is kept if it lowers the weighted variance within clusters by this share.
 _LOWER = 1e-6
+# What the cost of hard steps still falls by, at most, as a multiple of the last fall (measured: 7).
+_FALLS_LEFT = 8.0
 # Stage of the steps over all rows from a restart.
 _RESTARTED = "restarted table"
 
@@ -135,6 +137,7 @@ def cheaper(
     schedule: Schedule,
     context: FitContext,
     stage: str = _RESTARTED,
+    while_promising: bool = False,
 ) -> Outcome[CenterState]:
     """Take hard steps from another state, and return the outcome with the lower cost.
 
@@ -146,16 +149,31 @@ def cheaper(
         To start the hard steps from.
     stage : str
         Name of the steps in the journal.
+    while_promising : bool
+        Whether to end the steps where their cost will hardly fall below that of the outcome.
     """
     left = _iterations_left(outcome, schedule)
     if not left:
         return outcome
     later = replace(schedule, s0=-np.inf, max_iter=left)
-    before = len(outcome.run.history)
-    again = minimize(problem, [state], later, context, stage=stage, before=before)
-    if _cost(again, problem) >= _cost(outcome, problem):
-        return outcome
-    return continued(outcome, again)
+    before, cost = len(outcome.run.history), _cost(outcome, problem)
+    race = _MayEndBelow(cost) if while_promising else None
+    again = minimize(problem, [state], later, context, race=race, stage=stage, before=before)
+    return outcome if _cost(again, problem) >= cost else continued(outcome, again)
+
+
+@dataclass
+class _MayEndBelow:
+    """Race of one start against a cost (a `daskmm.mm.driver.Race`)."""
+
+    cost: float
+    before: float = math.inf
+
+    def __call__(self, costs: Sequence[float]) -> list[int]:
+        (now,) = costs
+        lowest = now - _FALLS_LEFT * (self.before - now)
+        self.before = now
+        return [0] if lowest < self.cost else []
 
 
 def _restart(

@@ -195,6 +195,8 @@ def center_seconds(
     )
     restart = trial * starts / min(threads, starts) if steps.restarts else 0.0
     if not steps.sampled:
+        if annealing and bounded and starts == 1:  # some hard steps from the start, too
+            polishing += hard_steps // 2
         stages["passes"] = annealing * pass_over(starts, soft)
         stages["passes"] += polishing * pass_over(starts, later) + restart
     else:

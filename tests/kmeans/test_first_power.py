@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from daskmm import PowerKMeans
+from daskmm import KMeans, PowerKMeans
 from daskmm.kmeans.seeding import MANY_CLUSTERS
 
 
@@ -24,3 +24,25 @@ def test_it_is_chosen_around_the_starting_centres_of_many_clusters():
 
 def test_it_is_as_given():
     assert first_power(MANY_CLUSTERS, s0=-1.5) == -1.5
+
+
+def fits(X):
+    """KMeans and PowerKMeans, one start each, on all rows."""
+    settings = {"n_init": 1, "sample_size": None, "random_state": 0}
+    return (cls(300, **settings).fit(X) for cls in (KMeans, PowerKMeans))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_start_of_many_clusters_ends_no_higher_than_its_hard_steps(seed):
+    rng = np.random.default_rng(seed)
+    X = 3.0 * rng.normal(size=(300, 8))[rng.integers(300, size=9000)]
+    hard, annealed = fits(X + 0.6 * rng.normal(size=X.shape))
+    assert annealed.inertia_ <= hard.inertia_
+
+
+def test_hard_steps_that_will_not_end_lower_are_few():
+    X = np.random.default_rng(0).normal(size=(9000, 8)) * np.linspace(1.0, 0.1, 8)
+    hard, annealed = fits(X)
+    assert annealed.inertia_ < 0.98 * hard.inertia_
+    # Besides the first pass and that of the labels.
+    assert annealed.n_passes_ - len(annealed.history_) - 2 <= 8 < hard.n_iter_
