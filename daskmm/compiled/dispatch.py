@@ -27,6 +27,7 @@ from daskmm.compiled.layout import (
     tile_rows,
     working_dtype,
 )
+from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman, Logistic
 from daskmm.numerics.rows import Coordinates, FeatureCoordinates
 from daskmm.numerics.sparse_rows import SparseRows
@@ -325,7 +326,7 @@ def _nothing(dtype: np.dtype) -> NDArray:
 @functools.cache
 def _precision(dtype: np.dtype, n_features: int) -> tuple[np.floating, tuple[np.floating, ...]]:
     """Return the error bound of a row's product with a centre, and the `Limits` of the type."""
-    rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(n_features)))
+    rounding = dtype.type(product_rounding(dtype, n_features))
     return rounding, tuple(dtype.type(limit) for limit in LIMITS[dtype])
 
 

@@ -32,6 +32,7 @@ from daskmm.compiled.tile import (
     settled,
     to_model_exactly,
 )
+from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
@@ -73,9 +74,7 @@ def nearest_centers(
     code = code_of(coordinates)
     dtype = prepared.dtype_for(rows, coordinates.scale, -np.inf)
     model = (*frame_of(coordinates), plain(centers), w, code, prepared.planes(dtype))
-    # Error bound of a product of p factors.
-    rounding = dtype.type(2.0 * np.finfo(dtype).eps * (4.0 + np.sqrt(p)))
-    tiles = (rounding, *tiling(k, p, dtype, code))
+    tiles = (dtype.type(product_rounding(dtype, p)), *tiling(k, p, dtype, code))
     near = np.empty(0) if distances is None else distances
     bounds = np.empty(0) if others is None else others
     return all(

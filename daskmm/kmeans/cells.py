@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from daskmm.engine.passes import tree_reduce
-from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.distances import product_rounding, squared_distances
 from daskmm.numerics.rows import tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
@@ -36,8 +36,6 @@ PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
 # the nearest of as many rows as there are cells, the median over _PROBES rows, must be at least
 # the share _RESOLVED of the largest squared distance from the mean.
 _RESOLVED, _PROBES = 1e-4, 64
-# Times 4 + √p: bound of the relative error of a product of p features in single precision.
-_ROUNDING = 2.0 * float(np.finfo(np.float32).eps)
 # Rows per cell on which the cells are formed, and hard steps that form them.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
 # Clusters per cell, at most, where centres are chosen among those of all partitions.
@@ -173,7 +171,7 @@ class _Cells:
         distances = sizes - 2.0 * products
         # Smaller differences are rounding errors. Taken for costs, they would draw most centres
         # to heavy rows, and to cells with a far row.
-        distances[distances <= _ROUNDING * (4.0 + math.sqrt(own.shape[1])) * sizes] = 0.0
+        distances[distances <= product_rounding(own.dtype, own.shape[1]) * sizes] = 0.0
         return distances
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +15,15 @@ CANCELLATION = 1e-4
 REDO_ELEMENTS = 1 << 18
 
 FloatArray = NDArray[np.float64]
+
+
+@functools.cache
+def product_rounding(dtype: np.dtype, n_features: int) -> float:
+    """Return a bound of the error of an inner product, as a share of the squared norms' sum.
+
+    2 (4 + √p) units in the last place for p features: errors of single additions have random signs.
+    """
+    return 2.0 * float(np.finfo(dtype).eps) * (4.0 + math.sqrt(n_features))
 
 
 def squared_distances(
