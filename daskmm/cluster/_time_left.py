@@ -25,6 +25,8 @@ _STAGES = {
     "reserve": "larger sample",
     "table": "passes",
     "span": "passes",
+    "found": "passes",
+    "hedge": "passes",
     "restarted table": "passes",
     "sampled feature weights": "feature weights",
     "micro-cluster centres": "micro-clusters",

@@ -29,8 +29,8 @@ from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
 
-# Balls around each centre, each √2 times as large as the one before; the last has no end, which is
-# a number here, as ∞ − ∞ would be none.
+# Balls around each centre, each √2 times as large as the one before. The last one holds all
+# centres: its radius is a large number, as ∞ − ∞ is NaN.
 _SHELLS, _NO_END = 8, 1e300
 # Bounds are lowered, and ways raised, by this share: more than all rounding.
 _DOUBT = 1e-9
@@ -52,7 +52,7 @@ class Moves(NamedTuple):
     Attributes
     ----------
     reach : ndarray of shape (n_clusters, n_shells)
-        Radii of balls around each centre, ascending; the last has no end.
+        Radii of balls around each centre, ascending; the last one holds all.
     farthest : ndarray of shape (n_clusters, n_shells)
         The longest way of another centre within the ball.
     ways : ndarray of shape (n_clusters,)
@@ -131,7 +131,7 @@ def _fill(squares, norms, ways, first, order, found):
             square *= 2.0
         reach[last] = _NO_END
         # Largest ball first: what is within a smaller one comes later in the order. The smallest
-        # one reaches as far as the nearest centre, and has none within.
+        # one ends at the nearest centre, so no other lies in it.
         j = 0
         farthest[0] = 0.0
         for shell in range(last, 0, -1):

@@ -28,7 +28,7 @@ from daskmm.numerics.sparse_rows import SparseRows
 _MEMORY_ELEMENTS = 1 << 16
 _MEMORY_BLOCKS = 64
 # Blocks have at least this many rows, which suits sums in single precision, if there are at least
-# _FEW_BLOCKS blocks then.
+# _FEW_BLOCKS blocks then; their number is a multiple of it, which suits most numbers of threads.
 _MEMORY_ROWS = 16384
 _FEW_BLOCKS = 16
 # Blocks of wide tables have at least this many rows: sums of each block, over all features, are as
@@ -328,7 +328,8 @@ def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: i
         stored = stored_per_row(table)
         return Layout(rows, len(counts), n_features, table.dtype, True, grid, stored)
     n_rows = len(table)
-    enough = min(_MEMORY_ROWS, -(-n_rows // _FEW_BLOCKS))
+    n_blocks = _FEW_BLOCKS * max(1, n_rows // (_FEW_BLOCKS * _MEMORY_ROWS))
+    enough = -(-n_rows // n_blocks)
     per_row, stored = n_features, None
     if isinstance(table, SparseRows):
         stored = table.nnz / max(1, n_rows)

@@ -47,8 +47,11 @@ _LARGE = 2
 # second, for thousands of clusters).
 LARGER_SAMPLE_BYTES = 16 << 20
 _LARGER_SAMPLES = ((3000, 3), (400, 32))
-# In memory, bounds of distances make later steps over the table so cheap that for thousands of
-# clusters it has to be so many times as large.
+# From so many clusters on fits proceed otherwise: k-means++ runs within cells of the sample, and
+# one start goes on to the table (tests/benchmarks/many_clusters.py).
+MANY_CLUSTERS = 256
+# In memory, bounds of distances make their later steps cheap: a larger sample is drawn only from
+# tables at least so many times its size.
 _LARGE_IN_MEMORY = 4
 # Squared coefficient of variation of the distances from the mean above which a uniform sample
 # estimates costs too badly. Clusters of light tails have less than 1, Student's t with 5 degrees of
@@ -341,11 +344,10 @@ def sample_sizes(
     least = max(affordable, 2 * size)
     if not with_larger or n_rows <= 2 * least:
         return SampleSizes(size, 0)
-    few, many = (min(rows * n_clusters, most * affordable) for rows, most in _LARGER_SAMPLES)
-    larger = max(least, min(max(few, many), n_rows // 2))
-    if many > few and not layout.lazy and n_rows < _LARGE_IN_MEMORY * larger:
-        larger = 0
-    return SampleSizes(size, larger)
+    larger = max(min(rows * n_clusters, most * affordable) for rows, most in _LARGER_SAMPLES)
+    larger = max(least, min(larger, n_rows // 2))
+    bounded = n_clusters >= MANY_CLUSTERS and not (layout.lazy or layout.sparse)
+    return SampleSizes(size, 0 if bounded and n_rows < _LARGE_IN_MEMORY * larger else larger)
 
 
 def _sample_indices(n_rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -182,7 +182,7 @@ class KeptBounds:
     def separations(self, n_starts: int) -> list[float]:
         """Return lower bounds of the squared distance between two centres of each start.
 
-        They are those at which the present step began; 0 where none is known.
+        Centres are those at which the present step began. 0 where none is known.
         """
         moved = [start and start.bounds and start.bounds.moved for start in self._present]
         found = [float(each.apart[:, 0].min()) ** 2 if each else 0.0 for each in moved]

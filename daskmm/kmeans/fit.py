@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import float_dtype
-from daskmm.engine.first_pass import Survey
+from daskmm.engine.first_pass import MANY_CLUSTERS, Survey
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import labels_of, map_rows
 from daskmm.kmeans.bounds import Bounds
@@ -19,7 +20,7 @@ from daskmm.kmeans.mahalanobis import learn_metric
 from daskmm.kmeans.medians import with_exact_medians
 from daskmm.kmeans.restarts import Restarts, cheaper, refined
 from daskmm.kmeans.sample_annealing import SampleAnnealing
-from daskmm.kmeans.seeding import MANY_CLUSTERS, given_centers, starting_centers
+from daskmm.kmeans.seeding import given_centers, starting_centers
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate, Update, sample_problem
 from daskmm.mm.context import FitContext
@@ -172,9 +173,11 @@ def _advanced(
     annealed = method.update.hedged and schedule.s0 > -np.inf and schedule.polish
     one_of_many = len(starts) == 1 and method.n_clusters >= MANY_CLUSTERS
     in_memory = not problem.passes.blocks.layout.lazy
-    if annealed and one_of_many and in_memory and context.stopped is None:
-        # As on samples. These steps take little of a fit, and of clusters far apart they end .2 %
-        # lower at times.
+    # Coincident centres are split later; hard steps have the same.
+    whole = not outcome.scored.coincident_centers
+    if annealed and one_of_many and in_memory and whole and context.stopped is None:
+        # Fits on samples do this, too. The steps take little of a fit, and where clusters are far
+        # apart they sometimes end .2 % lower.
         hard = problem.start(starts[0], -np.inf)
         outcome = cheaper(outcome, problem, hard, schedule, context, _HEDGE, while_promising=True)
     return outcome, []
@@ -191,11 +194,11 @@ def _starts(
         state = method.update.start(given, method.schedule.s0)
         return [replace(state, feature_weights=method.feature_weights)]
     centers: list[FloatArray] = []
-    # Starts share the passes of k-means||, the space that wide rows span, and, where clusters are
-    # many, the threads.
+    # Starts share the passes of k-means||, the space that wide rows span, and the threads where
+    # clusters are many.
     shares = method.init == "k-means||" or is_wide(*survey.sample.rows.shape)
-    shares = shares or method.n_clusters >= MANY_CLUSTERS
-    at_once = len(drawn) if shares else 1
+    at_once = CPU_COUNT if method.n_clusters >= MANY_CLUSTERS else 1
+    at_once = len(drawn) if shares else at_once
     for first in range(0, len(drawn), at_once):
         seeds = np.asarray(drawn[first : first + at_once])
         centers += starting_centers(method.init, passes, survey, method.n_clusters, seeds)
@@ -221,9 +224,10 @@ def _from_nearby(
     n_rows, p = survey.sample.rows.shape
     step = max(1, n_rows // max(_ROWS_NEARBY, _ROWS_PER_FEATURE * p))
     rows, weights = survey.sample.rows[::step], survey.sample.weights[::step]
-    # In the table's dtype: single precision takes a third of the time.
+    # In the table's dtype, if it holds them: single precision takes a third of the time.
     hard, same = update.start(start, -np.inf), Coordinates.identity(p)
-    nearest = map_rows(labels_of, rows.astype(dtype, copy=False), same, hard)
+    fits = np.abs(rows).max(initial=0.0) < np.finfo(dtype).max
+    nearest = map_rows(labels_of, rows.astype(dtype, copy=False) if fits else rows, same, hard)
     nearby = critical_power(rows - start[nearest], weights)
     return replace(schedule, s0=min(schedule.s0, multiple * nearby))
 

@@ -26,8 +26,9 @@ from daskmm.numerics.distortions.bregman import PLAIN, Metric
 
 # A restart is kept if it lowers the weighted variance within clusters by this share.
 _LOWER = 1e-6
-# What the cost of hard steps still falls by, at most, as a multiple of the last fall (measured: 7).
-_FALLS_LEFT = 8.0
+# What the cost of hard steps usually still falls by, at most, as a multiple of the last fall
+# (measured: 7), and the steps in a row after which that has to be too little to end them.
+_FALLS_LEFT, _HOPELESS = 8.0, 3
 # Stage of the steps over all rows from a restart.
 _RESTARTED = "restarted table"
 
@@ -157,23 +158,30 @@ def cheaper(
         return outcome
     later = replace(schedule, s0=-np.inf, max_iter=left)
     before, cost = len(outcome.run.history), _cost(outcome, problem)
-    race = _MayEndBelow(cost) if while_promising else None
+    race = None
+    if while_promising:
+        race = _MayEndBelow(cost)
+        # What a fit that is resumed has seen already.
+        for run in context.journal.ahead(stage) or ():
+            for record in run.history:
+                race([record.inertia / problem.weight])
     again = minimize(problem, [state], later, context, race=race, stage=stage, before=before)
     return outcome if _cost(again, problem) >= cost else continued(outcome, again)
 
 
 @dataclass
 class _MayEndBelow:
-    """Race of one start against a cost (a `daskmm.mm.driver.Race`)."""
+    """Race of one start, without penalty, against a cost (a `daskmm.mm.driver.Race`)."""
 
     cost: float
     before: float = math.inf
+    hopeless: int = 0
 
     def __call__(self, costs: Sequence[float]) -> list[int]:
         (now,) = costs
         lowest = now - _FALLS_LEFT * (self.before - now)
-        self.before = now
-        return [0] if lowest < self.cost else []
+        self.before, self.hopeless = now, 0 if lowest < self.cost else self.hopeless + 1
+        return [0] if self.hopeless < _HOPELESS else []
 
 
 def _restart(

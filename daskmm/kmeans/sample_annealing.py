@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import one_blas_thread, tree_reduce, weighted_passes
 from daskmm.kmeans.cells import chosen_by_cells
 from daskmm.kmeans.restarts import Restarts
-from daskmm.kmeans.seeding import MANY_CLUSTERS, greedy_rows
+from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, Update, sample_problem
 from daskmm.mm.context import FitContext

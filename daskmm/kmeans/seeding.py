@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from daskmm.compiled import dispatch
 from daskmm.data.blocks import Position
-from daskmm.engine.first_pass import Survey, row_uniforms
+from daskmm.engine.first_pass import MANY_CLUSTERS, Survey, row_uniforms
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.cells import PARTITIONS, candidates_by_cells, chosen_by_cells
 from daskmm.kmeans.sums import PerStart
@@ -30,8 +30,6 @@ FloatArray = NDArray[np.float64]
 # k-means||: rounds over the data, and rows drawn per round and cluster.
 ROUNDS = 5
 OVERSAMPLING = 2
-# Numbers of clusters for which k-means++ runs within cells (tests/benchmarks/many_clusters.py).
-MANY_CLUSTERS = 256
 # Squares up to this size can be summed over rows without overflow.
 _LARGEST_SQUARE = 1e290
 

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from daskmm.compiled import dispatch
 from daskmm.compiled.layout import have_waned
 from daskmm.data.blocks import Position, row_blocks
+from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.bounds import Bounds, KeptBounds
-from daskmm.kmeans.seeding import MANY_CLUSTERS
 from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
 from daskmm.kmeans.trimming import trimmed_sums
 from daskmm.mm.driver import Step
@@ -259,7 +259,7 @@ def repeated_centers(
         Mean distance of the rows to their nearest centre; centres closer than a small share of it
         coincide.
     separation : float
-        Lower bound of the distance between two centres, if one is known.
+        Lower bound of the distortion (a squared distance) between any two centres; 0 if unknown.
     """
     distortion, centers, w = state.distortion, state.centers, state.feature_weights
     limit = COINCIDENT ** (distortion.degree / 2) * mean_distance
@@ -299,7 +299,7 @@ def _pairs(n_centers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.tril_indices(n_centers, -1)
 
 
-# Centres, the same with features weighted, and the products of both.
+# Centres, the same with features weighted, and weighted squared norms.
 _Factors = tuple[NDArray, NDArray, NDArray]
 
 

@@ -127,8 +127,12 @@ class Journal:
         self.follow(stage, found)
         return found
 
-    def _name(self, stage: str) -> str:
-        times = self._entered[stage]
+    def ahead(self, stage: str) -> Any:
+        """Return what `recall` would, without entering the stage."""
+        return self.stages.get(self._name(stage, 1))
+
+    def _name(self, stage: str, later: int = 0) -> str:
+        times = self._entered[stage] + later
         return f"{stage}, {times}" if times > 1 else stage
 
     def keep(self, stage: str, value: Any, iterations: int = 1) -> None:

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
 from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
-from daskmm.engine.first_pass import SampleSizes, sample_size
+from daskmm.engine.first_pass import MANY_CLUSTERS, SampleSizes, sample_size
 from daskmm.engine.passes import cheaper_at_hand, one_blas_thread
 from daskmm.gram.pairs import n_groups
 from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.cells import CELLS, CLUSTERS_PER_CELL, PARTITIONS, STEPS_IN_CELLS
 from daskmm.kmeans.sample_annealing import most_polished
-from daskmm.kmeans.seeding import MANY_CLUSTERS, ROUNDS
+from daskmm.kmeans.seeding import ROUNDS
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import block_sums
 from daskmm.mean_shift.micro_clusters import DRAWS, PASSES
@@ -52,7 +52,7 @@ _STEPS_OF_MANY, _RECOMBINED_STEPS_OF_MANY = 3.0, 4
 # Share of the seconds of a hard step in those that bounds of distances make cheaper (measured: .4
 # to .9).
 _BOUNDED = 0.65
-# Distances within cells are in single precision.
+# Factor of seconds within cells, where distances are in single precision.
 _IN_CELLS = 0.5
 # Passes over the table after annealing on a sample, with a larger one and without.
 # Samples have few rows for each of many clusters, and leave more to be settled.
@@ -177,7 +177,8 @@ def center_seconds(
     # Threads share the rows of each start where there are many clusters.
     at_once = threads if k >= MANY_CLUSTERS else min(threads, starts + steps.n_hedged)
     trial = sample * _TRIAL_STEPS * step_seconds(-8.0, False, "float64", *own)
-    bounded = k >= MANY_CLUSTERS and not (layout.lazy or layout.sparse or steps.weighted)
+    plain = steps.family is SquaredEuclidean and not (steps.partial or steps.weighted)
+    bounded = k >= MANY_CLUSTERS and plain and not (layout.lazy or layout.sparse)
     later = hard * (_BOUNDED if bounded else 1.0)
     stages = {
         "first pass": loading

@@ -5,6 +5,7 @@ import pytest
 from sklearn.cluster import kmeans_plusplus
 
 from daskmm import KMeans
+from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.kmeans.cells import (
     CLUSTERS_PER_CELL,
     PARTITIONS,
@@ -14,7 +15,6 @@ from daskmm.kmeans.cells import (
     candidates_by_cells,
     chosen_by_cells,
 )
-from daskmm.kmeans.seeding import MANY_CLUSTERS
 from daskmm.numerics.distances import squared_distances
 
 K = MANY_CLUSTERS

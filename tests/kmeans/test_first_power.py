@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from daskmm import KMeans, PowerKMeans
-from daskmm.kmeans.seeding import MANY_CLUSTERS
+from daskmm.engine.first_pass import MANY_CLUSTERS
 
 
 def first_power(k, **parameters):
@@ -46,3 +46,45 @@ def test_hard_steps_that_will_not_end_lower_are_few():
     assert annealed.inertia_ < 0.98 * hard.inertia_
     # Besides the first pass and that of the labels.
     assert annealed.n_passes_ - len(annealed.history_) - 2 <= 8 < hard.n_iter_
+
+
+def test_hard_steps_whose_cost_falls_late_are_not_ended_early():
+    rng = np.random.default_rng(373)
+    noise, p, n = rng.uniform(0.3, 1.0), int(rng.integers(4, 12)), int(rng.choice([2000, 5000]))
+    centers = rng.normal(size=(256, p))
+    X = 3.0 * centers[rng.integers(256, size=n)] + noise * rng.normal(size=(n, p))
+    settings = {"n_init": 1, "sample_size": None, "random_state": 0}
+    hard, annealed = (cls(256, **settings).fit(X) for cls in (KMeans, PowerKMeans))
+    assert annealed.inertia_ <= hard.inertia_
+
+
+@pytest.mark.parametrize("left", [2, 4])
+def test_a_resumed_fit_ends_hard_steps_where_an_unstopped_one_does(tmp_path, left):
+    X = np.random.default_rng(0).normal(size=(6000, 8)) * np.linspace(1.0, 0.1, 8)
+    calls = []
+
+    def fit(callback, name):
+        settings = {"n_init": 1, "random_state": 0, "checkpoint": str(tmp_path / name)}
+        return PowerKMeans(300, callbacks=[callback], **settings).fit(X)
+
+    def die(record):
+        calls.pop()
+        if len(calls) == left:
+            raise RuntimeError("killed")
+
+    whole = fit(calls.append, "whole")
+    assert len(calls) - len(whole.history_) >= 3  # hard steps that did not win
+    with pytest.raises(RuntimeError, match="killed"):
+        fit(die, "killed")
+    later = []
+    resumed = fit(later.append, "killed")
+    assert resumed.inertia_ == whole.inertia_
+    assert len(later) == left
+
+
+def test_rows_beyond_single_precision_once_they_are_centred():
+    rng = np.random.default_rng(0)
+    low = rng.random((6000, 1)) < 0.1
+    X = np.where(low, -rng.uniform(0.8, 1.0, (6000, 4)), rng.uniform(0.8, 1.0, (6000, 4)))
+    model = PowerKMeans(300, n_init=1, random_state=0).fit((3e38 * X).astype("f4"))
+    assert np.isfinite(model.cluster_centers_).all()

@@ -11,9 +11,8 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans
 from daskmm.data.blocks import Layout
 from daskmm.datasets import make_ewp_simulation2
-from daskmm.engine.first_pass import sample_sizes
+from daskmm.engine.first_pass import MANY_CLUSTERS, sample_sizes
 from daskmm.kmeans.sample_annealing import most_polished, worth_polishing
-from daskmm.kmeans.seeding import MANY_CLUSTERS
 
 N, K = 3000, 6
 X, TRUTH = blobs(N, 5, K, seed=3)

@@ -13,7 +13,7 @@ from _naive import (
 )
 
 from daskmm.compiled import dispatch
-from daskmm.kmeans.seeding import MANY_CLUSTERS
+from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, Farthest, center_sums
 from daskmm.kmeans.updates import (
     EntropyUpdate,
