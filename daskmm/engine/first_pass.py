@@ -337,7 +337,7 @@ class SampleSizes(NamedTuple):
 def sample_sizes(
     layout: Layout, n_clusters: int, wanted: int | None, with_larger: bool
 ) -> SampleSizes:
-    """Return how many rows `first_pass` draws from a table of so many, given its parameters."""
+    """Return how many rows `first_pass` draws from a table of this layout."""
     n_rows, p = layout.n_rows or 0, layout.width
     size = min(n_rows, wanted or sample_size(n_rows, p, n_clusters))
     affordable = LARGER_SAMPLE_BYTES // (8 * p)

@@ -135,7 +135,7 @@ class Bounds:
     def labels_of(
         self, rows: NDArray, position: Position, coordinates: Rows, state: CenterState
     ) -> NDArray[np.int32]:
-        """Return the same as `daskmm.kmeans.assignment.labels_of`, at a state that is expected."""
+        """Return the labels that `assignment.labels_of` does, at the centres given to `expect`."""
         found = self.nearest(rows, position, coordinates)
         return labels_of(rows, position, coordinates, state) if found is None else found
 
@@ -184,9 +184,11 @@ class KeptBounds:
 
         Centres are those at which the present step began. 0 where none is known.
         """
-        moved = [start and start.bounds and start.bounds.moved for start in self._present]
-        found = [float(each.apart[:, 0].min()) ** 2 if each else 0.0 for each in moved]
-        return found or [0.0] * n_starts
+        if not self._present:  # rows are trimmed
+            return [0.0] * n_starts
+        known = [None if start is None else start.bounds for start in self._present]
+        moved = [None if bounds is None else bounds.moved for bounds in known]
+        return [0.0 if each is None else float(each.apart[:, 0].min()) ** 2 for each in moved]
 
     def before(self, states: Sequence[CenterState]) -> tuple[Bounds | None, ...]:
         """Return the bounds of each state for the step that begins; None for a step without."""

@@ -173,9 +173,9 @@ def _advanced(
     annealed = method.update.hedged and schedule.s0 > -np.inf and schedule.polish
     one_of_many = len(starts) == 1 and method.n_clusters >= MANY_CLUSTERS
     in_memory = not problem.passes.blocks.layout.lazy
-    # Coincident centres are split later; hard steps have the same.
-    whole = not outcome.scored.coincident_centers
-    if annealed and one_of_many and in_memory and whole and context.stopped is None:
+    # A later stage splits coincident centres, in the iterations that are left.
+    distinct = not outcome.scored.coincident_centers
+    if annealed and one_of_many and in_memory and distinct and context.stopped is None:
         # Fits on samples do this, too. The steps take little of a fit, and where clusters are far
         # apart they sometimes end .2 % lower.
         hard = problem.start(starts[0], -np.inf)
@@ -194,11 +194,11 @@ def _starts(
         state = method.update.start(given, method.schedule.s0)
         return [replace(state, feature_weights=method.feature_weights)]
     centers: list[FloatArray] = []
-    # Starts share the passes of k-means||, the space that wide rows span, and the threads where
-    # clusters are many.
-    shares = method.init == "k-means||" or is_wide(*survey.sample.rows.shape)
-    at_once = CPU_COUNT if method.n_clusters >= MANY_CLUSTERS else 1
-    at_once = len(drawn) if shares else at_once
+    at_once = 1
+    if method.init == "k-means||" or is_wide(*survey.sample.rows.shape):
+        at_once = len(drawn)  # starts share passes, or the space that the rows span
+    elif method.n_clusters >= MANY_CLUSTERS:
+        at_once = CPU_COUNT  # each start has a thread
     for first in range(0, len(drawn), at_once):
         seeds = np.asarray(drawn[first : first + at_once])
         centers += starting_centers(method.init, passes, survey, method.n_clusters, seeds)

@@ -26,8 +26,8 @@ from daskmm.numerics.distortions.bregman import PLAIN, Metric
 
 # A restart is kept if it lowers the weighted variance within clusters by this share.
 _LOWER = 1e-6
-# What the cost of hard steps usually still falls by, at most, as a multiple of the last fall
-# (measured: 7), and the steps in a row after which that has to be too little to end them.
+# Hard steps rarely lower the cost by more than this multiple of its last fall (measured: 7). They
+# end after so many steps in a row at which that would not be enough.
 _FALLS_LEFT, _HOPELESS = 8.0, 3
 # Stage of the steps over all rows from a restart.
 _RESTARTED = "restarted table"
@@ -171,7 +171,17 @@ def cheaper(
 
 @dataclass
 class _MayEndBelow:
-    """Race of one start, without penalty, against a cost (a `daskmm.mm.driver.Race`)."""
+    """Let a start go on while its hard steps may end below a cost (a `daskmm.mm.driver.Race`).
+
+    Attributes
+    ----------
+    cost : float
+        To end below, per unit of weight, without penalty.
+    before : float
+        Cost at the step before.
+    hopeless : int
+        Latest steps in a row at which the rest of the way was too far.
+    """
 
     cost: float
     before: float = math.inf

@@ -137,8 +137,9 @@ def _chances(costs: FloatArray) -> FloatArray:
 # Centres or state to start from, and how the power falls from there.
 Start = tuple[FloatArray | CenterState, Schedule]
 
-# Rows of a sample per cluster in a block, at least, where blocks are shared by threads.
-_ROWS_PER_SUM = 2.5
+# Fewest rows per cluster in a block of a sample that threads share: the sums of each block are as
+# large as the centres.
+_BLOCK_ROWS_PER_CLUSTER = 2.5
 # At most this many starts continue, those whose cost is within a share of the best one's: on the
 # sample, and after the larger sample. Costs that differ by less than the last share are taken for
 # the same optimum, of which one start continues. Of many clusters the best start alone continues:
@@ -341,14 +342,13 @@ class SampleAnnealing:
     def problem(self) -> CentersProblem:
         """Return the problem of the sample's rows.
 
-        Of many clusters there are few starts, often one: threads share the rows of each, in blocks
-        not much smaller than the sums of each, which are as large as the centres.
+        Of many clusters there are few starts, often one: threads share the rows of each.
         """
         rows = self.sample.rows.astype(self.dtype, copy=False)
         weights, n_before = self.sample.weights, self.n_passes
         n_blocks = 1
         if self.n_clusters >= MANY_CLUSTERS:
-            n_blocks = max(1, int(len(rows) / (_ROWS_PER_SUM * self.n_clusters)))
+            n_blocks = max(1, int(len(rows) / (_BLOCK_ROWS_PER_CLUSTER * self.n_clusters)))
         return sample_problem(
             rows, weights, self.update, self.spread, n_before=n_before, n_blocks=n_blocks
         )

@@ -45,9 +45,9 @@ HARD_STEPS, _LARGER_STEPS = 30, 60
 # Generations of recombined starts, and hard steps of each; starts that go on to the larger sample
 # and to the table.
 _GENERATIONS, _RECOMBINED_STEPS, _SURVIVORS = 1.5, 14, 3
-# Of many clusters, with few rows for each and a first power near the last one: steps from seeds, as
-# a multiple of the root of the rows per cluster (measured: 1 to 3.5 for hard ones, 2 to 6 for those
-# of an annealing), and steps of recombined starts, of which there is one generation.
+# Many clusters have few rows each, and are annealed from a power near the last one. Steps from
+# seeds per root of the rows per cluster (measured: 1 to 3.5 hard ones, 2 to 6 of an annealing), and
+# steps of recombined starts, of which there is one generation.
 _STEPS_OF_MANY, _RECOMBINED_STEPS_OF_MANY = 3.0, 4
 # Share of the seconds of a hard step in those that bounds of distances make cheaper (measured: .4
 # to .9).
