@@ -42,11 +42,12 @@ _LEAST_ROWS_PER_CLUSTER = 10
 _LARGE = 2
 # Bytes (as float64) of the larger sample, on which hard steps are taken before the table is read
 # again; drawn from tables of more than twice that. With many clusters it is larger, up to half of
-# the table: what it leaves unsettled takes passes over the table. Each pair limits it to a number
-# of rows per cluster and to a multiple of the bytes; the pair that allows more rows counts (the
-# second, for thousands of clusters).
+# the table: what it leaves unsettled takes passes over the table. It has so many rows per cluster
+# in a multiple of the bytes, or fewer in so many bytes as they are read (for thousands of
+# clusters); the choice that allows more rows counts.
 LARGER_SAMPLE_BYTES = 16 << 20
-_LARGER_SAMPLES = ((3000, 3), (400, 32))
+_ROWS_OF_SOME, _MULTIPLE_OF_SOME = 3000, 3
+_ROWS_OF_MANY, _BYTES_OF_MANY = 400, 512 << 20
 # From so many clusters on fits proceed otherwise: k-means++ runs within cells of the sample, and
 # one start goes on to the table (tests/benchmarks/many_clusters.py).
 MANY_CLUSTERS = 256
@@ -344,8 +345,9 @@ def sample_sizes(
     least = max(affordable, 2 * size)
     if not with_larger or n_rows <= 2 * least:
         return SampleSizes(size, 0)
-    larger = max(min(rows * n_clusters, most * affordable) for rows, most in _LARGER_SAMPLES)
-    larger = max(least, min(larger, n_rows // 2))
+    some = min(_ROWS_OF_SOME * n_clusters, _MULTIPLE_OF_SOME * affordable)
+    many = min(_ROWS_OF_MANY * n_clusters, _BYTES_OF_MANY // layout.bytes_per_row)
+    larger = max(least, min(max(some, many), n_rows // 2))
     bounded = n_clusters >= MANY_CLUSTERS and not (layout.lazy or layout.sparse)
     return SampleSizes(size, 0 if bounded and n_rows < _LARGE_IN_MEMORY * larger else larger)
 

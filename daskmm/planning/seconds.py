@@ -56,7 +56,7 @@ _BOUNDED = 0.65
 _IN_CELLS = 0.5
 # Passes over the table after annealing on a sample, with a larger one and without.
 # Samples have few rows for each of many clusters, and leave more to be settled.
-_READS, _READS_OF_MANY, _MORE_READS = 5, 9, 10
+_READS, _READS_OF_MANY, _MORE_READS = 5, 7, 10
 # Iterations of a trial (`daskmm.kmeans.trials`), and trials of all penalties (`auto.lam`).
 _TRIAL_STEPS, _LAM_TRIALS = 40, 42
 # Exact sweeps after annealing on Nyström features (measured: 1 to 4).

@@ -211,20 +211,21 @@ def test_the_cost_of_single_precision_rows_is_that_of_their_score(cls, dtype):
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "p", "k", "rows"),
+    ("n_rows", "p", "k", "dtype", "rows"),
     [
-        (200_000, 20, 20, 0),  # two readings of the table would cost as much
-        (1_000_000, 20, 20, 104_857),
-        (1_000_000, 20, 100, 300_000),
-        (500_000, 20, 100, 250_000),  # half of the table
-        (10**9, 50, 100, 125_829),  # the memory that it may take
-        (20_000_000, 64, 1000, 400_000),
-        (20_000_000, 64, 4096, 1_048_576),
-        (20_000_000, 768, 10_000, 200_000),  # twice the sample
+        (200_000, 20, 20, "f4", 0),  # two readings of the table would cost as much
+        (1_000_000, 20, 20, "f4", 104_857),
+        (1_000_000, 20, 100, "f4", 300_000),
+        (500_000, 20, 100, "f4", 250_000),  # half of the table
+        (10**9, 50, 100, "f4", 125_829),  # the memory that it may take
+        (20_000_000, 64, 1000, "f4", 400_000),
+        (20_000_000, 64, 4096, "f8", 1_048_576),  # the memory, too
+        (20_000_000, 64, 4096, "f2", 1_638_400),
+        (20_000_000, 768, 10_000, "f4", 200_000),  # twice the sample
     ],
 )
-def test_many_clusters_have_a_larger_sample(n_rows, p, k, rows):
-    layout = Layout((n_rows,), 1, p, np.dtype("float32"), lazy=True)
+def test_many_clusters_have_a_larger_sample(n_rows, p, k, dtype, rows):
+    layout = Layout((n_rows,), 1, p, np.dtype(dtype), lazy=True)
     assert sample_sizes(layout, k, None, with_larger=True).larger == rows
     assert sample_sizes(layout, k, None, with_larger=False).larger == 0
 
