@@ -29,7 +29,7 @@ from daskmm.data.dask_private import (
 from daskmm.engine.block_tasks import nodes_of
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, merge, pickled, whole
+from daskmm.engine.worker_task import Arguments, merge, pickled
 
 # Records merged by one task.
 SPLIT_EVERY = 16
@@ -215,7 +215,6 @@ class GroupTasks:
         pickle: bool,
     ) -> None:
         self.calls = grouping.groups
-        self._has_all = sum(map(len, self.calls)) == len(arguments)
         self._nodes = nodes
         self._owner: dict[Key, int] = {}
         queues = grouping.queues
@@ -252,8 +251,8 @@ class GroupTasks:
         # A scheduler starts tasks that are merged together in any order, those first of which most
         # are: so the largest, which should start first, are merged among themselves, and as many
         # at once as anywhere.
-        largest = len(self.calls[0]) if self.calls else 0
-        n_large = next((n for n, calls in enumerate(self.calls) if len(calls) < largest), 0)
+        least = max(map(len, self.calls), default=0) // 2
+        n_large = next((n for n, calls in enumerate(self.calls) if len(calls) <= least), 0)
         return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY, n_large)
 
     def runs(
@@ -274,15 +273,9 @@ class GroupTasks:
     def graph_of_total(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
-        """Return tasks as `graph` does, and the key of one record: large ones merge in pairs.
-
-        It is the total, unless calls are missed or these tasks do not make all calls of the pass.
-        """
+        """Return tasks as `graph` does, and the key of their sum: large records merge in pairs."""
         graph, records = self.runs(name, run, call)
-        last = _merged(records, name, graph, 2, 1)
-        root = (f"{name}-total",)
-        graph[root] = Task(root, whole if self._has_all else _merge_all, *map(TaskRef, last))
-        return graph, [root]
+        return graph, _merged(records, name, graph, 2, 1)
 
     def calls_of(self, keys: Iterable[Key]) -> list[int]:
         """Return the calls of tasks in order; of a shared task, those of a group that needs it."""

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from dask.typing import Key
 
+from daskmm.engine.halves import starts_of_halves
+
 # Least number of tasks per thread of this process, where there are enough calls: few tasks cost
 # little, many balance the load.
 GROUPS_PER_THREAD = 8
@@ -18,6 +20,8 @@ GROUPS_PER_THREAD = 8
 # wait. A scheduler gives each worker one task more than it has threads, so that some make a small
 # one more than others. With a hundred workers a task costs the scheduler 0.6 ms.
 _GROUPS_PER_CLUSTER_THREAD = 3
+# Least number of halves (see `daskmm.engine.halves`) of which groups consist.
+_HALVES_PER_GROUP = 16
 # Threads that a cluster without workers is expected to get. The next pass is grouped for those that
 # it has got.
 _EXPECTED_THREADS = 8
@@ -73,21 +77,20 @@ def expected_threads(threads: Mapping[str, int]) -> int:
 def streamed_groups(n_calls: int, n_threads: int) -> Groups:
     """Return groups of consecutive calls: large ones for each thread, then small ones.
 
-    The small ones balance the load at the end of a pass. All begin at multiples of a power of two,
-    so that the records of each are merged to a few.
+    The small ones balance the load at the end of a pass.
     """
-    unit = _unit(n_calls // n_threads)
-    large = max(1, 3 * n_calls // (4 * n_threads * unit)) * unit
-    middle = min(n_calls, large * n_threads)
+    starts = _starts(n_calls, n_threads)
+    large = max(1, 3 * len(starts) // (4 * n_threads))
+    middle = min(len(starts), large * n_threads)
     n_small = (_GROUPS_PER_CLUSTER_THREAD - 1) * n_threads
-    small = unit * max(1, math.ceil((n_calls - middle) / (n_small * unit)))
-    starts = [*range(0, middle, large), *range(middle, n_calls, small), n_calls]
-    return tuple(range(*pair) for pair in itertools.pairwise(starts))
+    small = max(1, math.ceil((len(starts) - middle) / n_small))
+    cuts = [*starts[:middle:large], *starts[middle::small], n_calls]
+    return tuple(range(*pair) for pair in itertools.pairwise(cuts))
 
 
-def _unit(size: int) -> int:
-    """Return the power of two at whose multiples groups of about that size begin."""
-    return 1 << max(0, size.bit_length() - 5)
+def _starts(n_calls: int, n_groups: int) -> list[int]:
+    """Return calls that so many groups may begin with, so that the records of each are few."""
+    return starts_of_halves(n_calls, _HALVES_PER_GROUP * n_groups)
 
 
 def grouped_by_holder(
@@ -126,12 +129,12 @@ def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) ->
 
 
 def consecutive_groups(n_calls: int, least: int) -> Groups:
-    """Return groups of 2^j consecutive calls: from `least` to twice as many, or one per call."""
-    size = 1
-    while n_calls >= 2 * size * max(least, 1):
-        size *= 2
-    starts = range(0, n_calls, size)
-    return tuple(range(start, min(start + size, n_calls)) for start in starts)
+    """Return groups of consecutive calls with one record each: `least` to twice as many.
+
+    Of fewer calls than that, one per call.
+    """
+    cuts = [*starts_of_halves(n_calls, least), n_calls]
+    return tuple(range(*pair) for pair in itertools.pairwise(cuts))
 
 
 def on_all_threads(
@@ -158,17 +161,10 @@ def on_all_threads(
 
 
 def packs(n_calls: int, n_groups: int) -> Groups:
-    """Return at most so many groups of consecutive calls, as equal as can be.
-
-    They begin at multiples of a power of two, so that the records of each are merged to a few.
-    """
-    n_groups = min(n_calls, n_groups)
-    if not n_groups:
-        return ()
-    unit = _unit(n_calls // n_groups)
-    n_units = -(-n_calls // unit)
-    ends = [min(n_calls, unit * (n_units * i // n_groups)) for i in range(n_groups)] + [n_calls]
-    return tuple(tuple(range(*pair)) for pair in itertools.pairwise(ends))
+    """Return at most so many groups of consecutive calls, as equal as can be."""
+    starts, n = _starts(n_calls, n_groups), min(n_calls, n_groups)
+    cuts = [*(starts[len(starts) * i // n] for i in range(n)), n_calls]
+    return tuple(tuple(range(*pair)) for pair in itertools.pairwise(cuts))
 
 
 def shares(calls: Sequence[int], n: int) -> Groups:

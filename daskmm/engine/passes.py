@@ -438,7 +438,7 @@ def _reduce_at_hand(
     calls = [functools.partial(function, *own, *shared) for own in arguments]
     with one_blas_thread():
         found = enumerate(run_on_threads(calls))
-        return merge(PartialSums({number: (record, 0)}) for number, record in found).total
+        return merge(PartialSums.of(call, record, len(calls)) for call, record in found).total
 
 
 def run_on_threads(calls: Sequence[Callable[[], Any]]) -> Iterator[Any]:

@@ -21,7 +21,7 @@ import dask
 from dask.typing import Key
 
 from daskmm.engine.graph import GroupTasks
-from daskmm.engine.worker_task import PartialSums, completed, give_up, merge, whole, without_records
+from daskmm.engine.worker_task import PartialSums, completed, give_up, merge, without_records
 
 # Seconds until the workers are looked at for the first time, and least seconds between two looks;
 # later looks come when the time since the pass began has grown by a share, or after a second.
@@ -81,11 +81,7 @@ class Handover:
     async def total(self, futures: list[Any]) -> PartialSums:
         """Return the sum of the records of some futures, and of calls handed over."""
         sums = await self.sums(futures)
-        if not self.large:
-            return sums
-        if sums is not futures[0]:
-            sums = self._task("whole", whole, sums)
-        return await self._value(sums)
+        return await self._value(sums) if self.large else sums
 
     async def sums(self, futures: list[Any]) -> Any:
         """Return the sum as `total` does, or its future if records are large."""

@@ -13,19 +13,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from dask.typing import Key
 
 from daskmm.data.dask_private import GraphNode, TaskRef
+from daskmm.engine.halves import other_half
 from daskmm.engine.malloc import memory_recycled
 
 # Once a block took longer than this to load, the next ones are loaded ahead by another thread.
 _SLOW_SECONDS = 1e-3
-
-# Level of ranges that are merged with no other one.
-_CLOSED = 62
 
 Arguments = tuple[Any, ...]
 # Number of a call, and its arguments.
@@ -87,6 +85,7 @@ class GroupQueue:
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self._n_groups = len(groups)
+        self.n_calls = groups[0].n_calls if groups else 0
         self._groups = iter(groups)
         self._lock = threading.Lock()
         self._open = True
@@ -109,65 +108,56 @@ class GroupQueue:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Sums of the records of some calls.
-
-    Records are merged by halves, in aligned ranges of 2^j calls. So neither the bits of the total
-    nor the order of concatenated records depend on which task made which call.
+    """Sums of the records of some calls of a pass, merged along its halves.
 
     Attributes
     ----------
+    n_calls : int
+        Of the whole pass.
     parts : dict
-        First call of a range -> (sum of its records, j).
+        First call of a half -> (sum of its records, call after its last one).
     missed : tuple of int
         Calls not made: their data were not where they had been, or the worker gave them up.
     """
 
-    parts: dict[int, tuple[Any, int]]
+    n_calls: int
+    parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
     missed: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, call: int, record: Any, n_calls: int) -> Self:
+        """Return the sums of one call."""
+        return cls(n_calls, {call: (record, call + 1)})
 
     def __add__(self, other: Self) -> Self:
         parts = dict(self.parts)
-        for start, (record, level) in other.parts.items():
-            _put(parts, start, record, level)
-        return type(self)(parts, tuple(sorted(self.missed + other.missed)))
-
-    def closed(self, n_calls: int) -> Self:
-        """Merge the last ranges of all calls, which have no neighbours to come: fewer to send.
-
-        The total has the same bits.
-        """
-        parts, last, end = dict(self.parts), [], n_calls
-        for start in sorted(parts, reverse=True):
-            record, level = parts[start]
-            beyond = (start ^ 1 << level) + (1 << level) > n_calls
-            if level == _CLOSED or start + (1 << level) != end or not beyond:
-                break
-            last.append(record)
-            end = start
-        for start in [start for start in parts if start >= end]:
-            del parts[start]
-        if last:
-            parts[end] = functools.reduce(lambda right, left: left + right, last), _CLOSED
-        return type(self)(parts, self.missed)
+        for start, (record, stop) in other.parts.items():
+            _put(parts, start, stop, record, self.n_calls)
+        return type(self)(self.n_calls, parts, tuple(sorted(self.missed + other.missed)))
 
     @property
     def total(self) -> Any:
-        """Sum over all calls, once all have been made."""
+        """Sum of all records."""
         return functools.reduce(
             lambda right, left: left + right,
             (self.parts[start][0] for start in sorted(self.parts, reverse=True)),
         )
 
 
-def _put(parts: dict[int, tuple[Any, int]], start: int, record: Any, level: int) -> None:
-    """Add the sum of 2^level calls to `parts`, merging it with the neighbours that are there."""
+def _put(
+    parts: dict[int, tuple[Any, int]], start: int, stop: int, record: Any, n_calls: int
+) -> None:
+    """Add the sum of a half to `parts`, merging it with other halves that are there."""
     if start in parts:
         raise RuntimeError(f"the record of call {start} was added twice")
-    while (buddy := start ^ 1 << level) in parts and parts[buddy][1] == level:
-        beside, _ = parts.pop(buddy)
-        record = record + beside if start < buddy else beside + record
-        start, level = min(start, buddy), level + 1
-    parts[start] = record, level
+    while (other := other_half(start, stop, n_calls)) is not None:
+        first, last = other
+        if first not in parts or parts[first][1] != last:
+            break
+        beside, _ = parts.pop(first)
+        record = record + beside if start < first else beside + record
+        start, stop = min(start, first), max(stop, last)
+    parts[start] = record, stop
 
 
 def merge(records: Iterable[Any]) -> Any:
@@ -177,7 +167,7 @@ def merge(records: Iterable[Any]) -> Any:
 
 def without_records(sums: PartialSums) -> PartialSums:
     """Return which calls are missed, without any record."""
-    return PartialSums({}, sums.missed)
+    return PartialSums(sums.n_calls, missed=sums.missed)
 
 
 def completed(sums: PartialSums, others: PartialSums, calls: Collection[int]) -> PartialSums:
@@ -186,16 +176,11 @@ def completed(sums: PartialSums, others: PartialSums, calls: Collection[int]) ->
     return replace(sums, missed=missed) + others
 
 
-def whole(sums: PartialSums) -> PartialSums:
-    """Return one record instead of those of all calls, unless some are missed."""
-    return sums if sums.missed else PartialSums({0: (sums.total, 0)})
-
-
 def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments) -> PartialSums:
     """Make the calls of the groups that this task takes from a queue."""
     calls = itertools.chain.from_iterable(group.calls for group in queue)
     try:
-        return _run(calls, function, shared, {})
+        return _run(calls, queue.n_calls, function, shared, {})
     except BaseException:
         queue.close()  # or other tasks would go on in the background
         raise
@@ -277,10 +262,10 @@ def run_pickled(group: bytes, name: str, call: bytes, *inputs: Any) -> PartialSu
         try:
             values.update((key, held[key]) for key in loaded.at_hand)
         except KeyError:
-            return PartialSums({}, tuple(numbers))
+            return PartialSums(loaded.n_calls, missed=tuple(numbers))
     function, shared = pickle.loads(call)
     with _unbegun(name, numbers) as left:
-        return _run_group(loaded, function, shared, values, left).closed(loaded.n_calls)
+        return _run_group(loaded, function, shared, values, left)
 
 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
@@ -300,16 +285,16 @@ def _run_group(
 ) -> PartialSums:
     """Sum over the calls of a group, on at most as many threads as it has queues."""
     if len(group.queues) == 1:
-        return _run(group.queues[0], function, shared, inputs, left)
+        return _run(group.queues[0], group.n_calls, function, shared, inputs, left)
     failed = threading.Event()
     queues = deque(group.queues)
 
     def run() -> PartialSums:
-        sums = PartialSums({})
+        sums = PartialSums(group.n_calls)
         try:
             for queue in _taken_from(queues):
                 calls = itertools.takewhile(lambda _: not failed.is_set(), queue)
-                sums = sums + _run(calls, function, shared, dict(inputs), left)
+                sums = sums + _run(calls, group.n_calls, function, shared, dict(inputs), left)
         except BaseException:
             failed.set()
             raise
@@ -359,6 +344,7 @@ def _more_threads(wanted: int) -> Iterator[int]:
 
 def _run(
     calls: Iterable[Call],
+    n_calls: int,
     function: Callable[..., Any],
     shared: Arguments,
     inputs: dict[Key, Any],
@@ -377,12 +363,12 @@ def _run(
             if left is None or _taken(left, number):
                 record = function(*own, *shared)
                 del own  # free it before the next one is loaded
-                _put(parts, number, record, 0)
+                _put(parts, number, number + 1, record, n_calls)
                 del record
             else:
                 del own
                 missed.append(number)
-    return PartialSums(parts, tuple(missed))
+    return PartialSums(n_calls, parts, tuple(missed))
 
 
 def _still_in(left: set[int], calls: Iterable[Call], missed: list[int]) -> Iterator[Call]:

@@ -2,6 +2,7 @@
 
 import contextvars
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from daskmm.engine import distributed as on_cluster
 from daskmm.engine import passes as passes_module
 from daskmm.engine import resources
 from daskmm.engine.grouping import consecutive_groups, grouped_by_holder, groups_by_holder
+from daskmm.engine.halves import other_half, starts_of_halves
 from daskmm.engine.passes import Passes, one_blas_thread, tree_reduce, weighted_passes
 from daskmm.engine.worker_task import PartialSums, merge
 
@@ -76,7 +78,8 @@ def recording_graphs():
 
 
 def run_of(numbers, values):
-    return merge(PartialSums({number: (values[number], 0)}) for number in numbers)
+    n_calls = len(values)
+    return merge(PartialSums.of(number, values[number], n_calls) for number in numbers)
 
 
 @given(st.integers(1, 300), st.data())
@@ -97,31 +100,28 @@ def test_records_are_merged_in_order(n, random):
     assert run_of(jobs, [[job] for job in range(n)]).total == [*range(n)]
 
 
-class Written(str):
-    """A sum that shows in which order it was made."""
-
-    def __add__(self, other):
-        return Written(f"({self}{other})")
-
-
-@pytest.mark.parametrize("n_calls", [1, 2, 7, 11, 37, 64])
-def test_the_last_ranges_are_merged_early_to_the_same_bits(n_calls):
-    whole = merge(PartialSums({number: (Written(number), 0)}) for number in range(n_calls))
-    for cut in range(n_calls):
-        groups = [range(cut), range(cut, n_calls)]
-        groups = [
-            merge(PartialSums({n: (Written(n), 0)}) for n in group) for group in groups if group
-        ]
-        closed = [group.closed(n_calls) for group in groups]
-        assert merge(closed).total == whole.total
-        assert len(closed[-1].parts) <= len(groups[-1].parts)
-    assert len(whole.closed(n_calls).parts) == 1
+def test_records_are_merged_along_halves():
+    values = [f"{call:x}" for call in range(11)]
+    most = run_of(range(9), values)
+    assert most.parts == {0: ("01234", 5), 5: ("567", 8), 8: ("8", 9)}
+    assert (most + run_of([9, 10], values)).parts == {0: ("0123456789a", 11)}
 
 
-def test_runs_are_merged_by_halves():
-    pairs = run_of(range(11), [f"{job:x}" for job in range(11)])
-    assert pairs.parts == {0: ("01234567", 3), 8: ("89", 1), 10: ("a", 0)}
-    assert pairs.total == "0123456789a"
+@given(st.integers(1, 500), st.integers(1, 600))
+def test_every_half_has_another_one_and_has_one_record(n_calls, least):
+    starts = [*starts_of_halves(n_calls, least), n_calls]
+    assert min(n_calls, least) <= len(starts) - 1 < 2 * least
+    sizes = set(map(int, np.diff(starts)))
+    assert max(sizes) - min(sizes) <= 1
+    for start, stop in itertools.pairwise(starts):
+        other = other_half(start, stop, n_calls)
+        if other is None:
+            assert (start, stop) == (0, n_calls)
+            continue
+        assert other_half(*other, n_calls) == (start, stop)
+        assert abs((other[1] - other[0]) - (stop - start)) <= 1
+        sums = merge(PartialSums.of(call, 1, n_calls) for call in range(start, stop))
+        assert sums.parts == {start: (stop - start, stop)}
 
 
 def test_few_records_are_alive_at_once():
@@ -140,19 +140,17 @@ def test_few_records_are_alive_at_once():
             nonlocal alive
             alive -= 1
 
-    merge(PartialSums({number: (Record(), 0)}) for number in range(1024))
+    merge(PartialSums.of(number, Record(), 1000) for number in range(1000))
     assert most <= 14
 
 
 @given(st.integers(0, 5000), st.integers(0, 600))
-def test_groups_cover_all_calls_by_powers_of_two(n, least):
+def test_groups_cover_all_calls_by_halves(n, least):
     cuts = consecutive_groups(n, least)
     assert [job for cut in cuts for job in cut] == list(range(n))
     if n:
-        size = len(cuts[0])
-        assert size & (size - 1) == 0
-        assert all(len(cut) == size for cut in cuts[:-1])
-        assert min(n, least) <= len(cuts) <= max(2 * least, 2)
+        assert max(map(len, cuts)) - min(map(len, cuts)) <= 1
+        assert min(n, least) <= len(cuts) <= max(2 * least, 1)
 
 
 HOLDERS = st.lists(st.lists(st.sampled_from("abc"), max_size=3), max_size=60)

@@ -1,0 +1,37 @@
+"""Ranges of calls that arise when those of a pass are halved, again and again.
+
+Records are merged along these halves, so that neither the bits of a total nor the order of
+concatenated records depend on which task made which call. A group of calls that is one of the
+halves has one record; others have few.
+"""
+
+from __future__ import annotations
+
+
+def starts_of_halves(n_calls: int, least: int) -> list[int]:
+    """Return the first calls of the halves of equal depth, at least so many if there are calls.
+
+    Their sizes differ by one at most.
+    """
+    ranges = [(0, n_calls)] if n_calls else []
+    while len(ranges) < min(least, n_calls):
+        halves = [(start, (start + stop) // 2, stop) for start, stop in ranges]
+        ranges = [
+            half
+            for start, middle, stop in halves
+            for half in ((start, middle), (middle, stop))
+            if half[0] < half[1]
+        ]
+    return [start for start, _ in ranges]
+
+
+def other_half(start: int, stop: int, n_calls: int) -> tuple[int, int] | None:
+    """Return the half that makes up a larger one together with a given half; None of all calls."""
+    low, high, other = 0, n_calls, None
+    while (low, high) != (start, stop):
+        middle = (low + high) // 2
+        if start < middle:
+            high, other = middle, (middle, high)
+        else:
+            low, other = middle, (low, middle)
+    return other
