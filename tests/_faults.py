@@ -205,6 +205,8 @@ def local_cluster(n_workers, threads=1):
         Client(cluster) as client,
     ):
         yield client
+        # Not while nannies start their workers again: some fail to close then.
+        client.wait_for_workers(n_workers, timeout=60)
 
 
 async def _serve(kind, *args, **options):

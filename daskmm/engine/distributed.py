@@ -40,7 +40,9 @@ from daskmm.engine.grouping import (
 )
 from daskmm.engine.stragglers import Handover, patience
 from daskmm.engine.worker_task import (
+    LARGE_BYTES,
     Arguments,
+    Parcel,
     PartialSums,
     load_pickled,
     merge,
@@ -57,9 +59,6 @@ TIMEOUT_KEY = "daskmm.lost-cluster-timeout"
 DEFAULT_TIMEOUT = "5 minutes"
 # Attempts at one computation on a cluster that is restarted again and again.
 ATTEMPTS = 5
-# A function with shared arguments (states of many centres) of more bytes is sent to a worker ahead
-# of the tasks, from where others get it, and records as large are merged on the workers.
-_LARGE_BYTES = 4 << 20
 # Passes of less time have one task per worker. It is dask's default of
 # ``distributed.adaptive.target-duration``: clusters that adapt do not grow for less work.
 _BRIEF_SECONDS = 5.0
@@ -262,7 +261,7 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
         n_calls, n_threads = len(graph.arguments), expected_threads(threads)
-        if threads and len(call) > _LARGE_BYTES:
+        if threads and len(call) > LARGE_BYTES:
             return on_all_threads(threads, n_calls, consecutive_groups)
         if threads and graph.took_less_than(_BRIEF_SECONDS):
             return on_all_threads(threads, n_calls, packs)
@@ -352,7 +351,7 @@ def _sums(
     calls, calls that slow workers have not begun are made by others, from that graph.
     """
     sent = _sent(client, call)  # held until the end, or the cluster would forget it
-    large = len(call) > _LARGE_BYTES
+    large = len(call) > LARGE_BYTES
 
     def submit(some: GroupTasks, key: str, **where: Any) -> list[Any]:
         graph: dict[Key, GraphNode] = {}
@@ -382,10 +381,10 @@ def _sent(client: Any, call: bytes) -> Any:
 
     If it is lost with its worker, the tasks that need it are cancelled, and the pass starts again.
     """
-    if len(call) <= _LARGE_BYTES or not client.nthreads():
+    if len(call) <= LARGE_BYTES or not client.nthreads():
         return None
     try:
-        return client.scatter(call, hash=False)
+        return client.scatter(Parcel(call), hash=False)
     except (CancelledError, OSError) as error:
         raise _explained(client, error) from error
 

@@ -22,6 +22,13 @@ from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.halves import other_half
 from daskmm.engine.malloc import memory_recycled
 
+# Shared arguments (states of many centres) of more bytes are sent to each worker once, and records
+# are as large: they are merged on the workers.
+LARGE_BYTES = 4 << 20
+# Large records that a task may leave unmerged, so that the bits of a total do not depend on who
+# made which call. A worker may hold every second block of a table that the user persisted: the
+# records have no neighbours there, and would fill its memory.
+_FEW_RECORDS = 4
 # Once a block took longer than this to load, the next ones are loaded ahead by another thread.
 _SLOW_SECONDS = 1e-3
 
@@ -118,11 +125,14 @@ class PartialSums:
         First call of a half -> (sum of its records, call after its last one).
     missed : tuple of int
         Calls not made: their data were not where they had been, or the worker gave them up.
+    loose : tuple of (int, record) or None
+        First of more calls, and the sum of their records, added in any order.
     """
 
     n_calls: int
     parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
     missed: tuple[int, ...] = ()
+    loose: tuple[int, Any] | None = None
 
     @classmethod
     def of(cls, call: int, record: Any, n_calls: int) -> Self:
@@ -133,15 +143,24 @@ class PartialSums:
         parts = dict(self.parts)
         for start, (record, stop) in other.parts.items():
             _put(parts, start, stop, record, self.n_calls)
-        return type(self)(self.n_calls, parts, tuple(sorted(self.missed + other.missed)))
+        missed = tuple(sorted(self.missed + other.missed))
+        return type(self)(self.n_calls, parts, missed, _in_turn(self.loose, other.loose))
 
     @property
     def total(self) -> Any:
         """Sum of all records."""
-        return functools.reduce(
-            lambda right, left: left + right,
-            (self.parts[start][0] for start in sorted(self.parts, reverse=True)),
-        )
+        records = [self.parts[start][0] for start in sorted(self.parts, reverse=True)]
+        if self.loose is not None:
+            records.append(self.loose[1])
+        return functools.reduce(lambda right, left: left + right, records)
+
+
+def _in_turn(one: tuple[int, Any] | None, other: tuple[int, Any] | None) -> tuple[int, Any] | None:
+    """Add loose sums, that of the earliest call first."""
+    if one is None or other is None:
+        return one or other
+    (call, first), (_, second) = sorted((one, other), key=operator.itemgetter(0))
+    return call, first + second
 
 
 def _put(
@@ -158,6 +177,11 @@ def _put(
         record = record + beside if start < first else beside + record
         start, stop = min(start, first), max(stop, last)
     parts[start] = record, stop
+
+
+def _are_scattered(calls: Sequence[int], n_calls: int) -> bool:
+    """Tell whether the records of some calls cannot be merged to few along halves."""
+    return len(merge(PartialSums.of(call, 0, n_calls) for call in calls).parts) > _FEW_RECORDS
 
 
 def merge(records: Iterable[Any]) -> Any:
@@ -180,7 +204,7 @@ def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments
     """Make the calls of the groups that this task takes from a queue."""
     calls = itertools.chain.from_iterable(group.calls for group in queue)
     try:
-        return _run(calls, queue.n_calls, function, shared, {})
+        return _run(queue.n_calls, function, shared, calls, {})
     except BaseException:
         queue.close()  # or other tasks would go on in the background
         raise
@@ -246,7 +270,24 @@ def pickled(value: Any) -> bytes:
     return bytes(dumps(value))
 
 
-def run_pickled(group: bytes, name: str, call: bytes, *inputs: Any) -> PartialSums:
+@dataclass(frozen=True)
+class Parcel:
+    """Large pickled value that a scheduler takes for a small one.
+
+    Tasks are drawn to the largest of their inputs. They belong where their blocks are kept, not
+    where the state of a pass happened to arrive first.
+    """
+
+    content: Any
+
+    def __sizeof__(self) -> int:
+        return 0
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return Parcel, (pickle.PickleBuffer(self.content),)
+
+
+def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> PartialSums:
     """Run a pickled group with a pickled (function, shared) on a worker of a cluster.
 
     Data at hand are no inputs of the task, but taken from the worker's own store. Calls are missed
@@ -263,9 +304,11 @@ def run_pickled(group: bytes, name: str, call: bytes, *inputs: Any) -> PartialSu
             values.update((key, held[key]) for key in loaded.at_hand)
         except KeyError:
             return PartialSums(loaded.n_calls, missed=tuple(numbers))
-    function, shared = pickle.loads(call)
+    large = isinstance(call, Parcel)
+    function, shared = pickle.loads(call.content if isinstance(call, Parcel) else call)
+    loose = large and _are_scattered(numbers, loaded.n_calls)
     with _unbegun(name, numbers) as left:
-        return _run_group(loaded, function, shared, values, left)
+        return _run_group(loaded, function, shared, values, left, loose)
 
 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
@@ -282,10 +325,12 @@ def _run_group(
     shared: Arguments,
     inputs: dict[Key, Any],
     left: set[int] | None = None,
+    loose: bool = False,
 ) -> PartialSums:
     """Sum over the calls of a group, on at most as many threads as it has queues."""
+    summed = functools.partial(_run, group.n_calls, function, shared, left=left, loose=loose)
     if len(group.queues) == 1:
-        return _run(group.queues[0], group.n_calls, function, shared, inputs, left)
+        return summed(group.queues[0], inputs)
     failed = threading.Event()
     queues = deque(group.queues)
 
@@ -294,7 +339,7 @@ def _run_group(
         try:
             for queue in _taken_from(queues):
                 calls = itertools.takewhile(lambda _: not failed.is_set(), queue)
-                sums = sums + _run(calls, group.n_calls, function, shared, dict(inputs), left)
+                sums = sums + summed(calls, dict(inputs))
         except BaseException:
             failed.set()
             raise
@@ -343,19 +388,22 @@ def _more_threads(wanted: int) -> Iterator[int]:
 
 
 def _run(
-    calls: Iterable[Call],
     n_calls: int,
     function: Callable[..., Any],
     shared: Arguments,
+    calls: Iterable[Call],
     inputs: dict[Key, Any],
     left: set[int] | None = None,
+    loose: bool = False,
 ) -> PartialSums:
     """Sum over some calls; at most two calls' data are alive at once.
 
-    With `left`, only calls that are in it when they begin, and are removed then.
+    With `left`, only calls that are in it when they begin, and are removed then. With `loose`,
+    records are added as they come, if they have an attribute `any_order` that is true.
     """
     parts: dict[int, tuple[Any, int]] = {}
     missed: list[int] = []
+    added: tuple[int, Any] | None = None
     here = calls if left is None else _still_in(left, calls, missed)
     # Closed even when the function fails: an error that is kept would keep the reading thread.
     with memory_recycled(), contextlib.closing(_loaded(iter(here), _Loader(inputs))) as loaded:
@@ -363,12 +411,15 @@ def _run(
             if left is None or _taken(left, number):
                 record = function(*own, *shared)
                 del own  # free it before the next one is loaded
-                _put(parts, number, number + 1, record, n_calls)
+                if loose and getattr(record, "any_order", False):
+                    added = _in_turn(added, (number, record))
+                else:
+                    _put(parts, number, number + 1, record, n_calls)
                 del record
             else:
                 del own
                 missed.append(number)
-    return PartialSums(n_calls, parts, tuple(missed))
+    return PartialSums(n_calls, parts, tuple(missed), added)
 
 
 def _still_in(left: set[int], calls: Iterable[Call], missed: list[int]) -> Iterator[Call]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,8 +138,11 @@ class CenterSums:
         Σ_i v_i M_s(d_i), Σ_i v_i min_j d_ij and Σ_i v_i × the share of the nearest centre.
     farthest : Farthest
         Filled in hard steps only.
+    any_order : bool
+        Records may be added in any order, to equal sums up to rounding.
     """
 
+    any_order: ClassVar[bool] = True
     weights: FloatArray
     sums: FloatArray
     denominators: FloatArray | None
@@ -242,6 +245,11 @@ class PerStart(Generic[T]):
     """Records of several starts over the same rows, one each."""
 
     records: tuple[T, ...]
+
+    @property
+    def any_order(self) -> bool:
+        """Whether all of them may be added in any order."""
+        return all(getattr(record, "any_order", False) for record in self.records)
 
     def __add__(self, other: Self) -> Self:
         return type(self)(tuple(a + b for a, b in zip(self.records, other.records, strict=True)))

@@ -1,6 +1,6 @@
 """Bytes that passes with many large centres send through a cluster of two processes.
 
-Run: python tests/benchmarks/traffic.py [--clusters K] [--features P] [--passes N]
+Run: python tests/benchmarks/traffic.py [--clusters K] [--features P] [--passes N] [--persist]
 
 Bytes written by the client and the scheduler, which share a process, and by both workers, per pass
 and as multiples of state × workers; the peak memory of the client's process above that before the
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import dask.array as da
 import numpy as np
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, wait
 
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans.sums import CenterState
@@ -44,6 +44,7 @@ def main():
     parser.add_argument("--clusters", type=int, default=10_000)
     parser.add_argument("--features", type=int, default=768)
     parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--persist", action="store_true", help="the rows on the cluster")
     arguments = parser.parse_args()
     k, p = arguments.clusters, arguments.features
     warnings.filterwarnings("error", message=".*large graph.*")
@@ -53,6 +54,9 @@ def main():
     ):
         chunks = ((ROWS,) * BLOCKS, (p,))
         X = da.map_blocks(block, p, chunks=chunks, dtype=np.float32)
+        if arguments.persist:
+            X = X.persist()
+            wait(X)
         state = CenterState(np.random.default_rng(0).normal(size=(k, p)), -np.inf)
         passes, coordinates = weighted_passes(X, None), Coordinates(np.zeros(p), np.ones(p))
         problem = CentersProblem(passes, coordinates, float(ROWS * BLOCKS), PowerUpdate(), 1.0)

@@ -14,12 +14,14 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.sizeof import sizeof
 from distributed import Client, LocalCluster, get_worker
+from distributed.protocol import deserialize, serialize
 
 from daskmm.data.blocks import row_blocks
 from daskmm.engine import stragglers, worker_task
 from daskmm.engine.passes import Passes
-from daskmm.engine.worker_task import Call, Group, PartialSums, give_up, run_pickled
+from daskmm.engine.worker_task import Call, Group, Parcel, PartialSums, give_up, run_pickled
 
 N_BLOCKS = 120
 SLOW_SECONDS, SECONDS = 0.4, 0.01
@@ -65,6 +67,40 @@ def test_a_task_that_has_not_begun_gives_up_all(monkeypatch):
 
 def square(number):
     return [number**2]
+
+
+class Sum(list):
+    any_order = True
+
+    def __add__(self, other):
+        return Sum(super().__add__(other))
+
+
+@pytest.mark.parametrize(("record", "few"), [(Sum, True), (list, False)])
+def test_large_records_of_scattered_calls_are_added_as_they_come(monkeypatch, record, few):
+    def function(number):
+        return record([number])
+
+    monkeypatch.setattr(pickle, "loads", lambda value: value)
+    odd, even = (
+        run_pickled(group_of(range(first, 16, 2)), "pass", Parcel((function, ())))
+        for first in (1, 0)
+    )
+    assert [len(each.parts) + (each.loose is not None) for each in (odd, even)] == (
+        [1, 1] if few else [8, 8]
+    )
+    whole = odd + even
+    assert whole.total == ([*range(0, 16, 2), *range(1, 16, 2)] if few else [*range(16)])
+    # Small records, and those of neighbours, keep their order.
+    assert run_pickled(group_of(range(0, 16, 2)), "pass", (function, ())).loose is None
+    assert run_pickled(group_of(range(8)), "pass", Parcel((function, ()))).loose is None
+
+
+def test_a_scheduler_takes_a_parcel_for_a_small_value():
+    parcel = Parcel(bytes(1 << 20))
+    assert sizeof(parcel) < 100
+    header, frames = serialize(parcel)
+    assert deserialize(header, frames).content == parcel.content
 
 
 def test_looks_become_rarer_up_to_one_per_second(monkeypatch):
