@@ -260,7 +260,6 @@ def hard_sums(
     totals,
     far,
     far_rows,
-    labels,
 ):
     """Add the sums of one set of centres at s = −∞, and list the rows farthest from their centres.
 
@@ -279,11 +278,9 @@ def hard_sums(
         Largest distances so far, descending; unused places are 0.
     far_rows : int array of shape (n_farthest,)
         Positions of these rows.
-    labels : int array of shape (n_rows,), or empty
-        The nearest centres where they are known; for complete rows of a `code` up to PLAIN.
     """
     wide_vectors()
-    (n, p), k, known = rows.shape, len(centers), len(labels) > 0
+    (n, p), k = rows.shape, len(centers)
     factors, _, center_norms, _, slack, _, _ = planes
     kind = factors.dtype
     scaled, holes = not np.all(scale == 1.0), len(observed) > 0
@@ -291,7 +288,7 @@ def hard_sums(
     width = PANEL_BYTES // factors.itemsize if by_panels else tile
     z, by_feature = room(tile, p, kind, width)
     padded, _ = panel_room(factors, by_panels)
-    d = aligned(0 if known else max(k + k % 2, len(padded)), tile, kind)
+    d = aligned(max(k + k % 2, len(padded)), tile, kind)
     held, ignored, nothing = np.empty((tile if holes else 0, p), kind), np.zeros(k), np.zeros(0)
     exact, w_ = np.empty((tile, p)), w.astype(kind)
     # The cost must equal that of scoring in double precision, and that at known centres.
@@ -314,22 +311,12 @@ def hard_sums(
         if holes:
             split(exact.ravel()[: b * p], held.ravel()[: b * p])
         worst = kind.type((1.0 - 1e-5) * far[-1] if len(far) else np.inf)
-        limits, doubtful = (slack, rounding, cancelled, worst), 0
-        if known:
-            assign(labels[start : start + b], nearest)
-            for i in range(b):
-                center = centers[labels[start + i]]
-                served[i] = separation(exact[i], center, w)
-                if served[i] > worst and v[i] > 0.0:
-                    apart = exact_distance(code, block[i], exact[i], mean, scale, center, w)
-                    if apart > far[-1]:
-                        keep_farthest(apart, start + i, far, far_rows)
-        else:
-            assign(exact.ravel()[: b * p], z.ravel())
-            shared = terms[start : start + b], planes, w_, at_once, padded
-            found = smallest, second, nearest
-            search(block, z, held, by_feature, shared, of_rows[0], d, found)
-            doubtful = settle(smallest, second, norms, *limits, served)
+        limits = (slack, rounding, cancelled, worst)
+        assign(exact.ravel()[: b * p], z.ravel())
+        shared = terms[start : start + b], planes, w_, at_once, padded
+        found = smallest, second, nearest
+        search(block, z, held, by_feature, shared, of_rows[0], d, found)
+        doubtful = settle(smallest, second, norms, *limits, served)
         if doubtful > 0:
             for i in range(b):
                 if settled(smallest[i], second[i], norms[i], *limits):
@@ -353,7 +340,7 @@ def hard_sums(
                 served[i] = exact_distance(code, block[i], exact[i], mean, scale, center, w)
                 if len(far) and v[i] > 0.0 and served[i] > far[-1]:
                     keep_farthest(served[i], start + i, far, far_rows)
-        if scored and not known:
+        if scored:
             for i in range(b):
                 served[i] = separation(exact[i], centers[int(nearest[i])], w)
         scatter(exact[:b], nearest, v, n_j, sums, squares)

@@ -34,7 +34,7 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-_DOUBLE, _INT32 = np.dtype(np.float64), np.dtype(np.int32)
+_DOUBLE = np.dtype(np.float64)
 
 
 class BlockSums(NamedTuple):
@@ -137,12 +137,6 @@ class PreparedCenters:
             found = self._planes[dtype] = _center_planes(self, dtype)
         return found
 
-    def first(self) -> PreparedCenters:
-        """Return the first centre alone."""
-        return PreparedCenters(
-            self.centers[:1], self.feature_weights, self.distortion, self.partial
-        )
-
 
 @functools.cache
 def _loops() -> ModuleType | None:
@@ -198,7 +192,6 @@ def block_sums(
     s: float,
     n_farthest: int,
     terms: FloatArray | None = None,
-    labels: NDArray[np.int32] | None = None,
     shares: FloatArray | None = None,
 ) -> BlockSums:
     """Compute the sums of one set of centres over a block of rows.
@@ -222,8 +215,6 @@ def block_sums(
         Number of rows farthest from their centres to list in a hard step.
     terms : ndarray of shape (n_rows,), optional
         `row_terms` of the rows.
-    labels : ndarray of int32 of shape (n_rows,), optional
-        The nearest centres, if they are known: of a hard step with squared distances.
     shares : ndarray of shape (n_clusters,), optional
         Shares of the clusters in the weight. At a finite power, weights that are negligible next
         to them may be left out; where `daskmm.compiled.layout.have_waned`, some may count.
@@ -243,8 +234,7 @@ def block_sums(
     # The cost of a hard step must equal that of scoring, which is exact for such rows.
     exact = hard and not is_plain
     dtype = _DOUBLE if exact else prepared.dtype_for(rows, frame[1], s)
-    # Nobody is sought where the nearest centres are known.
-    planes = (prepared if labels is None else prepared.first()).planes(dtype)
+    planes = prepared.planes(dtype)
     code = distortion.code
     if is_plain:
         code = PLAIN if coordinates is None else code_of(coordinates)
@@ -272,8 +262,7 @@ def block_sums(
         # A single centre gets the full weight of each row at any power.
         if hard or k == 1:
             far_rows -= some.start
-            near = _nothing(_INT32) if labels is None else plain(labels[some], _INT32)
-            hard_args = rounding, limits[0], tile, at_once, *found, far, far_rows, near
+            hard_args = rounding, limits[0], tile, at_once, *found, far, far_rows
             loops.hard_sums(x, v, *state, *hard_args)
             far_rows += some.start
         else:

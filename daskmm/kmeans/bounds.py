@@ -20,7 +20,7 @@ from daskmm.compiled.layout import SCORED
 from daskmm.data.blocks import Layout, Position
 from daskmm.engine.passes import one_blas_thread, run_on_threads
 from daskmm.kmeans.assignment import labels_of
-from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import (
     FeatureCoordinates,
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 # Bytes per row of a start, and per centre of its moves.
-BOUND_BYTES, _MOVES_BYTES = 20, 528
+BOUND_BYTES, _MOVES_BYTES = 28, 528
+# All starts' bounds take at most so many times the bytes of the rows; the sums of a block are kept
+# if they take at most this share of those of its rows.
+_SHARE_OF_BOUNDS, _SHARE_KEPT = 1.5, 0.25
 # Fewest centres for which bounds pay, and rows per centre: the centres' distances from one another
 # have to cost little.
 LEAST_CLUSTERS, _ROWS_PER_CLUSTER = SCORED, 16
@@ -51,7 +54,8 @@ def bounds_bytes(n_rows: int, row_bytes: int, n_clusters: int, n_starts: int) ->
     """Return the most memory that the bounds of rows in memory take."""
     if n_clusters < LEAST_CLUSTERS:
         return 0
-    per_row = max(BOUND_BYTES, min(n_starts * BOUND_BYTES, row_bytes))
+    per_row = max(BOUND_BYTES, min(n_starts * BOUND_BYTES, int(_SHARE_OF_BOUNDS * row_bytes)))
+    per_row += int(n_starts * _SHARE_KEPT * row_bytes)
     return n_rows * per_row + n_starts * n_clusters * _MOVES_BYTES
 
 
@@ -85,19 +89,35 @@ class Bounds:
         From those centres to the ones of the present step.
     searched : list of int
         Rows of each block that were compared with all centres in the present step.
+    distances : ndarray of shape (n_rows,)
+        Squared distances to the nearest centres at `summed`; negative where that is another now.
+    summed : ndarray of shape (n_clusters, n_features) or None
+        Centres of the last step; None before its end.
+    stale : ndarray of bool of shape (n_clusters,)
+        Which of them have moved since.
+    changed : dict of int to ndarray of bool of shape (n_clusters,)
+        First row of a block -> clusters that its rows have entered or left since.
+    kept : dict of int to tuple
+        First row of a block -> weights and sums of its clusters in that step.
     """
 
     labels: NDArray[np.int32]
     lower: FloatArray
     upper: FloatArray
+    distances: FloatArray
     prepared: dispatch.PreparedCenters | None = None
     moved: Moves | None = None
     searched: list[int] = field(default_factory=list)
+    summed: FloatArray | None = None
+    stale: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, np.bool_))
+    changed: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
+    kept: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, n_rows: int) -> Bounds:
         """Return the bounds of rows about which nothing is known."""
-        return cls(np.zeros(n_rows, np.int32), np.zeros(n_rows), np.zeros(n_rows))
+        unknown = np.full(n_rows, -1.0)
+        return cls(np.zeros(n_rows, np.int32), np.zeros(n_rows), np.zeros(n_rows), unknown)
 
     def holds_at(self, centers: FloatArray) -> bool:
         """Return whether the last step began at these centres, the same array."""
@@ -108,6 +128,10 @@ class Bounds:
         before = self.prepared
         self.moved = None if before is None else moves(before.centers, prepared.centers)
         self.prepared, self.searched = prepared, []
+        if self.summed is None:
+            self.stale = np.ones(len(prepared.centers), np.bool_)
+        else:
+            self.stale = (self.summed != prepared.centers).any(axis=1)
 
     def nearest(
         self, rows: NDArray, position: Position, coordinates: Rows
@@ -118,6 +142,7 @@ class Bounds:
         own = slice(position.start, position.start + len(rows))
         assert self.prepared is not None
         assert isinstance(coordinates, FeatureCoordinates)
+        before = self.labels[own].copy()
         found = update_nearest(
             rows,
             coordinates,
@@ -129,8 +154,45 @@ class Bounds:
         )
         if found is None:
             self.lower[own], self.upper[own] = -np.inf, np.inf  # in doubt again
+            self.distances[own] = -1.0
+            self.kept.pop(position.start, None)
+        k, others = len(self.prepared.centers), before != self.labels[own]
+        changed = self.changed.setdefault(position.start, np.zeros(k, np.bool_))
+        changed[before[others]] = changed[self.labels[own][others]] = True
+        self.distances[own][others] = -1.0
         self.searched.append(len(rows) if found is None else found)
         return None if found is None else self.labels[own]
+
+    def sums(
+        self, rows: NDArray, weights: FloatArray | None, position: Position, coordinates: Rows
+    ) -> CenterSums | None:
+        """Compute the sums of a block at the centres given to `expect`.
+
+        Return None if its nearest centres have to be found otherwise.
+        """
+        from daskmm.compiled.known_sums import known_sums
+
+        labels, start = self.nearest(rows, position, coordinates), position.start
+        if labels is None:
+            return None
+        assert self.prepared is not None
+        assert isinstance(coordinates, FeatureCoordinates)
+        centers = self.prepared.centers
+        found = known_sums(
+            rows,
+            weights,
+            coordinates,
+            self.prepared,
+            FARTHEST,
+            labels,
+            self.distances[start : start + len(rows)],
+            self.stale,
+            self.changed.pop(start),
+            self.kept.pop(start, None),
+        )
+        if _SHARE_KEPT * rows.nbytes >= centers.nbytes:
+            self.kept[start] = found.weights, found.sums
+        return CenterSums.found(found, rows, coordinates)
 
     def labels_of(
         self, rows: NDArray, position: Position, coordinates: Rows, state: CenterState
@@ -192,7 +254,8 @@ class KeptBounds:
 
     def before(self, states: Sequence[CenterState]) -> tuple[Bounds | None, ...]:
         """Return the bounds of each state for the step that begins; None for a step without."""
-        served = self._possible and len(states) * BOUND_BYTES <= max(BOUND_BYTES, self._row_bytes)
+        most = max(BOUND_BYTES, int(_SHARE_OF_BOUNDS * self._row_bytes))
+        served = self._possible and len(states) * BOUND_BYTES <= most
         self._present = [self._of(state) if served else None for state in states]
         return tuple(None if start is None else start.bounds for start in self._present)
 
@@ -227,6 +290,8 @@ class KeptBounds:
                 continue
             self._starts.append((own, start))
             bounds = start.bounds
+            if bounds is not None and bounds.prepared is not None:
+                bounds.summed = bounds.prepared.centers
             if bounds is not None and bounds.moved is not None:
                 bounds.moved = None
                 if sum(bounds.searched) > _IN_DOUBT * self._n_rows:

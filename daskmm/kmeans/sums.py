@@ -186,24 +186,22 @@ class CenterSums:
         coordinates: FeatureCoordinates | None,
         state: CenterState,
         terms: FloatArray | None = None,
-        labels: NDArray[np.int32] | None = None,
     ) -> Self:
         """Compute the sums over any number of rows with the compiled loops.
 
         The rows are in the input's units, or in the model's coordinates if `coordinates` is None;
-        `terms` are those of `dispatch.row_terms`, `labels` the nearest centres if they are known.
+        `terms` are those of `dispatch.row_terms`.
         """
         found = dispatch.block_sums(
-            rows,
-            weights,
-            coordinates,
-            state.prepared,
-            state.s,
-            FARTHEST,
-            terms,
-            labels,
-            state.shares,
+            rows, weights, coordinates, state.prepared, state.s, FARTHEST, terms, state.shares
         )
+        return cls.found(found, rows, coordinates)
+
+    @classmethod
+    def found(
+        cls, found: dispatch.BlockSums, rows: NDArray, coordinates: FeatureCoordinates | None
+    ) -> Self:
+        """Return what the compiled loops found of these rows."""
         farthest = Farthest.empty(rows.shape[1])
         if len(found.farthest_rows):
             worst = rows[found.farthest_rows]
@@ -260,7 +258,6 @@ def center_sums(
     weights: FloatArray | None,
     coordinates: Rows,
     states: tuple[CenterState, ...],
-    labels: tuple[NDArray[np.int32] | None, ...] | None = None,
 ) -> PerStart[CenterSums]:
     """Compute the sums over one block of rows for every start.
 
@@ -277,16 +274,13 @@ def center_sums(
     coordinates : Rows
     states : tuple of CenterState
         One per start, with the same distortion.
-    labels : tuple of (ndarray of int32 of shape (n_rows,) or None), optional
-        For each start, the nearest centres if they are known: in hard steps of complete rows, with
-        squared distances and the compiled loops.
     """
     if not states:
         return PerStart(())
     first = states[0]
     compiled = dispatch.available() and first.distortion.code is not None
     if compiled and isinstance(coordinates, FeatureCoordinates) and not issparse(rows):
-        return _compiled_sums(rows, weights, coordinates, states, labels)
+        return _compiled_sums(rows, weights, coordinates, states)
     totals: PerStart[CenterSums] | None = None
     # A block without rows is one empty tile, whose sums are zeros.
     for part, some in pieces(rows, len(first.centers)):
@@ -307,17 +301,13 @@ def _compiled_sums(
     weights: FloatArray | None,
     coordinates: FeatureCoordinates | None,
     states: tuple[CenterState, ...],
-    labels: tuple[NDArray[np.int32] | None, ...] | None = None,
 ) -> PerStart[CenterSums]:
     """Compute the sums with the compiled loops; terms of the rows alone are computed once."""
     distortion = states[0].distortion
     assert isinstance(distortion, Bregman)
     terms = dispatch.row_terms(rows, distortion)
     return PerStart(
-        tuple(
-            CenterSums.of_block(rows, weights, coordinates, state, terms, known)
-            for state, known in zip(states, labels or (None,) * len(states), strict=True)
-        )
+        tuple(CenterSums.of_block(rows, weights, coordinates, state, terms) for state in states)
     )
 
 

@@ -481,12 +481,15 @@ def block_sums(
 
     Rows in memory may have `bounds` of each start, which are updated.
     """
-    labels = None
-    if bounds is not None:
-        labels = tuple(
-            None if own is None else own.nearest(rows, position, coordinates) for own in bounds
+    if bounds is None:
+        return center_sums(rows, weights, coordinates, states)
+    records: list[CenterSums] = []
+    for state, own in zip(states, bounds, strict=True):
+        found = None if own is None else own.sums(rows, weights, position, coordinates)
+        records += (
+            center_sums(rows, weights, coordinates, (state,)).records if found is None else [found]
         )
-    return center_sums(rows, weights, coordinates, states, labels)
+    return PerStart(tuple(records))
 
 
 def sample_problem(

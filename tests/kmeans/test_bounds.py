@@ -7,8 +7,10 @@ import pytest
 from _naive import exact_squared_distances
 
 from daskmm import KMeans
+from daskmm.compiled import known_sums
 from daskmm.compiled.bounds import update_nearest
 from daskmm.compiled.dispatch import PreparedCenters
+from daskmm.data.blocks import positions
 from daskmm.engine.passes import weighted_passes
 from daskmm.kmeans import bounds
 from daskmm.kmeans.sums import CenterState
@@ -40,8 +42,9 @@ def odd_rows(seed):
     return X, weights, X[rng.integers(n, size=k)].astype(float)  # some of them twice
 
 
-def table(X, weights=None):
-    coordinates = Coordinates(X.mean(axis=0, dtype=float), np.ones(X.shape[1]))
+def table(X, weights=None, scale=None):
+    scale = np.ones(X.shape[1]) if scale is None else scale
+    coordinates = Coordinates(X.mean(axis=0, dtype=float), scale)
     total = float(len(X) if weights is None else weights.sum())
     return CentersProblem(weighted_passes(X, weights), coordinates, total, PowerUpdate(), 1.0)
 
@@ -64,9 +67,10 @@ def steps_of(problem, start, n_steps):
 @pytest.mark.parametrize("seed", INPUTS)
 def test_steps_with_bounds_have_the_bits_of_steps_without(seed, monkeypatch):
     X, weights, start = odd_rows(seed)
-    found = steps_of(table(X, weights), start, 8)
+    scale = None if seed % 3 else np.random.default_rng(seed).uniform(0.5, 2.0, X.shape[1])
+    found = steps_of(table(X, weights, scale), start, 8)
     monkeypatch.setattr(bounds, "LEAST_CLUSTERS", 10**9)
-    expected = steps_of(table(X, weights), start, 8)
+    expected = steps_of(table(X, weights, scale), start, 8)
     assert not any(number for _, number in expected)
     for (a, _), (b, _) in zip(found, expected, strict=True):
         assert (a.objective, a.inertia, a.shift) == (b.objective, b.inertia, b.shift)
@@ -158,6 +162,41 @@ def test_bounds_are_given_up_where_they_tell_nothing():
     found = [bool(number) for _, number in steps_of(problem, X[:300], 9)]
     # A step that fills them and one that tests them, then pauses of 1, 2, 4, … steps.
     assert found[:5] == [True, False, False, True, False]
+
+
+def test_what_has_not_changed_is_not_computed_again(monkeypatch):
+    X, centers = apart()
+    start = centers.copy()
+    start[:9] = centers[9:18] + 0.2
+    computed, compute = [], known_sums.known_sums
+
+    def counted(*arguments):
+        *_, moved, changed, before = arguments
+        computed.append((moved.mean(), 1.0 if before is None else changed.mean()))
+        return compute(*arguments)
+
+    monkeypatch.setattr(known_sums, "known_sums", counted)
+    steps_of(table(X), start, 6)
+    assert computed[0] == (1.0, 1.0)
+    assert max(computed[-1]) < 0.1
+
+
+def test_steps_after_labels_were_asked_for_have_the_same_bits():
+    X, centers = apart()
+    problem, undisturbed = table(X), table(X)
+    state = other = CenterState(problem.coordinates.to_model(centers + 0.5), -np.inf)
+    for _ in range(4):
+        (step,), (expected,) = problem.steps([state]), undisturbed.steps([other])
+        assert step.inertia == expected.inertia
+        np.testing.assert_array_equal(step.state.centers, expected.state.centers)
+        state, other = step.state, expected.state
+        # Between two steps, rows are labelled at centres that are far from both.
+        ((_, known),) = problem._bounds._starts
+        for asked in (replace(state, centers=state.centers[::-1].copy()), state):
+            known.bounds.expect(asked.prepared)
+            blocks = problem.passes.blocks
+            for place, rows in zip(positions(blocks.layout), blocks.parts, strict=True):
+                known.bounds.labels_of(rows, place, problem.coordinates, asked)
 
 
 def test_starts_keep_their_own_bounds():
