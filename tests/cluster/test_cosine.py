@@ -178,3 +178,12 @@ def test_wide_rows_and_saved_models(tmp_path):
     again = load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict(X), model.labels_)
     assert again.score(X) == model.score(X)
+
+
+@pytest.mark.parametrize("factors", [[1.0], [1.0, -2.0]])
+@pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
+def test_rows_along_a_line_have_two_directions(cls, factors):
+    along = np.random.default_rng(0).normal(size=200)
+    model = cls(2, distortion="cosine", random_state=0).fit(np.outer(along, factors))
+    assert model.inertia_ == pytest.approx(0.0, abs=1e-12)
+    assert len(set(zip(along > 0, model.labels_, strict=True))) == 2

@@ -62,7 +62,7 @@ class Cosine(SquaredEuclidean):
         t = x - along[:, None] * (mean / length)
         distances = 1.0 - along
         directed = distances > _UNDIRECTED
-        if not directed.any():
+        if not (np.abs(t[directed]) > _UNDIRECTED).any():  # rows along a single line
             return 1.0, None
         weights = row_weights[directed] / row_weights[directed].sum()
         return 1.0, t[directed] * np.sqrt(weights / (distances[directed] * length))[:, None]
