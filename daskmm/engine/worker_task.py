@@ -125,14 +125,14 @@ class PartialSums:
         First call of a half -> (sum of its records, call after its last one).
     missed : tuple of int
         Calls not made: their data were not where they had been, or the worker gave them up.
-    loose : tuple of (int, record) or None
-        First of more calls, and the sum of their records, added in any order.
+    loose : Loose or None
+        Of more calls, whose records were added in any order.
     """
 
     n_calls: int
     parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
     missed: tuple[int, ...] = ()
-    loose: tuple[int, Any] | None = None
+    loose: Loose | None = None
 
     @classmethod
     def of(cls, call: int, record: Any, n_calls: int) -> Self:
@@ -144,23 +144,39 @@ class PartialSums:
         for start, (record, stop) in other.parts.items():
             _put(parts, start, stop, record, self.n_calls)
         missed = tuple(sorted(self.missed + other.missed))
-        return type(self)(self.n_calls, parts, missed, _in_turn(self.loose, other.loose))
+        found = type(self)(self.n_calls, parts, missed, _in_turn(self.loose, other.loose))
+        if found.loose is None or found._n_made < self.n_calls:
+            return found
+        return type(self)(self.n_calls, {0: (found.total, self.n_calls)})
+
+    @property
+    def _n_made(self) -> int:
+        made = sum(stop - start for start, (_, stop) in self.parts.items())
+        return made + (0 if self.loose is None else self.loose.n_calls)
 
     @property
     def total(self) -> Any:
         """Sum of all records."""
         records = [self.parts[start][0] for start in sorted(self.parts, reverse=True)]
         if self.loose is not None:
-            records.append(self.loose[1])
+            records.append(self.loose.record)
         return functools.reduce(lambda right, left: left + right, records)
 
 
-def _in_turn(one: tuple[int, Any] | None, other: tuple[int, Any] | None) -> tuple[int, Any] | None:
+class Loose(NamedTuple):
+    """Sum of the records of some calls, wherever they are; the first of them, and their number."""
+
+    first: int
+    n_calls: int
+    record: Any
+
+
+def _in_turn(one: Loose | None, other: Loose | None) -> Loose | None:
     """Add loose sums, that of the earliest call first."""
     if one is None or other is None:
         return one or other
-    (call, first), (_, second) = sorted((one, other), key=operator.itemgetter(0))
-    return call, first + second
+    a, b = (one, other) if one.first < other.first else (other, one)
+    return Loose(a.first, a.n_calls + b.n_calls, a.record + b.record)
 
 
 def _put(
@@ -403,7 +419,7 @@ def _run(
     """
     parts: dict[int, tuple[Any, int]] = {}
     missed: list[int] = []
-    added: tuple[int, Any] | None = None
+    added: Loose | None = None
     here = calls if left is None else _still_in(left, calls, missed)
     # Closed even when the function fails: an error that is kept would keep the reading thread.
     with memory_recycled(), contextlib.closing(_loaded(iter(here), _Loader(inputs))) as loaded:
@@ -412,7 +428,7 @@ def _run(
                 record = function(*own, *shared)
                 del own  # free it before the next one is loaded
                 if loose and getattr(record, "any_order", False):
-                    added = _in_turn(added, (number, record))
+                    added = _in_turn(added, Loose(number, 1, record))
                 else:
                     _put(parts, number, number + 1, record, n_calls)
                 del record

@@ -90,6 +90,8 @@ def test_large_records_of_scattered_calls_are_added_as_they_come(monkeypatch, re
         [1, 1] if few else [8, 8]
     )
     whole = odd + even
+    assert list(whole.parts) == [0]
+    assert whole.loose is None
     assert whole.total == ([*range(0, 16, 2), *range(1, 16, 2)] if few else [*range(16)])
     # Small records, and those of neighbours, keep their order.
     assert run_pickled(group_of(range(0, 16, 2)), "pass", (function, ())).loose is None
