@@ -118,6 +118,7 @@ def _add_up(
     exact, raw, ones, nothing = np.empty((tile, p)), np.empty((0, p)), np.ones(p), np.empty(0)
     frame = (repeated(mean), repeated(scale), not np.all(scale == 1.0), whitening)
     of_rows, needed = np.empty(tile), np.empty(tile, np.bool_)
+    inertia = weight = 0.0
     for start in range(0, n, tile):
         b = min(tile, n - start)
         block, own, served = rows[start:][:b], labels[start:][:b], distances[start:][:b]
@@ -151,5 +152,7 @@ def _add_up(
                 apart = exact_distance(code, block[i], exact[i], mean, scale, centers[own[i]], ones)
                 if apart > far[-1]:
                     keep_farthest(apart, start + i, far, far_rows)
-        totals[0] += dot(v, served)
-        totals[1] += v.sum()
+        inertia += dot(v, served)
+        weight += v.sum()
+    totals[0] += inertia
+    totals[1] += weight

@@ -350,7 +350,7 @@ def _sums(
     `call` is the pickled function with its shared arguments. With `spare`, a graph of the same
     calls, calls that slow workers have not begun are made by others, from that graph.
     """
-    sent = _sent(client, call)  # held until the end, or the cluster would forget it
+    sent = _sent(client, call, tasks)  # held until the end, or the cluster would forget it
     large = len(call) > LARGE_BYTES
 
     def submit(some: GroupTasks, key: str, **where: Any) -> list[Any]:
@@ -376,7 +376,7 @@ def _sums(
     return _gathered(client, first, meanwhile=handover.total)
 
 
-def _sent(client: Any, call: bytes) -> Any:
+def _sent(client: Any, call: bytes, tasks: GroupTasks) -> Any:
     """Return the future of a large value on a worker; None for others, or without workers.
 
     If it is lost with its worker, the tasks that need it are cancelled, and the pass starts again.
@@ -384,7 +384,7 @@ def _sent(client: Any, call: bytes) -> Any:
     if len(call) <= LARGE_BYTES or not client.nthreads():
         return None
     try:
-        return client.scatter(Parcel(call), hash=False)
+        return client.scatter(Parcel(call, tasks.are_scattered), hash=False)
     except (CancelledError, OSError) as error:
         raise _explained(client, error) from error
 

@@ -29,13 +29,17 @@ from daskmm.data.dask_private import (
 from daskmm.engine.block_tasks import nodes_of
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, merge, pickled
+from daskmm.engine.worker_task import Arguments, merge, n_records, pickled
 
 # Records merged by one task.
 SPLIT_EVERY = 16
 # Arguments and constants (such as an open array) of more bytes become tasks of their own on a
 # cluster: they are sent once per worker, not with every task.
 _INLINE_BYTES = 1 << 18
+
+# Large records, per thread, that a task may leave unmerged, so that the bits of a total do not
+# depend on who made which call. More would fill the memory of a worker.
+_FEW_RECORDS = 8
 
 # Prefix of the names of tasks.
 NAME = "daskmm-"
@@ -215,9 +219,11 @@ class GroupTasks:
         pickle: bool,
     ) -> None:
         self.calls = grouping.groups
+        self._n_calls = len(arguments)
         self._nodes = nodes
         self._owner: dict[Key, int] = {}
         queues = grouping.queues
+        self._n_queues = [len(own) for own in queues]
         # Queues are numbered from first to last: each owns what only its own calls need.
         firsts = [0, *itertools.accumulate(map(len, queues))]
         for number, calls in enumerate(itertools.chain.from_iterable(queues)):
@@ -239,6 +245,17 @@ class GroupTasks:
         self.groups: list[tuple[Any, tuple[Key, ...]]] = [
             (pickled(group) if pickle else group, group.inputs) for group in groups
         ]
+
+    @functools.cached_property
+    def are_scattered(self) -> bool:
+        """Whether records of a group have so few neighbours that most are left unmerged.
+
+        A worker may hold every second block of a table that the user persisted.
+        """
+        return any(
+            n_records(calls, self._n_calls) > _FEW_RECORDS * n_queues
+            for calls, n_queues in zip(self.calls, self._n_queues, strict=True)
+        )
 
     def graph(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
@@ -273,7 +290,7 @@ class GroupTasks:
     def graph_of_total(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
-        """Return tasks as `graph` does, and the key of their sum: large records merge in pairs."""
+        """Return tasks as `graph` does, and a single key: large records are merged in pairs."""
         graph, records = self.runs(name, run, call)
         return graph, _merged(records, name, graph, 2, 1)
 

@@ -29,6 +29,8 @@ def other_half(start: int, stop: int, n_calls: int) -> tuple[int, int] | None:
     """Return the half that makes up a larger one together with a given half; None of all calls."""
     low, high, other = 0, n_calls, None
     while (low, high) != (start, stop):
+        if not low <= start < stop <= high or high - low < 2:
+            raise ValueError(f"[{start}, {stop}) is no half of {n_calls} calls")
         middle = (low + high) // 2
         if start < middle:
             high, other = middle, (middle, high)

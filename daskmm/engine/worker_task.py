@@ -22,13 +22,9 @@ from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.halves import other_half
 from daskmm.engine.malloc import memory_recycled
 
-# Shared arguments (states of many centres) of more bytes are sent to each worker once, and records
-# are as large: they are merged on the workers.
+# On a cluster, shared arguments (states of many centres) of more bytes are sent to each worker
+# once, and records, which are as large, are merged on the workers.
 LARGE_BYTES = 4 << 20
-# Large records that a task may leave unmerged, so that the bits of a total do not depend on who
-# made which call. A worker may hold every second block of a table that the user persisted: the
-# records have no neighbours there, and would fill its memory.
-_FEW_RECORDS = 4
 # Once a block took longer than this to load, the next ones are loaded ahead by another thread.
 _SLOW_SECONDS = 1e-3
 
@@ -195,9 +191,12 @@ def _put(
     parts[start] = record, stop
 
 
-def _are_scattered(calls: Sequence[int], n_calls: int) -> bool:
-    """Tell whether the records of some calls cannot be merged to few along halves."""
-    return len(merge(PartialSums.of(call, 0, n_calls) for call in calls).parts) > _FEW_RECORDS
+def n_records(calls: Iterable[int], n_calls: int) -> int:
+    """Return how many records of some calls are left once neighbours are merged."""
+    parts: dict[int, tuple[Any, int]] = {}
+    for call in calls:
+        _put(parts, call, call + 1, 0, n_calls)
+    return len(parts)
 
 
 def merge(records: Iterable[Any]) -> Any:
@@ -220,7 +219,7 @@ def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments
     """Make the calls of the groups that this task takes from a queue."""
     calls = itertools.chain.from_iterable(group.calls for group in queue)
     try:
-        return _run(queue.n_calls, function, shared, calls, {})
+        return _run(calls, queue.n_calls, function, shared, {})
     except BaseException:
         queue.close()  # or other tasks would go on in the background
         raise
@@ -292,15 +291,23 @@ class Parcel:
 
     Tasks are drawn to the largest of their inputs. They belong where their blocks are kept, not
     where the state of a pass happened to arrive first.
+
+    Attributes
+    ----------
+    content : bytes or another buffer
+    any_order : bool
+        Whether records are added as they come, if their attribute `any_order` is true.
     """
 
     content: Any
+    any_order: bool = False
 
     def __sizeof__(self) -> int:
         return 0
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return Parcel, (pickle.PickleBuffer(self.content),)
+        content = pickle.PickleBuffer(self.content) if protocol >= 5 else self.content
+        return Parcel, (content, self.any_order)
 
 
 def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> PartialSums:
@@ -320,11 +327,10 @@ def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> 
             values.update((key, held[key]) for key in loaded.at_hand)
         except KeyError:
             return PartialSums(loaded.n_calls, missed=tuple(numbers))
-    large = isinstance(call, Parcel)
-    function, shared = pickle.loads(call.content if isinstance(call, Parcel) else call)
-    loose = large and _are_scattered(numbers, loaded.n_calls)
+    parcel = call if isinstance(call, Parcel) else Parcel(call)
+    function, shared = pickle.loads(parcel.content)
     with _unbegun(name, numbers) as left:
-        return _run_group(loaded, function, shared, values, left, loose)
+        return _run_group(loaded, function, shared, values, left, parcel.any_order)
 
 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
@@ -341,10 +347,13 @@ def _run_group(
     shared: Arguments,
     inputs: dict[Key, Any],
     left: set[int] | None = None,
-    loose: bool = False,
+    any_order: bool = False,
 ) -> PartialSums:
     """Sum over the calls of a group, on at most as many threads as it has queues."""
-    summed = functools.partial(_run, group.n_calls, function, shared, left=left, loose=loose)
+
+    def summed(calls: Iterable[Call], values: dict[Key, Any]) -> PartialSums:
+        return _run(calls, group.n_calls, function, shared, values, left, any_order)
+
     if len(group.queues) == 1:
         return summed(group.queues[0], inputs)
     failed = threading.Event()
@@ -404,18 +413,18 @@ def _more_threads(wanted: int) -> Iterator[int]:
 
 
 def _run(
+    calls: Iterable[Call],
     n_calls: int,
     function: Callable[..., Any],
     shared: Arguments,
-    calls: Iterable[Call],
     inputs: dict[Key, Any],
     left: set[int] | None = None,
-    loose: bool = False,
+    any_order: bool = False,
 ) -> PartialSums:
     """Sum over some calls; at most two calls' data are alive at once.
 
-    With `left`, only calls that are in it when they begin, and are removed then. With `loose`,
-    records are added as they come, if they have an attribute `any_order` that is true.
+    With `left`, only calls that are in it when they begin, and are removed then. With `any_order`,
+    records are added as they come, if their attribute of that name is true.
     """
     parts: dict[int, tuple[Any, int]] = {}
     missed: list[int] = []
@@ -427,7 +436,7 @@ def _run(
             if left is None or _taken(left, number):
                 record = function(*own, *shared)
                 del own  # free it before the next one is loaded
-                if loose and getattr(record, "any_order", False):
+                if any_order and getattr(record, "any_order", False):
                     added = _in_turn(added, Loose(number, 1, record))
                 else:
                     _put(parts, number, number + 1, record, n_calls)

@@ -156,12 +156,16 @@ class Bounds:
             self.lower[own], self.upper[own] = -np.inf, np.inf  # in doubt again
             self.distances[own] = -1.0
             self.kept.pop(position.start, None)
-        k, others = len(self.prepared.centers), before != self.labels[own]
-        changed = self.changed.setdefault(position.start, np.zeros(k, np.bool_))
+            self.changed.pop(position.start, None)
+            self.searched.append(len(rows))
+            return None
+        if position.start not in self.changed:
+            self.changed[position.start] = np.zeros(len(self.prepared.centers), np.bool_)
+        changed, others = self.changed[position.start], before != self.labels[own]
         changed[before[others]] = changed[self.labels[own][others]] = True
         self.distances[own][others] = -1.0
-        self.searched.append(len(rows) if found is None else found)
-        return None if found is None else self.labels[own]
+        self.searched.append(found)
+        return self.labels[own]
 
     def sums(
         self, rows: NDArray, weights: FloatArray | None, position: Position, coordinates: Rows

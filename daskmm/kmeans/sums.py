@@ -139,7 +139,8 @@ class CenterSums:
     farthest : Farthest
         Filled in hard steps only.
     any_order : bool
-        Records may be added in any order, to equal sums up to rounding.
+        Records may be added in any order: sums are equal up to rounding, and the farthest rows are
+        others only where several are as far.
     """
 
     any_order: ClassVar[bool] = True

@@ -107,6 +107,12 @@ def test_records_are_merged_along_halves():
     assert (most + run_of([9, 10], values)).parts == {0: ("0123456789a", 11)}
 
 
+@pytest.mark.parametrize("calls", [(1, 3), (0, 41), (3, 3), (-1, 4)])
+def test_other_ranges_than_halves_are_errors(calls):
+    with pytest.raises(ValueError, match="no half of 40 calls"):
+        other_half(*calls, 40)
+
+
 @given(st.integers(1, 500), st.integers(1, 600))
 def test_every_half_has_another_one_and_has_one_record(n_calls, least):
     starts = [*starts_of_halves(n_calls, least), n_calls]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import math
 import os
 import pickle
@@ -20,8 +21,19 @@ from distributed.protocol import deserialize, serialize
 
 from daskmm.data.blocks import row_blocks
 from daskmm.engine import stragglers, worker_task
+from daskmm.engine.graph import GroupTasks
+from daskmm.engine.grouping import consecutive_groups, packs, without_data
 from daskmm.engine.passes import Passes
-from daskmm.engine.worker_task import Call, Group, Parcel, PartialSums, give_up, run_pickled
+from daskmm.engine.worker_task import (
+    Call,
+    Group,
+    Parcel,
+    PartialSums,
+    give_up,
+    merge,
+    n_records,
+    run_pickled,
+)
 
 N_BLOCKS = 120
 SLOW_SECONDS, SECONDS = 0.4, 0.01
@@ -76,33 +88,47 @@ class Sum(list):
         return Sum(super().__add__(other))
 
 
-@pytest.mark.parametrize(("record", "few"), [(Sum, True), (list, False)])
-def test_large_records_of_scattered_calls_are_added_as_they_come(monkeypatch, record, few):
+@pytest.mark.parametrize("some", [range(0, 16, 2), [0, 1, 2, 5, 15]])
+@pytest.mark.parametrize(("record", "any_order"), [(Sum, True), (Sum, False), (list, True)])
+def test_records_are_added_as_they_come_if_they_may_be(monkeypatch, record, any_order, some):
     def function(number):
         return record([number])
 
     monkeypatch.setattr(pickle, "loads", lambda value: value)
-    odd, even = (
-        run_pickled(group_of(range(first, 16, 2)), "pass", Parcel((function, ())))
-        for first in (1, 0)
-    )
-    assert [len(each.parts) + (each.loose is not None) for each in (odd, even)] == (
-        [1, 1] if few else [8, 8]
-    )
-    whole = odd + even
+    others = [number for number in range(16) if number not in some]
+    parcel, few = Parcel((function, ()), any_order), record is Sum and any_order
+    found = [run_pickled(group_of(calls), "pass", parcel) for calls in (others, some)]
+    for calls, each in zip((others, some), found, strict=True):
+        assert (each.loose is not None, len(each.parts)) == (
+            (True, 0) if few else (False, n_records(calls, 16))
+        )
+    whole = merge(found)
     assert list(whole.parts) == [0]
     assert whole.loose is None
-    assert whole.total == ([*range(0, 16, 2), *range(1, 16, 2)] if few else [*range(16)])
-    # Small records, and those of neighbours, keep their order.
-    assert run_pickled(group_of(range(0, 16, 2)), "pass", (function, ())).loose is None
-    assert run_pickled(group_of(range(8)), "pass", Parcel((function, ()))).loose is None
+    assert sorted(whole.total) == [*range(16)]
+    assert few or whole.total == [*range(16)]
+
+
+@pytest.mark.parametrize(
+    ("groups", "scattered"),
+    [
+        ((range(0, 40, 2), range(1, 40, 2)), True),
+        ((range(0, 8, 2), [1, 3, 5, 7, *range(8, 40)]), False),
+        (packs(400, 5), False),
+        (consecutive_groups(1000, 7), False),
+    ],
+)
+def test_groups_of_every_second_call_are_scattered(groups, scattered):
+    arguments = [(number,) for number in range(max(map(max, groups)) + 1)]
+    tasks = GroupTasks({}, arguments, without_data(groups), False)
+    assert tasks.are_scattered == scattered
 
 
 def test_a_scheduler_takes_a_parcel_for_a_small_value():
-    parcel = Parcel(bytes(1 << 20))
+    parcel = Parcel(bytes(1 << 20), True)
     assert sizeof(parcel) < 100
     header, frames = serialize(parcel)
-    assert deserialize(header, frames).content == parcel.content
+    assert deserialize(header, frames) == copy.deepcopy(parcel) == parcel
 
 
 def test_looks_become_rarer_up_to_one_per_second(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from _naive import exact_squared_distances
 
 from daskmm import KMeans
-from daskmm.compiled import known_sums
+from daskmm.compiled import known_sums, layout
 from daskmm.compiled.bounds import update_nearest
 from daskmm.compiled.dispatch import PreparedCenters
 from daskmm.data.blocks import positions
@@ -75,6 +75,24 @@ def test_steps_with_bounds_have_the_bits_of_steps_without(seed, monkeypatch):
     for (a, _), (b, _) in zip(found, expected, strict=True):
         assert (a.objective, a.inertia, a.shift) == (b.objective, b.inertia, b.shift)
         np.testing.assert_array_equal(a.cluster_weights, b.cluster_weights)
+        np.testing.assert_array_equal(a.state.centers, b.state.centers)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8", "f2", "i1"])
+def test_rows_that_are_copied_in_parts_have_the_same_bits(kind, monkeypatch):
+    monkeypatch.setattr(layout, "TILE_BYTES", 1 << 16)
+    rng = np.random.default_rng(0)
+    X, centers = apart(n=100_000)
+    X = np.asfortranarray(X.astype(kind))
+    weights = rng.random(len(X))
+    problem = table(X, weights)
+    (first, *_), dtype = problem.passes.blocks.parts, layout.row_dtype(X)
+    assert len(layout.parts(first, dtype)) > 1
+    found = steps_of(problem, centers + 0.5, 4)
+    monkeypatch.setattr(bounds, "LEAST_CLUSTERS", 10**9)
+    expected = steps_of(table(X, weights), centers + 0.5, 4)
+    for (a, _), (b, _) in zip(found, expected, strict=True):
+        assert (a.objective, a.inertia, a.shift) == (b.objective, b.inertia, b.shift)
         np.testing.assert_array_equal(a.state.centers, b.state.centers)
 
 
