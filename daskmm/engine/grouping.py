@@ -21,7 +21,7 @@ GROUPS_PER_THREAD = 8
 # one more than others. With a hundred workers a task costs the scheduler 0.6 ms.
 _GROUPS_PER_CLUSTER_THREAD = 3
 # Least number of halves (see `daskmm.engine.halves`) of which groups consist.
-_HALVES_PER_GROUP = 16
+_HALVES_PER_GROUP = 32
 # Threads that a cluster without workers is expected to get. The next pass is grouped for those that
 # it has got.
 _EXPECTED_THREADS = 8
@@ -168,9 +168,8 @@ def packs(n_calls: int, n_groups: int) -> Groups:
 
 
 def shares(calls: Sequence[int], n: int) -> Groups:
-    """Cut calls into at most `n` shares."""
-    size = -(-len(calls) // n)
-    return tuple(tuple(calls[start : start + size]) for start in range(0, len(calls), size))
+    """Cut calls into at most `n` shares; those of a half are halves or consist of few."""
+    return tuple(calls[cut[0] : cut[-1] + 1] for cut in packs(len(calls), n))
 
 
 def groups_by_holder(

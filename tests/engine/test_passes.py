@@ -27,10 +27,15 @@ from daskmm.data.blocks import row_blocks, visited_together
 from daskmm.engine import distributed as on_cluster
 from daskmm.engine import passes as passes_module
 from daskmm.engine import resources
-from daskmm.engine.grouping import consecutive_groups, grouped_by_holder, groups_by_holder
+from daskmm.engine.grouping import (
+    consecutive_groups,
+    grouped_by_holder,
+    groups_by_holder,
+    on_all_threads,
+)
 from daskmm.engine.halves import other_half, starts_of_halves
 from daskmm.engine.passes import Passes, one_blas_thread, tree_reduce, weighted_passes
-from daskmm.engine.worker_task import PartialSums, merge
+from daskmm.engine.worker_task import PartialSums, merge, n_records
 
 
 def total(rows, weights, position, *shared):
@@ -157,6 +162,17 @@ def test_groups_cover_all_calls_by_halves(n, least):
     if n:
         assert max(map(len, cuts)) - min(map(len, cuts)) <= 1
         assert min(n, least) <= len(cuts) <= max(2 * least, 1)
+
+
+@pytest.mark.parametrize("n_threads", [2, 3, 6, 16])
+def test_threads_of_a_worker_leave_few_records(n_threads):
+    n_calls = 10_000
+    workers = dict.fromkeys(("a", "b"), n_threads)
+    for queues in on_all_threads(workers, n_calls, consecutive_groups).queues:
+        assert len(queues) == n_threads
+        assert max(n_records(calls, n_calls) for calls in queues) <= 8
+        sizes = [len(calls) for calls in queues]
+        assert max(sizes) <= 1.05 * min(sizes)
 
 
 HOLDERS = st.lists(st.lists(st.sampled_from("abc"), max_size=3), max_size=60)
