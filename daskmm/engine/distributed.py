@@ -171,7 +171,8 @@ def reduce_on(
         tasks = _tasks_on(client, graph, call)
         try:
             began = time.monotonic()
-            sums = _sums(client, tasks, call, name, graph.spare)
+            any_order = graph.kept_by_user and tasks.are_scattered
+            sums = _sums(client, tasks, call, name, graph.spare, any_order)
             graph.keep_time(time.monotonic() - began)
             # The last time, no call is handed over, and so none is missed.
             for again, spare in (("missed", graph.spare), ("missed-twice", None)):
@@ -182,7 +183,7 @@ def reduce_on(
                 graph.forget_home()
                 grouping = _grouping_on(client, graph, call).of_calls(sums.missed)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
-                made = _sums(client, tasks, call, f"{name}-{again}", spare)
+                made = _sums(client, tasks, call, f"{name}-{again}", spare, any_order)
                 sums = replace(sums, missed=()) + made
             return sums.total
         except _KilledError as error:
@@ -343,14 +344,20 @@ def _check_futures(graph: TaskGraph) -> None:
 
 
 def _sums(
-    client: Any, tasks: GroupTasks, call: bytes, name: str, spare: TaskGraph | None = None
+    client: Any,
+    tasks: GroupTasks,
+    call: bytes,
+    name: str,
+    spare: TaskGraph | None = None,
+    any_order: bool = False,
 ) -> PartialSums:
     """Run tasks on a cluster and return the sum of their records.
 
     `call` is the pickled function with its shared arguments. With `spare`, a graph of the same
-    calls, calls that slow workers have not begun are made by others, from that graph.
+    calls, calls that slow workers have not begun are made by others, from that graph. With
+    `any_order`, large records are added as they come, if they may be.
     """
-    sent = _sent(client, call, tasks)  # held until the end, or the cluster would forget it
+    sent = _sent(client, call, any_order)  # held until the end, or the cluster would forget it
     large = len(call) > LARGE_BYTES
 
     def submit(some: GroupTasks, key: str, **where: Any) -> list[Any]:
@@ -376,7 +383,7 @@ def _sums(
     return _gathered(client, first, meanwhile=handover.total)
 
 
-def _sent(client: Any, call: bytes, tasks: GroupTasks) -> Any:
+def _sent(client: Any, call: bytes, any_order: bool) -> Any:
     """Return the future of a large value on a worker; None for others, or without workers.
 
     If it is lost with its worker, the tasks that need it are cancelled, and the pass starts again.
@@ -384,7 +391,7 @@ def _sent(client: Any, call: bytes, tasks: GroupTasks) -> Any:
     if len(call) <= LARGE_BYTES or not client.nthreads():
         return None
     try:
-        return client.scatter(Parcel(call, tasks.are_scattered), hash=False)
+        return client.scatter(Parcel(call, any_order), hash=False)
     except (CancelledError, OSError) as error:
         raise _explained(client, error) from error
 

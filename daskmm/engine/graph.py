@@ -38,8 +38,8 @@ SPLIT_EVERY = 16
 _INLINE_BYTES = 1 << 18
 
 # Large records, per thread, that a task may leave unmerged, so that the bits of a total do not
-# depend on who made which call. More would fill the memory of a worker.
-_FEW_RECORDS = 8
+# depend on who made which call. More would fill the memory of a worker, and travel.
+_FEW_RECORDS = 2
 
 # Prefix of the names of tasks.
 NAME = "daskmm-"
@@ -130,6 +130,11 @@ class TaskGraph:
     def tasks_at(self, client: Any) -> GroupTasks | None:
         """Return the latest tasks if the workers of this cluster hold all their data."""
         return self._latest[1] if self._home is client and self._latest is not None else None
+
+    @property
+    def kept_by_user(self) -> bool:
+        """Whether the user persisted data: a worker may hold every second block, or any others."""
+        return bool(self.futures) and self._spare is None
 
     def forget_home(self) -> None:
         """Assume no longer that workers hold the data of the latest tasks."""
@@ -248,10 +253,7 @@ class GroupTasks:
 
     @functools.cached_property
     def are_scattered(self) -> bool:
-        """Whether records of a group have so few neighbours that most are left unmerged.
-
-        A worker may hold every second block of a table that the user persisted.
-        """
+        """Whether the records of a group have so few neighbours that many are left unmerged."""
         return any(
             n_records(calls, self._n_calls) > _FEW_RECORDS * n_queues
             for calls, n_queues in zip(self.calls, self._n_queues, strict=True)

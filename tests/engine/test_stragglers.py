@@ -22,7 +22,7 @@ from distributed.protocol import deserialize, serialize
 from daskmm.data.blocks import row_blocks
 from daskmm.engine import stragglers, worker_task
 from daskmm.engine.graph import GroupTasks
-from daskmm.engine.grouping import consecutive_groups, packs, without_data
+from daskmm.engine.grouping import consecutive_groups, without_data
 from daskmm.engine.passes import Passes
 from daskmm.engine.worker_task import (
     Call,
@@ -113,8 +113,9 @@ def test_records_are_added_as_they_come_if_they_may_be(monkeypatch, record, any_
     ("groups", "scattered"),
     [
         ((range(0, 40, 2), range(1, 40, 2)), True),
-        ((range(0, 8, 2), [1, 3, 5, 7, *range(8, 40)]), False),
-        (packs(400, 5), False),
+        (([6, 8], [*range(6), 7, *range(9, 40)]), True),
+        ((range(20), range(20, 40)), False),
+        ((range(25), range(25, 40)), False),
         (consecutive_groups(1000, 7), False),
     ],
 )
