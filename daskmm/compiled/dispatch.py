@@ -14,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled.layout import (
-    FEW_ROWS,
     LIMITS,
     PLAIN,
     code_of,
     frame_of,
+    hard_dtype,
     parts,
     plain,
     relevant_from,
-    row_dtype,
     takes_panels,
     tile_rows,
     working_dtype,
@@ -251,9 +250,7 @@ def block_sums(
     found = (n_j, sums, squares, observed, totals)
     unit = 1.0 if hard else _unit(weights, dtype)
     ratio_limits = _ratio_limits(None if hard or partial else shares, s, dtype)
-    # Hard steps convert rows to double precision anyway. Few rows are copied, which spares the
-    # compilation of loops for them.
-    held = row_dtype(rows) if hard and len(rows) >= FEW_ROWS else dtype
+    held = hard_dtype(rows, dtype) if hard else dtype
     for some in parts(rows, held):
         v = _nothing(_DOUBLE) if weights is None else plain(weights[some] / unit)
         x = plain(rows[some], held)

@@ -14,7 +14,7 @@ from daskmm.compiled.compiler import entry
 from daskmm.compiled.dispatch import BlockSums, PreparedCenters, tiling
 from daskmm.compiled.divergences import exact_distance, separation
 from daskmm.compiled.intrinsics import wide_vectors
-from daskmm.compiled.layout import FEW_ROWS, code_of, frame_of, parts, plain, row_dtype
+from daskmm.compiled.layout import code_of, frame_of, hard_dtype, parts, plain
 from daskmm.compiled.products import repeated
 from daskmm.compiled.tile import assign, dot, keep_farthest, scatter, to_model_exactly
 from daskmm.numerics.rows import FeatureCoordinates
@@ -75,9 +75,9 @@ def known_sums(
         n_j[changed], sums[changed] = 0.0, 0.0
     frame, code = frame_of(coordinates), code_of(coordinates)
     dtype = prepared.dtype_for(rows, frame[1], -np.inf)
-    # Rows are added up in the same tiles as where the nearest centres are not known.
+    # Rows are added up in the same parts and tiles as where the nearest centres are not known.
     tile, _ = tiling(k, p, dtype, code)
-    kept = row_dtype(rows) if len(rows) >= FEW_ROWS else dtype
+    kept = hard_dtype(rows, dtype)
     totals, far, far_rows = np.zeros(2), np.zeros(n_farthest), np.zeros(n_farthest, np.int64)
     known, nothing = (plain(prepared.centers), code, moved, changed), plain(np.empty(0))
     own = plain(labels, np.dtype(np.int32))

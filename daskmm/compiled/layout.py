@@ -53,7 +53,7 @@ _SINGLE_RANGE = 1e9
 # Blocks of fewer rows than this are computed in double precision, as rounding averages out over
 # many rows; but blocks of at least 64 rows in single precision, for a third of the time, where
 # computing their distances to all centres takes this many multiplications.
-FEW_ROWS, _LEAST_SINGLE, _MANY_PRODUCTS = 4096, 64, 1 << 22
+_FEW_ROWS, _LEAST_SINGLE, _MANY_PRODUCTS = 4096, 64, 1 << 22
 
 
 class Limits(NamedTuple):
@@ -118,6 +118,15 @@ def plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:
     return array
 
 
+def hard_dtype(rows: NDArray, dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which hard steps take rows, given that of their distances.
+
+    They convert rows to double precision anyway. Few rows are copied, which spares the compilation
+    of loops for them.
+    """
+    return row_dtype(rows) if len(rows) >= _FEW_ROWS else dtype
+
+
 def parts(rows: NDArray, dtype: np.dtype) -> list[slice]:
     """Return slices of the rows: one, or several small ones if the rows must be copied."""
     if rows.dtype == dtype and rows.flags.c_contiguous:
@@ -134,7 +143,7 @@ def working_dtype(
     `shape` is that of the centres, `extent` their largest absolute coordinate.
     """
     k, p = shape
-    needed = min(FEW_ROWS, max(_LEAST_SINGLE, _MANY_PRODUCTS // (k * p)))
+    needed = min(_FEW_ROWS, max(_LEAST_SINGLE, _MANY_PRODUCTS // (k * p)))
     # The weights of a row sum to up to k^(−1/s), which may be too large for single precision.
     overflows = np.log2(k) >= -30.0 * s
     if len(rows) < needed or row_dtype(rows) != np.float32 or overflows:

@@ -40,7 +40,6 @@ from daskmm.engine.grouping import (
 )
 from daskmm.engine.stragglers import Handover, patience
 from daskmm.engine.worker_task import (
-    LARGE_BYTES,
     Arguments,
     Parcel,
     PartialSums,
@@ -59,6 +58,9 @@ TIMEOUT_KEY = "daskmm.lost-cluster-timeout"
 DEFAULT_TIMEOUT = "5 minutes"
 # Attempts at one computation on a cluster that is restarted again and again.
 ATTEMPTS = 5
+# A function with shared arguments (states of many centres) of more bytes is sent to a worker ahead
+# of the tasks, from where others get it; records are as large, and are merged on the workers.
+_LARGE_BYTES = 4 << 20
 # Passes of less time have one task per worker. It is dask's default of
 # ``distributed.adaptive.target-duration``: clusters that adapt do not grow for less work.
 _BRIEF_SECONDS = 5.0
@@ -171,7 +173,8 @@ def reduce_on(
         tasks = _tasks_on(client, graph, call)
         try:
             began = time.monotonic()
-            any_order = graph.kept_by_user and tasks.are_scattered
+            large = len(call) > _LARGE_BYTES
+            any_order = large and graph.kept_by_user and tasks.are_scattered
             sums = _sums(client, tasks, call, name, graph.spare, any_order)
             graph.keep_time(time.monotonic() - began)
             # The last time, no call is handed over, and so none is missed.
@@ -262,7 +265,7 @@ def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
         n_calls, n_threads = len(graph.arguments), expected_threads(threads)
-        if threads and len(call) > LARGE_BYTES:
+        if threads and len(call) > _LARGE_BYTES:
             return on_all_threads(threads, n_calls, consecutive_groups)
         if threads and graph.took_less_than(_BRIEF_SECONDS):
             return on_all_threads(threads, n_calls, packs)
@@ -358,7 +361,7 @@ def _sums(
     `any_order`, large records are added as they come, if they may be.
     """
     sent = _sent(client, call, any_order)  # held until the end, or the cluster would forget it
-    large = len(call) > LARGE_BYTES
+    large = len(call) > _LARGE_BYTES
 
     def submit(some: GroupTasks, key: str, **where: Any) -> list[Any]:
         graph: dict[Key, GraphNode] = {}
@@ -388,7 +391,7 @@ def _sent(client: Any, call: bytes, any_order: bool) -> Any:
 
     If it is lost with its worker, the tasks that need it are cancelled, and the pass starts again.
     """
-    if len(call) <= LARGE_BYTES or not client.nthreads():
+    if len(call) <= _LARGE_BYTES or not client.nthreads():
         return None
     try:
         return client.scatter(Parcel(call, any_order), hash=False)

@@ -22,9 +22,6 @@ from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.halves import other_half
 from daskmm.engine.malloc import memory_recycled
 
-# On a cluster, shared arguments (states of many centres) of more bytes are sent to each worker
-# once, and records, which are as large, are merged on the workers.
-LARGE_BYTES = 4 << 20
 # Once a block took longer than this to load, the next ones are loaded ahead by another thread.
 _SLOW_SECONDS = 1e-3
 
@@ -147,6 +144,7 @@ class PartialSums:
 
     @property
     def _n_made(self) -> int:
+        """Number of calls whose records are here."""
         made = sum(stop - start for start, (_, stop) in self.parts.items())
         return made + (0 if self.loose is None else self.loose.n_calls)
 

@@ -196,7 +196,7 @@ class Bounds:
         )
         if _SHARE_KEPT * rows.nbytes >= centers.nbytes:
             self.kept[start] = found.weights, found.sums
-        return CenterSums.found(found, rows, coordinates)
+        return CenterSums.of_block_sums(found, rows, coordinates)
 
     def labels_of(
         self, rows: NDArray, position: Position, coordinates: Rows, state: CenterState

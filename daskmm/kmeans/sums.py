@@ -196,13 +196,13 @@ class CenterSums:
         found = dispatch.block_sums(
             rows, weights, coordinates, state.prepared, state.s, FARTHEST, terms, state.shares
         )
-        return cls.found(found, rows, coordinates)
+        return cls.of_block_sums(found, rows, coordinates)
 
     @classmethod
-    def found(
+    def of_block_sums(
         cls, found: dispatch.BlockSums, rows: NDArray, coordinates: FeatureCoordinates | None
     ) -> Self:
-        """Return what the compiled loops found of these rows."""
+        """Return what the compiled loops found, with the farthest of the block's rows."""
         farthest = Farthest.empty(rows.shape[1])
         if len(found.farthest_rows):
             worst = rows[found.farthest_rows]
