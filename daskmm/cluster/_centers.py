@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -73,6 +73,7 @@ from daskmm.numerics.rows import (
     centers_in_model,
 )
 from daskmm.planning import CenterSteps, Plan
+from daskmm.storage.records import registered
 
 
 class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
@@ -89,13 +90,14 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
     def _fitted_state(self) -> tuple[FeatureCoordinates, CenterState]:
         """Coordinates and state that assignment needs, from public attributes alone."""
         check_is_fitted(self, "cluster_centers_")
-        coordinates = self._fitted_coordinates()
-        weights = getattr(self, "feature_weights_", None)
+        model = self._snapshot()
+        coordinates = model._fitted_coordinates()
+        weights = getattr(model, "feature_weights_", None)
         if isinstance(coordinates, MixedCoordinates) and weights is not None:
             weights = weights[coordinates.expansion.groups]
-        centers = centers_in_model(coordinates, self.cluster_centers_)
-        metric = self._fitted_distortion(centers)
-        state = CenterState(centers, -np.inf, weights, *metric, gaps=self.empty_rows == "label")
+        centers = centers_in_model(coordinates, model.cluster_centers_)
+        metric = model._fitted_distortion(centers)
+        state = CenterState(centers, -np.inf, weights, *metric, gaps=model.empty_rows == "label")
         return coordinates, state
 
     def _fitted_coordinates(self) -> FeatureCoordinates:
@@ -149,20 +151,18 @@ FEW_TRIED = (
     "n_clusters='auto' chose {chosen}, at the end of the numbers that were tried, up to {most} "
     "({bound}): more clusters may be better."
 )
-# Attributes that a fit sets for some parameters only.
-_OPTIONAL = (
-    "standardize_path_",
-    "n_clusters_path_",
-    "lam_path_",
-    "precision_",
-    "feature_dim_",
-    "columns_",
-    "coordinates_",
-    "distortion_",
-    "value_shares_",
-    "updates_",
-    "stability_",
-)
+
+
+@registered
+@dataclass(frozen=True)
+class EarlierModel:
+    """Attributes of the fitted model from which a fit goes on."""
+
+    cluster_centers_: NDArray[np.float64]
+    s_: float
+    feature_weights_: NDArray[np.float64] | None
+    # Whether it is the estimator's own, as with `warm_start`.
+    own: bool
 
 
 class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
@@ -205,6 +205,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     trim: float
     # A parameter that not all of these estimators have.
     polish: bool = True
+    # Where the fit of this copy goes on from; never an attribute of the user's estimator.
+    _earlier: EarlierModel | None = None
 
     n_clusters_: int
     n_clusters_path_: ClusterNumberPath
@@ -278,33 +280,43 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._context() as context:
-            X, coding = self._opened(X, feature_dim)
-            table, weights = read_weighted(self, X, sample_weight, reset=True)
-            expansion = None if coding is None else expansion_of(coding.columns)
-            init = self._checked_init(expansion)
-            passes = weighted_passes(table, weights, grid_of(X), self.empty_rows == "label")
-            with one_blas_thread(), passes.persisted(self.persist):
-                fitted, fit = self._minimize(passes, init, context, expansion)
-            self._store(fitted, fit)
-            if coding is not None:
-                self.columns_ = coding.columns
-                passes.add(int(coding.learned))
-            if isinstance(X, Raster):
-                self.feature_dim_ = X.feature_dim
-            state = self._fitted_state()
-            self._store_profile(profile_of_sample(fit.survey.sample, state[1]))
-            self.__dict__.update(found_in_columns(fit.survey.sample, *state))
-            nearest = labels_of
-            if fit.bounds is not None:
-                fit.bounds.expect(state[1].prepared)
-                nearest = fit.bounds.labels_of
-            labels = training_labels(passes, *state, function=nearest)
-            self._set_labels(labels, X, labels_of, *state)
-            self.n_passes_ = passes.n_passes
-            self.n_samples_seen_ = fit.survey.n_rows
-            self._warn(fit.outcome, self.n_clusters_, context)
+        with self._fitting() as (model, context):
+            if self.warm_start or hasattr(self.init, "get_params"):
+                # Journalled, as an interrupt stores another model here before the fit is resumed.
+                given = context.journal.once("earlier model", lambda: [self._given_model()])
+                [model._earlier] = given
+            model._fit(X, sample_weight, feature_dim, context)
         return self
+
+    def _fit(
+        self, X: Any, sample_weight: Any, feature_dim: str | None, context: FitContext
+    ) -> None:
+        """Fit this estimator, which has no fitted attributes yet."""
+        X, coding = self._opened(X, feature_dim)
+        table, weights = read_weighted(self, X, sample_weight, reset=True)
+        expansion = None if coding is None else expansion_of(coding.columns)
+        init = self._checked_init(expansion)
+        passes = weighted_passes(table, weights, grid_of(X), self.empty_rows == "label")
+        with one_blas_thread(), passes.persisted(self.persist):
+            fitted, fit = self._minimize(passes, init, context, expansion)
+        self._store(fitted, fit)
+        if coding is not None:
+            self.columns_ = coding.columns
+            passes.add(int(coding.learned))
+        if isinstance(X, Raster):
+            self.feature_dim_ = X.feature_dim
+        state = self._fitted_state()
+        self._store_profile(profile_of_sample(fit.survey.sample, state[1]))
+        self.__dict__.update(found_in_columns(fit.survey.sample, *state))
+        nearest = labels_of
+        if fit.bounds is not None:
+            fit.bounds.expect(state[1].prepared)
+            nearest = fit.bounds.labels_of
+        labels = training_labels(passes, *state, function=nearest)
+        self._set_labels(labels, X, labels_of, *state)
+        self.n_passes_ = passes.n_passes
+        self.n_samples_seen_ = fit.survey.n_rows
+        self._warn(fit.outcome, self.n_clusters_, context)
 
     def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:
         """A Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""
@@ -372,7 +384,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             self._restarts(schedule) and not update.hedged,
             self.empty_cluster,
             self.distortion == "mahalanobis" and self.metric_params is None,
-            getattr(earlier, "feature_weights_", None) if self._weighs_features else None,
+            earlier.feature_weights_ if earlier is not None and self._weighs_features else None,
             found if isinstance(init, str) else None,
         )
         fit = fit_centers(passes, survey, method, seeds, rng, context)
@@ -465,16 +477,16 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         plain = self.distortion == "sqeuclidean" and self.missing == "error"
         return schedule.polish and self._seeds and plain
 
-    @property
-    def _earlier(self) -> NearestCenter | None:
-        """The fitted model from which a fit goes on, if there is one."""
-        if self.warm_start and hasattr(self, "cluster_centers_"):
-            return self
+    def _given_model(self) -> EarlierModel | None:
+        """Attributes of the fitted model from which a fit is to go on, if there is one."""
+        own = self.warm_start and hasattr(self, "cluster_centers_")
         init = self.init.estimator if isinstance(self.init, FrozenEstimator) else self.init
-        if not isinstance(init, NearestCenter):
+        model = self if own else init
+        if not isinstance(model, NearestCenter):
             return None
-        check_is_fitted(init, "cluster_centers_")
-        return init
+        check_is_fitted(model, "cluster_centers_")
+        weights = getattr(model, "feature_weights_", None)
+        return EarlierModel(model.cluster_centers_, getattr(model, "s_", -np.inf), weights, own)
 
     @property
     def _seeds(self) -> bool:
@@ -535,8 +547,9 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         n_features = self.n_features_in_ if expansion is None else len(expansion.groups)
         expected = (n_clusters, n_features)
         if centers.shape != expected:
+            own = earlier is not None and earlier.own
             raise ValueError(
-                f"{'init' if earlier is not self else 'The model that warm_start continues'} has "
+                f"{'The model that warm_start continues' if own else 'init'} has "
                 f"shape {centers.shape}; with n_clusters={self.n_clusters} and "
                 f"{n_features} features it must be {expected}."
             )
@@ -546,8 +559,6 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
 
     def _store(self, fitted: dict[str, Any], fit: CentersFit) -> None:
         """Set the fitted attributes."""
-        for name in _OPTIONAL:
-            self.__dict__.pop(name, None)
         self.__dict__.update(fitted)
         state, coordinates = fit.outcome.run.state, fit.survey.coordinates
         self.mean_, self.scale_ = coordinates.mean, coordinates.scale
@@ -649,7 +660,9 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         """
         self._validate_params()
         X = planned(X) if self.distortion == "mixed" else pixels_of(X, feature_dim)
-        return self._plan_of(self._planned_layout(X, self._cluster_range[0]), timed=True)
+        model = self._unfitted()
+        model._earlier = self._given_model()
+        return model._plan_of(self._planned_layout(X, self._cluster_range[0]), timed=True)
 
     def _plan_of(self, layout: Layout, timed: bool = False, **known: Any) -> Plan:
         """Cost of a fit to a table of this layout; refused if workers cannot hold it.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+from weakref import WeakKeyDictionary
 
 import dask
 import numpy as np
@@ -19,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster import _models
 from daskmm.cluster._output import as_asked
-from daskmm.cluster._parameters import CHECKPOINT
+from daskmm.cluster._parameters import CHECKPOINT, is_fitted_name
 from daskmm.cluster._progress import reported
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._summary import FittedSummary
@@ -38,6 +40,9 @@ from daskmm.mm.journal import Journal, Pace
 # Folder of the library, as frames of its functions name it.
 _LIBRARY = str(Path(__file__).parents[1])
 STOPPED = "A callback asked the fit to stop: it has not converged."
+# Locks of the estimators that are being fitted; they are no attributes, since a lock has no copy.
+_LOCKS: WeakKeyDictionary[BaseEstimator, threading.RLock] = WeakKeyDictionary()
+_LOCKS_LOCK = threading.Lock()
 
 
 class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
@@ -80,10 +85,47 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
     def _planned_layout(self, X: Any, n_clusters: int) -> Layout:
         """Row blocks of a table that might be fitted; no data are read, `self` is unchanged."""
         self._validate_params()
-        layout = layout_of(read_table(type(self)(**self.get_params()), X, reset=True))
+        layout = layout_of(read_table(self._unfitted(), X, reset=True))
         if layout.n_rows is not None:
             check_row_count(layout.n_rows, n_clusters)
         return layout
+
+    def _unfitted(self) -> Self:
+        """Copy with the same parameters and settings, and nothing of an earlier fit."""
+        copied = type(self).__new__(type(self))
+        copied.__dict__ = {k: v for k, v in vars(self).items() if not is_fitted_name(k)}
+        return copied
+
+    def _snapshot(self) -> Self:
+        """Copy that shares all attributes, which a fit in another thread does not change."""
+        copied = type(self).__new__(type(self))
+        copied.__dict__ = self.__dict__
+        return copied
+
+    def _become(self, model: Self) -> None:
+        """Take the fitted attributes of another estimator in one step, and drop all former ones."""
+        own = {k: v for k, v in vars(self).items() if not is_fitted_name(k)}
+        fitted = {k: v for k, v in vars(model).items() if is_fitted_name(k)}
+        self.__dict__ = {**own, **fitted}
+
+    @contextmanager
+    def _fitting(self) -> Iterator[tuple[Self, FitContext]]:
+        """Provide an unfitted copy to be fitted, and the context of its fit.
+
+        This estimator becomes the copy once the fit is complete, or when an interrupt ends it with
+        a model. It stays as it is if the fit fails.
+        """
+        with lock_of(self):
+            model, fitted = self._unfitted(), False
+            try:
+                with model._context() as context:
+                    yield model, context
+                    fitted = True
+            except KeyboardInterrupt as interrupt:
+                if fitted and interrupt is context.stopped:
+                    self._become(model)
+                raise
+            self._become(model)
 
     @contextmanager
     def _context(self) -> Iterator[FitContext]:
@@ -120,7 +162,6 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
             The block function, and its arguments, by which they can be computed; else they are
             taken as they are.
         """
-        self.__dict__.pop("_block_labels", None)  # of an earlier fit
         self.labels_ = labels
         if isinstance(X, Raster):
             self.labels_ = X.on_grid(labels, NAME)
@@ -223,6 +264,12 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         if dask.is_dask_collection(labels) or hasattr(labels, "dims"):
             del state["labels_"]
         return state
+
+
+def lock_of(estimator: BaseEstimator) -> threading.RLock:
+    """Return the lock that a thread holds while it fits or updates an estimator."""
+    with _LOCKS_LOCK:
+        return _LOCKS.setdefault(estimator, threading.RLock())
 
 
 def warn_convergence(message: str) -> None:

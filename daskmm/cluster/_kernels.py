@@ -70,9 +70,6 @@ class KernelClusterer(MMClusterer):
         "gram": [str, Path],
     }
 
-    # Attributes of earlier fits that were not exact.
-    _replaced: ClassVar[tuple[str, ...]] = ()
-
     init: str | ArrayLike
     gram: str | Path
     s0: float | str
@@ -135,14 +132,14 @@ class KernelClusterer(MMClusterer):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._context() as context, one_blas_thread():
-            if self._precomputed():
-                self._fit_grams(X, sample_weight, None, context)
+        with self._fitting() as (model, context), one_blas_thread():
+            if model._precomputed():
+                model._fit_grams(X, sample_weight, None, context)
                 return self
-            table, sample_weight = read_weighted(self, X, sample_weight, reset=True)
+            table, sample_weight = read_weighted(model, X, sample_weight, reset=True)
             passes = weighted_passes(table, sample_weight)
             passes.count_rows()
-            self._fit_rows(X, sample_weight, passes, context)
+            model._fit_rows(X, sample_weight, passes, context)
         return self
 
     def _fit_rows(self, X: Any, sample_weight: Any, passes: Passes, context: FitContext) -> None:
@@ -251,8 +248,6 @@ class KernelClusterer(MMClusterer):
 
     def _store(self, outcome: Outcome[KernelState], fitted: dict[str, Any]) -> None:
         """Set the fitted attributes other than the history."""
-        for name in self._replaced:
-            self.__dict__.pop(name, None)
         self.__dict__.update(fitted)
         scored = outcome.scored.state
         assert scored.norms is not None

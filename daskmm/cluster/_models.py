@@ -12,6 +12,7 @@ import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from daskmm.cluster._parameters import is_fitted_name
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.kernels import Kernel
 from daskmm.storage.arrays import CHECKSUMMED
@@ -151,7 +152,7 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
         parameters["random_state"] = None
     if hasattr(parameters.get("init"), "cluster_centers_"):  # a model to start from
         parameters["init"] = parameters["init"].cluster_centers_
-    fitted = {key: value for key, value in estimator.__getstate__().items() if _is_fitted_name(key)}
+    fitted = {key: value for key, value in estimator.__getstate__().items() if is_fitted_name(key)}
 
     def put(name: str, values: NDArray) -> dict[str, Any]:
         array = group.create_array(
@@ -183,8 +184,3 @@ def _digest(attributes: dict[str, Any]) -> str:
     """Return a digest of a model's description, which holds those of its arrays."""
     text = json.dumps(attributes, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=16).hexdigest()
-
-
-def _is_fitted_name(name: str) -> bool:
-    """Return whether an attribute was set by a fit; scikit-learn keeps others of its own."""
-    return (name.endswith("_") and not name.startswith("_")) or name == "_n_features_out"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.cluster._belonging import OF_THE_PROFILE
+from daskmm.cluster._estimator import lock_of
 from daskmm.cluster._parameters import Constraints
 from daskmm.cluster._sklearn import Interval
 from daskmm.data.names import features_named
@@ -122,13 +123,26 @@ class PartialFit:
         fading = half_life(self.forget)
         if is_sparse(X):
             raise TypeError("partial_fit takes dense rows, and X is sparse: fit to all rows.")
-        model = self
+        with lock_of(self):
+            self._become(self._updated(X, sample_weight, key, feature_dim, fading))
+        return self
+
+    def _updated(
+        self,
+        X: Any,
+        sample_weight: Any,
+        key: str | int | None,
+        feature_dim: str | None,
+        fading: Fading | None,
+    ) -> Self:
+        """Return a copy of this estimator that has seen the rows of `X` too."""
+        model = self._unfitted()
         if not hasattr(self, "cluster_centers_"):
-            model = type(self)(**self.get_params(deep=False))  # type: ignore[attr-defined]
             model.fit(X, None, sample_weight, feature_dim)  # type: ignore[attr-defined]
             # What follows visits the same rows.
             updates = model._no_updates()
         else:
+            model._become(self)
             updates = model._updates()
         coordinates, state = model._fitted_state()
         passes = model._fitted_passes(X, sample_weight, feature_dim)
@@ -137,7 +151,8 @@ class PartialFit:
             update = model._later_update(state)
             update = replace(update, trim=float(model.trim))  # type: ignore[type-var]
             updates, after = updated(updates, passes, coordinates, state, update, name, fading)
-        fitted = {**vars(model), **model._attributes_of(updates, after, coordinates)}
+        fitted = vars(model)
+        fitted.update(model._attributes_of(updates, after, coordinates))
         fitted["n_passes_"] += passes.n_passes
         if updates.samples_all:
             assert updates.reservoir is not None
@@ -146,9 +161,7 @@ class PartialFit:
             fitted.update(found_in_columns(updates.reservoir.sample, coordinates, after))
         for of_the_fit in ("labels_", "_block_labels"):
             fitted.pop(of_the_fit, None)
-        # At once, so that whatever ends the call leaves one model or the other.
-        self.__dict__ = fitted
-        return self
+        return model
 
     def _no_updates(self) -> Updates:
         """Records of no rows, at the power and in the distortion of the fitted model."""
@@ -188,6 +201,14 @@ class PartialFit:
         if state.feature_weights is not None:
             found["feature_weights_"] = reported_weights(coordinates, state.feature_weights)
         return found
+
+    @abstractmethod
+    def _unfitted(self) -> Self:
+        """Copy with the same parameters and settings, and nothing of an earlier fit."""
+
+    @abstractmethod
+    def _become(self, model: Self) -> None:
+        """Take the fitted attributes of another estimator in one step."""
 
     @abstractmethod
     def _fitted_passes(self, X: Any, sample_weight: Any, feature_dim: str | None) -> Passes:

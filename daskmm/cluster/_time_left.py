@@ -15,6 +15,7 @@ from daskmm.planning.seconds import FULL_SWEEPS, LAST_POWER, LAST_STEPS
 
 # Stages of a plan by their names in the journal of a fit.
 _STAGES = {
+    "earlier model": "first pass",
     "seeds": "first pass",
     "gram": "Gram matrices",
     "starts": "starting centres",
@@ -33,7 +34,7 @@ _STAGES = {
     "blur": "blurring",
 }
 # Stages whose work begins once their result, a choice, is known.
-_CHOICES = ("seeds", "gram")
+_CHOICES = ("earlier model", "seeds", "gram")
 # Hard steps that are left before any change is known, in general and after a larger sample; and the
 # exponent with which changes fall until more of them are known (measured: 1.3 to 2).
 _FIRST_STEPS, _FIRST_READS, _FALL = 10, 3, 1.4

@@ -38,8 +38,6 @@ from daskmm.planning import CenterSteps, Plan
 
 # Rows up to which "auto" is exact: half a minute to a minute on two cores.
 EXACT_ROWS = 50_000
-# Attributes of exact fits that those on landmarks have not.
-_EXACT = ("memberships_", "kernel_norms_", "kernel_weights_", "gram_", "X_fit_")
 
 
 @registered_model
@@ -156,8 +154,6 @@ callable
         "coef0": [Interval(Real, None, None, closed="neither")],
     }
 
-    _replaced = ("landmarks_", "whitening_", "landmark_mean_", "landmark_centers_")
-
     landmarks_: NDArray[np.float64]
     whitening_: NDArray[np.float64]
     landmark_mean_: NDArray[np.float64]
@@ -239,8 +235,6 @@ callable
             return
         with passes.persisted(self.persist):
             outcome, before, coordinates = self._minimize_on_landmarks(passes, context)
-        for name in _EXACT:  # of an earlier fit
-            self.__dict__.pop(name, None)
         self._store_history(outcome, before)
         self._store_landmarks(outcome, coordinates)
         state = self._landmark_state()

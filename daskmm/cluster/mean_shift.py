@@ -21,9 +21,8 @@ from daskmm.cluster._estimator import STOPPED, warn_convergence
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import CHECKPOINT
 from daskmm.cluster._sklearn import Interval, StrOptions
-from daskmm.data.blocks import Layout, Position, layout_of
-from daskmm.data.input import read_table, read_weighted
-from daskmm.data.validation import check_row_count
+from daskmm.data.blocks import Layout, Position
+from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
@@ -262,52 +261,56 @@ class WeightedBlurringMeanShift(NearestCenter):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._context() as context, one_blas_thread():
-            passes = weighted_passes(*read_weighted(self, X, sample_weight, reset=True))
-            passes.count_rows()
-            layout = passes.blocks.layout
-            context.expect(self._plan_of(layout, timed=context.followed).stages, 0.0)
-            [seed] = draw_seeds(context.journal, check_random_state(self.random_state), 1)
-            n_points = self._n_micro_clusters(layout)
-            survey = first_pass(
-                passes, 1, bool(self.standardize), seed, by_distance=n_points is not None
-            )
-            context.journal.resume(self._described_data(layout, survey), passes)
-            lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
-            path = self._bandwidth_path(survey, lam, seed, context.journal)
-            settings = Blurring(
-                float(self.bandwidth) if path is None else path.bandwidth,
-                lam,
-                self.convention,
-                self.max_iter,
-                float(self.merge_tol),
-                float(self.component_tol),
-                bool(self.count_components),
-                layout.lazy,
-            )
-            if n_points is None:
-                rows, kept = read_rows(passes, survey, settings.merge_tol)
-                blurred = blur(rows, settings, passes.n_passes, context)
-                self._store(blurred, survey, settings, path)
-                labels = self._labels(blurred, kept, passes)
-                in_blocks = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
-                self._set_labels(in_blocks, X)
-                self.n_passes_ = blurred.history[-1].n_passes + (not kept.all())
-            else:
-                weights = self._learned_weights(survey, settings, context.journal)
-                compressed, cells = compress(
-                    passes, survey, weights, settings.bandwidth, n_points, seed, context.journal
-                )
-                rows = compressed.rows(survey, weights)
-                blurred = blur(rows, settings, passes.n_passes, context)
-                self._store(blurred, survey, settings, path)
-                shared = (cells, blurred.labels)
-                self._set_labels(
-                    training_labels(passes, *shared, function=followed), X, followed, *shared
-                )
-                self.n_passes_ = passes.n_passes
-            self._warn_of(blurred, rows.start.n, context)
+        with self._fitting() as (model, context), one_blas_thread():
+            model._fit(X, sample_weight, context)
         return self
+
+    def _fit(self, X: Any, sample_weight: Any, context: FitContext) -> None:
+        """Fit this estimator, which has no fitted attributes yet."""
+        passes = weighted_passes(*read_weighted(self, X, sample_weight, reset=True))
+        passes.count_rows()
+        layout = passes.blocks.layout
+        context.expect(self._plan_of(layout, timed=context.followed).stages, 0.0)
+        [seed] = draw_seeds(context.journal, check_random_state(self.random_state), 1)
+        n_points = self._n_micro_clusters(layout)
+        survey = first_pass(
+            passes, 1, bool(self.standardize), seed, by_distance=n_points is not None
+        )
+        context.journal.resume(self._described_data(layout, survey), passes)
+        lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
+        path = self._bandwidth_path(survey, lam, seed, context.journal)
+        settings = Blurring(
+            float(self.bandwidth) if path is None else path.bandwidth,
+            lam,
+            self.convention,
+            self.max_iter,
+            float(self.merge_tol),
+            float(self.component_tol),
+            bool(self.count_components),
+            layout.lazy,
+        )
+        if n_points is None:
+            rows, kept = read_rows(passes, survey, settings.merge_tol)
+            blurred = blur(rows, settings, passes.n_passes, context)
+            self._store(blurred, survey, settings, path)
+            labels = self._labels(blurred, kept, passes)
+            in_blocks = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
+            self._set_labels(in_blocks, X)
+            self.n_passes_ = blurred.history[-1].n_passes + (not kept.all())
+        else:
+            weights = self._learned_weights(survey, settings, context.journal)
+            compressed, cells = compress(
+                passes, survey, weights, settings.bandwidth, n_points, seed, context.journal
+            )
+            rows = compressed.rows(survey, weights)
+            blurred = blur(rows, settings, passes.n_passes, context)
+            self._store(blurred, survey, settings, path)
+            shared = (cells, blurred.labels)
+            self._set_labels(
+                training_labels(passes, *shared, function=followed), X, followed, *shared
+            )
+            self.n_passes_ = passes.n_passes
+        self._warn_of(blurred, rows.start.n, context)
 
     def _n_micro_clusters(self, layout: Layout) -> int | None:
         """Return the number of micro-clusters of a table; None if every row is blurred."""
@@ -356,7 +359,6 @@ class WeightedBlurringMeanShift(NearestCenter):
         self, blurred: Blurred, survey: Survey, settings: Blurring, path: BandwidthPath | None
     ) -> None:
         """Set the fitted attributes other than the labels."""
-        self.__dict__.pop("bandwidth_path_", None)  # of an earlier fit
         if path is not None:
             self.bandwidth_path_ = path
         self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
@@ -419,11 +421,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         -------
         Plan
         """
-        self._validate_params()
-        layout = layout_of(read_table(type(self)(**self.get_params()), X, reset=True))
-        if layout.n_rows is not None:
-            check_row_count(layout.n_rows, 1)
-        return self._plan_of(layout, timed=True)
+        return self._plan_of(self._planned_layout(X, 1), timed=True)
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if memory cannot hold it."""
