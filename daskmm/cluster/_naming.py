@@ -153,7 +153,7 @@ def cluster_table(model: Any, with_centers: bool = False) -> tuple[list[str], li
 
     The columns of the features say what stands in them: means of the rows of the cluster, of mixed
     columns shares of true and the commonest levels too, or centres where these are no means or are
-    asked for. None where no row of the cluster has a value.
+    asked for. NaN or None where no row of the cluster has a value.
     """
     sizes = np.asarray(
         getattr(model, "cluster_sizes_", np.full(len(model.cluster_centers_), np.nan))
@@ -195,12 +195,11 @@ def _columns_of_centers(model: Any) -> list[str]:
 def _readable(model: Any, centers: NDArray[np.float64]) -> list[list[Any]]:
     """Return centres or means as they are read: of mixed columns levels, dates, days of the year.
 
-    None where no row of a cluster has a value.
+    NaN, or None in mixed columns, where no row of a cluster has a value.
     """
     columns = getattr(model, "columns_", None)
     if columns is None:
-        empty = np.isnan(centers)
-        rows: list[list[Any]] = np.where(empty, None, centers.astype(object)).tolist()
+        rows: list[list[Any]] = centers.tolist()
         return rows
     without = _without_value(model) | np.isnan(centers).any(axis=1, keepdims=True)
     centers = np.nan_to_num(centers)

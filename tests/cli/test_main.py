@@ -81,7 +81,7 @@ def test_fit_writes_a_run_folder(tmp_path, store, table, capsys, model):
     assert header == ",".join(["cluster,cluster_name,cluster_size,cluster_share", *of_features])
     assert len(centers) == K
     found = np.array([row.rpartition('"')[2].split(",")[-10:] for row in centers], dtype=float)
-    of_rows = [np.load(table)[labels[...] == cluster].mean(axis=0) for cluster in range(K)]
+    of_rows = [table[labels[...] == cluster].mean(axis=0) for cluster in range(K)]
     np.testing.assert_allclose(found[:, :5], of_rows)
     np.testing.assert_array_equal(found[:, 5:], daskmm.load(run / "model").cluster_centers_)
     assert all(f"): {name}\n" in out for name in summary["cluster_names"])
