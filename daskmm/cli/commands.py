@@ -47,7 +47,7 @@ Cluster the rows of INPUT and write a run folder:
 
   model/               the model, for 'daskmm predict' and daskmm.load
   labels.zarr          the cluster of each row, int32
-  centers.csv          name, size and centre of each cluster (not for kernels)
+  centers.csv          name, size, mean and centre of each cluster (not for kernels)
   summary.json         cluster sizes, history, feature weights and more, as JSON
   objective.png        objective and power by iteration
   projection.png       a sample of rows, coloured by cluster

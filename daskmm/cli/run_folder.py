@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from daskmm import plot
 from daskmm.cluster._models import load
 from daskmm.cluster._monitor import Monitor
-from daskmm.cluster._naming import center_table, cluster_names
+from daskmm.cluster._naming import cluster_names, cluster_table
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import has_columns, open_data
 from daskmm.data.names import feature_names, features_found, listed, n_clusters_of
@@ -169,13 +169,13 @@ def _note_of_identifiers(model: Any, sampled: Sampled) -> list[str]:
 
 
 def _write_centers(path: Path, model: Any) -> list[str]:
-    """Write the centres with names and sizes of the clusters as csv, and return the file's name.
+    """Write names, sizes, means and centres of the clusters as csv, and return the file's name.
 
     There is no file for kernels, whose means lie in a feature space.
     """
     if not hasattr(model, "cluster_centers_"):
         return []
-    columns, rows = center_table(model)
+    columns, rows = cluster_table(model, with_centers=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([columns, *rows])
     return [path.name]

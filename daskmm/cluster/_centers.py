@@ -29,6 +29,7 @@ from daskmm.cluster._belonging import Belonging
 from daskmm.cluster._estimator import MMClusterer, warn_convergence, warn_user
 from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pipeline
 from daskmm.cluster._mixed import checked_mixed, coded, learned_coding, planned
+from daskmm.cluster._naming import means_of_rows
 from daskmm.cluster._output import DistanceOutput, labels_of_table
 from daskmm.cluster._parameters import (
     METRIC,
@@ -563,6 +564,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         state, coordinates = fit.outcome.run.state, fit.survey.coordinates
         self.mean_, self.scale_ = coordinates.mean, coordinates.scale
         self.cluster_centers_ = coordinates.to_input(state.centers)
+        scored = fit.outcome.scored
+        self.__dict__.update(means_of_rows(scored.state, scored.cluster_weights, coordinates))
         if isinstance(coordinates, MixedCoordinates):
             self.coordinates_, self.distortion_ = coordinates, fit.survey.distortion
         if isinstance(coordinates, WhitenedCoordinates):

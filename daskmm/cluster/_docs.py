@@ -200,8 +200,13 @@ labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
     Dropped when a model of lazy data or of a raster is pickled or saved.
 cluster_sizes_ : ndarray of shape (n_clusters,), float64
     Sum of the sample weights of each cluster's rows: their number if there are no weights.
+cluster_means_ : ndarray of shape (n_clusters, n_features), float64
+    Weighted means of each cluster's rows, in the input's units; their direction for "cosine". The
+    labels are made by `cluster_centers_`, from which the means differ where the fit ended before
+    the centres came to rest, or with soft steps (``polish=False``). NaN for a cluster without rows;
+    the centre's value where no row of a cluster has one. Absent for "manhattan" and "euclidean".
 summary_ : pandas DataFrame
-    Name, size, share and centre of each cluster, named by the features that tell it apart.
+    Name, size, share and means of each cluster, named by the features that tell it apart.
 """,
     "inertia_": """
 inertia_ : float

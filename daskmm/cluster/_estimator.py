@@ -224,18 +224,27 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
                 f"Number of distinct clusters ({occupied}) found smaller than n_clusters "
                 f"({n_clusters}): the data may have too few distinct rows."
             )
-        coincident = outcome.scored.coincident_centers
-        if coincident:
+        coincident, annealing = outcome.scored.coincident_centers, np.isfinite(self.s_)
+        # After hard steps, centres at the same place as another one have no rows.
+        if coincident > (0 if annealing else n_clusters - occupied):
+            advice = self._advice_on_annealing() if annealing else "Ask for fewer clusters."
             warn_convergence(
-                f"{coincident} of {n_clusters} centres coincide with another one. Annealing "
-                "that begins too hot ends so: try s0='auto' or a lower s0, more max_iter, or "
-                "polish=True."
+                f"{coincident} of {n_clusters} centres coincide with another one. {advice}"
             )
         if not outcome.run.converged and self.tol > 0:
+            last = f": the last was at power {self.s_:.3g}" if annealing else ""
             warn_convergence(
-                f"Not converged in max_iter={self.max_iter} iterations: the last was at power "
-                f"{self.s_:.3g}. Raise max_iter or eta."
+                f"Not converged in max_iter={self.max_iter} iterations{last}. Raise max_iter"
+                f"{' or eta' if hasattr(self, 'eta') else ''}."
             )
+
+    def _advice_on_annealing(self) -> str:
+        """What to do about centres that have not separated."""
+        given = self.get_params(deep=False)
+        hot = "a lower s0" if given["s0"] == "auto" else "s0='auto' or a lower s0"
+        polish = "" if given["polish"] else ", or polish=True"
+        more = "more max_iter" if polish else "or more max_iter"
+        return f"Annealing that begins too hot ends so: try {hot}, {more}{polish}."
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the fitted model as a zarr group, to be read by `daskmm.load`.

@@ -1,4 +1,4 @@
-"""Clusters described for people: their centres, their sizes, and names by what tells them apart."""
+"""Clusters described for people: their sizes, means, and names by what tells them apart."""
 
 from __future__ import annotations
 
@@ -10,29 +10,62 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.mixed import DAYS_OF_YEAR
 from daskmm.data.names import feature_names
+from daskmm.kmeans.sums import CenterState
+from daskmm.numerics.rows import FeatureCoordinates
 
 # Features in a name, and at most, if clusters would have the same name. A second one is named if
 # its part in the distance from the mean is at least this share of that of the first.
 _USUAL, _MOST = 2, 5
 _LEAST_SHARE = 0.25
 COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
+# What the mean of coded values is, by the kind of a mixed column.
+_MEANS = {"flag": "share", "category": "commonest"}
+
+
+def means_of_rows(
+    state: CenterState, weights: NDArray[np.float64], coordinates: FeatureCoordinates
+) -> dict[str, NDArray[np.float64]]:
+    """Return the fitted attribute `cluster_means_`; none for distances whose centres are medians.
+
+    Parameters
+    ----------
+    state : CenterState
+        To which the sums over the rows of each cluster lead.
+    weights : ndarray of shape (n_clusters,)
+        Of these rows.
+    coordinates : FeatureCoordinates
+    """
+    if state.distortion.degree == 1:
+        return {}
+    # The centre of a cluster without rows may have been moved.
+    means = np.where(weights[:, None] > 0, coordinates.to_input(state.centers), np.nan)
+    return {"cluster_means_": means}
+
+
+def values_of_rows(model: Any) -> NDArray[np.float64]:
+    """Return the means of the rows of each cluster, or the centres where they are not known.
+
+    Shape (n_clusters, n_features), in the input's units; NaN for a cluster without rows.
+    """
+    return np.asarray(getattr(model, "cluster_means_", model.cluster_centers_))
 
 
 def cluster_names(model: Any) -> list[str]:
     """Return a name for each cluster of a model with centres, such as "high age, low income".
 
-    Features are those in which the centre is farthest from the mean of the data, in the model's
-    own distance: on features that are not standardised those of the largest values, which make the
-    clusters then.
+    Features are those in which the mean of the cluster's rows is farthest from the mean of the
+    data, in the model's own distance: on features that are not standardised those of the largest
+    values, which make the clusters then.
     """
-    centers, scale = np.asarray(model.cluster_centers_), np.asarray(model.scale_)
+    centers, scale = values_of_rows(model), np.asarray(model.scale_)
+    centers = np.where(np.isnan(centers), model.cluster_centers_, centers)
     columns = getattr(model, "columns_", None)
     sizes = np.asarray(getattr(model, "cluster_sizes_", np.ones(len(centers))), dtype=np.float64)
     mean = sizes @ centers / sizes.sum() if sizes.sum() > 0 else centers.mean(axis=0)
     away = (centers - mean) / scale
     if columns is not None:
         features = [name for column in columns for name in column.features]
-        return _distinct(centers, *_by_columns(model, mean), features, _words_of(columns))
+        return _distinct(centers, *_by_columns(model, centers, mean), features, _words_of(columns))
     weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
     parts = np.nan_to_num(np.square(away)) * weights
     named = hasattr(model, "feature_names_in_")
@@ -41,10 +74,12 @@ def cluster_names(model: Any) -> list[str]:
     return _distinct(centers, np.sign(np.nan_to_num(away)), parts, features, words)
 
 
-def _by_columns(model: Any, mean: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+def _by_columns(
+    model: Any, centers: NDArray[np.float64], mean: NDArray[np.float64]
+) -> tuple[NDArray, NDArray]:
     """Return signs and parts of centres of mixed columns, in the model's divergence."""
     coordinates, distortion = model.coordinates_, model.distortion_
-    centers, mean = map(coordinates.from_input, (model.cluster_centers_, mean))
+    centers, mean = map(coordinates.from_input, (centers, mean))
     parts = distortion.elements(centers, mean)
     if hasattr(model, "feature_weights_"):
         parts = parts * model.feature_weights_[coordinates.expansion.groups]
@@ -113,33 +148,61 @@ def _distinct(
     return [f"{name} ({n + 1})" if n else name for name, n in zip(names, seen, strict=True)]
 
 
-def center_table(model: Any) -> tuple[list[str], list[list[Any]]]:
-    """Return the columns and rows of the table of centres: number, name, size, share, features.
+def cluster_table(model: Any, with_centers: bool = False) -> tuple[list[str], list[list[Any]]]:
+    """Return the columns and rows of the table of clusters: number, name, size, share, features.
 
-    Of mixed columns they are means, shares of true, and the commonest levels; None where no row of
-    the cluster has a value.
+    The columns of the features say what stands in them: means of the rows of the cluster, of mixed
+    columns shares of true and the commonest levels too, or centres where these are no means or are
+    asked for. NaN or None where no row of the cluster has a value.
     """
-    centers = _readable_centers(model)
-    sizes = np.asarray(getattr(model, "cluster_sizes_", np.full(len(centers), np.nan)))
+    sizes = np.asarray(
+        getattr(model, "cluster_sizes_", np.full(len(model.cluster_centers_), np.nan))
+    )
     total = sizes.sum()
     if np.all(sizes == np.rint(sizes)):
         sizes = sizes.astype(np.int64)
     shares = sizes / total if total > 0 else np.full(len(sizes), np.nan)
+    features, values = _columns_of_rows(model), _readable(model, values_of_rows(model))
+    if with_centers and hasattr(model, "cluster_means_"):
+        features += _columns_of_centers(model)
+        centers = _readable(model, np.asarray(model.cluster_centers_))
+        values = [[*row, *center] for row, center in zip(values, centers, strict=True)]
     rows = [
-        [cluster, name, size, share, *center]
-        for cluster, (name, size, share, center) in enumerate(
-            zip(cluster_names(model), sizes.tolist(), shares.tolist(), centers, strict=True)
+        [cluster, name, size, share, *row]
+        for cluster, (name, size, share, row) in enumerate(
+            zip(cluster_names(model), sizes.tolist(), shares.tolist(), values, strict=True)
         )
     ]
-    return ["cluster", *COLUMNS, *feature_names(model)], rows
+    return ["cluster", *COLUMNS, *features], rows
 
 
-def _readable_centers(model: Any) -> list[list[Any]]:
-    centers = np.asarray(model.cluster_centers_)
+def _columns_of_rows(model: Any) -> list[str]:
+    """Return the names of the columns for `values_of_rows`."""
+    if not hasattr(model, "cluster_means_"):
+        return _columns_of_centers(model)
+    names = feature_names(model)
+    columns = getattr(model, "columns_", None)
+    if columns is None:
+        what = "direction" if getattr(model, "distortion", None) == "cosine" else "mean"
+        return [f"{what}_{name}" for name in names]
+    return [f"{_MEANS.get(column.kind, 'mean')}_{column.name}" for column in columns]
+
+
+def _columns_of_centers(model: Any) -> list[str]:
+    return [f"center_{name}" for name in feature_names(model)]
+
+
+def _readable(model: Any, centers: NDArray[np.float64]) -> list[list[Any]]:
+    """Return centres or means as they are read: of mixed columns levels, dates, days of the year.
+
+    NaN, or None in mixed columns, where no row of a cluster has a value.
+    """
     columns = getattr(model, "columns_", None)
     if columns is None:
         rows: list[list[Any]] = centers.tolist()
         return rows
+    without = _without_value(model) | np.isnan(centers).any(axis=1, keepdims=True)
+    centers = np.nan_to_num(centers)
     expansion = model.coordinates_.expansion
     read = []
     for column, start, size in zip(columns, expansion.starts, expansion.sizes, strict=True):
@@ -155,7 +218,7 @@ def _readable_centers(model: Any) -> list[list[Any]]:
             read.append(own[:, 0].tolist())
     return [
         [None if hidden else value for value, hidden in zip(row, gaps, strict=True)]
-        for row, gaps in zip(zip(*read, strict=True), _without_value(model), strict=True)
+        for row, gaps in zip(zip(*read, strict=True), without, strict=True)
     ]
 
 
@@ -169,7 +232,7 @@ def level_shares(model: Any) -> Any:
 
     expansion = model.coordinates_.expansion
     gaps = _without_value(model)[:, expansion.groups]
-    centers = np.where(gaps, np.nan, model.cluster_centers_)
+    centers = np.where(gaps, np.nan, values_of_rows(model))
     pairs, found = [], []
     for column, start in zip(model.columns_, expansion.starts, strict=True):
         for place, level in enumerate(column.levels):
@@ -181,7 +244,7 @@ def level_shares(model: Any) -> Any:
 
 
 def summary_frame(model: Any) -> Any:
-    """Return the table of centres as a pandas DataFrame, by cluster.
+    """Return the table of clusters as a pandas DataFrame, by cluster.
 
     Raises
     ------
@@ -202,7 +265,7 @@ def summary_frame(model: Any) -> Any:
         import pandas as pd
     except ImportError as error:
         raise ImportError("summary_ needs pandas: pip install 'daskmm[dataframe]'.") from error
-    columns, rows = center_table(model)
+    columns, rows = cluster_table(model)
     frame = pd.DataFrame(rows, columns=columns).set_index("cluster")
     if hasattr(model, "stability_"):
         frame.insert(len(COLUMNS), "cluster_stability", model.stability_)

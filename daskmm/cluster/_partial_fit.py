@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from daskmm.cluster._belonging import OF_THE_PROFILE
 from daskmm.cluster._estimator import lock_of
+from daskmm.cluster._naming import means_of_rows
 from daskmm.cluster._parameters import Constraints
 from daskmm.cluster._sklearn import Interval
 from daskmm.data.names import features_named
@@ -197,6 +198,7 @@ class PartialFit:
             "inertia_": max(total.cost(state), 0.0),
             "n_samples_seen_": total.n_rows,
             "n_iter_": self.n_iter_ + 1,
+            **means_of_rows(state, total.weights, coordinates),
         }
         if state.feature_weights is not None:
             found["feature_weights_"] = reported_weights(coordinates, state.feature_weights)

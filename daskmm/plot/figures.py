@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -40,25 +41,38 @@ def checked(path: object, kind: type, origin: str) -> None:
 
 
 def new_figure(**options: Any) -> Figure:
-    """Create an empty figure.
+    """Create an empty figure, which a notebook shows at the end of its cell.
 
     Raises
     ------
     ImportError
         If matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Pictures need matplotlib, the extra 'plot': pip install 'daskmm[plot]'."
-        ) from error
-    return Figure(**{"layout": "constrained", "dpi": 120, **options})
+    require_matplotlib()
+    options = {"layout": "constrained", "dpi": 120, **options}
+    if _in_notebook() and not _READERS_FONTS.get():
+        from daskmm.plot.notebooks import figure_of_cell
+
+        return figure_of_cell(**options)
+    from matplotlib.figure import Figure
+
+    return Figure(**options)
+
+
+def _in_notebook() -> bool:
+    """Tell whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def require_matplotlib() -> None:
     """Raise ImportError, naming the extra, if matplotlib is not installed."""
-    new_figure()
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "Pictures need matplotlib, the extra 'plot': pip install 'daskmm[plot]'."
+        ) from error
 
 
 def refuse_mixed(model: Any) -> None:

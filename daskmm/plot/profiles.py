@@ -1,4 +1,4 @@
-"""A heat map of the cluster centres, feature by feature; public in `daskmm.plot`."""
+"""A heat map of the clusters' means, feature by feature; public in `daskmm.plot`."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _MOST_COUNTS = 40
 
 @dataclass(frozen=True)
 class Profiles:
-    """Deviations of the cluster centres from the mean of the data, by feature.
+    """Deviations of the clusters from the mean of the data, by feature.
 
     Attributes
     ----------
     deviations : ndarray of shape (n_clusters, n_features)
-        (centre − mean of the data) / spread; 0 where a feature does not vary, NaN for clusters
-        without known centre.
+        (mean of the cluster − mean of the data) / spread; 0 where a feature does not vary, NaN for
+        clusters without rows.
     centers : ndarray of shape (n_clusters, n_features)
-        In the input's units.
+        Means of the clusters' rows in the input's units; centres where the model has no means.
     sizes : ndarray of shape (n_clusters,), or None
         Rows of each cluster, where they are known.
     separation : ndarray of shape (n_features,)
@@ -84,7 +84,7 @@ class Profiles:
         rows = None if sample is None else np.asarray(sample, dtype=np.float64)
         known = _sizes(model, sizes)
         if hasattr(model, "cluster_centers_"):
-            centers = np.asarray(model.cluster_centers_)
+            centers = np.asarray(getattr(model, "cluster_means_", model.cluster_centers_))
         elif rows is None:
             raise ValueError(
                 f"The means of {type(model).__name__} lie in a feature space; give a sample, for "
@@ -114,7 +114,7 @@ class Profiles:
 
 
 _OF_DATA = "standard deviations of the data"
-_OF_CENTERS = "standard deviations of the centres"
+_OF_CENTERS = "standard deviations of the means"
 
 
 def _mean_and_spread(
@@ -129,7 +129,7 @@ def _mean_and_spread(
         return mean, np.sqrt(variance), _OF_DATA
     if np.any(model.scale_ != 1.0):  # standardised: the data's own mean and spread
         return model.mean_, model.scale_, _OF_DATA
-    return centers.mean(axis=0), centers.std(axis=0), _OF_CENTERS
+    return np.nanmean(centers, axis=0), np.nanstd(centers, axis=0), _OF_CENTERS
 
 
 def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
@@ -148,11 +148,14 @@ def cluster_profiles(
     labels: ArrayLike | None = None,
     sizes: ArrayLike | None = None,
 ) -> Figure:
-    """Draw the centres as a heat map, in deviations from the mean of the data, and cluster sizes.
+    """Draw the clusters as a heat map, in deviations from the mean of the data, and their sizes.
+
+    A deviation is that of the mean of the cluster's rows (`cluster_means_`), which the sizes count;
+    that of the centre where it is no mean (medians, modes).
 
     Clusters are in order of size; up to 40 features are drawn, those that separate the clusters
     most. Without a sample, the spread of the data is known for standardised models only; for
-    others, deviations are relative to the centres themselves.
+    others, deviations are relative to the means themselves.
 
     Parameters
     ----------
@@ -257,7 +260,7 @@ def _described(profiles: Profiles, clusters: NDArray[np.intp], features: NDArray
     first = [profiles.names[feature] for feature in features[:3]]
     values = profiles.deviations[np.ix_(clusters, features)]
     text = (
-        f"Centres of {counted(len(clusters), 'cluster')} of {n_clusters:,} in "
+        f"Means of {counted(len(clusters), 'cluster')} of {n_clusters:,} in "
         f"{counted(len(features), 'feature')} of {n_features:,}, those that separate the clusters "
         f"most first: feature{'s' * (len(first) > 1)} {listed(first)}."
     )

@@ -26,8 +26,9 @@ _PROJECTION = (
     "axes."
 )
 _PROFILES = (
-    "How far the centre of each cluster lies from the mean, feature by feature: red above, blue "
-    "below, white close to the mean. Features that tell the clusters apart come first."
+    "How far the mean of each cluster (its centre where that is a median or a mode) lies from the "
+    "mean of the data, feature by feature: red above, blue below, white close to it. Features that "
+    "tell the clusters apart come first."
 )
 _WEIGHTS = (
     "How much each feature counts in the distance. Features without weight do not matter for these "

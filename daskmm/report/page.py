@@ -237,8 +237,8 @@ def _clusters(
         )
     if profiles is not None:
         caption += (
-            f" A cluster stands out in the features in which its centre is farthest from the mean; "
-            f"the distance beside each is in {profiles.unit}."
+            f" A cluster stands out in the features in which it is farthest from the mean of the "
+            f"data; the distance beside each is in {profiles.unit}."
         )
     return (
         f'<section>\n<h2>Clusters</h2>\n<p class="quiet" id="clusters">{_text(caption)}</p>\n'

@@ -77,8 +77,13 @@ def test_fit_writes_a_run_folder(tmp_path, store, table, capsys, model):
     assert len(summary["history"]) == summary["n_iter"]
     assert ("feature_weights" in summary) == (model == "entropy")
     header, *centers = (run / "centers.csv").read_text().splitlines()
-    assert header == "cluster,cluster_name,cluster_size,cluster_share,0,1,2,3,4"
+    of_features = [f"{what}_{feature}" for what in ("mean", "center") for feature in range(5)]
+    assert header == ",".join(["cluster,cluster_name,cluster_size,cluster_share", *of_features])
     assert len(centers) == K
+    found = np.array([row.rpartition('"')[2].split(",")[-10:] for row in centers], dtype=float)
+    of_rows = [table[labels[...] == cluster].mean(axis=0) for cluster in range(K)]
+    np.testing.assert_allclose(found[:, :5], of_rows)
+    np.testing.assert_array_equal(found[:, 5:], daskmm.load(run / "model").cluster_centers_)
     assert all(f"): {name}\n" in out for name in summary["cluster_names"])
 
 

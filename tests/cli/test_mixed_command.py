@@ -46,8 +46,8 @@ def test_a_run_of_mixed_columns(customers, capsys):
     labels = zarr.open_array("run/labels.zarr", mode="r")[:]
     assert adjusted_rand_score(customers["kind"], labels) == 1.0
     centers = pd.read_csv("run/centers.csv")
-    assert sorted(centers["plan"]) == ["basic", "free", "pro"]
-    assert sorted(centers["since:trend"]) == ["2024-01-01", "2024-10-27", "2025-08-23"]
+    assert sorted(centers["commonest_plan"]) == ["basic", "free", "pro"]
+    assert sorted(centers["mean_since:trend"]) == ["2024-01-01", "2024-10-27", "2025-08-23"]
     names = json.loads(Path("run/summary.json").read_text())["cluster_names"]
     assert all(name in Path("run/report.html").read_text() for name in names)
     given = {"distortion": "mixed", "metric_params": {"dates": ["since:trend"]}}

@@ -45,7 +45,7 @@ def test_the_history_of_a_run(folder, capsys):
     assert model.forget == "3 calls"
     assert model.n_samples_seen_ == summary(folder)["n_rows"] == 180
     assert summary(folder)["inertia"] == model.inertia_
-    centers = pd.read_csv(folder / "run" / "centers.csv")[["a", "b"]].to_numpy()
+    centers = pd.read_csv(folder / "run" / "centers.csv")[["center_a", "center_b"]].to_numpy()
     np.testing.assert_allclose(np.sort(centers, 0), np.sort(model.cluster_centers_, 0), rtol=1e-6)
     assert main(["inspect", str(folder / "run")]) == 0
     assert capsys.readouterr().out.count("moved farthest") == 2

@@ -254,9 +254,9 @@ def test_columns_are_found_and_described():
     summary = model.summary_
     of_truth = [np.bincount(truth[model.labels_ == j]).argmax() for j in range(4)]
     cities = np.array(["Basel", "Oslo", "Paris", "Rome"])
-    assert list(summary["city"]) == list(cities[of_truth])
-    np.testing.assert_allclose(summary["age"], 40 + 15 * np.array(of_truth), atol=2)
-    np.testing.assert_allclose(summary["member"], np.array(of_truth) % 2, atol=0.1)
+    assert list(summary["commonest_city"]) == list(cities[of_truth])
+    np.testing.assert_allclose(summary["mean_age"], 40 + 15 * np.array(of_truth), atol=2)
+    np.testing.assert_allclose(summary["share_member"], np.array(of_truth) % 2, atol=0.1)
     shares = model.level_shares_
     np.testing.assert_allclose(shares.T.groupby(level="column").sum(), 1.0)
     counted = pd.crosstab(model.labels_, frame["city"], normalize="index")
@@ -289,9 +289,9 @@ def test_columns_without_values_in_a_cluster_are_missing_in_its_row(cls, tmp_pat
     for each in (model, daskmm.load(tmp_path / "model"), later):
         order = np.argsort(each.cluster_centers_[:, 0])
         summary = each.summary_.iloc[order]
-        assert list(summary["city"].isna()) == [False, True, False]
-        assert [summary["city"].iloc[j] for j in (0, 2)] == ["Oslo", "Rome"]
-        for name in ("member", "z"):
+        assert list(summary["commonest_city"].isna()) == [False, True, False]
+        assert [summary["commonest_city"].iloc[j] for j in (0, 2)] == ["Oslo", "Rome"]
+        for name in ("share_member", "mean_z"):
             assert list(pd.isna(summary[name])) == [False, True, False]
         assert each.level_shares_.iloc[order].isna().all(axis=1).tolist() == [False, True, False]
         assert summary["cluster_name"].iloc[1] == "high y"
@@ -313,7 +313,7 @@ def test_dates_count_as_the_user_says():
 
     model = fit("day:season")
     assert adjusted_rand_score(truth, model.labels_) > 0.9
-    days = model.summary_["day:season"]
+    days = model.summary_["mean_day:season"]
     np.testing.assert_allclose(np.sort(np.minimum(days, 365 - days)), [0, 182], atol=15)
     late = frame["day"] > pd.Timestamp("2022-03-01")
     assert adjusted_rand_score(late, fit("day:trend").labels_) > 0.3
@@ -638,7 +638,7 @@ def test_columns_that_tell_nothing():
     alike = frame.assign(city="Oslo", member=True)
     model = EntropyPowerKMeans(2, lam=0.5, **options).fit(alike)
     np.testing.assert_array_equal(model.feature_weights_[1:3], 0.0)
-    assert list(model.summary_["city"]) == ["Oslo", "Oslo"]
+    assert list(model.summary_["commonest_city"]) == ["Oslo", "Oslo"]
 
 
 def test_values_that_are_no_levels_and_names_that_stand_twice():

@@ -4,9 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from _support import ESTIMATORS, blobs, quick
+from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
-from daskmm import KernelPowerKMeans, KMeans, PowerKMeans, WeightedBlurringMeanShift, load
+from daskmm import (
+    EntropyPowerKMeans,
+    KernelPowerKMeans,
+    KMeans,
+    PowerKMeans,
+    WeightedBlurringMeanShift,
+    load,
+)
 from daskmm.cluster._naming import cluster_names
 
 X, _ = blobs()
@@ -38,14 +46,84 @@ def test_the_table_of_centres(tmp_path):
     model = quick(KMeans).fit(FRAME)
     table = model.summary_
     assert table.index.name == "cluster"
-    expected = ["cluster_name", "cluster_size", "cluster_share", *NAMES]
+    means = [f"mean_{name}" for name in NAMES]
+    expected = ["cluster_name", "cluster_size", "cluster_share", *means]
     assert table.columns.tolist() == expected
-    np.testing.assert_array_equal(table[NAMES], model.cluster_centers_)
+    np.testing.assert_array_equal(table[means], model.cluster_centers_)
     assert table["cluster_size"].tolist() == np.bincount(model.labels_).tolist()
     assert table["cluster_share"].sum() == pytest.approx(1)
     assert table["cluster_name"].is_unique
     model.save(tmp_path / "model")
     pd.testing.assert_frame_equal(load(tmp_path / "model").summary_, table)
+
+
+WINE = load_wine(as_frame=True).data
+OF_WINE = [
+    KMeans(5, max_iter=1),
+    KMeans(5, max_iter=2, standardize=True),
+    PowerKMeans(5),
+    PowerKMeans(5, polish=False, max_iter=5),
+    EntropyPowerKMeans(5, lam=1.0, standardize=True, max_iter=60),
+    EntropyPowerKMeans(5, lam=1.0, polish=False, max_iter=30),
+    EntropyPowerKMeans(5, lam=1.0, max_iter=1),
+    KMeans(5, distortion="kl", max_iter=1),
+    KMeans(5, distortion="mahalanobis", max_iter=3),
+]
+
+
+@pytest.mark.parametrize("model", OF_WINE, ids=lambda model: repr(model)[:70])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_table_has_the_means_of_the_rows_that_it_counts(model):
+    model = model.set_params(n_init=1, random_state=0).fit(WINE)
+    table, rows = model.summary_, WINE.groupby(model.labels_)
+    assert table["cluster_size"].tolist() == rows.size().tolist()
+    means = rows.mean().add_prefix("mean_")
+    np.testing.assert_allclose(table[means.columns], means, rtol=1e-9)
+    np.testing.assert_allclose(model.cluster_means_, means, rtol=1e-9)
+    weights = table["cluster_size"] @ table[means.columns] / len(WINE)
+    np.testing.assert_allclose(weights, WINE.mean(), rtol=1e-9)
+
+
+def test_the_table_has_weighted_means_of_a_wide_table():
+    wide = np.random.default_rng(0).normal(size=(40, 400))
+    weights = np.arange(40.0)
+    model = KMeans(3, n_init=1, random_state=0, max_iter=1, tol=0).fit(wide, sample_weight=weights)
+    means = [
+        np.average(wide[model.labels_ == j], axis=0, weights=weights[model.labels_ == j])
+        for j in range(3)
+    ]
+    np.testing.assert_allclose(model.cluster_means_, means, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_table_has_no_means_for_a_cluster_without_rows():
+    model = KMeans(3, init=np.array([[0.0], [10.0], [90.0]]), empty_cluster="farthest", max_iter=1)
+    model.set_params(tol=0).fit([[0.0], [10.0], [11.0]])
+    empty = model.cluster_sizes_ == 0
+    assert np.isnan(model.cluster_means_[empty]).all()
+    assert model.summary_["mean_0"].isna().tolist() == empty.tolist()
+
+
+def test_the_table_has_centres_where_these_are_no_means():
+    median = quick(KMeans, **EUCLIDEAN).fit(FRAME)
+    assert not hasattr(median, "cluster_means_")
+    for model in (median, WeightedBlurringMeanShift(0.06).fit(FRAME)):
+        centers = [f"center_{name}" for name in NAMES]
+        assert model.summary_.columns.tolist()[3:] == centers
+        np.testing.assert_array_equal(model.summary_[centers], model.cluster_centers_)
+    directions = quick(KMeans, distortion="cosine").fit(FRAME).summary_
+    assert directions.columns.tolist()[3:] == [f"direction_{name}" for name in NAMES]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_fit_or_a_call_forgets_the_means_of_an_earlier_fit():
+    model = KMeans(4, n_init=1, random_state=0, max_iter=1, tol=0).fit(FRAME)
+    model.partial_fit(FRAME)
+    np.testing.assert_array_equal(model.cluster_means_, model.cluster_centers_)
+    model.set_params(**EUCLIDEAN).fit(FRAME)
+    assert not hasattr(model, "cluster_means_")
+    model.partial_fit(FRAME)
+    assert not hasattr(model, "cluster_means_")
 
 
 def test_no_table_without_centres():

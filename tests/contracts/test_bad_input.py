@@ -1,5 +1,6 @@
 """Input that cannot be used is refused at once and clearly; odd input that can be, is used."""
 
+import re
 from pathlib import Path
 
 import dask
@@ -751,6 +752,31 @@ def test_centers_that_coincide_at_the_end_are_warned_about_and_recorded(cls, for
     assert model.history_[-1].coincident_centers > 0
     # From just past the critical power they do not.
     assert not fit_recording(quick(cls, n_clusters=5, n_init=1, eta=1.05), form(rows))
+
+
+@each_estimator
+def test_rows_that_are_copies_of_a_few_are_a_fit_that_converges(cls):
+    rows = np.repeat(np.random.default_rng(0).normal(size=(5, 3)), 20_000, axis=0)
+    model = cls(5, random_state=0)
+    assert fit_recording(model, rows) == []
+    assert model.n_iter_ < 10
+
+
+@pytest.mark.parametrize("polish", [True, False])
+@each_estimator
+def test_warnings_advise_what_the_estimator_can_do(cls, polish):
+    own = {} if cls is KMeans else {"polish": polish, "s0": -1.0, "eta": 1.05}
+    cloud = np.random.default_rng(0).normal(size=(400, 50))
+    known = {*PowerKMeans().get_params(), *EntropyPowerKMeans().get_params()}
+    for rows, max_iter in ((np.ones((100, 3)), 300), (cloud, 3)):
+        model = quick(cls, n_clusters=5, n_init=1, max_iter=max_iter, **own)
+        notes = fit_recording(model, rows)
+        assert notes
+        for note in notes:
+            named = known & set(re.findall(r"\w+", note))
+            assert named <= set(model.get_params()), note
+            assert "polish=True" not in note or not polish
+            assert "inf" not in note
 
 
 @each_annealed

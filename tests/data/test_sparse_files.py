@@ -145,7 +145,7 @@ def test_a_run_of_an_anndata_store_names_its_genes(tmp_path):
     source, run = f"{tmp_path / 'cells.zarr'}::layers/counts", tmp_path / "run"
     fit = ["fit", source, "-k", "3", "--model", "kmeans", "--report", "--quiet"]
     assert main([*fit, "--out", str(run)]) == 0
-    assert "gene 7" in pd.read_csv(run / "centers.csv").columns
+    assert "mean_gene 7" in pd.read_csv(run / "centers.csv").columns
     assert json.loads((run / "summary.json").read_text())["feature_names"][3] == "gene 3"
     assert "gene " in (run / "report.html").read_text()
     assert main(["predict", str(run), source, "--quiet", "--out", str(tmp_path / "l.csv")]) == 0

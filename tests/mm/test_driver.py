@@ -13,6 +13,7 @@ from daskmm.mm.driver import (
     cheapest_first,
     first_best,
     iterate,
+    minimize,
 )
 from daskmm.mm.journal import Pace
 from daskmm.mm.problem import Run, Step
@@ -107,6 +108,23 @@ def test_a_change_up_to_rounding_is_none():
     run = Run(Power(-np.inf), "hard", last=5.0)
     assert advanced(run, step(-np.inf, 4.95), schedule, problem, 0.0).calm == 1
     assert advanced(run, step(-np.inf, 4.85), schedule, problem, 0.0).calm == 0
+
+
+class Noise(Problem):
+    """Costs of two starts that differ by rounding: 2 and 3 at first, 4 for the first one later."""
+
+    def steps(self, states):
+        self.n_passes += 1
+        costs = [2e-20, 3e-20] if len(states) == 2 else [4e-20]
+        return [step(-np.inf, cost, moved=self.n_passes < 3) for cost in costs]
+
+
+def test_a_start_that_lost_by_rounding_alone_has_converged():
+    for max_iter, converged in ((300, True), (2, False)):
+        schedule = Schedule(-np.inf, max_iter=max_iter, tol=0.0)
+        outcome = minimize(Noise(), [None, None], schedule, race=lambda costs: [0])
+        assert outcome.best == 1
+        assert outcome.run.converged == converged
 
 
 def test_a_pace_counts_from_where_a_run_is_gone_on_with():

@@ -309,7 +309,7 @@ def test_profiles_without_a_sample():
         scaled.deviations, profile_plots.Profiles.of(quick(KMeans, 3).fit(X), X).deviations
     )
     plain = profile_plots.Profiles.of(quick(KMeans, 3).fit(X))
-    assert "centres" in plain.unit
+    assert "means" in plain.unit
     np.testing.assert_allclose(plain.deviations.std(axis=0), 1)
     kernel = KernelPowerKMeans(3, random_state=0).fit(X)
     with pytest.raises(ValueError, match="give a sample"):
@@ -320,6 +320,18 @@ def test_profiles_without_a_sample():
     gram = KernelPowerKMeans(3, kernel="precomputed", random_state=0).fit(X @ X.T)
     with pytest.raises(ValueError, match="has no features"):
         plot.cluster_profiles(gram)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_profiles_are_those_of_the_rows_that_sizes_count():
+    wine = load_wine(as_frame=True).data
+    for model in (KMeans(4, max_iter=1), EntropyPowerKMeans(4, lam=1.0, max_iter=9, polish=False)):
+        labels = model.set_params(n_init=1, random_state=0).fit(wine).labels_
+        profiles = profile_plots.Profiles.of(model, wine)
+        means = wine.groupby(labels).mean()
+        away = (means - wine.mean()) / wine.std(ddof=0)
+        np.testing.assert_allclose(profiles.deviations, away, rtol=1e-9, atol=1e-9)
+        assert profiles.sizes.tolist() == np.bincount(labels, minlength=4).tolist()
 
 
 def test_profiles_compute_no_lazy_labels():

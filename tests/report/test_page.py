@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from _support import CountingSource
+from sklearn.datasets import load_wine
 
 import daskmm
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
 from daskmm.cli import printing, run_folder
 from daskmm.cli.main import main
+from daskmm.cli.run_folder import write_run
 from daskmm.report import page as html_report
 from daskmm.report.figures import Sampled
 
@@ -333,3 +335,21 @@ def test_drift_is_a_section_that_is_replaced():
     assert rows[0][3].text == "nothing beyond sampling error"
     assert rows[1][3].text.startswith("centre of cluster")
     assert "looks" in drawn(tree)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_clusters_stand_out_by_the_means_of_their_rows(tmp_path):
+    wine = load_wine(as_frame=True).data
+    model = KMeans(4, n_init=1, max_iter=1, random_state=0).fit(wine)
+    write_run(tmp_path / "run", model, wine)
+    tree = parsed((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+    away = (wine.groupby(model.labels_).mean() - wine.mean()) / wine.std(ddof=0)
+    rows = tree.findall(f".//{HTML}table[@class='clusters']/{HTML}tbody/{HTML}tr")
+    assert len(rows) == 4
+    for row in rows:
+        cluster, size = (int(cell.text) for cell in row[:2])
+        assert size == (model.labels_ == cluster).sum()
+        for feature in row.iter(f"{HTML}span"):
+            if feature.get("class") == "feature":
+                said = f"{away.loc[cluster, feature.text.strip()]:+.1f}".replace("-", "−")
+                assert feature[0].text == said

@@ -118,6 +118,30 @@ def test_the_reference_describes_what_it_lists(site, pages):
             assert re.search("Parameters|Attributes", text) or name.endswith("Error"), name
 
 
+def drawing_cells(path):
+    """How many pictures the cells of a page draw."""
+    cells = re.findall(r"^```\{code-cell\}.*?^```", path.read_text(), re.MULTILINE | re.DOTALL)
+    return len(re.findall(r"\bplot\.\w+\(|\bplt\.subplots\(", "\n".join(cells)))
+
+
+def shown_pictures(page):
+    outputs = [
+        element
+        for element in page.iter(f"{HTML}div")
+        if "cell_output" in (element.get("class") or "").split()
+    ]
+    return sum(len(list(output.iter(f"{HTML}img"))) for output in outputs)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_pages_show_each_picture_that_their_cells_draw(site, pages):
+    drawn = {path.relative_to(DOCS): drawing_cells(path) for path in sorted(DOCS.rglob("*.md"))}
+    shown = {path: shown_pictures(pages[(site / path).with_suffix(".html")]) for path in drawn}
+    assert sum(drawn.values()) > 10
+    assert shown == drawn
+
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LOOKED_AT = (
     "index.html",
