@@ -90,6 +90,8 @@ html_show_sourcelink = False
 html_sidebars = {page: [] for page in ("get-started", "evidence", "changes")}
 html_theme_options = {
     "header_links_before_dropdown": 6,
+    # A field to search in would take a second row of the header.
+    "navbar_persistent": ["search-button"],
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
