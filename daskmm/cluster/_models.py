@@ -15,6 +15,7 @@ import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from daskmm.cluster._fitted_values import check_fitted, is_fitted_name
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.kernels import Kernel
 from daskmm.storage.arrays import CHECKSUMMED
@@ -124,7 +125,8 @@ def _parts_of(path: Path) -> Callable[[str], object]:
         Folder with the description of the model.
     """
     described = zarr.open_group(path, mode="r").attrs.asdict()
-    arrays = {name for part in described.values() for name in _arrays_of(part)}
+    names = {name for part in described.values() for name in _arrays_of(part)}
+    arrays = {re.sub(r"[/\\]+", "/", name).strip("/") for name in names}  # as zarr writes them
     # zarr makes groups of the parts of a name.
     groups = {name.rsplit("/", i)[0] for name in arrays for i in range(name.count("/") + 1)}
     known = "|".join(map(re.escape, sorted(groups)))
@@ -236,7 +238,7 @@ def _loaded(path: Path, name: str) -> Any:
             part: {key: decode(node, get) for key, node in attributes[part].items()}
             for part in ("parameters", "fitted")
         }
-        check_fitted_values(parts["fitted"])
+        check_fitted(parts["fitted"])
         estimator = _ESTIMATORS[kind](**_without_places(parts["parameters"]))
         vars(estimator).update(parts["fitted"])
         if attributes["output"]:
@@ -260,7 +262,7 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
         parameters["random_state"] = None
     if hasattr(parameters.get("init"), "cluster_centers_"):  # a model to start from
         parameters["init"] = parameters["init"].cluster_centers_
-    fitted = {key: value for key, value in estimator.__getstate__().items() if _is_fitted_name(key)}
+    fitted = {key: value for key, value in estimator.__getstate__().items() if is_fitted_name(key)}
 
     def put(name: str, values: NDArray) -> dict[str, Any]:
         array = group.create_array(
@@ -300,8 +302,3 @@ def _digest(attributes: dict[str, Any]) -> str:
     """Return a digest of a model's description, which holds those of its arrays."""
     text = json.dumps(attributes, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=16).hexdigest()
-
-
-def _is_fitted_name(name: str) -> bool:
-    """Return whether an attribute was set by a fit; scikit-learn keeps others of its own."""
-    return (name.endswith("_") and not name.startswith("_")) or name == "_n_features_out"

@@ -76,7 +76,9 @@ class _States:
     def numbers(self) -> list[int]:
         """Return the numbers of what may be states, the newest first."""
         files = (name for name in names_in(self.folder) if (self.folder / name).is_file())
-        return sorted((int(found[1]) for name in files if (found := _STATE.fullmatch(name)))[::-1]
+        return sorted(
+            (int(found[1]) for name in files if (found := _STATE.fullmatch(name))), reverse=True
+        )
 
     def read(self, number: int) -> dict[str, Any]:
         """Read a state, which becomes one that may be removed.
@@ -172,7 +174,7 @@ class Checkpoint(Journal):
 
     def _open(self, numbers: list[int]) -> None:
         """Load the newest state that can be read."""
-        for place, number in enumerate(numbers):
+        for number in numbers:
             try:
                 former = self._states.read(number)
             except DamagedStateError as error:
@@ -186,7 +188,7 @@ class Checkpoint(Journal):
                 "changed. Give another path, or remove the folder to start again."
             )
         self._refuse(differences(former["parameters"], self.parameters))
-        for older in numbers[place + 1 :]:
+        for older in (each for each in numbers if each < number):
             with contextlib.suppress(ValueError):  # it stays, as nobody knows whose it is
                 self._states.read(older)
         self.stages = former.pop("stages")

@@ -57,7 +57,9 @@ def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
 
 
 def _replace_folder(fresh: Path, path: Path) -> None:
-    for left in _former_folders(path, path.parent.iterdir()):  # by a process that died before it removed it
+    for left in _former_folders(
+        path, path.parent.iterdir()
+    ):  # by a process that died before it removed it
         shutil.rmtree(left, ignore_errors=True)
     former = path.with_name(f".{path.name}.{uuid.uuid4().hex}.former")
     path.rename(former)
