@@ -51,9 +51,11 @@ def update_and_die(folder, module, name, call):
 def replace_often(folder, name, count):
     """Replace a model again and again by one of two others, and say when that is done."""
     models = [daskmm.load(folder / each) for each in ("one", "two")]
-    for i in range(count):
-        models[i % 2].save(folder / "model", overwrite=True)
-    (folder / f"done-{name}").touch()
+    try:
+        for i in range(count):
+            models[i % 2].save(folder / "model", overwrite=True)
+    finally:
+        (folder / f"done-{name}").touch()
 
 
 def load_often(folder, savers):

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,31 +72,37 @@ def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
     path = local_path(path)
     if overwrite and path.is_symlink() and path.exists():
         path = path.resolve()  # the link stays
-    if not overwrite:
-        _settled(path)
-        _save(estimator, path, False)
-        return
-    with reserved(path, _PATIENCE):
-        restore_former(path)
-        _save(estimator, path, True)
+    _settled(path)
+    if not overwrite and path.exists():
+        raise _exists(path)
+    _save(estimator, path, overwrite)
 
 
 def _save(estimator: BaseEstimator, path: Path, overwrite: bool) -> None:
-    if path.exists() and not (overwrite and _is_model(path)):
-        raise _exists(path)
-    if path.exists():
-        is_part = _parts_of(path)
-        for item in sorted(path.rglob("*")):
-            if not is_part(item.relative_to(path).as_posix()):
-                raise FileExistsError(
-                    f"{path} cannot be replaced: {item} is no part of the model. Move it away, or "
-                    "choose another path."
-                )
-    with written_whole(path, replace=overwrite) as fresh:
+    turn = _replacing(path) if overwrite else None
+    with written_whole(path, replace=overwrite, turn=turn) as fresh:
         try:
             _write(estimator, zarr.create_group(fresh))
         except TypeError as error:
             raise ValueError(f"The model cannot be saved. {error}") from error
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[None]:
+    """Wait until nobody else replaces a model, and make sure that nothing else is replaced."""
+    with reserved(path, _PATIENCE):
+        restore_former(path)
+        if path.exists():
+            if not _is_model(path):
+                raise _exists(path)
+            is_part = _parts_of(path)
+            for item in sorted(path.rglob("*")):
+                if not is_part(item.relative_to(path).as_posix()):
+                    raise FileExistsError(
+                        f"{path} cannot be replaced: {item} is no part of the model. Move it away, "
+                        "or choose another path."
+                    )
+        yield
 
 
 def _exists(path: str | Path) -> FileExistsError:

@@ -8,12 +8,15 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
-def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
+def written_whole(
+    path: Path, replace: bool = False, turn: AbstractContextManager[Any] | None = None
+) -> Iterator[Path]:
     """Yield a temporary path beside `path`; what is written there is renamed to `path` at the end.
 
     The file or folder is on the disk before it gets its name, so that a crash at any moment
@@ -26,7 +29,10 @@ def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
     replace : bool
         Whether to replace what is at the path: a file by a file, a folder by a folder. A folder
         cannot be replaced in one step: should the process die in between, `restore_former` puts
-        the former one back. Processes that replace the same folder must exclude each other.
+        the former one back.
+    turn : context manager, optional
+        Entered while the new file or folder takes its place. Processes that replace the same folder
+        must exclude each other there.
 
     Raises
     ------
@@ -42,13 +48,14 @@ def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
     try:
         yield fresh
         flush_tree(fresh)
-        if not replace:
-            check_absent(path)
-        if fresh.is_dir() and path.is_dir():
-            _replace_folder(fresh, path)
-        else:
-            os.replace(fresh, path)
-            flush_folder(path.parent)
+        with turn or nullcontext():
+            if not replace:
+                check_absent(path)
+            if fresh.is_dir() and path.is_dir():
+                _replace_folder(fresh, path)
+            else:
+                os.replace(fresh, path)
+                flush_folder(path.parent)
     finally:
         if fresh.is_dir():
             shutil.rmtree(fresh, ignore_errors=True)

@@ -262,7 +262,7 @@ def test_a_process_killed_while_replacing_leaves_a_model(moment, then, tmp_path,
         with pytest.raises(FileExistsError):
             other.save(tmp_path / "model")
         other.save(tmp_path / "model", overwrite=True)
-        assert [item.name for item in tmp_path.iterdir()] == ["model"]
+        assert not list(tmp_path.glob("*.former"))
     expected = former if then == "load" and moment == "between the renames" else other
     assert_same_bits(expected, load(tmp_path / "model"))
 
@@ -459,7 +459,7 @@ CENTERS = ("cluster_centers_", "scale_", "mean_", "cluster_sizes_")
 CHECKED = {
     "entropy": (*CENTERS, "feature_weights_", "typical_distances_", "relative_distances_"),
     "mahalanobis": ("precision_",),
-    "kernel": ("X_fit_", "memberships_", "kernel_norms_", "kernel_weights_"),
+    "kernel": ("memberships_", "kernel_norms_", "kernel_weights_"),
     "landmarks": ("landmarks_", "whitening_", "landmark_mean_", "landmark_centers_"),
     "mean shift": (*CENTERS, "feature_weights_"),
 }
@@ -684,7 +684,7 @@ def replaced_and_loaded(folder, saves, n_savers, n_loaders):
 
 
 def test_a_model_is_replaced_and_loaded_by_several_processes_at_once(tmp_path):
-    codes, loads = replaced_and_loaded(tmp_path, 10, 2, 1)
+    codes, loads = replaced_and_loaded(tmp_path, 6, 2, 1)
     assert codes == [0, 0, 0]
     assert loads > 0
 

@@ -954,7 +954,7 @@ def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy,
     capsys.readouterr()
 
 
-def test_a_run_replaces_nothing_of_the_user(tmp_path, monkeypatch, capsys, npy):
+def test_a_run_replaces_nothing_of_the_user(tmp_path, monkeypatch, capsys, caplog, npy):
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         Mortal(patch, 3)
@@ -971,7 +971,7 @@ def test_a_run_replaces_nothing_of_the_user(tmp_path, monkeypatch, capsys, npy):
     assert not list(run.glob(".fresh-?????*"))
     (run / "centers.csv").unlink()
     assert main(command(npy, run)) == 0
-    assert f"{run / 'checkpoint'} stays" in capsys.readouterr().err
+    assert f"{run / 'checkpoint'} stays: notes.txt is not a state" in caplog.text
     del mine["model/thesis.txt"]
     assert texts(run, mine) == mine
     assert {item.name for item in run.iterdir()} == RUN_FOLDER | {
