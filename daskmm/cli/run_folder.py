@@ -237,9 +237,8 @@ def _check_free(path: Path, names: set[str]) -> None:
     """Refuse to replace what is not of a run that was being moved into place."""
     moved: set[str] = set()
     for left in _fresh_folders(path):
-        with contextlib.suppress(
-            OSError, ValueError, KeyError, TypeError
-        ):  # killed before it was complete
+        # It is not complete where a process was killed before it moved anything.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             summary = json.loads((left / SUMMARY).read_text(encoding="utf-8"))
             moved |= set(summary["files"]) - names_in(left)
     for name in sorted(names - moved):

@@ -47,8 +47,8 @@ FloatArray = NDArray[np.float64]
 
 # Rows of a tile: 16 MB of float32.
 TILE_ROWS = 2048
-# Name of a tile while zarr writes it; the number is unique.
-_PARTIAL = re.compile(r"\d+\.[0-9a-f]{32}\.partial")
+# Name of a tile while zarr writes it.
+_PARTIAL = re.compile(r"\d+\.[0-9a-f]+\.partial")
 # Reported in place of a tile's name, and as a fault of tiles.
 DIAGONAL = "diagonal"
 CHANGED = "the data have changed"

@@ -694,7 +694,7 @@ def test_a_model_is_replaced_and_loaded_by_several_processes_at_once(tmp_path):
 def test_a_model_is_replaced_hundreds_of_times_while_it_is_loaded(tmp_path):
     codes, loads = replaced_and_loaded(tmp_path, 100, 3, 3)
     assert codes == [0] * 6
-    assert loads > 500
+    assert loads > 100
 
 
 def test_load_is_a_public_name():

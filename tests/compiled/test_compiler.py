@@ -287,7 +287,9 @@ def _doubled(x):
     return x + x
 
 
-@pytest.mark.parametrize("harm", [lambda code: b"", lambda code: code[: len(code) // 2]])
+@pytest.mark.parametrize(
+    "harm", [lambda code: b"", lambda code: code[: len(code) // 2]], ids=["emptied", "cut"]
+)
 def test_damaged_code_is_compiled_anew_and_replaced(tmp_path, monkeypatch, harm):
     monkeypatch.setattr(compiler.config, "CACHE_DIR", str(tmp_path))
     assert compiler.entry(_doubled)(3) == 6
