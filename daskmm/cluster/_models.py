@@ -201,10 +201,11 @@ def _identity(path: Path) -> Any:
 
 def _settled(path: Path) -> bool:
     """Return whether a missing model was only being replaced; put it back if its writer died."""
-    if path.exists() or not is_replaced(path):
+    if not is_replaced(path):
         return False
-    with contextlib.suppress(OSError), reserved(path, _PATIENCE):
-        restore_former(path)
+    if not path.exists():
+        with contextlib.suppress(OSError), reserved(path, _PATIENCE):
+            restore_former(path)
     return path.exists()
 
 
