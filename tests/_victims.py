@@ -1,4 +1,4 @@
-"""What processes do that are going to be killed."""
+"""What processes do that are going to be killed, or that get in each other's way."""
 
 from __future__ import annotations
 
@@ -46,3 +46,22 @@ def update_and_die(folder, module, name, call):
 
     setattr(owner, name, killed)
     main(["update", f"{folder}/run", f"{folder}/monday.csv", "--quiet"])
+
+
+def replace_often(folder, name, count):
+    """Replace a model again and again by one of two others, and say when that is done."""
+    models = [daskmm.load(folder / each) for each in ("one", "two")]
+    try:
+        for i in range(count):
+            models[i % 2].save(folder / "model", overwrite=True)
+    finally:
+        (folder / f"done-{name}").touch()
+
+
+def load_often(folder, savers):
+    """Load a model until all processes that replace it are done, and say how often."""
+    count = 0
+    while len(list(folder.glob("done-*"))) < savers:
+        daskmm.load(folder / "model")
+        count += 1
+    (folder / f"loads-{os.getpid()}").write_text(str(count))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.metadata
 import json
+import re
 import shutil
 import uuid
 import warnings
@@ -32,6 +34,7 @@ from daskmm.data.sparse import is_sparse, sparse_rows
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.passes import one_blas_thread
 from daskmm.engine.resources import peak_memory_bytes
+from daskmm.mm.checkpoint import is_checkpoint, remove_checkpoint
 from daskmm.numerics.rows import Coordinates
 from daskmm.numerics.sparse_rows import dense
 from daskmm.report.figures import Sampled
@@ -44,6 +47,7 @@ from daskmm.storage.remote import (
     inside,
     is_remote,
     local_path,
+    names_in,
     uploaded,
 )
 from daskmm.storage.strict_json import plain, strict_json
@@ -54,8 +58,8 @@ MODEL, LABELS, SUMMARY = "model", "labels.zarr", "summary.json"
 REPORT, CENTERS, MONITOR = "report.html", "centers.csv", "monitor"
 # An unfinished run has a checkpoint; a finished one has a summary.
 CHECKPOINT = "checkpoint"
-# Prefix of the folder in which contents are written before they are moved into place.
-_FRESH = ".fresh-"
+# Folder in which contents are written before they are moved into place; the number is unique.
+_FRESH = re.compile(r"\.fresh-[0-9a-f]{32}")
 # Parameters that do not change the result of a fit.
 _OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
 # Limits of the sample that figures show: rows, and values (fewer rows where they are wide).
@@ -121,11 +125,12 @@ def write_run(
     Raises
     ------
     FileExistsError
-        If the path exists and is not an unfinished run.
+        If the path exists and is not an unfinished run, or holds a file that is not of the run, in
+        the place of one that is.
     """
     check_unfinished(path)
     if is_remote(path):
-        whole = uploaded(str(path), SUMMARY, replace=True)  # the checkpoint
+        whole = uploaded(str(path), SUMMARY, lambda name: False)  # beside the checkpoint
     else:
         whole = _new_contents(local_path(path))
     with whole as folder:
@@ -142,6 +147,7 @@ def write_run(
         tables = _write_centers(folder / CENTERS, model)
         summary["files"] = [MODEL, LABELS, SUMMARY, *tables, *drawn, *[REPORT] * report]
         (folder / SUMMARY).write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
+    remove_checkpoint(inside(path, CHECKPOINT))
     return summary
 
 
@@ -188,8 +194,10 @@ def check_unfinished(path: str | Path) -> None:
     ------
     FileExistsError
     """
-    if exists(inside(path, SUMMARY)) or not exists(inside(path, CHECKPOINT)):
+    if exists(inside(path, SUMMARY)) or not is_checkpoint(inside(path, CHECKPOINT)):
         check_new(path)
+    elif not is_remote(path):
+        _check_free(local_path(path), {MODEL, LABELS})
 
 
 @contextmanager
@@ -200,21 +208,41 @@ def _new_contents(path: Path) -> Iterator[Path]:
             folder.mkdir()
             yield folder
         return
-    for left in path.glob(f"{_FRESH}*"):  # left by a process that was killed
-        shutil.rmtree(left)
-    folder = path / f"{_FRESH}{uuid.uuid4().hex}"
+    folder = path / f".fresh-{uuid.uuid4().hex}"
     folder.mkdir()
     try:
         yield folder
-        # The summary, which makes it a finished run, comes last.
-        for new in sorted(folder.iterdir(), key=lambda new: new.name == SUMMARY):
-            place = path / new.name
-            if place.is_dir():  # left by a process that was killed in this loop
-                shutil.rmtree(place)
-            new.replace(place)
-    finally:
+        _check_free(path, names_in(folder))
+    except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(path / CHECKPOINT)
+        raise
+    # From here on, what is left in the folder says which contents are in their place. The summary,
+    # which makes it a finished run, comes last.
+    for new in sorted(folder.iterdir(), key=lambda new: new.name == SUMMARY):
+        place = path / new.name
+        if place.is_dir():  # moved by a process that was killed in this loop
+            shutil.rmtree(place)
+        new.replace(place)
+    for left in _fresh_folders(path):
+        shutil.rmtree(left)
+
+
+def _fresh_folders(path: Path) -> list[Path]:
+    """Return the folders in which this and earlier processes wrote the contents of a run."""
+    found = (entry for entry in path.iterdir() if _FRESH.fullmatch(entry.name))
+    return [entry for entry in found if entry.is_dir() and not entry.is_symlink()]
+
+
+def _check_free(path: Path, names: set[str]) -> None:
+    """Refuse to replace what is not of a run that was being moved into place."""
+    moved: set[str] = set()
+    for left in _fresh_folders(path):
+        # It is not complete where a process was killed before it moved anything.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            summary = json.loads((left / SUMMARY).read_text(encoding="utf-8"))
+            moved |= set(summary["files"]) - names_in(left)
+    for name in sorted(names - moved):
+        check_new(path / name)
 
 
 def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:

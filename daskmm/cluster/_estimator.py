@@ -20,8 +20,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster import _models
+from daskmm.cluster._fitted_values import is_fitted_name
 from daskmm.cluster._output import as_asked
-from daskmm.cluster._parameters import CHECKPOINT, is_fitted_name
+from daskmm.cluster._parameters import CHECKPOINT
 from daskmm.cluster._progress import reported
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._summary import FittedSummary

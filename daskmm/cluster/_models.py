@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,19 +16,31 @@ import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from daskmm.cluster._parameters import is_fitted_name
+from daskmm.cluster._fitted_values import check_fitted, is_fitted_name
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.kernels import Kernel
 from daskmm.storage.arrays import CHECKSUMMED
-from daskmm.storage.atomic import restore_former, written_whole
+from daskmm.storage.atomic import is_replaced, restore_former, written_whole
 from daskmm.storage.digests import digest
+from daskmm.storage.locks import reserved
 from daskmm.storage.records import decode, encode, registered
-from daskmm.storage.remote import downloaded, is_remote, local_path, uploaded
+from daskmm.storage.remote import (
+    UNFINISHED,
+    downloaded,
+    exists,
+    is_remote,
+    local_path,
+    uploaded,
+)
 
 E = TypeVar("E", bound=type[BaseEstimator])
 
 FORMAT = "daskmm-model"
 VERSION = 1
+# Seconds for which a model that is to be replaced is waited for.
+_PATIENCE = 60.0
+# Parameters that name a place to write to, and their values that do not, by default the first.
+_PLACES: dict[str, tuple[str | None, ...]] = {"checkpoint": (None,), "gram": ("auto", "recompute")}
 # Bytes of an array per stored byte, at most; zstd makes one byte of some ten thousand zeros.
 _MOST_EXPANSION = 1_000_000
 # Classes that `load` may make, by name.
@@ -44,24 +60,97 @@ def registered_model(estimator: E) -> E:
 def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
     """Write a fitted estimator; see `MMClusterer.save`.
 
-    A crash at any moment leaves the former model or the new one, never half of one. Callbacks, a
-    random state that is not an integer, and lazy labels are not saved.
+    A crash at any moment leaves the former model or the new one, never half of one. Processes that
+    replace a model wait for each other. Callbacks, a random state that is not an integer, lazy
+    labels, and places to write to (`checkpoint`, a path as `gram`) are not saved.
     """
     if is_remote(path):
-        with uploaded(str(path), "zarr.json", replace=overwrite) as folder:
-            save(estimator, folder, False)
+        replaced = _replaced_at(str(path)) if overwrite else None
+        with uploaded(str(path), "zarr.json", replaced) as folder:
+            _save(estimator, folder, False)
         return
     path = local_path(path)
-    restore_former(path)
-    if path.exists() and not (overwrite and _is_model(path)):
-        raise FileExistsError(
-            f"{path} exists. Choose another path, or overwrite=True if it holds a model."
-        )
-    with written_whole(path, replace=overwrite) as fresh:
+    if overwrite and path.is_symlink() and path.exists():
+        path = path.resolve()  # the link stays
+    _settled(path)
+    if not overwrite and path.exists():
+        raise _exists(path)
+    _save(estimator, path, overwrite)
+
+
+def _save(estimator: BaseEstimator, path: Path, overwrite: bool) -> None:
+    turn = _replacing(path) if overwrite else None
+    with written_whole(path, replace=overwrite, turn=turn) as fresh:
         try:
             _write(estimator, zarr.create_group(fresh))
         except TypeError as error:
             raise ValueError(f"The model cannot be saved. {error}") from error
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[None]:
+    """Wait until nobody else replaces a model, and make sure that nothing else is replaced."""
+    with reserved(path, _PATIENCE):
+        restore_former(path)
+        if path.exists():
+            if not _is_model(path):
+                raise _exists(path)
+            is_part = _parts_of(path)
+            for item in sorted(path.rglob("*")):
+                if not is_part(item.relative_to(path).as_posix()):
+                    raise FileExistsError(
+                        f"{path} cannot be replaced: {item} is no part of the model. Move it away, "
+                        "or choose another path."
+                    )
+        yield
+
+
+def _exists(path: str | Path) -> FileExistsError:
+    return FileExistsError(
+        f"{path} exists. Choose another path, or overwrite=True if it holds a model."
+    )
+
+
+def _replaced_at(url: str) -> Callable[[str], object]:
+    """Return what tells by the name of an object whether it is of the model at an URL."""
+    if not exists(url):
+        return lambda name: False
+    with downloaded(url, "zarr.json", UNFINISHED) as folder:
+        if _is_model(folder):
+            return _parts_of(folder)
+        if not (folder / UNFINISHED).exists():
+            raise _exists(url)
+    return lambda name: False
+
+
+def _parts_of(path: Path) -> Callable[[str], object]:
+    """Return what tells by the name of a file or folder whether it is part of a model.
+
+    Parameters
+    ----------
+    path : Path
+        Folder with the description of the model.
+    """
+    described = zarr.open_group(path, mode="r").attrs.asdict()
+    names = {name for part in described.values() for name in _arrays_of(part)}
+    arrays = {re.sub(r"[/\\]+", "/", name).strip("/") for name in names}  # as zarr writes them
+    # zarr makes groups of the parts of a name.
+    groups = {name.rsplit("/", i)[0] for name in arrays for i in range(name.count("/") + 1)}
+    known = "|".join(map(re.escape, sorted(groups)))
+    chunks = "|".join(map(re.escape, sorted(arrays)))
+    return re.compile(rf"(({known})(/zarr\.json)?|({chunks})/c(/0)*|zarr\.json)").fullmatch
+
+
+def _arrays_of(node: Any) -> Iterator[str]:
+    """Yield the names of the arrays in a description."""
+    if isinstance(node, dict):
+        if isinstance(name := node.get("array"), str):
+            yield name
+        for item in node.values():
+            yield from _arrays_of(item)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _arrays_of(item)
 
 
 def load(path: str | Path) -> Any:
@@ -75,7 +164,8 @@ def load(path: str | Path) -> Any:
     Returns
     -------
     estimator
-        Fitted, of the class that was saved.
+        Fitted, of the class that was saved. Parameters that say where a fit writes, `checkpoint`
+        and a path as `gram`, have their defaults: a file does not choose where you write.
 
     Raises
     ------
@@ -88,14 +178,41 @@ def load(path: str | Path) -> Any:
         with downloaded(str(path)) as folder:
             return _loaded(folder, str(path))
     path = local_path(path)
-    restore_former(path)
+    while True:
+        before = _identity(path)
+        try:
+            return _loaded(path, str(path))
+        except (FileNotFoundError, ValueError):
+            # Another process may have replaced the model while it was read.
+            after = _identity(path)
+            if after == before and (after is not None or not _settled(path)):
+                raise
+
+
+def _identity(path: Path) -> Any:
+    """Return what changes when the folder at a path is replaced; None if there is none."""
+    try:
+        found = path.stat()
+        described = (path / "zarr.json").stat()
+    except OSError:
+        return None if not path.exists() else "no model"
+    return found.st_dev, found.st_ino, described.st_ino, described.st_mtime_ns
+
+
+def _settled(path: Path) -> bool:
+    """Return whether a missing model was only being replaced; put it back if its writer died."""
+    if not is_replaced(path):
+        return False
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist.")
-    return _loaded(path, str(path))
+        with contextlib.suppress(OSError), reserved(path, _PATIENCE):
+            restore_former(path)
+    return path.exists()
 
 
 def _loaded(path: Path, name: str) -> Any:
     """Read a model; messages say `name`."""
+    if not path.exists():
+        raise FileNotFoundError(f"{name} does not exist.")
     if not _is_model(path):
         raise ValueError(f"{name} is not a model written by daskmm.")
     group = zarr.open_group(path, mode="r")
@@ -129,7 +246,8 @@ def _loaded(path: Path, name: str) -> Any:
             part: {key: decode(node, get) for key, node in attributes[part].items()}
             for part in ("parameters", "fitted")
         }
-        estimator = _ESTIMATORS[kind](**parts["parameters"])
+        check_fitted(parts["fitted"])
+        estimator = _ESTIMATORS[kind](**_without_places(parts["parameters"]))
         vars(estimator).update(parts["fitted"])
         if attributes["output"]:
             estimator.set_output(**attributes["output"])
@@ -146,7 +264,7 @@ def _is_model(path: Path) -> bool:
 
 
 def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
-    parameters = estimator.get_params(deep=False)
+    parameters = _without_places(estimator.get_params(deep=False))
     parameters.pop("callbacks", None)
     if not isinstance(parameters.get("random_state"), int | np.integer | None):
         parameters["random_state"] = None
@@ -178,6 +296,14 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
         "fitted": {key: encode(value, put, key) for key, value in fitted.items()},
     }
     group.attrs.update({**attributes, "digest": _digest(attributes)})
+
+
+def _without_places(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters with none that names a place to write to."""
+    return {
+        name: _PLACES[name][0] if name in _PLACES and value not in _PLACES[name] else value
+        for name, value in parameters.items()
+    }
 
 
 def _digest(attributes: dict[str, Any]) -> str:

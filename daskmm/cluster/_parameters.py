@@ -41,8 +41,6 @@ METRIC: Constraints = {
     "empty_rows": [StrOptions({"error", "label"})],
 }
 
-# Attributes that a fit sets beside those whose names end in an underscore.
-_FITTED = ("_n_features_out", "_block_labels")
 # s0="auto": the first power is at most −1.
 HARMONIC = -1.0
 # φ can be as large as k^(−1/s); beyond this (nats) its sums overflow.
@@ -210,8 +208,3 @@ def checked_distortion(
     if metric_params is not None and distortion not in ("mahalanobis", "mixed"):
         raise ValueError("metric_params are those of distortion='mahalanobis' and 'mixed' alone.")
     return family
-
-
-def is_fitted_name(name: str) -> bool:
-    """Return whether an attribute is set by a fit: parameters and those of scikit-learn are not."""
-    return (name.endswith("_") and not name.startswith("_")) or name in _FITTED

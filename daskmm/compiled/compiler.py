@@ -184,7 +184,7 @@ class _Cache(caching.FunctionCache):
         target_context.refresh()
         key = self._index_key(sig, target_context.codegen())
         for file in self._files:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):  # not there, or damaged: it is written anew
                 return self._impl.rebuild(target_context, file.load(key))
         _announce(sig, kept=not isinstance(self._impl.locator, _Nowhere))
         return None

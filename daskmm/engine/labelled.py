@@ -55,7 +55,7 @@ def write_labelled(
         raise ValueError(f"The column {NAME!r} is that of the labels, and cannot be kept.")
     counts, nowhere = np.zeros(0, dtype=np.int64), 0
     if is_remote(path):
-        whole = uploaded(str(path), "", replace)
+        whole = uploaded(str(path), "", (lambda name: not name) if replace else None)
     else:
         whole = written_whole(local_path(path), replace)
     with whole as fresh, _WRITERS[Path(path).suffix.lower()](fresh) as append:

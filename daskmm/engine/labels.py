@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ from daskmm.storage.remote import is_remote, local_path, uploaded
 LABEL_CHUNK_ROWS = 4_000_000
 # Blocks computed together; their labels are in memory at once.
 BLOCKS_TOGETHER = 32
+# Files of an array of labels.
+_FILES = re.compile(r"zarr\.json|c/\d+")
 
 
 class LabelWriter:
@@ -87,12 +90,17 @@ class LabelWriter:
 
 
 def holds_labels(path: str | Path) -> bool:
-    """Tell whether there is an array of labels at a path or an URL."""
+    """Tell whether there is an array of labels at a path or an URL, and no other file in it."""
     try:
         array = zarr.open_array(str(path if is_remote(path) else local_path(path)), mode="r")
     except Exception:  # whatever is there, it is not a readable array
         return False
-    return array.ndim == 1 and array.dtype.kind == "i"
+    known = array.ndim == 1 and array.dtype.kind == "i"
+    if not known or is_remote(path):  # other objects stay where labels are replaced
+        return known
+    folder = local_path(path)
+    files = (file.relative_to(folder) for file in folder.rglob("*") if not file.is_dir())
+    return all(_FILES.fullmatch(file.as_posix()) for file in files)
 
 
 @contextmanager
@@ -102,7 +110,7 @@ def label_writer(path: str | Path, replace: bool = False) -> Iterator[LabelWrite
     There must be nothing at the path, unless it is to be replaced.
     """
     if is_remote(path):
-        whole = uploaded(str(path), "zarr.json", replace)
+        whole = uploaded(str(path), "zarr.json", _FILES.fullmatch if replace else None)
     else:
         whole = written_whole(local_path(path), replace)
     with whole as fresh:

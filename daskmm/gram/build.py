@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ FloatArray = NDArray[np.float64]
 
 # Rows of a tile: 16 MB of float32.
 TILE_ROWS = 2048
+# Name of a tile while zarr writes it.
+_PARTIAL = re.compile(r"\d+\.[0-9a-f]+\.partial")
 # Reported in place of a tile's name, and as a fault of tiles.
 DIAGONAL = "diagonal"
 CHANGED = "the data have changed"
@@ -283,7 +286,8 @@ def repair(path: str | Path, rows: KernelRows, kernel: Kernel) -> list[str]:
     if found := mine.differences(store.manifest):
         raise GramStoreError(f"{path} cannot be repaired: {'; '.join(found)}.")
     for stray in (store.path / "tiles").glob("c/*/*.partial"):
-        stray.unlink(missing_ok=True)  # of a process that was killed while it wrote
+        if _PARTIAL.fullmatch(stray.name):  # of a process that was killed while it wrote
+            stray.unlink(missing_ok=True)
     bad = list(_tile_faults(store))
     fill(store, rows, kernel, bad, lazy=False)
     mended = [tile_name(tile) for tile in bad]

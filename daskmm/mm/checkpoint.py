@@ -1,7 +1,9 @@
 """A journal on disk: a killed fit resumes from its last state and ends with the same bits.
 
 A state is one file, ``state-00000001`` and so on, with all stages of the journal; files that a
-stage works on (such as a Gram store) lie in the folder ``work`` beside the states.
+stage works on (such as a Gram store) lie in a folder beside the states, whose name has a unique
+number that the states record. Only states that can be read, and what is under such a number, are
+ever removed.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import logging
 import re
 import shutil
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,18 +23,114 @@ from daskmm.mm.fingerprints import differences
 from daskmm.mm.journal import Journal, Pace, PassCounter
 from daskmm.storage.locks import locked, remedy
 from daskmm.storage.records import DamagedStateError, read_state, write_state
-from daskmm.storage.remote import Mirror, check_writable, is_remote, local_path
+from daskmm.storage.remote import Mirror, check_writable, is_remote, local_path, names_in
 
 logger = logging.getLogger("daskmm")
 
 # States kept: if the newest is damaged, the one before is used.
 _KEPT = 2
-_NAME = re.compile(r"state-(\d{8})")
-_WORK, _LOCK = "work", ".lock"
+_STATE = re.compile(r"state-(\d{8})")
+# A state that is being written, and the folder that a stage works in.
+_UNFINISHED = re.compile(r"\.state-\d{8}\.[0-9a-f]{32}")
+_WORK = re.compile(r"work-[0-9a-f]{32}")
+_LOCK = ".lock"
 
 
 class CheckpointError(ValueError):
     """Raised if a checkpoint cannot be resumed; the message says why, and what to do."""
+
+
+class _States:
+    """The states in a folder: files of other kinds that lie there are never touched.
+
+    Parameters
+    ----------
+    folder : Path
+    mirror : Mirror, optional
+        Of which the folder is; messages name its URL.
+
+    Attributes
+    ----------
+    path : str
+    own : list of int
+        Numbers of the states that have been read or written, the oldest first.
+    """
+
+    def __init__(self, folder: Path, mirror: Mirror | None = None) -> None:
+        self.folder, self._mirror = folder, mirror
+        self.path = str(folder if mirror is None else mirror.url)
+        self.own: list[int] = []
+
+    @classmethod
+    def at(cls, path: str | Path) -> _States:
+        """Return the states at a path or an URL, which are copied from there."""
+        if not is_remote(path):
+            return cls(local_path(path).expanduser().absolute())
+        mirror = Mirror(str(path), _STATE.fullmatch)
+        return cls(mirror.folder, mirror)
+
+    def names(self) -> set[str]:
+        """Return the names of all that is in the folder, or at the URL."""
+        return names_in(self.folder) if self._mirror is None else self._mirror.names
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of what may be states, the newest first."""
+        files = (name for name in names_in(self.folder) if (self.folder / name).is_file())
+        return sorted(
+            (int(found[1]) for name in files if (found := _STATE.fullmatch(name))), reverse=True
+        )
+
+    def read(self, number: int) -> dict[str, Any]:
+        """Read a state, which becomes one that may be removed.
+
+        Raises
+        ------
+        DamagedStateError
+            If the file is not a state, or damaged.
+        ValueError
+            If it was written by a newer version of the library.
+        """
+        found = read_state(self.folder / _name(number))
+        if not (isinstance(found, dict) and {"parameters", "stages"} <= found.keys()):
+            raise DamagedStateError(f"{self.folder / _name(number)} is not the state of a fit")
+        self.own = sorted({*self.own, number})
+        return found
+
+    def write(self, value: Any) -> None:
+        """Write a new state, and remove all but the last ones."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        number, names = max(self.own, default=0) + 1, self.names()
+        while _name(number) in names:  # a damaged state, or something else
+            number += 1
+        write_state(self.folder / _name(number), value)
+        if self._mirror is not None:
+            self._mirror.upload(_name(number))
+        self.own.append(number)
+        self.remove(_KEPT)
+
+    def remove(self, kept: int = 0) -> None:
+        """Remove states but the last ones, and states whose writing was cut short."""
+        while len(self.own) > kept:
+            name = _name(self.own[0])
+            (self.folder / name).unlink(missing_ok=True)
+            if self._mirror is not None:
+                self._mirror.remove(name)
+            del self.own[0]
+        for name in names_in(self.folder):
+            if _UNFINISHED.fullmatch(name) and (self.folder / name).is_file():
+                (self.folder / name).unlink(missing_ok=True)
+
+
+def _name(number: int) -> str:
+    return f"state-{number:08d}"
+
+
+def _foreign(names: set[str]) -> list[str]:
+    """Return the names of what does not belong to a checkpoint."""
+    known = (_STATE, _UNFINISHED, _WORK)
+    return sorted(
+        name for name in names if name != _LOCK and not any(each.fullmatch(name) for each in known)
+    )
 
 
 class Checkpoint(Journal):
@@ -39,14 +138,12 @@ class Checkpoint(Journal):
 
     Parameters
     ----------
-    folder : Path
-        A local folder that is locked for this fit; see `locked_checkpoint`.
+    states : _States
+        In a local folder that is locked for this fit; see `locked_checkpoint`.
     pace : Pace
         How often to write iterations; other results are written at once.
     parameters : mapping
         Description of the estimator by `described_parameters`.
-    mirror : Mirror, optional
-        Of which the folder is; messages name its URL.
 
     Raises
     ------
@@ -54,64 +151,48 @@ class Checkpoint(Journal):
         If the folder holds other files, the state of another fit, or only damaged states.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        pace: Pace,
-        parameters: Mapping[str, Any],
-        mirror: Mirror | None = None,
-    ) -> None:
+    def __init__(self, states: _States, pace: Pace, parameters: Mapping[str, Any]) -> None:
         super().__init__()
-        self._mirror = mirror
-        # Where the states are, and how messages name it.
-        self._files = folder
-        self.path = str(folder if mirror is None else mirror.url)
-        self._folder = folder / _WORK
+        self._states = states
+        self.path = states.path
         self.pace = pace
         self.parameters = dict(parameters)
         self.data: dict[str, Any] = {}
         self._passes: PassCounter | None = None
         self._former: dict[str, Any] = {}
-        # Numbers of the readable states on disk.
-        self._states: list[int] = []
-        self._wants_folder = False
         # Whether there are results not yet written, how many iterations, since when.
         self._unwritten, self._n_unwritten, self._written_at = False, 0, time.monotonic()
         self._created = time.perf_counter()
-        if numbers := self._numbers():
+        if numbers := states.numbers():
             self._open(numbers)
-
-    def _numbers(self) -> list[int]:
-        """Return the numbers of the states on disk, the newest first."""
-        names = [entry.name for entry in self._files.iterdir()]
-        states = [int(found[1]) for name in names if (found := _NAME.fullmatch(name))]
-        foreign = [name for name in names if not (_NAME.search(name) or name in (_WORK, _LOCK))]
-        if foreign and not states:
+        elif foreign := _foreign(states.names()):
             raise CheckpointError(
-                f"checkpoint={str(self.path)!r} is a folder of other things ({foreign[0]}); give "
+                f"checkpoint={self.path!r} is a folder of other things ({foreign[0]}); give "
                 "one that is empty, or does not exist."
             )
-        return sorted(states, reverse=True)
+        self._folder = states.folder / _work_of(self._former)
 
     def _open(self, numbers: list[int]) -> None:
         """Load the newest state that can be read."""
         for number in numbers:
             try:
-                former = read_state(self._state_path(number))
+                former = self._states.read(number)
             except DamagedStateError as error:
                 logger.warning("%s; looking for an older state.", error)
                 continue
             break
         else:
-            names = ", ".join(self._state_path(number).name for number in sorted(numbers))
+            names = ", ".join(_name(number) for number in sorted(numbers))
             raise CheckpointError(
                 f"The checkpoint {self.path} cannot be read: {names} are damaged. Nothing was "
                 "changed. Give another path, or remove the folder to start again."
             )
         self._refuse(differences(former["parameters"], self.parameters))
+        for older in (each for each in numbers if each < number):
+            with contextlib.suppress(ValueError):  # it stays, as nobody knows whose it is
+                self._states.read(older)
         self.stages = former.pop("stages")
         self.seconds, self.n_iter = former["seconds"], former["n_iter"]
-        self._states = [number]
         self._former = former
         logger.info("checkpoint %s: resuming after %d iterations", self.path, self.n_iter)
 
@@ -122,9 +203,6 @@ class Checkpoint(Journal):
                 f"{self.path} is the checkpoint of another fit: {'; '.join(found)}. Give another "
                 "path, or remove it to start again."
             )
-
-    def _state_path(self, number: int) -> Path:
-        return self._files / f"state-{number:08d}"
 
     def resume(self, data: Mapping[str, Any], passes: PassCounter) -> None:
         """Add the passes that earlier runs of this fit made (see `Journal.resume`).
@@ -137,8 +215,6 @@ class Checkpoint(Journal):
         if self._former:
             self._refuse(differences(self._former["data"], data))
         self.data, self._passes = dict(data), passes
-        if self._wants_folder:
-            self._folder.mkdir(parents=True, exist_ok=True)
         passes.add(int(self._former.get("n_passes", 0)))
 
     def keep(self, stage: str, value: Any, iterations: int = 1) -> None:
@@ -160,13 +236,9 @@ class Checkpoint(Journal):
 
     def _write(self) -> None:
         """Write a state, and remove all but the last ones."""
-        kept = "Its former state is intact" if self._states else "It has no state yet"
+        kept = "Its former state is intact" if self._states.own else "It has no state yet"
         try:
-            self._files.mkdir(parents=True, exist_ok=True)
-            number = max(self._numbers(), default=0) + 1
-            write_state(self._state_path(number), self._contents())
-            self._states = [*self._states, number][-_KEPT:]
-            self._remove_others()
+            self._states.write(self._contents())
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -175,31 +247,18 @@ class Checkpoint(Journal):
             ) from error
         self._unwritten, self._n_unwritten, self._written_at = False, 0, time.monotonic()
 
-    def _remove_others(self) -> None:
-        """Remove all states but the last ones, and unfinished files."""
-        for entry in self._files.iterdir():
-            found = _NAME.search(entry.name)
-            if found and not (entry.name == found[0] and int(found[1]) in self._states):
-                entry.unlink(missing_ok=True)
-        if self._mirror is not None:
-            self._mirror.update()
-
     def _withdraw(self) -> None:
         """Remove what a fit that could not start has written."""
-        for number in self._states:
-            self._state_path(number).unlink(missing_ok=True)
-        self._states = []
-        if self._mirror is not None:
-            with contextlib.suppress(OSError):  # must not replace the error at hand
-                self._mirror.update()
-        with contextlib.suppress(OSError):  # not there, or not empty
-            self._folder.rmdir()
+        with contextlib.suppress(OSError):  # must not replace the error at hand
+            self._states.remove()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _contents(self) -> dict[str, Any]:
         return {
             "parameters": self.parameters,
             "data": self.data,
             "stages": self.stages,
+            "work": self._folder.name,
             "n_iter": self.n_iter,
             "n_passes": 0 if self._passes is None else self._passes.n_passes,
             "seconds": self.seconds + time.perf_counter() - self._created,
@@ -207,11 +266,10 @@ class Checkpoint(Journal):
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """Provide a folder beside the states; it is kept until the fit is complete.
+        """Provide a path for a folder beside the states, which is kept until the fit is complete.
 
-        It is created by `resume`, once the data are known to be usable.
+        Nothing is written there before a state records its name.
         """
-        self._wants_folder = True
         yield self._folder
 
     def close(self, error: BaseException | None, stopped: BaseException | None) -> None:
@@ -219,7 +277,7 @@ class Checkpoint(Journal):
         if error is None:
             if self._unwritten:
                 self._write()
-            if stopped is None and self._wants_folder:
+            if stopped is None:
                 shutil.rmtree(self._folder, ignore_errors=True)
         elif self.n_iter == 0 and not self._former and isinstance(error, ValueError | TypeError):
             # The input cannot be used: nobody will resume this fit.
@@ -228,7 +286,7 @@ class Checkpoint(Journal):
             with contextlib.suppress(OSError):  # must not replace the error at hand
                 self._write()
         reason = error or stopped
-        if reason is not None and self._states:
+        if reason is not None and self._states.own:
             reason.add_note(f"Repeat the fit with checkpoint={str(self.path)!r} to resume it.")
 
 
@@ -251,15 +309,45 @@ def locked_checkpoint(
         If it cannot be written; the message has the reason.
     """
     if not is_remote(path):
-        folder = local_path(path).expanduser().absolute()
-        if folder.is_file():
-            raise CheckpointError(f"checkpoint={str(folder)!r} is a file; give a folder.")
-        with locked(folder, folder / _LOCK):
-            yield Checkpoint(folder, pace, parameters)
+        states = _States.at(path)
+        if states.folder.is_file():
+            raise CheckpointError(f"checkpoint={states.path!r} is a file; give a folder.")
+        with locked(states.folder, states.folder / _LOCK):
+            yield Checkpoint(states, pace, parameters)
         return
     try:
         check_writable(str(path))
-        mirror = Mirror(str(path))
+        states = _States.at(path)
     except ValueError as error:
         raise CheckpointError(f"checkpoint={str(path)!r}: {error}") from error
-    yield Checkpoint(mirror.folder, pace, parameters, mirror)
+    yield Checkpoint(states, pace, parameters)
+
+
+def is_checkpoint(path: str | Path) -> bool:
+    """Tell whether a folder, which may be an URL, holds states, or nothing that is not of a fit."""
+    names = names_in(path)
+    if not names:
+        return not is_remote(path) and local_path(path).is_dir()
+    return any(_STATE.fullmatch(name) for name in names) or not _foreign(names)
+
+
+def remove_checkpoint(path: str | Path) -> None:
+    """Remove the checkpoint of a fit that is complete; what is not of a fit stays."""
+    states = _States.at(path)
+    for number in states.numbers():
+        with contextlib.suppress(ValueError):
+            shutil.rmtree(states.folder / _work_of(states.read(number)), ignore_errors=True)
+    states.remove()
+    if not is_remote(path):
+        with contextlib.suppress(OSError):  # not empty
+            states.folder.rmdir()
+    if left := names_in(path):
+        logger.warning("%s stays: %s is not a state that can be read.", path, sorted(left)[0])
+
+
+def _work_of(state: Mapping[str, Any]) -> str:
+    """Return the name of the folder that the stages of a fit work in."""
+    name = state.get("work")
+    if isinstance(name, str) and _WORK.fullmatch(name):
+        return name
+    return f"work-{uuid.uuid4().hex}"

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
-def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
+def written_whole(
+    path: Path, replace: bool = False, turn: AbstractContextManager[Any] | None = None
+) -> Iterator[Path]:
     """Yield a temporary path beside `path`; what is written there is renamed to `path` at the end.
 
     The file or folder is on the disk before it gets its name, so that a crash at any moment
@@ -23,13 +27,19 @@ def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
     path : Path
         Parent folders are made as needed.
     replace : bool
-        Whether to replace what is at the path. A folder cannot be replaced in one step: should
-        the process die in between, `restore_former` puts the former one back.
+        Whether to replace what is at the path: a file by a file, a folder by a folder. A folder
+        cannot be replaced in one step: should the process die in between, `restore_former` puts
+        the former one back.
+    turn : context manager, optional
+        Entered while the new file or folder takes its place. Processes that replace the same folder
+        must exclude each other there.
 
     Raises
     ------
     FileExistsError
         If the path exists and is not to be replaced.
+    OSError
+        If there is a folder in the place of a file, or the reverse, or the disk is full.
     """
     if not replace:
         check_absent(path)
@@ -38,13 +48,14 @@ def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
     try:
         yield fresh
         flush_tree(fresh)
-        if not replace:
-            check_absent(path)
-        if path.is_dir():
-            _replace_folder(fresh, path)
-        else:
-            os.replace(fresh, path)
-            flush_folder(path.parent)
+        with turn or nullcontext():
+            if not replace:
+                check_absent(path)
+            if fresh.is_dir() and path.is_dir():
+                _replace_folder(fresh, path)
+            else:
+                os.replace(fresh, path)
+                flush_folder(path.parent)
     finally:
         if fresh.is_dir():
             shutil.rmtree(fresh, ignore_errors=True)
@@ -53,8 +64,11 @@ def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
 
 
 def _replace_folder(fresh: Path, path: Path) -> None:
-    former = _former(path)
-    shutil.rmtree(former, ignore_errors=True)
+    for left in _former_folders(
+        path, path.parent.iterdir()
+    ):  # by a process that died before it removed it
+        shutil.rmtree(left, ignore_errors=True)
+    former = path.with_name(f".{path.name}.{uuid.uuid4().hex}.former")
     path.rename(former)
     try:
         fresh.rename(path)
@@ -65,21 +79,37 @@ def _replace_folder(fresh: Path, path: Path) -> None:
     shutil.rmtree(former)
 
 
-def _former(path: Path) -> Path:
-    """Where a folder is while another one takes its place."""
-    return path.with_name(f".{path.name}.former")
+def is_replaced(path: Path) -> bool:
+    """Tell whether a folder that was missing a moment ago is, or has just been, replaced."""
+    # A name leaves and enters the list of its folder in one step, so it is read once.
+    with contextlib.suppress(OSError):
+        entries = list(path.parent.iterdir())
+        return path in entries or bool(_former_folders(path, entries))
+    return False
 
 
 def restore_former(path: Path) -> None:
     """Put a folder back if the process that replaced it died between the two renames."""
-    if not path.exists() and _former(path).exists():
-        with contextlib.suppress(OSError):  # another process may just have done it
-            _former(path).rename(path)
+    with contextlib.suppress(OSError):
+        if not path.exists():
+            for former in _former_folders(path, path.parent.iterdir()):
+                former.rename(path)
+
+
+def _former_folders(path: Path, entries: Iterable[Path]) -> list[Path]:
+    """Return where the folder at a path is while another one takes its place, among entries.
+
+    Their names have a unique number that only this module makes. More than one is left only where
+    processes do not exclude each other.
+    """
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}\.former")
+    found = (each for each in entries if name.fullmatch(each.name))
+    return [each for each in found if each.is_dir() and not each.is_symlink()]
 
 
 def check_absent(path: Path) -> None:
-    """Raise FileExistsError if the path exists."""
-    if path.exists():
+    """Raise FileExistsError if there is something at the path, also a link to nothing."""
+    if path.exists() or path.is_symlink():
         raise FileExistsError(f"{path} exists. Choose another path, or remove it first.")
 
 

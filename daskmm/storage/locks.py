@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,16 +25,24 @@ except ImportError:  # Windows
 
 # Bytes of a lock file, so that a disk without any room left is noticed.
 _SIZE = 1 << 16
+# Seconds between two looks at a lock that another process holds.
+_PAUSE = 0.005
+# Neither follow a link at the path of a lock nor, on Windows, translate ends of lines.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 # Errors of writing that free space mends.
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 class LockedError(OSError):
-    """Another process is writing the same path; the message says which one, and since when."""
+    """A path cannot be locked: the message says which process has it, or what is in the way."""
+
+
+class _ForeignLockError(LockedError):
+    """What is at the path of a lock was not written by this library."""
 
 
 @contextmanager
-def reserved(out: str | Path) -> Iterator[None]:
+def reserved(out: str | Path, patience: float = 0.0) -> Iterator[None]:
     """Make sure that an output can be written, and that no other process writes it meanwhile.
 
     Parameters
@@ -40,11 +50,13 @@ def reserved(out: str | Path) -> Iterator[None]:
     out : str or Path
         A local path is locked by a file beside it. To an object store, which has no locks, an
         empty object is written.
+    patience : float
+        Seconds to wait for a process that holds the lock.
 
     Raises
     ------
     LockedError
-        If another process holds the lock.
+        If another process holds the lock, or the lock file is not one of this library.
     OSError
         If the output cannot be written; the message has the reason.
     """
@@ -53,12 +65,12 @@ def reserved(out: str | Path) -> Iterator[None]:
         yield
         return
     path = local_path(out).absolute()
-    with locked(path, path.parent / f".{path.name}.lock"):
+    with locked(path, path.parent / f".{path.name}.lock", patience):
         yield
 
 
 @contextmanager
-def locked(path: Path, lock: Path) -> Iterator[None]:
+def locked(path: Path, lock: Path, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of a local path that is going to be written.
 
     The lock file has host, process and time. The system also locks it for this process, and so
@@ -71,6 +83,8 @@ def locked(path: Path, lock: Path) -> Iterator[None]:
         For messages.
     lock : Path
         The lock file.
+    patience : float
+        As in `reserved`.
 
     Raises
     ------
@@ -80,10 +94,8 @@ def locked(path: Path, lock: Path) -> Iterator[None]:
     made: list[Path] = []
     try:
         try:
-            made += (folder for folder in lock.parents if not folder.exists())
-            for folder in reversed(made):
-                folder.mkdir(exist_ok=True)
-            descriptor = _taken(path, lock)
+            _make_folders(lock.parent, made)
+            descriptor = _waited_for(path, lock, patience)
         except LockedError:
             raise
         except OSError as error:
@@ -95,58 +107,127 @@ def locked(path: Path, lock: Path) -> Iterator[None]:
         finally:
             _release(descriptor, lock)
     finally:
-        for folder in made:
+        for folder in reversed(made):
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()
 
 
+def _make_folders(folder: Path, made: list[Path]) -> None:
+    """Make a folder and its parents, and add those that this process made to a list."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        try:
+            each.mkdir()
+        except FileExistsError:  # made by another process meanwhile, unless it is a file
+            if not each.is_dir():
+                raise
+        else:
+            made.append(each)
+
+
+def _waited_for(path: Path, lock: Path, patience: float) -> int:
+    """Take a lock as soon as it is free, and return its descriptor."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return _taken(path, lock)
+        except _ForeignLockError:
+            raise
+        except LockedError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE)
+
+
 def _taken(path: Path, lock: Path) -> int:
     """Create a lock file, or take over that of a dead process; return its descriptor."""
-    try:
-        new, descriptor = True, os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError:
-        new, descriptor = False, os.open(lock, os.O_RDWR)
-    try:
-        owner = {} if new else _owner(descriptor)
-        if not _is_free(descriptor, new, owner):
-            raise LockedError(_held(path, lock, owner))
-        if os.fstat(descriptor).st_ino == lock.stat().st_ino:
-            mine = {"host": socket.gethostname(), "process": os.getpid(), "since": time.time()}
-            _write(descriptor, json.dumps(mine).ljust(_SIZE).encode())
-            return descriptor
-    except LockedError:
-        os.close(descriptor)
-        raise
-    except FileNotFoundError:
-        pass
-    except OSError:
-        _release(descriptor, lock)
-        raise
-    # Its owner has just removed it.
-    os.close(descriptor)
-    return _taken(path, lock)
+    while True:
+        new, descriptor = _opened(path, lock)
+        try:
+            _check_free(descriptor, new, path, lock)
+            named = _is_named(descriptor, lock)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if named:
+            return _claimed(descriptor, lock)
+        os.close(descriptor)  # its owner has just removed it
 
 
-def _owner(descriptor: int) -> dict[str, Any]:
-    """Return what a lock file says of its owner; nothing if it is not written completely."""
-    try:
-        return dict(json.loads(os.read(descriptor, _SIZE)))
-    except ValueError:
+def _check_free(descriptor: int, new: bool, path: Path, lock: Path) -> None:
+    """Raise LockedError if another process may hold a lock, or the file is of something else."""
+    free = _is_free(descriptor)
+    owner = {} if new else _owner(descriptor)
+    if owner is None and free is not False:
+        raise _foreign(path, lock)
+    owner = owner or {}
+    # Locks of network file systems may be those of one host only.
+    here = owner.get("host", socket.gethostname()) == socket.gethostname()
+    if not (new if free is None else free and here):
+        raise LockedError(_held(path, lock, owner))
+
+
+def _opened(path: Path, lock: Path) -> tuple[bool, int]:
+    """Open a lock file, and return whether it is new, and its descriptor; follow no link."""
+    while True:
+        with contextlib.suppress(FileExistsError):
+            return True, os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
+        with contextlib.suppress(FileNotFoundError):  # its owner has just removed it
+            if not stat.S_ISREG(lock.lstat().st_mode):
+                raise _foreign(path, lock)
+            return False, os.open(lock, os.O_RDWR | _NO_LINK)
+
+
+def _owner(descriptor: int) -> dict[str, Any] | None:
+    """Return what a lock file says of its owner: nothing if it is empty, None if it is foreign."""
+    content = os.read(descriptor, _SIZE + 1)
+    if not content:  # its owner died before it wrote anything
         return {}
+    try:
+        owner = json.loads(content)
+        known = isinstance(owner["host"], str) and isinstance(owner["process"], int)
+        return owner if known and math.isfinite(owner["since"]) else None
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
 
 
-def _is_free(descriptor: int, new: bool, owner: dict[str, Any]) -> bool:
-    """Lock a file for this process, and return whether no other one may hold it."""
+def _is_free(descriptor: int) -> bool | None:
+    """Lock a file for this process, and return whether no other has it; None if nobody knows."""
     if fcntl is None:
-        return new
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without such locks
-        return new
-    # Locks of network file systems may be those of one host only.
-    return owner.get("host", socket.gethostname()) == socket.gethostname()
+        return None
+    return True
+
+
+def _is_named(descriptor: int, lock: Path) -> bool:
+    """Return whether an open file still is the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), lock.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _claimed(descriptor: int, lock: Path) -> int:
+    """Write into a lock file who holds it; return its descriptor."""
+    mine = {"host": socket.gethostname(), "process": os.getpid(), "since": time.time()}
+    try:
+        _write(descriptor, json.dumps(mine).ljust(_SIZE).encode())
+    except OSError:
+        _release(descriptor, lock)
+        raise
+    return descriptor
+
+
+def _foreign(path: Path, lock: Path) -> _ForeignLockError:
+    return _ForeignLockError(
+        f"{path} cannot be written: {lock} is in the way, which is not a lock file of daskmm. "
+        "Choose another path, or move it."
+    )
 
 
 def _held(path: Path, lock: Path, owner: dict[str, Any]) -> str:
@@ -169,10 +250,12 @@ def _write(descriptor: int, content: bytes) -> None:
 
 
 def _release(descriptor: int, lock: Path) -> None:
+    mine = _is_named(descriptor, lock)
     if fcntl is None:  # Windows removes no file that is open
         os.close(descriptor)
     with contextlib.suppress(OSError):
-        lock.unlink()
+        if mine:
+            lock.unlink()
     if fcntl is not None:
         os.close(descriptor)
 

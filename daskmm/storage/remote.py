@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import logging
 import re
 import shutil
@@ -30,6 +31,9 @@ _LASTING = (FileNotFoundError, PermissionError, KeyError, TypeError, ValueError,
 _EXPECTED = (OSError, ImportError, *_LASTING)
 
 logger = logging.getLogger("daskmm")
+
+# Object that lists the objects of an upload while it goes on.
+UNFINISHED = ".daskmm-upload"
 
 # Also what pathlib makes of an URL: "s3:/bucket".
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -127,11 +131,23 @@ def check_writable(url: str) -> None:
         store.remove("")
 
 
+def names_in(path: str | Path) -> set[str]:
+    """Return the names of the files and folders in a folder; none if there is no folder."""
+    if is_remote(path):
+        return {name.split("/", 1)[0] for name in _Store(path).names()}
+    folder = local_path(path)
+    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+
+
 @contextmanager
-def uploaded(url: str, last: str, replace: bool = False) -> Iterator[Path]:
+def uploaded(
+    url: str, last: str, replaced: Callable[[str], object] | None = None
+) -> Iterator[Path]:
     """Yield a local path that is uploaded to an URL at the end, if there is no error.
 
-    What is written there is a folder, or one file.
+    What is written there is a folder, or one file. While a folder is uploaded, an object
+    `UNFINISHED` lists the objects that belong to it, so that another upload may replace them after
+    a crash.
 
     Parameters
     ----------
@@ -139,16 +155,18 @@ def uploaded(url: str, last: str, replace: bool = False) -> Iterator[Path]:
     last : str
         File of a folder without which readers take it for nothing. It is uploaded last; if
         something is replaced, it is removed first, and a crash in between leaves nothing readable.
-    replace : bool
+    replaced : callable, optional
+        Takes the name of an object at the URL, relative to it, and tells whether it belongs to what
+        is replaced. Other objects stay. By default, there must be nothing at the URL.
 
     Raises
     ------
     FileExistsError
-        If there is something at the URL that is not to be replaced; nothing is written then.
+        If there is an object at the URL that is not to be replaced; nothing is written then.
     OSError
         If the store cannot be written.
     """
-    if not replace:
+    if replaced is None:
         check_new(url)
     store = _Store(url)
     with tempfile.TemporaryDirectory(prefix="daskmm-upload-") as scratch:
@@ -157,16 +175,34 @@ def uploaded(url: str, last: str, replace: bool = False) -> Iterator[Path]:
         if folder.is_file():
             store.put(folder, "")
             return
-        files = [
+        files = {
             file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()
-        ]
-        former = store.names() if replace else []
+        }
+        found = set() if replaced is None else set(store.names())
+        begun = _unfinished(store, Path(scratch)) if UNFINISHED in found else set()
+        former = {name for name in found - {UNFINISHED} if name in begun or replaced(name)}  # type: ignore[misc]
+        for name in sorted((files & found) - former):
+            check_new(f"{url.rstrip('/')}/{name}")
+        note = Path(scratch) / UNFINISHED
+        note.write_text(json.dumps(sorted(files | former)), encoding="utf-8")
+        store.put(note, UNFINISHED)
         if last in former:
             store.remove(last)
-        for name in sorted(files, key=lambda name: name == last):
+        for name in sorted(files, key=lambda name: (name == last, name)):
             store.put(folder / name, name)
-        for name in set(former) - {*files, last}:
+        for name in sorted(former - {*files, last}):
             store.remove(name)
+        with contextlib.suppress(Exception):  # some may write objects, but not remove them
+            store.remove(UNFINISHED)
+
+
+def _unfinished(store: _Store, scratch: Path) -> set[str]:
+    """Return the names of the objects that an upload which did not end may have written."""
+    store.get(UNFINISHED, scratch / "former")
+    try:
+        return {str(name) for name in json.loads((scratch / "former").read_bytes())}
+    except (ValueError, TypeError):  # it was cut
+        return set()
 
 
 @contextmanager
@@ -177,6 +213,8 @@ def downloaded(url: str, *parts: str) -> Iterator[Path]:
     ------
     FileNotFoundError
         If there is nothing at the URL.
+    ValueError
+        If a name there would lead out of the folder.
     """
     store = _Store(url)
     with tempfile.TemporaryDirectory(prefix="daskmm-download-") as scratch:
@@ -185,6 +223,8 @@ def downloaded(url: str, *parts: str) -> Iterator[Path]:
         if not found:
             raise FileNotFoundError(f"{url} does not exist.")
         for name in found:
+            if ".." in name.split("/"):
+                raise ValueError(f"{url} holds {name!r}, which is no name of a file.")
             if not parts or name.split("/", 1)[0] in parts:
                 store.get(name, folder / name)
         folder.mkdir(exist_ok=True)
@@ -192,50 +232,68 @@ def downloaded(url: str, *parts: str) -> Iterator[Path]:
 
 
 class Mirror:
-    """A local folder with the files of a folder on an object store, for as long as it is used.
+    """A local folder with some files of a folder on an object store, for as long as it is used.
 
     Parameters
     ----------
     url : str
         Need not exist.
+    wanted : callable
+        Takes the name of a file at the URL, and tells whether it is copied.
 
     Attributes
     ----------
     url : str
     folder : Path
         Removed with the mirror.
+    names : set of str
+        Names of all files and folders at the URL.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, wanted: Callable[[str], object]) -> None:
         self.url, self._store = url, _Store(url)
         self.folder = Path(tempfile.mkdtemp(prefix="daskmm-mirror-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self._uploaded = {name for name in self._store.names() if "/" not in name}
-        for name in self._uploaded:
-            self._store.get(name, self.folder / name)
+        objects = self._store.names()
+        self.names = {name.split("/", 1)[0] for name in objects}
+        for name in objects:
+            if wanted(name):
+                self._store.get(name, self.folder / name)
 
-    def update(self) -> None:
-        """Upload the files that are new in the folder, then remove at the URL those gone from it.
-
-        Files do not change once they have been uploaded; folders in the folder stay local.
+    def upload(self, name: str) -> None:
+        """Upload a file of the folder.
 
         Raises
         ------
         OSError
             If the store cannot be written; what is there stays.
         """
-        files = {entry.name for entry in self.folder.iterdir() if entry.is_file()}
-        try:
-            for name in sorted(files - self._uploaded):
-                self._store.put(self.folder / name, name)
-                self._uploaded.add(name)
-            for name in sorted(self._uploaded - files):
-                self._store.remove(name)
-                self._uploaded.discard(name)
-        except OSError:
-            raise
-        except Exception as error:  # each kind of store has its own
-            raise OSError(None, str(error)) from error
+        with _as_os_errors():
+            self._store.put(self.folder / name, name)
+        self.names.add(name)
+
+    def remove(self, name: str) -> None:
+        """Remove an object at the URL.
+
+        Raises
+        ------
+        OSError
+            If the store cannot be written.
+        """
+        with _as_os_errors(), contextlib.suppress(FileNotFoundError):
+            self._store.remove(name)
+        self.names.discard(name)
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Raise errors of any kind as OSError: each kind of store has its own."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(None, str(error)) from error
 
 
 class _Store:

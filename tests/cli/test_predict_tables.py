@@ -178,7 +178,7 @@ def test_labels_are_replaced_whole_or_not_at_all(folder, tmp_path, capsys, monke
     assert content(place) == former
     if out == "labels.zarr":
         # A process that died between two renames left the former labels under another name.
-        place.rename(place.with_name(f".{out}.former"))
+        place.rename(place.with_name(f".{out}.{'0' * 32}.former"))
         monkeypatch.setattr(LabelWriter, "finish", lambda _: 1 / 0)
         assert predict(tmp_path / "few.csv", "--overwrite") == 1
         assert content(place) == former

@@ -5,6 +5,8 @@ import pathlib
 import re
 import shutil
 
+import _processes
+import _victims
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -36,6 +38,7 @@ from daskmm import (
     load,
     planning,
 )
+from daskmm.cluster import _models
 from daskmm.data.blocks import layout_of
 from daskmm.engine.resources import Worker
 from daskmm.planning import Plan, seconds
@@ -259,7 +262,7 @@ def test_a_process_killed_while_replacing_leaves_a_model(moment, then, tmp_path,
         with pytest.raises(FileExistsError):
             other.save(tmp_path / "model")
         other.save(tmp_path / "model", overwrite=True)
-        assert not (tmp_path / ".model.former").exists()
+        assert not list(tmp_path.glob("*.former"))
     expected = former if then == "load" and moment == "between the renames" else other
     assert_same_bits(expected, load(tmp_path / "model"))
 
@@ -358,7 +361,149 @@ def test_what_is_not_a_model_is_never_deleted(kind, overwrite, tmp_path):
     assert [item.name for item in tmp_path.iterdir()] == ["precious"]
 
 
+@pytest.mark.parametrize("name", ["thesis.txt", "cluster_centers_/thesis.txt", "mine/zarr.json"])
+def test_a_model_with_files_of_the_user_in_it_is_not_replaced(name, tmp_path):
+    saved(tmp_path / "model", quick(KMeans).fit(X).partial_fit(X, key="s3://a/b.csv"))
+    saved(
+        tmp_path / "model", quick(KMeans).fit(X).partial_fit(X, key="s3://a/b.csv"), overwrite=True
+    )
+    (tmp_path / "model" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "model" / name).write_text("years of work")
+    before = contents(tmp_path / "model")
+    with pytest.raises(FileExistsError, match=r"model cannot be replaced: .* no part of the model"):
+        saved(tmp_path / "model", overwrite=True)
+    assert contents(tmp_path / "model") == before
+
+
+def test_a_link_to_a_model_stays_when_the_model_is_replaced(tmp_path):
+    saved(tmp_path / "first", quick(KMeans).fit(X))
+    (tmp_path / "latest").symlink_to(tmp_path / "first")
+    other = saved(tmp_path / "latest", overwrite=True)
+    assert (tmp_path / "latest").is_symlink()
+    assert_same_bits(other, load(tmp_path / "first"))
+    assert {item.name for item in tmp_path.iterdir()} == {"first", "latest"}
+
+
+# Places to write to
+
+
+def forged(path, edit):
+    """Change the description of a model and its digest."""
+
+    def change(attributes):
+        del attributes["digest"]
+        edit(attributes)
+        attributes["digest"] = _models._digest(attributes)
+
+    edit_attributes(path, change)
+
+
+def test_places_to_write_to_are_not_saved(tmp_path):
+    model = KernelPowerKMeans(4, n_init=1, random_state=0)
+    model.set_params(gram=tmp_path / "gram", checkpoint=str(tmp_path / "c")).fit(X)
+    saved(tmp_path / "model", model)
+    assert str(tmp_path) not in str(_models.zarr.open_group(tmp_path / "model").attrs["parameters"])
+    again = load(tmp_path / "model")
+    assert (again.gram, again.checkpoint) == ("auto", None)
+    assert model.gram == tmp_path / "gram"
+    saved(tmp_path / "other", model.set_params(gram="recompute"))
+    assert load(tmp_path / "other").gram == "recompute"
+
+
+@pytest.mark.parametrize("value", ["/tmp/x", {"path": "/tmp/x"}])
+def test_places_to_write_to_are_not_taken_from_a_file(value, tmp_path):
+    saved(tmp_path / "model", KernelPowerKMeans(4, n_init=1, random_state=0).fit(X))
+    forged(tmp_path / "model", lambda a: a["parameters"].update(checkpoint=value, gram=value))
+    again = load(tmp_path / "model")
+    assert (again.gram, again.checkpoint) == ("auto", None)
+    forged(tmp_path / "model", lambda a: a["fitted"].update(checkpoint=value))
+    with pytest.raises(ValueError, match="damaged: checkpoint is not the name of a fitted"):
+        load(tmp_path / "model")
+
+
+def test_every_parameter_that_may_be_a_path_is_known_as_a_place():
+    for cls in _models._ESTIMATORS.values():
+        paths = {
+            name for name, kinds in cls._parameter_constraints.items() if pathlib.Path in kinds
+        }
+        assert "checkpoint" in paths <= set(_models._PLACES)
+
+
 # Damage
+
+
+def altered(model, name, change):
+    """A model with another value of an attribute, as a file with right digests may hold it."""
+    value = np.array(getattr(model, name))
+    setattr(model, name, change(value))
+    return model
+
+
+def with_first(value):
+    def change(values):
+        values.flat[0] = value
+        return values
+
+    return change
+
+
+KERNEL = KernelPowerKMeans(4, n_init=1, random_state=0)
+FITS = {
+    "entropy": lambda: quick(EntropyPowerKMeans, standardize=True).fit(X),
+    "mahalanobis": lambda: quick(PowerKMeans, distortion="mahalanobis").fit(X),
+    "kernel": lambda: clone(KERNEL).fit(X),
+    "landmarks": lambda: clone(KERNEL).set_params(n_landmarks=40).fit(X),
+    "mean shift": lambda: WeightedBlurringMeanShift(0.3).fit(X),
+}
+CENTERS = ("cluster_centers_", "scale_", "mean_", "cluster_sizes_")
+CHECKED = {
+    "entropy": (*CENTERS, "feature_weights_", "typical_distances_", "relative_distances_"),
+    "mahalanobis": ("precision_",),
+    "kernel": ("memberships_", "kernel_norms_", "kernel_weights_"),
+    "landmarks": ("landmarks_", "whitening_", "landmark_mean_", "landmark_centers_"),
+    "mean shift": (*CENTERS, "feature_weights_"),
+}
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_values_that_are_not_finite_are_refused(fit, tmp_path):
+    for i, name in enumerate(CHECKED[fit]):
+        saved(tmp_path / f"{i}", altered(FITS[fit](), name, with_first(np.nan)))
+        with pytest.raises(ValueError, match=f"is damaged: {name} holds a value that is not fin"):
+            load(tmp_path / f"{i}")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("cluster_centers_", with_first(np.inf), "not finite"),
+        ("scale_", with_first(0.0), "not positive"),
+        ("scale_", with_first(-1.0), "not positive"),
+        ("feature_weights_", with_first(-1e-9), "negative"),
+        ("cluster_sizes_", with_first(-1.0), "negative"),
+        ("cluster_centers_", lambda values: values[:, :3], "does not agree with n_features_in_"),
+        ("cluster_centers_", lambda values: values[:3], "does not agree with n_clusters_"),
+        ("cluster_centers_", np.ravel, "1 axes in place of 2"),
+        ("feature_weights_", lambda values: values[:3], "does not agree with n_features_in_"),
+        ("mean_", lambda values: values[:3], "does not agree with n_features_in_"),
+        ("cluster_sizes_", lambda values: values[:3], "does not agree with n_clusters_"),
+        ("scale_", np.array2string, "not an array of numbers"),
+        ("n_features_in_", lambda value: 0, "is 0"),
+        ("n_clusters_", lambda value: 4.0, "is 4.0"),
+    ],
+    ids=range(14),
+)
+def test_attributes_that_no_fit_has_set_are_refused(name, change, words, tmp_path):
+    saved(tmp_path / "model", altered(FITS["entropy"](), name, change))
+    with pytest.raises(ValueError, match=f"is damaged: {name}.*{words}"):
+        load(tmp_path / "model")
+
+
+def test_shapes_of_kernel_models_that_disagree_are_refused(tmp_path):
+    for fit, name in [("kernel", "memberships_"), ("landmarks", "landmark_centers_")]:
+        saved(tmp_path / fit, altered(FITS[fit](), name, lambda values: values[:, 1:]))
+        with pytest.raises(ValueError, match=f"is damaged: .*{name}"):
+            load(tmp_path / fit)
 
 
 def test_nothing_at_the_path(tmp_path):
@@ -516,6 +661,40 @@ def test_a_crash_while_replacing_leaves_the_former_model(renames, tmp_path, monk
     monkeypatch.undo()
     assert_same_bits(former, load(tmp_path / "model"))
     assert [item.name for item in tmp_path.iterdir()] == ["model"]
+
+
+def replaced_and_loaded(folder, saves, n_savers, n_loaders):
+    """Processes that replace and load the same model at once; how they ended."""
+    saved(folder / "one", quick(KMeans).fit(X))
+    saved(folder / "two", quick(PowerKMeans).fit(X))
+    shutil.copytree(folder / "one", folder / "model")
+    start = _processes.ready().Process
+    savers = [
+        start(target=_victims.replace_often, args=(folder, f"{i}", saves)) for i in range(n_savers)
+    ]
+    loaders = [start(target=_victims.load_often, args=(folder, n_savers)) for _ in range(n_loaders)]
+    for process in (*savers, *loaders):
+        process.start()
+    for process in (*savers, *loaders):
+        process.join(280)
+    assert [item.name for item in folder.iterdir() if item.name.startswith(".")] == []
+    codes = [process.exitcode for process in (*savers, *loaders)]
+    loads = sum(int(file.read_text()) for file in folder.glob("loads-*"))
+    return codes, loads
+
+
+def test_a_model_is_replaced_and_loaded_by_several_processes_at_once(tmp_path):
+    codes, loads = replaced_and_loaded(tmp_path, 6, 2, 1)
+    assert codes == [0, 0, 0]
+    assert loads > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_model_is_replaced_hundreds_of_times_while_it_is_loaded(tmp_path):
+    codes, loads = replaced_and_loaded(tmp_path, 100, 3, 3)
+    assert codes == [0] * 6
+    assert loads > 100
 
 
 def test_load_is_a_public_name():

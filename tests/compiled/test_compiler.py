@@ -281,3 +281,25 @@ def test_code_that_cannot_be_kept(computed, monkeypatch, tmp_path):
     assert computed() == [EVERY_TIME]
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: "the cluster's")
     assert computed() == []
+
+
+def _doubled(x):
+    return x + x
+
+
+@pytest.mark.parametrize(
+    "harm", [lambda code: b"", lambda code: code[: len(code) // 2]], ids=["emptied", "cut"]
+)
+def test_damaged_code_is_compiled_anew_and_replaced(tmp_path, monkeypatch, harm):
+    monkeypatch.setattr(compiler.config, "CACHE_DIR", str(tmp_path))
+    assert compiler.entry(_doubled)(3) == 6
+    (file,) = tmp_path.rglob("*.nbc")
+    file.write_bytes(harm(file.read_bytes()))
+    damaged = file.read_bytes()
+    again = compiler.entry(_doubled)
+    assert again(3) == 6
+    assert sum(again.stats.cache_misses.values()) == 1
+    assert len(file.read_bytes()) > len(damaged)
+    found = compiler.entry(_doubled)
+    assert found(3) == 6
+    assert sum(found.stats.cache_hits.values()) == 1

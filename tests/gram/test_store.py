@@ -421,9 +421,12 @@ def test_infinity_in_a_tile_is_a_fault(store, rows):
 def test_leftovers_of_a_killed_write_are_removed(store, rows):
     stray = store.path / "tiles/c/0/0.1234.partial"
     stray.write_bytes(b"half")
+    users = store.path / "tiles/c/0/thesis.partial"
+    users.write_bytes(b"years of work")
     assert verify(store.path, rows) == {}
     repair(store.path, rows, RBF)
     assert not stray.exists()
+    assert users.exists()
 
 
 def test_changed_data_are_reported_and_refused(store, rows):

@@ -322,6 +322,64 @@ def test_no_state_holds_code(tmp_path):
             pickle.loads(state.read_bytes())
 
 
+# Files of the user
+
+
+def things(folder, *names):
+    """Make files in a folder, those with a slash in folders of their own; return their contents."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("years of work")
+    return dict.fromkeys(names, "years of work")
+
+
+def texts(folder, names):
+    return {name: (folder / name).read_text() for name in names}
+
+
+USERS = (
+    *("work/thesis.txt", "my-state-00000001.bak", "state-00000001-notes/thesis.txt"),
+    *(".state-00000001.keep", "state-00000099", "state-00000004/thesis.txt", "notes.txt"),
+)
+
+
+def test_a_resumed_fit_removes_nothing_but_its_own_states(tmp_path, monkeypatch):
+    monkeypatch.setattr("daskmm.gram.sources.MEMORY_BYTES", 1000)
+    for name in ("power", "kernel, one start"):
+        path = tmp_path / name
+        killed_at(path, name, iteration=2)
+        mine = things(path, *USERS)
+        assert_same_bits(fitted(name, checkpoint=path), fitted(name))
+        assert texts(path, USERS) == mine
+        assert not list(path.glob("work-*"))
+
+
+def test_a_folder_called_like_that_of_a_fit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("daskmm.gram.sources.MEMORY_BYTES", 1000)
+    mine = things(tmp_path, "work/thesis.txt")
+    with pytest.raises(CheckpointError, match=r"a folder of other things \(work\)"):
+        fitted("kernel, one start", checkpoint=tmp_path)
+    assert texts(tmp_path, mine) == mine
+
+
+def test_a_fit_that_cannot_begin_leaves_what_it_did_not_write(tmp_path):
+    mine = things(tmp_path / "c", "state-00000001/thesis.txt")
+    with pytest.raises(ValueError, match="NaN"):
+        clone(MODELS["kernel"]).set_params(checkpoint=tmp_path / "c").fit(
+            with_change((3, 1), np.nan)
+        )
+    assert texts(tmp_path / "c", mine) == mine
+
+
+def test_a_state_that_names_a_folder_of_somebody_else_has_no_say(tmp_path, monkeypatch):
+    monkeypatch.setattr("daskmm.gram.sources.MEMORY_BYTES", 1000)
+    mine = things(tmp_path, "precious/thesis.txt")
+    for state in killed_at(tmp_path / "c", "kernel, one start", iteration=2):
+        write_state(state, {**read_state(state), "work": "../precious"})
+    fitted("kernel, one start", checkpoint=tmp_path / "c")
+    assert texts(tmp_path, mine) == mine
+
+
 # Another fit
 
 
@@ -774,12 +832,12 @@ def test_a_gram_store_for_one_fit_is_built_once(tmp_path, monkeypatch):
     path = tmp_path / "c"
     with pytest.raises(KilledError):
         fitted("kernel, one start", checkpoint=path)
-    assert (path / "work" / "gram").exists()
+    assert len(list(path.glob("work-*/gram"))) == 1
     killed_at(path, "kernel, one start", iteration=3)
     model = fitted("kernel, one start", checkpoint=path)
     assert len(made) == len(set(made)) == 10
     assert model.gram_.startswith("stored for this fit")
-    assert not (path / "work").exists()
+    assert not list(path.glob("work*"))
     assert_same_bits(model, fitted("kernel, one start"))
 
 
@@ -791,7 +849,7 @@ def test_the_parameters_are_as_any_other(tmp_path):
     assert clone(model).get_params()["checkpoint"] == tmp_path / "c"
     model.fit(X).save(tmp_path / "model")
     loaded = daskmm.load(tmp_path / "model")
-    assert loaded.checkpoint == str(tmp_path / "c")
+    assert loaded.checkpoint is None  # a file does not choose where a fit writes
     assert loaded.checkpoint_every == "5s"
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).labels_, model.labels_)
     with pytest.raises(ValueError, match="'checkpoint' parameter"):
@@ -867,11 +925,6 @@ def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy,
     def die(*arguments, **options):
         raise KilledError
 
-    def remove(path, ignore_errors=False, rmtree=shutil.rmtree):
-        if path.name == "checkpoint":
-            raise KilledError
-        rmtree(path, ignore_errors)
-
     def move(self, target):
         moves.append(target)
         if f"move {len(moves)}" == stage:
@@ -886,9 +939,9 @@ def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy,
                 "model": "daskmm.cluster._models.save",
                 "labels": "daskmm.engine.labels.LabelWriter.finish",
                 "summary": "daskmm.cli.run_folder.summarize",
-                "removal": "daskmm.cli.run_folder.shutil.rmtree",
+                "removal": "daskmm.cli.run_folder.remove_checkpoint",
             }
-            patch.setattr(where[stage], remove if stage == "removal" else die)
+            patch.setattr(where[stage], die)
         with pytest.raises(KilledError):
             main(command(npy, run))
     if stage == "removal":  # all is there
@@ -899,6 +952,39 @@ def test_a_command_that_dies_while_it_writes(tmp_path, monkeypatch, capsys, npy,
     assert outcome(run) == outcome(tmp_path / "a")
     assert {item.name for item in run.iterdir()} == RUN_FOLDER
     capsys.readouterr()
+
+
+def test_a_run_replaces_nothing_of_the_user(tmp_path, monkeypatch, capsys, caplog, npy):
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        Mortal(patch, 3)
+        with pytest.raises(KilledError):
+            main(command(npy, run))
+    mine = things(run, "model/thesis.txt", "checkpoint/notes.txt", ".fresh-mine/a", "notes.txt")
+    assert main(command(npy, run)) == 2
+    assert "run/model exists" in capsys.readouterr().err
+    assert texts(run, mine) == mine
+    shutil.rmtree(run / "model")
+    (run / "centers.csv").write_text("years of work")
+    assert main(command(npy, run)) == 2
+    assert "run/centers.csv exists" in capsys.readouterr().err
+    assert not list(run.glob(".fresh-?????*"))
+    (run / "centers.csv").unlink()
+    assert main(command(npy, run)) == 0
+    assert f"{run / 'checkpoint'} stays: notes.txt is not a state" in caplog.text
+    del mine["model/thesis.txt"]
+    assert texts(run, mine) == mine
+    assert {item.name for item in run.iterdir()} == RUN_FOLDER | {
+        *("checkpoint", ".fresh-mine", "notes.txt")
+    }
+    assert [item.name for item in (run / "checkpoint").iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_of_the_user_that_has_a_checkpoint_is_no_unfinished_run(tmp_path):
+    mine = things(tmp_path, "checkpoint/weights.bin", "model/weights.bin")
+    with pytest.raises(FileExistsError, match="exists"):
+        daskmm.write_run(tmp_path, fitted("power"), X, report=False)
+    assert texts(tmp_path, mine) == mine
 
 
 # Processes that are killed indeed

@@ -88,15 +88,48 @@ def test_all_is_on_the_disk_before_it_has_its_name(path, replace, monkeypatch):
 
 
 def test_a_folder_whose_replacement_was_cut_short_is_put_back(tmp_path, monkeypatch):
-    path = tmp_path / "folder"
+    path, former = tmp_path / "folder", tmp_path / f".folder.{'0' * 32}.former"
     written(path, "a")
     with monkeypatch.context() as patch:
-        patch.setattr(
-            atomic, "_replace_folder", lambda fresh, path: path.rename(atomic._former(path))
-        )
+        patch.setattr(atomic, "_replace_folder", lambda fresh, path: path.rename(former))
         written(path, "b", replace=True)  # the process dies after the first rename
     assert not path.exists()
     restore_former(path)
     restore_former(path)
     assert text_of(path) == "a"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_of_a_similar_name_is_neither_removed_nor_put_back(tmp_path):
+    path, others = (
+        tmp_path / "folder",
+        [tmp_path / f".folder.{end}" for end in ("former", "0.former")],
+    )
+    for other in others:
+        other.mkdir()
+        (other / "thesis.txt").write_text("years of work")
+    restore_former(path)
+    assert not path.exists()
+    written(path, "a")
+    written(path, "b", replace=True)
+    assert [(other / "thesis.txt").read_text() for other in others] == ["years of work"] * 2
+
+
+def test_a_file_replaces_no_folder_and_a_folder_no_file(tmp_path):
+    written(tmp_path / "one" / "folder", "a")
+    written(tmp_path / "file", "b")
+    (tmp_path / "one" / "folder").rename(tmp_path / "taken")
+    with pytest.raises(IsADirectoryError), written_whole(tmp_path / "taken", replace=True) as fresh:
+        fresh.write_text("c")
+    with pytest.raises(NotADirectoryError), written_whole(tmp_path / "file", replace=True) as fresh:
+        fresh.mkdir()
+    assert text_of(tmp_path / "taken") == "a"
+    assert text_of(tmp_path / "file") == "b"
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["file", "one", "taken"]
+
+
+def test_a_link_to_nothing_is_not_replaced_unasked(tmp_path):
+    (tmp_path / "file").symlink_to(tmp_path / "unplugged")
+    with pytest.raises(FileExistsError, match="exists"):
+        written(tmp_path / "file", "a")
+    assert (tmp_path / "file").is_symlink()

@@ -154,6 +154,85 @@ def test_a_lock_that_was_never_written_is_taken_over(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def lock_of(kind, path):
+    """The file by which an output is locked."""
+    return path / ".lock" if kind == "checkpoint" else path.parent / f".{path.name}.lock"
+
+
+@pytest.mark.parametrize("kind", [*COMMANDS, "checkpoint"])
+@pytest.mark.parametrize("target", ["precious", "absent"])
+def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path, capsys, kind, target):
+    (tmp_path / "precious").write_text("years of work")
+    lock = lock_of(kind, tmp_path / "out")
+    lock.parent.mkdir(exist_ok=True)
+    lock.symlink_to(tmp_path / target)
+    message = begin(kind, tmp_path / "out", capsys)
+    assert f"out cannot be written: {lock} is in the way, which is not a lock file" in message
+    assert (tmp_path / "precious").read_text() == "years of work"
+    assert not (tmp_path / "absent").exists()
+    assert lock.is_symlink()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("5", "null", "[]", "{}", '"text"', "years of work", "[" * 50_000, "\0" * 100),
+        json.dumps({"host": "elsewhere", "process": 7}),
+        json.dumps({"host": 5, "process": 7, "since": 0.0}),
+        json.dumps({"host": "elsewhere", "process": None, "since": 0.0}),
+        '{"host": "elsewhere", "process": 7, "since": NaN}',
+    ],
+    ids=range(12),
+)
+def test_a_file_that_is_no_lock_is_not_touched(tmp_path, content):
+    lock = tmp_path / ".out.lock"
+    lock.write_text(content)
+    with pytest.raises(LockedError, match=r"\.out\.lock is in the way"), reserved(tmp_path / "out"):
+        pass
+    assert lock.read_text() == content
+
+
+def test_a_folder_or_a_pipe_in_the_place_of_a_lock_is_told(tmp_path):
+    (tmp_path / ".a.lock").mkdir()
+    os.mkfifo(tmp_path / ".b.lock")
+    for name in "ab":
+        with pytest.raises(LockedError, match="is in the way"), reserved(tmp_path / name):
+            pass
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_lock_that_was_replaced_meanwhile_stays(tmp_path):
+    lock = tmp_path / ".out.lock"
+    with reserved(tmp_path / "out"):
+        lock.unlink()
+        lock.write_text("years of work")
+    assert lock.read_text() == "years of work"
+
+
+def test_threads_that_wait_take_turns(tmp_path):
+    inside, turns, failed = [], [], []
+
+    def work():
+        try:
+            for _ in range(25):
+                with reserved(tmp_path / "out", 60.0):
+                    inside.append(1)
+                    assert len(inside) == 1
+                    turns.append(1)
+                    inside.pop()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert len(turns) == 100
+    assert not list(tmp_path.iterdir())
+
+
 def test_advice_is_that_of_the_error():
     assert remedy(OSError(errno.ENOSPC, "")) == "free space"
     assert remedy(OSError(errno.EROFS, "")) == "mend that"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import zarr
 
-from daskmm import KernelPowerKMeans, KMeans, PowerKMeans, load
+from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans, load
 from daskmm.cli.main import main
 from daskmm.engine.labels import write_labels
-from daskmm.storage.remote import check_new, is_remote, local_path, patiently
+from daskmm.storage.remote import Mirror, check_new, is_remote, local_path, patiently
 
 X = np.random.default_rng(0).normal(size=(300, 3))
 
@@ -301,3 +301,86 @@ def test_a_store_that_cannot_be_written_is_refused_before_reading(url, monkeypat
     with pytest.raises(OSError, match="bucket/out cannot be written: Access Denied"):
         KMeans(3, checkpoint=f"{url}/out").fit(np.zeros((0, 3)))
     assert not fsspec.filesystem("memory").store
+
+
+def mine(*names):
+    """Objects of the user; their names, relative to the bucket."""
+    system = fsspec.filesystem("memory")
+    for name in names:
+        system.pipe_file(f"/bucket/{name}", b"years of work")
+    return names
+
+
+def assert_intact(names):
+    system = fsspec.filesystem("memory")
+    assert [system.cat_file(f"/bucket/{name}") for name in names] == [b"years of work"] * len(names)
+
+
+def test_a_checkpoint_removes_no_object_of_the_user(url):
+    options = {"sample_size": None, "random_state": 0, "tol": 0.0, "max_iter": 8}
+    options |= {"checkpoint": f"{url}/state", "checkpoint_every": 1}
+    with pytest.raises(Killed):
+        PowerKMeans(3, callbacks=[killed_after(5)], **options).fit(X)
+    names = mine("state/state-00000001.bak", "state/notes", "state/work/a", "state/state-00000099")
+    PowerKMeans(3, **options).fit(X)
+    assert_intact(names)
+    assert len(states(f"{url}/state")) == 2 + len(names)
+
+
+def test_a_mirror_that_is_cleared_removes_nothing_at_its_url(url):
+    (name,) = mine("state/notes")
+    mirror = Mirror(f"{url}/state", lambda name: True)
+    (mirror.folder / "notes").unlink()
+    (mirror.folder / "new").write_text("a")
+    mirror.upload("new")
+    assert_intact([name])
+    mirror.remove("new")
+    assert states(f"{url}/state") == ["notes"]
+
+
+def test_a_model_replaces_no_object_of_the_user(url):
+    model = KMeans(3, random_state=0).fit(X)
+    names = mine("data/notes", "data/part/0")
+    with pytest.raises(FileExistsError, match="data exists"):
+        model.save(f"{url}/data", overwrite=True)
+    assert_intact(names)
+    assert states(f"{url}/data") == ["0", "notes"]
+    model.save(f"{url}/model")
+    names = mine("model/notes", "model/cluster_centers_/notes")
+    EntropyPowerKMeans(3, random_state=0).fit(X).save(f"{url}/model", overwrite=True)
+    model.save(f"{url}/model", overwrite=True)
+    assert_intact(names)
+    assert not [name for name in fsspec.filesystem("memory").find("/bucket") if "weights" in name]
+    assert type(load(f"{url}/model")) is KMeans
+
+
+def test_an_object_of_the_user_in_the_place_of_a_part_is_refused(url):
+    model = KMeans(3, random_state=0).fit(X)
+    model.save(f"{url}/model")
+    names = mine("model/feature_weights_/c/0")
+    with pytest.raises(FileExistsError, match="model/feature_weights_/c/0 exists"):
+        EntropyPowerKMeans(3, random_state=0).fit(X).save(f"{url}/model", overwrite=True)
+    assert_intact(names)
+    assert type(load(f"{url}/model")) is KMeans
+
+
+def test_labels_and_runs_remove_no_object_of_the_user(url, tmp_path, monkeypatch):
+    labels = KMeans(3, random_state=0).fit(X).labels_
+    write_labels(labels, f"{url}/labels.zarr")
+    np.save(tmp_path / "x.npy", X)
+    fit = ["fit", f"{tmp_path}/x.npy", "-k", "3", "--no-pictures", "--quiet", "--out", f"{url}/run"]
+    with monkeypatch.context() as patched:
+        patched.setattr("daskmm.cli.actions.write_run", lambda *args, **kwargs: 1 / 0)
+        assert main(fit) == 1
+    names = mine("labels.zarr/notes", "run/notes", "run/checkpoint/notes", "run/data/0")
+    write_labels(labels[:100], f"{url}/labels.zarr", replace=True)
+    assert main(fit) == 0
+    assert_intact(names)
+    assert states(f"{url}/run/checkpoint") == ["notes"]
+
+
+def test_names_that_lead_out_of_a_folder_are_refused(url, monkeypatch):
+    KMeans(3, random_state=0).fit(X).save(f"{url}/model")
+    monkeypatch.setattr("daskmm.storage.remote._Store.names", lambda self: ["zarr.json", "../../x"])
+    with pytest.raises(ValueError, match=r"holds '\.\./\.\./x', which is no name of a file"):
+        load(f"{url}/model")
