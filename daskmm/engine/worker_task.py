@@ -463,7 +463,11 @@ class _Loader:
     def __call__(self, call: Call) -> Numbered:
         values = self.values
         for node, spent in call.steps:
-            values[node.key] = node({key: values[key] for key in node.dependencies})
+            try:
+                values[node.key] = node({key: values[key] for key in node.dependencies})
+            except Exception as error:
+                error.add_note(f"This error was raised while {_read_by(call, node)} was read.")
+                raise
             for key in spent:
                 del values[key]
         arguments = tuple(
@@ -472,6 +476,18 @@ class _Loader:
         for key in call.spent:
             del values[key]
         return call.number, arguments
+
+
+def _read_by(call: Call, node: GraphNode) -> str:
+    """Name the block that a node makes, or all that the call visits if others need it too."""
+    position, *own = call.arguments
+    if not hasattr(position, "described"):
+        return f"block {call.number}"
+    keys = [item.key if isinstance(item, TaskRef) else None for item in own]
+    pieces = getattr(position, "pieces", ())
+    if pieces and node.key in keys:
+        return str(pieces[keys.index(node.key) // 2].described)
+    return str(position.described)
 
 
 def _loaded(

@@ -141,7 +141,13 @@ class BlockedGram(GramSource):
 def _pair_product(
     block: NDArray, pair: Pair, first: tuple[FloatArray], second: tuple[FloatArray]
 ) -> RowSums:
-    return pair.product([block], first[0], second[0])
+    sums = pair.product([block], first[0], second[0])
+    if not all(np.isfinite(part.sum()) for part in sums.parts.values()):
+        try:
+            _check_finite(block, (pair.first.rows.start, pair.second.rows.start))
+        except ValueError as error:
+            raise ValueError(f"{error} It was finite when the fit began.") from error
+    return sums
 
 
 class _Asymmetry(NamedTuple):
@@ -184,6 +190,13 @@ def _look_at_pair(pair: Pair, block: NDArray, mirrored: NDArray) -> _Look:
     return replace(look, diagonal=RowSums({pair.first.number: np.diag(block).astype(np.float64)}))
 
 
+def _check_finite(block: NDArray, origin: tuple[int, int]) -> None:
+    """Raise ValueError for the first entry, of a block at `origin`, that is not finite."""
+    if not np.isfinite(block).all():
+        row, column = np.argwhere(~np.isfinite(block))[0] + origin
+        raise ValueError(f"The Gram matrix contains NaN or infinity at ({row}, {column}).")
+
+
 def _look(block: NDArray, mirrored: NDArray, origin: tuple[int, int]) -> _Look:
     """Check finiteness, diagonal and symmetry of a block whose first entry is at `origin`.
 
@@ -193,9 +206,7 @@ def _look(block: NDArray, mirrored: NDArray, origin: tuple[int, int]) -> _Look:
         For an entry that is not finite, or a negative one on the diagonal.
     """
     for values, start in ((block, origin), (mirrored, origin[::-1])):
-        if not np.isfinite(values).all():
-            row, column = np.argwhere(~np.isfinite(values))[0] + start
-            raise ValueError(f"The Gram matrix contains NaN or infinity at ({row}, {column}).")
+        _check_finite(values, start)
     diagonal = np.diag(block) if origin[0] == origin[1] else np.empty(0)
     if (diagonal < 0).any():
         row = int(np.flatnonzero(diagonal < 0)[0])
