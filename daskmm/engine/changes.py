@@ -100,7 +100,7 @@ class Watch:
             raise
         if self.later:
             fine = have_finite_squares(rows) if finite is None else finite
-            if not fine or self.family.outside(rows) is not None:
+            if not fine or (self._bounded and self.family.outside(rows) is not None):
                 self.refuse_bad(rows, weights, position)
                 if finite is False and not self.family.infinite:
                     raise ValueError(
@@ -109,6 +109,11 @@ class Watch:
                         "float64. Scale the data first."
                     )
         return Seen(record, self._totals_of_some(rows, weights))
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether values are tested for the domain, which only their least and largest one show."""
+        return getattr(self.family, "lowest", -np.inf) > -np.inf
 
     def refuse_bad(self, rows: NDArray, weights: NDArray | None, position: Position) -> None:
         """Raise ValueError, naming block and row, if the first pass would have refused a block."""
@@ -138,7 +143,7 @@ class Watch:
             some = rows[::step]
             if self.partial:
                 some = np.where(np.isnan(some), 0.0, some)
-            some.sum(axis=0, dtype=np.float64, out=totals[:p])
+            np.add.reduce(some, axis=0, dtype=np.float64, out=totals[:p])
         totals[p] = -(-n // step)
         totals[p + 1] = totals[p] if weights is None else weights[:n:step].sum()
         return totals

@@ -42,7 +42,7 @@ from daskmm.data.validation import (
     with_weights,
     without_values,
 )
-from daskmm.engine.changes import Totals, Watch, compare
+from daskmm.engine.changes import Totals, Watch, compare, have_finite_squares
 from daskmm.engine.distributed import (
     ATTEMPTS,
     LostFuturesError,
@@ -185,7 +185,8 @@ class Passes:
         """
         assert self._watch is not None
         place = joined(positions(self.blocks.layout))._replace(sparse=False)
-        self._watch.refuse_bad(checked_rows(rows, place), weights, place)
+        if not have_finite_squares(checked_rows(rows, place)):
+            self._watch.refuse_bad(rows, weights, place)
         self.check_totals(weights @ rows, weights.sum(), coordinates)
 
     def check_totals(

@@ -130,12 +130,16 @@ class BlockedGram(GramSource):
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return K among some rows; costs a sweep."""
         self.add(1)
-        return np.asarray(computed(self.matrix[rows][:, rows])[0], dtype=np.float64)
+        found = np.asarray(computed(self.matrix[rows][:, rows])[0], dtype=np.float64)
+        _refuse_lost(found, rows, rows)
+        return found
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return K between all rows and some; costs a sweep."""
         self.add(1)
-        return np.asarray(computed(self.matrix[:, rows])[0], dtype=np.float64)
+        found = np.asarray(computed(self.matrix[:, rows])[0], dtype=np.float64)
+        _refuse_lost(found, np.arange(len(found)), rows)
+        return found
 
 
 def _pair_product(
@@ -143,10 +147,7 @@ def _pair_product(
 ) -> RowSums:
     sums = pair.product([block], first[0], second[0])
     if not all(np.isfinite(part.sum()) for part in sums.parts.values()):
-        try:
-            _check_finite(block, (pair.first.rows.start, pair.second.rows.start))
-        except ValueError as error:
-            raise ValueError(f"{error} It was finite when the fit began.") from error
+        _refuse_lost(block, _numbers(pair.first.rows), _numbers(pair.second.rows))
     return sums
 
 
@@ -190,11 +191,18 @@ def _look_at_pair(pair: Pair, block: NDArray, mirrored: NDArray) -> _Look:
     return replace(look, diagonal=RowSums({pair.first.number: np.diag(block).astype(np.float64)}))
 
 
-def _check_finite(block: NDArray, origin: tuple[int, int]) -> None:
-    """Raise ValueError for the first entry, of a block at `origin`, that is not finite."""
-    if not np.isfinite(block).all():
-        row, column = np.argwhere(~np.isfinite(block))[0] + origin
-        raise ValueError(f"The Gram matrix contains NaN or infinity at ({row}, {column}).")
+def _numbers(some: slice) -> NDArray[np.int_]:
+    return np.arange(some.start, some.stop)
+
+
+def _refuse_lost(values: NDArray, rows: NDArray[np.int_], columns: NDArray[np.int_]) -> None:
+    """Raise ValueError if values between some rows and columns are no longer finite."""
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise ValueError(
+            f"The Gram matrix has changed since it was checked: it contains NaN or infinity at "
+            f"({rows[row]}, {columns[column]})."
+        )
 
 
 def _look(block: NDArray, mirrored: NDArray, origin: tuple[int, int]) -> _Look:
@@ -206,7 +214,9 @@ def _look(block: NDArray, mirrored: NDArray, origin: tuple[int, int]) -> _Look:
         For an entry that is not finite, or a negative one on the diagonal.
     """
     for values, start in ((block, origin), (mirrored, origin[::-1])):
-        _check_finite(values, start)
+        if not np.isfinite(values).all():
+            row, column = np.argwhere(~np.isfinite(values))[0] + start
+            raise ValueError(f"The Gram matrix contains NaN or infinity at ({row}, {column}).")
     diagonal = np.diag(block) if origin[0] == origin[1] else np.empty(0)
     if (diagonal < 0).any():
         row = int(np.flatnonzero(diagonal < 0)[0])

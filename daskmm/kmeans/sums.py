@@ -24,6 +24,7 @@ from daskmm.numerics.rows import (
     Coordinates,
     FeatureCoordinates,
     Rows,
+    SphereCoordinates,
     WhitenedCoordinates,
     pieces,
 )
@@ -163,8 +164,7 @@ class CenterSums:
     @property
     def finite(self) -> bool:
         """Whether all values of the rows were: one that was not would show in these totals."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return math.isfinite(self.inertia) and math.isfinite(self.sums.sum())
+        return math.isfinite(self.inertia) and bool(np.isfinite(self.sums).all())
 
     @property
     def masses(self) -> FloatArray:
@@ -321,9 +321,9 @@ def center_sums(
 
 
 def showing(coordinates: Rows, state: CenterState) -> bool:
-    """Tell whether sums show values that are not finite, or whose squares overflow."""
-    straight = isinstance(coordinates, Coordinates | WhitenedCoordinates)
-    return straight and state.distortion.code == SQUARED_EUCLIDEAN.code
+    """Tell whether sums show values that are not finite, or so large that squares overflow."""
+    by_feature = isinstance(coordinates, Coordinates | WhitenedCoordinates | SphereCoordinates)
+    return by_feature and isinstance(state.distortion, Bregman)
 
 
 def _compiled_sums(
