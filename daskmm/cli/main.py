@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (UserError, ValueError, OSError, ImportError) as error:
-        print(f"daskmm: error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
+        text = " ".join([str(error), *getattr(error, "__notes__", [])])
+        print(f"daskmm: error: {printable(' '.join(text.split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("daskmm: interrupted", file=sys.stderr)

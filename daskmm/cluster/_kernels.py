@@ -211,7 +211,9 @@ class KernelClusterer(MMClusterer):
             coordinates = stored_coordinates(self.gram, coordinates)
         rows = kernel_rows(passes.blocks.table, layout, coordinates)
         kernels = self._kernels(survey)
-        weights = weights_in_memory(sample_weight, len(rows))
+        weights = weights_in_memory(sample_weight, survey.n_rows)
+        if not isinstance(rows, StreamedRows):
+            passes.check_gathered(rows, weights, coordinates)
         choice = journal.once(
             "gram", lambda: choose_source(self.gram, len(rows), len(kernels), scratch)
         )
@@ -224,6 +226,8 @@ class KernelClusterer(MMClusterer):
             "bandwidth": "given",
         }
         grams += open_sources(choice, self.gram, kernels, rows, scratch, layout.lazy, origin)
+        if isinstance(rows, StreamedRows) and (weights == 1).all():
+            passes.check_totals(rows.sums, survey.weight, coordinates)
         fitted = {
             "gram_": choice,
             "mean_": coordinates.mean,

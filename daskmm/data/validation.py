@@ -96,7 +96,7 @@ def checked_rows(rows: Any, position: Position) -> NDArray:
         n, p = ("n" if size is None else size for size in expected)
         raise ValueError(
             f"X has changed since it was opened, or its chunks are not what they are said to be: "
-            f"{where} has shape {rows.shape} in place of ({n}, {p})."
+            f"{position.described} has shape {rows.shape} in place of ({n}, {p})."
         )
     return rows
 
@@ -223,6 +223,23 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
         raise ValueError(
             f"sample_weight is zero, or there is no value, for all but {n_positive} row(s), fewer "
             f"than n_clusters={n_clusters}."
+        )
+
+
+def check_squares(rows: NDArray, position: Position, light: NDArray[np.bool_]) -> None:
+    """Raise ValueError if the square of a value overflows, naming the block and row of the first.
+
+    `light` is the mask of the rows without weight, which are left out.
+    """
+    values = rows.data if isinstance(rows, SparseRows) else rows
+    owner = rows.row_of_entry if isinstance(rows, SparseRows) else np.arange(len(rows))[:, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        bad = np.isinf(np.square(values, dtype=np.float64)) & ~light[owner]
+    if bad.any():
+        row, feature = first_entry(rows.with_data(bad) if isinstance(rows, SparseRows) else bad)
+        raise ValueError(
+            f"Input X contains {rows[row, feature]:.6g}, whose square overflows float64: "
+            f"{position.of_row(row)}, feature {feature}. Scale the data first."
         )
 
 

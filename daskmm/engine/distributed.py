@@ -454,6 +454,8 @@ def _gathered(
         killed = _killed(distributed.futures_of(futures))
         raise _KilledError([*killed.values()] or [error]) from error
     except (CancelledError, OSError) as error:
+        if any(future.status == "error" for future in distributed.futures_of(futures)):
+            raise  # by a task, such as one whose block cannot be read
         raise _explained(client, error) from error
     finally:
         if fetch:

@@ -138,12 +138,16 @@ class _Finding:
     moments: Moments
     sample: Sample
     numbers: NDArray[np.int64]
+    # Moments of the features of coded columns.
+    expanded: Moments | None = None
 
     def __add__(self, other: Self) -> Self:
+        a, b = self.expanded, other.expanded
         return type(self)(
             self.moments + other.moments,
             self.sample + other.sample,
             np.concatenate([self.numbers, other.numbers]),
+            None if a is None or b is None else a + b,
         )
 
 
@@ -208,13 +212,15 @@ def first_pass(
     # Of a table in memory all rows are at hand, and none has to be copied.
     all_here = size == n_rows and not (layout.lazy or layout.sparse)
     chosen = np.arange(0) if all_here else _sample_indices(n_rows, larger or size, rng)
+    passes.watch(family, partial)
     finding: _Finding = passes.reduce(_first_look, chosen, family, partial, expansion)
-    moments = finding.moments
+    moments = finding.expanded or finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
     shifts = centered and family.shifts and not layout.sparse
     coordinates, distortion, per_row = _model_coordinates(
         moments, family, expansion, standardize, weigh_shares, shifts
     )
+    passes.expect(finding.moments)
     drawn = _whole(passes.blocks) if all_here else _in_order(finding.sample, finding.numbers)
     uniform = _weighted(drawn)
     if larger:
@@ -369,11 +375,12 @@ def _first_look(
 ) -> _Finding:
     """Compute the record of one block."""
     moments = checked_moments(rows, weights, position, family, partial)
+    expanded = None
     if expansion is not None:
-        moments = _expanded_moments(rows, weights, expansion, moments.observed is not None)
+        expanded = _expanded_moments(rows, weights, expansion, moments.observed is not None)
     local, numbers = _drawn(chosen, position, len(rows))
     picked = Sample(rows[local], np.ones(len(local)) if weights is None else weights[local])
-    return _Finding(moments, picked, numbers)
+    return _Finding(moments, picked, numbers, expanded)
 
 
 def _drawn(

@@ -26,6 +26,7 @@ from daskmm.data.blocks import (
     Layout,
     Position,
     RowBlocks,
+    float_dtype,
     joined,
     positions,
     row_blocks,
@@ -41,6 +42,7 @@ from daskmm.data.validation import (
     with_weights,
     without_values,
 )
+from daskmm.engine.changes import Totals, Watch, compare, have_finite_squares
 from daskmm.engine.distributed import (
     ATTEMPTS,
     LostFuturesError,
@@ -51,6 +53,7 @@ from daskmm.engine.distributed import (
 )
 from daskmm.engine.graph import NAME, TaskGraph
 from daskmm.engine.grouping import GROUPS_PER_THREAD, consecutive_groups, without_data
+from daskmm.engine.moments import Moments
 from daskmm.engine.resources import memory_bytes, threads_here
 from daskmm.engine.worker_task import (
     Arguments,
@@ -60,6 +63,8 @@ from daskmm.engine.worker_task import (
     run_group,
     run_queue,
 )
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.rows import Coordinates
 from daskmm.numerics.sparse_rows import stacked
 
 Persist = bool | Literal["auto"]
@@ -81,11 +86,20 @@ class Passes:
     blocks : RowBlocks
     skip_empty : bool
         Whether rows without any value (all NaN) have the weight 0.
+
+    Attributes
+    ----------
+    blocks : RowBlocks
+    known : Totals or None
+        Those of the first pass, from its end on.
     """
 
     def __init__(self, blocks: RowBlocks, skip_empty: bool = False) -> None:
         self.blocks = blocks
-        self._visit = functools.partial(_visit_blocks, skip_empty)
+        self.known: Totals | None = None
+        self._skip_empty = skip_empty
+        self._watch: Watch | None = None
+        self._some: NDArray[np.float64] | None = None
         self._n_passes = 0
         self._graph_of: tuple[RowBlocks, TaskGraph] | None = None
         self._at_hand_of: tuple[RowBlocks, list[Arguments]] | None = None
@@ -120,20 +134,78 @@ class Passes:
         -------
         record
             Merged in block order: the same blocks give the same bits.
+
+        Raises
+        ------
+        ValueError
+            If a block cannot be used, or is not as the first pass found it.
         """
         self._n_passes += 1
-        if not self.blocks.layout.lazy:
-            visit = functools.partial(self._visit, function)
-            return _reduce_here(visit, _arguments(self.blocks), shared)
-        if cheaper_at_hand(self.blocks.layout, _data_bytes(self.blocks)):
+        layout, watch = self.blocks.layout, self._watch
+        if cheaper_at_hand(layout, _data_bytes(self.blocks)):
             return _reduce_at_hand(function, self._at_hand(), shared)
-        return self._reduce_lazy(function, shared)
+        if not layout.lazy:
+            visit = functools.partial(_visit_blocks, self._skip_empty, watch, function)
+            found = _reduce_here(visit, _arguments(self.blocks), shared)
+        else:
+            found = self._reduce_lazy(function, shared, watch)
+        if watch is None:
+            return found
+        if self.known is None:
+            self._some = found.some
+        else:
+            self.known.compare_some(found.some, self._n_passes)
+        return found.record
+
+    def watch(self, family: type[Distortion], partial: bool) -> None:
+        """Begin the first pass, which tests all values: totals of some rows are taken from now on.
+
+        The values are those of a distortion; with `partial`, NaN are missing values.
+        """
+        self._watch, self.known = Watch(family, partial), None
+
+    def expect(self, moments: Moments) -> None:
+        """End the first pass, which found these moments: later ones raise if the data change."""
+        assert self._watch is not None
+        eps = float(np.finfo(float_dtype(self.blocks.layout.dtype)).eps)
+        self._watch = replace(self._watch, later=True)
+        self.known = Totals(moments, eps, self._some)
+
+    def check_gathered(
+        self, rows: NDArray[np.float64], weights: NDArray[np.float64], coordinates: Coordinates
+    ) -> None:
+        """Raise ValueError unless rows of the table are those of the first pass.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows, n_features)
+            All rows, in these coordinates.
+        weights : ndarray of shape (n_rows,)
+        coordinates : Coordinates
+        """
+        assert self._watch is not None
+        place = joined(positions(self.blocks.layout))._replace(sparse=False)
+        if not have_finite_squares(checked_rows(rows, place)):
+            self._watch.refuse_bad(rows, weights, place)
+        self.check_totals(weights @ rows, weights.sum(), coordinates)
+
+    def check_totals(
+        self, sums: NDArray[np.float64], weight: float, coordinates: Coordinates
+    ) -> None:
+        """Raise ValueError unless all rows, weighted, have the sums that the first pass found."""
+        assert self.known is not None
+        known, allowed = self.known.of_rows(coordinates)
+        compare(known, np.append(sums, weight), allowed, self._n_passes + 1)
 
     def _reduce_lazy(
-        self, function: Callable[..., Any], shared: Arguments, schedule: Any = None
+        self,
+        function: Callable[..., Any],
+        shared: Arguments,
+        watch: Watch | None = None,
+        schedule: Any = None,
     ) -> Any:
         """Sum over blocks that the active scheduler, or another one, loads or holds."""
-        visit = functools.partial(self._visit, function)
+        visit = functools.partial(_visit_blocks, self._skip_empty, watch, function)
         name = function.__name__
         with one_blas_thread():
             for _ in range(ATTEMPTS - 1):
@@ -152,7 +224,7 @@ class Passes:
         if self._at_hand_of is None or self._at_hand_of[0] is not self.blocks:
             # Other processes take longer to start than a small table takes to be read.
             here = named_schedulers["sync"] if _by_processes() else None
-            self._at_hand_of = self.blocks, self._reduce_lazy(_taken, (), here)
+            self._at_hand_of = self.blocks, self._reduce_lazy(_taken, (), schedule=here)
         return self._at_hand_of[1]
 
     def count_rows(self) -> None:
@@ -240,7 +312,11 @@ def weights_in_memory(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
 
 
 def _visit_blocks(
-    skip_empty: bool, function: Callable[..., Any], position: Position, *arguments: Any
+    skip_empty: bool,
+    watch: Watch | None,
+    function: Callable[..., Any],
+    position: Position,
+    *arguments: Any,
 ) -> Any:
     """Call a block function on rows and weights that have been checked, and joined if several."""
     pieces = position.pieces or (position,)
@@ -255,7 +331,8 @@ def _visit_blocks(
         rows, weights = [stacked(rows)], [np.concatenate(weights)] if weights else []
     if skip_empty and (empty := without_values(rows[0])).any():
         weights = [np.where(empty, 0.0, weights[0] if weights else 1.0)]
-    return function(rows[0], weights[0] if weights else None, position, *shared)
+    visited = rows[0], weights[0] if weights else None, position
+    return function(*visited, *shared) if watch is None else watch.call(function, *visited, *shared)
 
 
 def _graph_of(blocks: RowBlocks, spare: Callable[[], TaskGraph] | None = None) -> TaskGraph:

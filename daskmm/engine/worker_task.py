@@ -462,8 +462,12 @@ class _Loader:
 
     def __call__(self, call: Call) -> Numbered:
         values = self.values
-        for node, spent in call.steps:
-            values[node.key] = node({key: values[key] for key in node.dependencies})
+        for number, (node, spent) in enumerate(call.steps):
+            try:
+                values[node.key] = node({key: values[key] for key in node.dependencies})
+            except Exception as error:
+                error.add_note(f"This error was raised while {_read_in(call, number)} was read.")
+                raise
             for key in spent:
                 del values[key]
         arguments = tuple(
@@ -472,6 +476,19 @@ class _Loader:
         for key in call.spent:
             del values[key]
         return call.number, arguments
+
+
+def _read_in(call: Call, step: int) -> str:
+    """Name the block for which a step of a call is taken."""
+    position, *own = call.arguments
+    if not hasattr(position, "described"):
+        return f"block {call.number}"
+    if pieces := getattr(position, "pieces", ()):
+        # Steps for an argument come right before the one that makes it.
+        places = {item.key: place for place, item in enumerate(own) if isinstance(item, TaskRef)}
+        made = next(node.key for node, _ in call.steps[step:] if node.key in places)
+        position = pieces[places[made] // 2]
+    return str(position.described)
 
 
 def _loaded(

@@ -130,18 +130,25 @@ class BlockedGram(GramSource):
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return K among some rows; costs a sweep."""
         self.add(1)
-        return np.asarray(computed(self.matrix[rows][:, rows])[0], dtype=np.float64)
+        found = np.asarray(computed(self.matrix[rows][:, rows])[0], dtype=np.float64)
+        _refuse_lost(found, rows, rows)
+        return found
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return K between all rows and some; costs a sweep."""
         self.add(1)
-        return np.asarray(computed(self.matrix[:, rows])[0], dtype=np.float64)
+        found = np.asarray(computed(self.matrix[:, rows])[0], dtype=np.float64)
+        _refuse_lost(found, np.arange(len(found)), rows)
+        return found
 
 
 def _pair_product(
     block: NDArray, pair: Pair, first: tuple[FloatArray], second: tuple[FloatArray]
 ) -> RowSums:
-    return pair.product([block], first[0], second[0])
+    sums = pair.product([block], first[0], second[0])
+    if not all(np.isfinite(part.sum()) for part in sums.parts.values()):
+        _refuse_lost(block, _numbers(pair.first.rows), _numbers(pair.second.rows))
+    return sums
 
 
 class _Asymmetry(NamedTuple):
@@ -182,6 +189,20 @@ def _look_at_pair(pair: Pair, block: NDArray, mirrored: NDArray) -> _Look:
     if not pair.of_one_group:
         return replace(look, diagonal=RowSums({}))
     return replace(look, diagonal=RowSums({pair.first.number: np.diag(block).astype(np.float64)}))
+
+
+def _numbers(some: slice) -> NDArray[np.int_]:
+    return np.arange(some.start, some.stop)
+
+
+def _refuse_lost(values: NDArray, rows: NDArray[np.int_], columns: NDArray[np.int_]) -> None:
+    """Raise ValueError if values between some rows and columns are no longer finite."""
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise ValueError(
+            f"The Gram matrix has changed since it was checked: it contains NaN or infinity at "
+            f"({rows[row]}, {columns[column]})."
+        )
 
 
 def _look(block: NDArray, mirrored: NDArray, origin: tuple[int, int]) -> _Look:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Layout, with_known_rows
+from daskmm.engine.changes import have_finite_squares
 from daskmm.engine.distributed import computed
 from daskmm.engine.graph import futures_of
 from daskmm.engine.passes import tree_reduce
 from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.sparse_rows import first_entry
 
 FloatArray = NDArray[np.float64]
 
@@ -23,6 +25,8 @@ FloatArray = NDArray[np.float64]
 GATHERED_BYTES = 512 << 20
 # Consecutive lazy rows that a task loads at once, bytes.
 STRETCH_BYTES = 64 << 20
+# Sums of the same rows differ by less than this share of their root mean square.
+_SAME = 1e-6
 
 
 @dataclass(frozen=True)
@@ -34,14 +38,50 @@ class Stretch:
     table : dask Array of shape (n_rows, n_features)
     held : bool
         Whether a cluster holds its blocks.
+    rows : slice
+        Which rows of the table they are.
+    known : ndarray of shape (2, n_features) or None
+        Their `totals_of`; None before they are first read.
     """
 
     table: da.Array
     held: bool
+    rows: slice
+    known: FloatArray | None = None
 
     def load(self) -> FloatArray:
-        """Load the rows, in this thread unless a cluster holds them."""
-        return np.asarray(self.table.compute(scheduler=None if self.held else "sync"))
+        """Load the rows, in this thread unless a cluster holds them.
+
+        Raise ValueError if they are not those of the first pass, or of an earlier reading.
+        """
+        try:
+            found = np.asarray(self.table.compute(scheduler=None if self.held else "sync"))
+        except Exception as error:
+            error.add_note(
+                f"This error was raised while rows {self.rows.start} to {self.rows.stop - 1} were "
+                "read."
+            )
+            raise
+        self._check(found)
+        return found
+
+    def _check(self, found: FloatArray) -> None:
+        first, n = self.rows.start, self.rows.stop - self.rows.start
+        changed = f"X has changed since the first pass, in rows {first} to {first + n - 1}: "
+        if len(found) != n:
+            raise ValueError(f"{changed}they are {len(found)} rows now.")
+        if not have_finite_squares(found):
+            with np.errstate(over="ignore", invalid="ignore"):
+                row, feature = first_entry(~np.isfinite(np.square(found)))
+            raise ValueError(
+                f"{changed}row {first + row} of the data holds {found[row, feature]:.6g} in "
+                f"feature {feature}, in the kernel's units. It has been finite, and so its square."
+            )
+        if self.known is not None:
+            sums, squares = self.known
+            allowed = _SAME * (np.sqrt(n * squares) + np.abs(sums))
+            if not (np.abs(totals_of(found)[0] - sums) <= allowed).all():
+                raise ValueError(f"{changed}their sum is another one.")
 
 
 class StreamedRows:
@@ -63,6 +103,7 @@ class StreamedRows:
         self.table = table
         self.n_reads = 0
         self._held = bool(futures_of(table))
+        self._known: dict[tuple[int, int], FloatArray] = {}
         self._stretches: dict[tuple[int, int], Stretch] = {}
 
     @property
@@ -84,8 +125,20 @@ class StreamedRows:
             # Without the nodes of other rows; an optimised graph would not know its futures.
             table = self.table[rows]
             some = table if self._held else dask.optimize(table)[0]
-            self._stretches[key] = Stretch(some, self._held)
+            self._stretches[key] = Stretch(some, self._held, rows, self._known.get(key))
         return self._stretches[key]
+
+    @property
+    def sums(self) -> FloatArray:
+        """Sums of all rows, which have been read."""
+        return np.sum([sums for sums, _ in self._known.values()], axis=0)
+
+    def expect(self, cuts: Sequence[slice], totals: Sequence[FloatArray]) -> None:
+        """Keep `totals_of` consecutive rows, from which later readings must not differ."""
+        for cut, found in zip(cuts, totals, strict=True):
+            key = (cut.start, cut.stop)
+            self._known[key] = found
+            self._stretches.pop(key, None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_stretches": {}}
@@ -125,6 +178,11 @@ def loaded(part: FloatArray | Stretch) -> FloatArray:
     return part.load() if isinstance(part, Stretch) else part
 
 
+def totals_of(rows: FloatArray) -> FloatArray:
+    """Return the sum and the sum of squares of each feature."""
+    return np.array([rows.sum(axis=0), np.einsum("il,il->l", rows, rows)])
+
+
 @dataclass(frozen=True)
 class _Found:
     """Results for consecutive rows, in order."""
@@ -139,13 +197,19 @@ def over_rows(
     function: Any, rows: KernelRows, cuts: Iterable[slice], *shared: Any
 ) -> tuple[Any, ...]:
     """Return ``function(rows[cut], *shared)`` of each cut, in order; reads streamed rows once."""
-    if isinstance(rows, StreamedRows):
-        rows.n_reads += 1
+    cuts = list(cuts)
     tasks = [(rows[cut],) for cut in cuts]
     lazy = isinstance(rows, StreamedRows)
     found: _Found = tree_reduce(_of_part, tasks, (function, shared), lazy, "kernel-rows")
-    return found.values
+    if isinstance(rows, StreamedRows):
+        rows.n_reads += 1
+        rows.expect(cuts, [totals for _, totals in found.values])
+    return tuple(value for value, _ in found.values)
 
 
 def _of_part(part: FloatArray | Stretch, function: Any, shared: tuple[Any, ...]) -> _Found:
-    return _Found((function(loaded(part), *shared),))
+    rows = loaded(part)
+    totals = None
+    if isinstance(part, Stretch):
+        totals = totals_of(rows) if part.known is None else part.known
+    return _Found(((function(rows, *shared), totals),))

@@ -7,7 +7,8 @@ feature weights. Records are added in block order, so the same chunks give the s
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -19,7 +20,14 @@ from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion, Tile
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.power_means import power_means
-from daskmm.numerics.rows import FeatureCoordinates, Rows, pieces
+from daskmm.numerics.rows import (
+    Coordinates,
+    FeatureCoordinates,
+    Rows,
+    SphereCoordinates,
+    WhitenedCoordinates,
+    pieces,
+)
 from daskmm.numerics.sparse_rows import SparseRows, dense, stacked
 from daskmm.storage.records import registered
 
@@ -154,6 +162,11 @@ class CenterSums:
     farthest: Farthest
 
     @property
+    def finite(self) -> bool:
+        """Whether all values of the rows were: one that was not would show in these totals."""
+        return math.isfinite(self.inertia) and bool(np.isfinite(self.sums).all())
+
+    @property
     def masses(self) -> FloatArray:
         """Denominators of the means, of shape (n_clusters, n_features) or (n_clusters, 1)."""
         return self.weights[:, None] if self.denominators is None else self.denominators
@@ -244,11 +257,20 @@ class PerStart(Generic[T]):
     """Records of several starts over the same rows, one each."""
 
     records: tuple[T, ...]
+    # Whether records show values that are not finite, or whose squares overflow.
+    shows: bool = False
 
     @property
     def any_order(self) -> bool:
         """Whether all of them may be added in any order."""
         return all(getattr(record, "any_order", False) for record in self.records)
+
+    @property
+    def finite(self) -> bool | None:
+        """Whether all values of the rows were finite; None if the records do not show that."""
+        return (
+            all(getattr(record, "finite", True) for record in self.records) if self.shows else None
+        )
 
     def __add__(self, other: Self) -> Self:
         return type(self)(tuple(a + b for a, b in zip(self.records, other.records, strict=True)))
@@ -281,7 +303,8 @@ def center_sums(
     first = states[0]
     compiled = dispatch.available() and first.distortion.code is not None
     if compiled and isinstance(coordinates, FeatureCoordinates) and not issparse(rows):
-        return _compiled_sums(rows, weights, coordinates, states)
+        found = _compiled_sums(rows, weights, coordinates, states)
+        return replace(found, shows=showing(coordinates, first))
     totals: PerStart[CenterSums] | None = None
     # A block without rows is one empty tile, whose sums are zeros.
     for part, some in pieces(rows, len(first.centers)):
@@ -294,7 +317,13 @@ def center_sums(
             found = PerStart(tuple(CenterSums.of(tile, v, state) for state in states))
         totals = found if totals is None else totals + found
     assert totals is not None
-    return totals
+    return replace(totals, shows=showing(coordinates, first))
+
+
+def showing(coordinates: Rows, state: CenterState) -> bool:
+    """Tell whether sums show values that are not finite, or so large that squares overflow."""
+    by_feature = isinstance(coordinates, Coordinates | WhitenedCoordinates | SphereCoordinates)
+    return by_feature and isinstance(state.distortion, Bregman)
 
 
 def _compiled_sums(

@@ -28,10 +28,11 @@ from numpy.typing import NDArray
 from daskmm.compiled import dispatch
 from daskmm.compiled.layout import have_waned
 from daskmm.data.blocks import Position, row_blocks
+from daskmm.engine.changes import compare
 from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.bounds import Bounds, KeptBounds
-from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums
+from daskmm.kmeans.sums import CenterState, CenterSums, PerStart, center_sums, showing
 from daskmm.kmeans.trimming import trimmed_sums
 from daskmm.mm.driver import Step
 from daskmm.mm.problem import COINCIDENT
@@ -370,6 +371,8 @@ class CentersProblem:
         self.splitting_power = 0.0
         layout, code = passes.blocks.layout, update.distortion.code
         self._bounds = KeptBounds(layout, coordinates)
+        # Sums of all rows and their weight, and by how much later ones may differ.
+        self._totals: tuple[FloatArray, FloatArray] | None = None
         # Whether soft steps of complete rows leave out weights: the compiled loops do.
         compiled = code is not None and not layout.sparse and dispatch.available()
         self._leaves_out = compiled and not update.trim
@@ -413,7 +416,24 @@ class CentersProblem:
             found = self.passes.reduce(block_sums, self.coordinates, whole)
             for i, record in zip(again, found.records, strict=True):
                 records[i] = record
+        for state, record in zip(states, records, strict=True):
+            self._check_totals(state, record)
         return tuple(records)
+
+    def _check_totals(self, state: CenterState, sums: CenterSums) -> None:
+        """Raise ValueError if sums over all clusters, which no hard step changes, have changed."""
+        known = self.passes.known
+        if known is None or state.s > -np.inf:
+            return
+        found = np.append(sums.sums.sum(axis=0), sums.weights.sum())
+        if not isinstance(state.distortion, Bregman):
+            found[:-1] = 0.0  # sums of norms are weighted by the distances
+        elif self._totals is None and isinstance(self.coordinates, Coordinates):
+            self._totals = known.of_rows(self.coordinates)
+        if self._totals is None:
+            reach = self.weight * np.sqrt(self.spread)
+            self._totals = found, 1e-6 * reach + 1e-8 * np.abs(found)
+        compare(self._totals[0], found, self._totals[1], self.passes.n_passes)
 
     def bounds_at(self, state: CenterState) -> Bounds | None:
         """Return the bounds of the rows in memory at a state, if the last step began there."""
@@ -489,7 +509,7 @@ def block_sums(
         records += (
             center_sums(rows, weights, coordinates, (state,)).records if found is None else [found]
         )
-    return PerStart(tuple(records))
+    return PerStart(tuple(records), shows=showing(coordinates, states[0]))
 
 
 def sample_problem(

@@ -449,7 +449,8 @@ def test_errors_come_out_as_they_are(at, block, seconds):
 
     blocks = [da.from_delayed(dask.delayed(load)(i), (2, 2), float) for i in range(64)]
     passes = Passes(row_blocks(da.concatenate(blocks)))
-    with pytest.raises(OddError, match=f"^block {block}$") as _remembered:
+    note = f"\nThis error was raised while block {block} was read." if at == "load" else ""
+    with pytest.raises(OddError, match=f"^block {block}{note}$") as _remembered:
         passes.reduce(kernel)
     # No reader is left behind, though the error and its frames are still remembered.
     deadline = time.monotonic() + 20

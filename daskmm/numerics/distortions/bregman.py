@@ -234,7 +234,7 @@ class Bregman(Distortion):
             return None
         least = rows.min()  # NaN where one is among them
         above = least >= cls.lowest if cls.closed else least > cls.lowest
-        if above and rows.max() <= cls.highest:
+        if above and (cls.highest == np.inf or rows.max() <= cls.highest):
             return None
         if isinstance(rows, SparseRows):
             outside = cls.outside(rows.data)

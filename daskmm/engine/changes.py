@@ -1,0 +1,222 @@
+"""Data that change between two passes: what each later reading of a block is tested for.
+
+A call of a pass asks its record whether all values were finite, or looks at the values itself. Only
+if something is wrong is the block searched, by the tests of the first pass, for the row at fault.
+Finite changes show in totals that no pass changes: those of a few rows of each block, in every
+pass, and those of all rows, in hard steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Position
+from daskmm.data.validation import check_domain, check_finite, check_squares
+from daskmm.engine.moments import Moments
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.sparse_rows import SparseRows
+
+FloatArray = NDArray[np.float64]
+
+# Rows of each block whose values are added up in every pass: at least so many, evenly spaced.
+_SOME_ROWS = 8
+# Totals differ if a feature's mean has moved by more than this share of its standard deviation, or
+# by more than rounding: shares of the mean, in eps of the dtype that it is read in and in float64.
+_OF_DEVIATION, _EPS, _OF_MEAN = 1e-6, 8.0, 1e-12
+# Sums of weights differ by more than this share.
+_OF_WEIGHT = 1e-8
+
+
+class Seen(NamedTuple):
+    """The record of one or more calls, and totals of some rows of their blocks.
+
+    Attributes
+    ----------
+    record : record with ``+``
+    some : ndarray of shape (n_features + 2,)
+        Sums of the values of some rows of each block; the number of these rows; their weight.
+    """
+
+    record: Any
+    some: FloatArray
+
+    @property
+    def any_order(self) -> bool:
+        """Whether records may be added in any order."""
+        return getattr(self.record, "any_order", False)
+
+    def __add__(self, other: Self) -> Self:  # type: ignore[override]
+        return type(self)(self.record + other.record, self.some + other.some)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How the calls of a pass test what they read.
+
+    Attributes
+    ----------
+    family : type of Distortion
+        Values must be in its domain.
+    partial : bool
+        Whether NaN are missing values.
+    later : bool
+        Whether the first pass, which tests all values itself, is over.
+    """
+
+    family: type[Distortion]
+    partial: bool
+    later: bool = False
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        rows: NDArray,
+        weights: NDArray | None,
+        position: Position,
+        *shared: Any,
+    ) -> Seen:
+        """Call a block function, and return its record with totals of some rows.
+
+        Records that would show a value that is not finite have an attribute `finite`.
+
+        Raises
+        ------
+        ValueError
+            If the values are not those that passed the tests of the first pass; names block and
+            row. Or if they are, and the record is not finite.
+        """
+        try:
+            record = function(rows, weights, position, *shared)
+            finite: bool | None = getattr(record, "finite", None)
+        except Exception:
+            if self.later:
+                self.refuse_bad(rows, weights, position)
+            raise
+        if self.later:
+            fine = have_finite_squares(rows) if finite is None else finite
+            if not fine or (self._bounded and self.family.outside(rows) is not None):
+                self.refuse_bad(rows, weights, position)
+                if finite is False and not self.family.infinite:
+                    raise ValueError(
+                        f"The sums of {position.described} are not finite, though its values are, "
+                        "as they were in the first pass: distances from the centres overflow "
+                        "float64. Scale the data first."
+                    )
+        return Seen(record, self._totals_of_some(rows, weights))
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether values are tested for the domain, which only their least and largest one show."""
+        return getattr(self.family, "lowest", -np.inf) > -np.inf
+
+    def refuse_bad(self, rows: NDArray, weights: NDArray | None, position: Position) -> None:
+        """Raise ValueError, naming block and row, if the first pass would have refused a block."""
+        light = np.zeros(len(rows), np.bool_) if weights is None else weights == 0
+        try:
+            if self.partial:
+                check_domain(rows, position, 0, self.family, True, light)
+            else:
+                check_finite(rows, position)
+                check_domain(rows, position, 0, self.family, False)
+            check_squares(rows, position, light)
+        except ValueError as error:
+            raise ValueError(
+                f"X has changed since the first pass, which found {position.described} in order. "
+                f"{error}"
+            ) from error
+
+    def _totals_of_some(self, rows: NDArray, weights: NDArray | None) -> FloatArray:
+        n, p = rows.shape
+        step = max(1, n // _SOME_ROWS)
+        totals = np.zeros(p + 2)
+        if isinstance(rows, SparseRows):
+            n, step = min(n, _SOME_ROWS), 1
+            first = rows[:n]
+            totals[:p] = np.bincount(first.indices, first.data, minlength=p)
+        else:
+            some = rows[::step]
+            if self.partial:
+                some = np.where(np.isnan(some), 0.0, some)
+            np.add.reduce(some, axis=0, dtype=np.float64, out=totals[:p])
+        totals[p] = -(-n // step)
+        totals[p + 1] = totals[p] if weights is None else weights[:n:step].sum()
+        return totals
+
+
+def have_finite_squares(rows: NDArray) -> bool:
+    """Tell whether no value is NaN or infinite, nor its square: surely, if True."""
+    values = rows.data if isinstance(rows, SparseRows) else rows.ravel(order="K")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.dtype.kind != "f" or bool(np.isfinite(np.dot(values, values)))
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Totals of the first pass, which later ones must find again.
+
+    Attributes
+    ----------
+    moments : Moments
+        In the input's units.
+    eps : float
+        Relative rounding of the values as they are read.
+    some : ndarray of shape (n_features + 2,), or None
+        As of `Seen`; None of rows that are read only once.
+    """
+
+    moments: Moments
+    eps: float
+    some: FloatArray | None
+
+    @property
+    def _allowed(self) -> FloatArray:
+        """How far the mean of each feature may move, in the input's units."""
+        of_mean = (_EPS * self.eps + _OF_MEAN) * np.abs(self.moments.mean)
+        return np.asarray(_OF_DEVIATION * np.sqrt(self.moments.variance) + of_mean)
+
+    def compare_some(self, found: FloatArray, n_passes: int) -> None:
+        """Raise ValueError if the totals of some rows are not those of the first pass."""
+        assert self.some is not None
+        count, weight = self.some[-2:]
+        compare(
+            self.some, found, np.append(self._allowed * count, [0.0, _OF_WEIGHT * weight]), n_passes
+        )
+
+    def of_rows(self, coordinates: Coordinates) -> tuple[FloatArray, FloatArray]:
+        """Return the sums of all rows in the model's coordinates and their weight, and a bound.
+
+        Both arrays are of shape (n_features + 1,); the bound is on how far later ones may be off.
+        """
+        moments, masses = self.moments, self.moments.masses
+        sums = masses * (moments.mean - coordinates.mean) / coordinates.scale
+        allowed = masses * self._allowed / coordinates.scale
+        weight = moments.weight
+        return np.append(sums, weight), np.append(allowed, _OF_WEIGHT * weight)
+
+
+def compare(known: FloatArray, found: FloatArray, allowed: FloatArray, n_passes: int) -> None:
+    """Raise ValueError if totals differ by more than is allowed.
+
+    Parameters
+    ----------
+    known, found, allowed : ndarray of shape (n,)
+        Sums over the values of each feature, then anything else, then the weight.
+    n_passes : int
+        Number of the present pass.
+    """
+    with np.errstate(invalid="ignore"):
+        differ = (found != known) & ~(np.abs(found - known) <= allowed)
+    if differ.any():
+        place = int(np.flatnonzero(differ)[0])
+        name = "sample_weight" if place == len(known) - 1 else f"feature {place}"
+        raise ValueError(
+            f"X or sample_weight has changed between the first pass and pass {n_passes}: the sum "
+            f"of {name} over the same rows was {known[place]:.10g}, and is {found[place]:.10g} "
+            "now. Fit again once nothing writes to the data."
+        )
