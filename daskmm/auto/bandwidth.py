@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -39,6 +39,8 @@ SAMPLE_ROWS = 1000
 # times too many clusters: far too small bandwidths cost most, never converge, and may be inexact.
 _FIRST_ITERATIONS, _ITERATIONS = 100, 300
 _MANY = 2
+# Feature weights that differ by less in all lead to the same fit.
+_SAME_WEIGHTS = 0.05
 
 
 @registered
@@ -318,18 +320,54 @@ def _follow(
         jobs = [functools.partial(_blurred, start, one, many) for one in settings]
         found = list(run_on_threads(jobs))
         n_independent = independent_features(rows, weights)
-    labels = [one.labels for one in found]
+
+        def gain_of(one: Blurred) -> float:
+            return classification_gain(rows, weights, one.labels, n_independent)
+
+        if starts_from_weights(lam, convention):
+            found = _descended(start, settings, found, many, gain_of)
     n_clusters = np.array([len(one.modes) for one in found])
-    gain = np.array([classification_gain(rows, weights, one, n_independent) for one in labels])
+    gain = np.array([gain_of(one) for one in found])
     return BandwidthPath(
         grid,
         n_clusters,
         gain,
-        _agreement(labels),
+        _agreement([one.labels for one in found]),
         np.array([one.feature_weights for one in found]),
         preferred(n_clusters, gain, len(rows)),
         len(rows),
     )
+
+
+def starts_from_weights(lam: float, convention: str) -> bool:
+    """Return whether fits start from weights that a smaller or a wider fit has learned.
+
+    Rows that do not count for themselves move about to their nearest neighbour at first. How far
+    that is depends on n, and where it is near in all features, equal weights stay as they are.
+    """
+    return convention == "auto" and bool(np.isfinite(lam))
+
+
+def _descended(
+    start: Rows,
+    settings: Sequence[Blurring],
+    found: Sequence[Blurred],
+    many: float,
+    gain_of: Callable[[Blurred], float],
+) -> list[Blurred]:
+    """Try at each bandwidth the weights kept at the next larger one; keep what gains more.
+
+    Weights of the larger bandwidth alone may hold on to too few features.
+    """
+    kept = [found[-1]]
+    for one, equal in zip(settings[-2::-1], found[-2::-1], strict=True):
+        wider = kept[-1].feature_weights
+        if np.abs(wider - equal.feature_weights).sum() > _SAME_WEIGHTS:
+            warm = _blurred(replace(start, feature_weights=wider), one, many)
+            kept.append(max(equal, warm, key=gain_of))
+        else:
+            kept.append(equal)
+    return kept[::-1]
 
 
 def _blurred(start: Rows, settings: Blurring, many: float) -> Blurred:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
@@ -14,7 +15,13 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from daskmm import planning
-from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, follow_bandwidths
+from daskmm.auto.bandwidth import (
+    DEFAULT_LAM,
+    SAMPLE_ROWS,
+    BandwidthPath,
+    follow_bandwidths,
+    starts_from_weights,
+)
 from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import STOPPED, warn_convergence
@@ -28,6 +35,7 @@ from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.trials import thinned
 from daskmm.mean_shift.blurring import (
     Blurred,
     Blurring,
@@ -285,8 +293,10 @@ class WeightedBlurringMeanShift(NearestCenter):
                 bool(self.count_components),
                 layout.lazy,
             )
+            first = self._first_weights(survey, settings, path, seed, context.journal)
             if n_points is None:
                 rows, kept = read_rows(passes, survey, settings.merge_tol)
+                rows = replace(rows, feature_weights=first)
                 blurred = blur(rows, settings, passes.n_passes, context)
                 self._store(blurred, survey, settings, path)
                 labels = self._labels(blurred, kept, passes)
@@ -294,7 +304,7 @@ class WeightedBlurringMeanShift(NearestCenter):
                 self._set_labels(in_blocks, X)
                 self.n_passes_ = blurred.history[-1].n_passes + (not kept.all())
             else:
-                weights = self._learned_weights(survey, settings, context.journal)
+                weights = self._learned_weights(survey, settings, first, context.journal)
                 compressed, cells = compress(
                     passes, survey, weights, settings.bandwidth, n_points, seed, context.journal
                 )
@@ -319,18 +329,41 @@ class WeightedBlurringMeanShift(NearestCenter):
             return None if n_rows <= EXACT_ROWS else min(MICRO_CLUSTERS, affordable)
         return None if n_rows <= int(wanted) else int(wanted)
 
+    def _first_weights(
+        self,
+        survey: Survey,
+        settings: Blurring,
+        path: BandwidthPath | None,
+        seed: int,
+        journal: Journal,
+    ) -> NDArray[np.float64] | None:
+        """Return the feature weights of the first iteration; None if they are equal."""
+        if not starts_from_weights(settings.lam, settings.convention):
+            return None
+        if path is not None:
+            return path.feature_weights[path.chosen]
+        sample = survey.sample
+        if len(sample.rows) <= SAMPLE_ROWS:
+            return None
+        some = thinned(sample.rows, sample.weights, SAMPLE_ROWS, seed)
+        learn = functools.partial(_weights_of, *some, survey, settings, None)
+        first: NDArray[np.float64] = journal.once("first feature weights", learn)
+        return first
+
     def _learned_weights(
-        self, survey: Survey, settings: Blurring, journal: Journal
+        self,
+        survey: Survey,
+        settings: Blurring,
+        first: NDArray[np.float64] | None,
+        journal: Journal,
     ) -> NDArray[np.float64]:
         """Return the feature weights that a fit to the sample learns."""
         if np.isinf(settings.lam):
             return softmin_weights(np.zeros(len(survey.varying)), np.inf, survey.varying)
-
-        def learn() -> NDArray[np.float64]:
-            rows, weights = survey.sample.rows, survey.sample.weights
-            some = Rows.of(rows, weights, settings.merge_tol, survey.varying)
-            return blur(some, replace(settings, lazy=False)).feature_weights
-
+        sample = survey.sample
+        learn = functools.partial(
+            _weights_of, sample.rows, sample.weights, survey, settings, first
+        )
         learned: NDArray[np.float64] = journal.once("sampled feature weights", learn)
         return learned
 
@@ -435,6 +468,18 @@ class WeightedBlurringMeanShift(NearestCenter):
         return planning.micro_cluster_plan(
             layout, iterations, n_points, chooses=chooses, learns=learns, timed=timed
         )
+
+
+def _weights_of(
+    rows: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    survey: Survey,
+    settings: Blurring,
+    first: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """Return the feature weights that a fit to some rows of the sample learns."""
+    some = Rows.of(rows, weights, settings.merge_tol, survey.varying)
+    return blur(replace(some, feature_weights=first), replace(settings, lazy=False)).feature_weights
 
 
 def _labels_without_weight(
