@@ -91,7 +91,9 @@ class WeightedBlurringMeanShift(NearestCenter):
         from the data with the feature weights learned, and 30 more; pairs of rows far from all
         others then swap places in every iteration. "auto": not in the 20 iterations that learn the
         weights, nor in the first one after the restart from the data; then always. The weights are
-        updated throughout.
+        updated throughout. Of more than 1,000 rows they start from those that 1,000 of them have
+        learned, with "auto" and finite `lam`; else they start equal. Stragglers (see the notes)
+        join other clusters with "auto" only.
     merge_tol : float
         Rows within this distance (in the model's coordinates) are merged into one
         representative; 0 merges none.
@@ -100,9 +102,10 @@ class WeightedBlurringMeanShift(NearestCenter):
         cluster.
     max_iter : int
         Maximum number of iterations, including those that learn the weights (20, or half of
-        `max_iter`); "reference" takes 50. Distant representatives never stop moving, so movement
-        is no criterion: a fit has converged when for five iterations none have merged, and none
-        gets more than 1e-4 of its kernel sum from others.
+        `max_iter`; 5 where 1,000 rows have learned them before); "reference" takes 50. Distant
+        representatives never stop moving, so movement is no criterion: a fit has converged when
+        for five iterations none have merged, and none gets more than 1e-4 of its kernel sum from
+        others, stragglers aside.
     n_representatives : int, "auto" or None, default="auto"
         Largest number of points to blur. Tables of more rows are compressed to so many
         micro-clusters (see the notes), which takes six or seven passes over the data, whatever
@@ -162,8 +165,15 @@ class WeightedBlurringMeanShift(NearestCenter):
     `labels_` tell to which mode each row converged, `predict` returns the nearest mode; the two
     may differ on elongated clusters.
 
+    **Stragglers.** Rows in the tails may end alone, or as a few together. With
+    ``convention="auto"`` groups of fewer rows than ln n, and than .5 % of them, are no clusters:
+    they join the cluster whose mode is nearest in the learned metric, which their rows do not
+    move. They stay as they are where they hold more than a tenth of the rows: then it is the
+    bandwidth that is too small. Integer sample weights count as rows.
+
     **Micro-clusters.** The feature weights are learned by a fit to the sample of the first pass
-    (10,000 rows, by distance as well where tails are heavy), and all rows are compressed in the
+    (10,000 rows, by distance as well where tails are heavy; from the weights that 1,000 rows have
+    learned), and all rows are compressed in the
     weighted metric, where noise hardly counts: half of the centres are rows of the sample, the
     others are drawn by their distance from those, far rows and the clusters that the sample has
     missed among them, and one hard step moves all to their means. Each keeps the weight and the
@@ -316,7 +326,7 @@ class WeightedBlurringMeanShift(NearestCenter):
                     training_labels(passes, *shared, function=followed), X, followed, *shared
                 )
                 self.n_passes_ = passes.n_passes
-            self._warn_of(blurred, rows.start.n, context)
+            self._warn_of(blurred, path, rows.start.n, context)
         return self
 
     def _n_micro_clusters(self, layout: Layout) -> int | None:
@@ -361,9 +371,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         if np.isinf(settings.lam):
             return softmin_weights(np.zeros(len(survey.varying)), np.inf, survey.varying)
         sample = survey.sample
-        learn = functools.partial(
-            _weights_of, sample.rows, sample.weights, survey, settings, first
-        )
+        learn = functools.partial(_weights_of, sample.rows, sample.weights, survey, settings, first)
         learned: NDArray[np.float64] = journal.once("sampled feature weights", learn)
         return learned
 
@@ -412,8 +420,10 @@ class WeightedBlurringMeanShift(NearestCenter):
             labels[~kept] = np.concatenate(found)
         return labels
 
-    def _warn_of(self, blurred: Blurred, n_distinct: int, context: FitContext) -> None:
-        """Warn if nothing merged, all rows merged, or the fit did not converge."""
+    def _warn_of(
+        self, blurred: Blurred, path: BandwidthPath | None, n_distinct: int, context: FitContext
+    ) -> None:
+        """Warn if nothing merged, all did, the path found others, or the fit did not converge."""
         if context.stopped is not None:
             if isinstance(context.stopped, StopIteration):
                 warn_convergence(STOPPED)
@@ -432,6 +442,12 @@ class WeightedBlurringMeanShift(NearestCenter):
             warn_convergence(
                 f"All rows came together in one cluster. bandwidth={h:.3g} may be too large; try a "
                 "tenth of it, or a smaller lam."
+            )
+        if path is not None and not path.agrees_with(blurred.cluster_weights):
+            warn_convergence(
+                f"The fit found {k} clusters, but its path found {path.n_clusters[path.chosen]} on "
+                f"{path.n_rows} rows at the same bandwidth={h:.3g}. Do not rely on either: look at "
+                "bandwidth_path_, and give another bandwidth or a larger lam."
             )
         if not blurred.converged:
             last = self.history_[-1]
