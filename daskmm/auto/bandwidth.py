@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -20,6 +20,7 @@ from daskmm.engine.first_pass import first_pass
 from daskmm.engine.passes import one_blas_thread, run_on_threads, weighted_passes
 from daskmm.kmeans.trials import thinned
 from daskmm.mean_shift.blurring import Blurred, Blurring, Rows, blur
+from daskmm.mean_shift.representatives import stragglers
 from daskmm.metrics import adjusted_rand_score
 from daskmm.numerics.information import LEAST_WITHIN, partition, weighted_variance
 from daskmm.numerics.options import CONVENTIONS
@@ -39,6 +40,10 @@ SAMPLE_ROWS = 1000
 # times too many clusters: far too small bandwidths cost most, never converge, and may be inexact.
 _FIRST_ITERATIONS, _ITERATIONS = 100, 300
 _MANY = 2
+# Share of the rows of a cluster that a sample of 1,000 rows may know.
+LEAST_SHARE = 0.001
+# Feature weights that differ by less in all lead to the same fit.
+_SAME_WEIGHTS = 0.05
 
 
 @registered
@@ -52,13 +57,14 @@ class BandwidthPath:
         h, increasing.
     n_clusters : ndarray of shape (n_bandwidths,), int64
         As a fit of 300 iterations to the sample has; after 100 where there are more than twice
-        as many as the rule allows.
+        as many as the rule allows. Stragglers have joined other clusters.
     gain : ndarray of shape (n_bandwidths,), float64
         Information gain per row in nats, less its penalties, as in :func:`bandwidth_path`; 0 for
         one cluster.
     agreement : ndarray of shape (n_bandwidths - 1,), float64
         Adjusted Rand index between the clusters of neighbouring bandwidths.
     feature_weights : ndarray of shape (n_bandwidths, n_features), float64
+        As learned on the sample. Fits to all rows start from those at the chosen bandwidth.
     chosen : int
         Index of the bandwidth that the rule prefers.
     n_rows : int
@@ -82,6 +88,19 @@ class BandwidthPath:
     def plateau(self) -> tuple[int, int]:
         """First and last index of the bandwidths around the chosen one with as many clusters."""
         return _run_around(self.n_clusters, self.chosen)
+
+    def agrees_with(self, cluster_weights: FloatArray) -> bool:
+        """Return whether a fit found about as many clusters: half to twice the number.
+
+        Parameters
+        ----------
+        cluster_weights : ndarray of shape (n_clusters,)
+            Sums of the sample weights. Clusters of less than .1 % do not count, unless they hold
+            more than a tenth of the weight together.
+        """
+        least = LEAST_SHARE * float(cluster_weights.sum())
+        found, expected = (~stragglers(cluster_weights, least)).sum(), self.n_clusters[self.chosen]
+        return bool(expected <= 2 * found <= 4 * expected)
 
 
 def bandwidth_path(
@@ -154,8 +173,14 @@ def bandwidth_path(
     :math:`k \le \max(\sqrt n, n/10)`; the choice is the middle of the run of bandwidths around
     it with as many clusters.
 
-    A bandwidth found on the sample serves for all rows: the kernel sums are means over the same
-    density.
+    **More rows.** A bandwidth found on the sample serves for all rows, as the kernel sums are means
+    over the same density, but equal weights do not: without the rows themselves, kernel sums at a
+    small h move each row to its nearest neighbour at first, which is the nearer, in features of
+    noise too, the more rows there are, and then no feature loses weight. So fits to all rows start
+    from the feature weights that the path has learned. The path itself follows each bandwidth from
+    equal weights and, if they differ, from the weights kept at the next larger bandwidth, and
+    keeps the fit that gains more. (``convention="auto"`` and finite λ; the other conventions start
+    from equal weights, as their papers say.)
 
     References
     ----------
@@ -318,18 +343,54 @@ def _follow(
         jobs = [functools.partial(_blurred, start, one, many) for one in settings]
         found = list(run_on_threads(jobs))
         n_independent = independent_features(rows, weights)
-    labels = [one.labels for one in found]
+
+        def gain_of(one: Blurred) -> float:
+            return classification_gain(rows, weights, one.labels, n_independent)
+
+        if starts_from_weights(lam, convention):
+            found = _descended(start, settings, found, many, gain_of)
     n_clusters = np.array([len(one.modes) for one in found])
-    gain = np.array([classification_gain(rows, weights, one, n_independent) for one in labels])
+    gain = np.array([gain_of(one) for one in found])
     return BandwidthPath(
         grid,
         n_clusters,
         gain,
-        _agreement(labels),
+        _agreement([one.labels for one in found]),
         np.array([one.feature_weights for one in found]),
         preferred(n_clusters, gain, len(rows)),
         len(rows),
     )
+
+
+def starts_from_weights(lam: float, convention: str) -> bool:
+    """Return whether fits start from weights that a smaller or a wider fit has learned.
+
+    Rows that do not count for themselves move about to their nearest neighbour at first. How far
+    that is depends on n, and where it is near in all features, equal weights stay as they are.
+    """
+    return convention == "auto" and bool(np.isfinite(lam))
+
+
+def _descended(
+    start: Rows,
+    settings: Sequence[Blurring],
+    found: Sequence[Blurred],
+    many: float,
+    gain_of: Callable[[Blurred], float],
+) -> list[Blurred]:
+    """Try at each bandwidth the weights kept at the next larger one; keep what gains more.
+
+    Weights of the larger bandwidth alone may hold on to too few features.
+    """
+    kept = [found[-1]]
+    for one, equal in zip(settings[-2::-1], found[-2::-1], strict=True):
+        wider = kept[-1].feature_weights
+        if np.abs(wider - equal.feature_weights).sum() > _SAME_WEIGHTS:
+            warm = _blurred(replace(start, feature_weights=wider), one, many)
+            kept.append(max(equal, warm, key=gain_of))
+        else:
+            kept.append(equal)
+    return kept[::-1]
 
 
 def _blurred(start: Rows, settings: Blurring, many: float) -> Blurred:

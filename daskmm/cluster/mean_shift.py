@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
@@ -14,7 +15,13 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from daskmm import planning
-from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, follow_bandwidths
+from daskmm.auto.bandwidth import (
+    DEFAULT_LAM,
+    SAMPLE_ROWS,
+    BandwidthPath,
+    follow_bandwidths,
+    starts_from_weights,
+)
 from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import STOPPED, warn_convergence
@@ -27,6 +34,7 @@ from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.trials import thinned
 from daskmm.mean_shift.blurring import (
     Blurred,
     Blurring,
@@ -82,7 +90,9 @@ class WeightedBlurringMeanShift(NearestCenter):
         from the data with the feature weights learned, and 30 more; pairs of rows far from all
         others then swap places in every iteration. "auto": not in the 20 iterations that learn the
         weights, nor in the first one after the restart from the data; then always. The weights are
-        updated throughout.
+        updated throughout. Of more than 1,000 rows they start from those that 1,000 of them have
+        learned, with "auto" and finite `lam`; else they start equal. Stragglers (see the notes)
+        join other clusters with "auto" only.
     merge_tol : float
         Rows within this distance (in the model's coordinates) are merged into one
         representative; 0 merges none.
@@ -91,9 +101,10 @@ class WeightedBlurringMeanShift(NearestCenter):
         cluster.
     max_iter : int
         Maximum number of iterations, including those that learn the weights (20, or half of
-        `max_iter`); "reference" takes 50. Distant representatives never stop moving, so movement
-        is no criterion: a fit has converged when for five iterations none have merged, and none
-        gets more than 1e-4 of its kernel sum from others.
+        `max_iter`; 5 where 1,000 rows have learned them before); "reference" takes 50. Distant
+        representatives never stop moving, so movement is no criterion: a fit has converged when
+        for five iterations none have merged, and none gets more than 1e-4 of its kernel sum from
+        others, stragglers aside.
     n_representatives : int, "auto" or None, default="auto"
         Largest number of points to blur. Tables of more rows are compressed to so many
         micro-clusters (see the notes), which takes six or seven passes over the data, whatever
@@ -153,8 +164,15 @@ class WeightedBlurringMeanShift(NearestCenter):
     `labels_` tell to which mode each row converged, `predict` returns the nearest mode; the two
     may differ on elongated clusters.
 
+    **Stragglers.** Rows in the tails may end alone, or as a few together. With
+    ``convention="auto"`` groups of fewer rows than ln n, and than .5 % of them, are no clusters:
+    they join the cluster whose mode is nearest in the learned metric, which their rows do not
+    move. They stay as they are where they hold more than a tenth of the rows: then it is the
+    bandwidth that is too small. Integer sample weights count as rows.
+
     **Micro-clusters.** The feature weights are learned by a fit to the sample of the first pass
-    (10,000 rows, by distance as well where tails are heavy), and all rows are compressed in the
+    (10,000 rows, by distance as well where tails are heavy; from the weights that 1,000 rows have
+    learned), and all rows are compressed in the
     weighted metric, where noise hardly counts: half of the centres are rows of the sample, the
     others are drawn by their distance from those, far rows and the clusters that the sample has
     missed among them, and one hard step moves all to their means. Each keeps the weight and the
@@ -289,8 +307,10 @@ class WeightedBlurringMeanShift(NearestCenter):
             bool(self.count_components),
             layout.lazy,
         )
+        first = self._first_weights(survey, settings, path, seed, context.journal)
         if n_points is None:
             rows, kept = read_rows(passes, survey, settings.merge_tol)
+            rows = replace(rows, feature_weights=first)
             blurred = blur(rows, settings, passes.n_passes, context)
             self._store(blurred, survey, settings, path)
             labels = self._labels(blurred, kept, passes)
@@ -298,7 +318,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             self._set_labels(in_blocks, X)
             self.n_passes_ = blurred.history[-1].n_passes + (not kept.all())
         else:
-            weights = self._learned_weights(survey, settings, context.journal)
+            weights = self._learned_weights(survey, settings, first, context.journal)
             compressed, cells = compress(
                 passes, survey, weights, settings.bandwidth, n_points, seed, context.journal
             )
@@ -310,7 +330,7 @@ class WeightedBlurringMeanShift(NearestCenter):
                 training_labels(passes, *shared, function=followed), X, followed, *shared
             )
             self.n_passes_ = passes.n_passes
-        self._warn_of(blurred, rows.start.n, context)
+        self._warn_of(blurred, path, rows.start.n, context)
 
     def _n_micro_clusters(self, layout: Layout) -> int | None:
         """Return the number of micro-clusters of a table; None if every row is blurred."""
@@ -322,18 +342,39 @@ class WeightedBlurringMeanShift(NearestCenter):
             return None if n_rows <= EXACT_ROWS else min(MICRO_CLUSTERS, affordable)
         return None if n_rows <= int(wanted) else int(wanted)
 
+    def _first_weights(
+        self,
+        survey: Survey,
+        settings: Blurring,
+        path: BandwidthPath | None,
+        seed: int,
+        journal: Journal,
+    ) -> NDArray[np.float64] | None:
+        """Return the feature weights of the first iteration; None if they are equal."""
+        if not starts_from_weights(settings.lam, settings.convention):
+            return None
+        if path is not None:
+            return path.feature_weights[path.chosen]
+        sample = survey.sample
+        if len(sample.rows) <= SAMPLE_ROWS:
+            return None
+        some = thinned(sample.rows, sample.weights, SAMPLE_ROWS, seed)
+        learn = functools.partial(_weights_of, *some, survey, settings, None)
+        first: NDArray[np.float64] = journal.once("first feature weights", learn)
+        return first
+
     def _learned_weights(
-        self, survey: Survey, settings: Blurring, journal: Journal
+        self,
+        survey: Survey,
+        settings: Blurring,
+        first: NDArray[np.float64] | None,
+        journal: Journal,
     ) -> NDArray[np.float64]:
         """Return the feature weights that a fit to the sample learns."""
         if np.isinf(settings.lam):
             return softmin_weights(np.zeros(len(survey.varying)), np.inf, survey.varying)
-
-        def learn() -> NDArray[np.float64]:
-            rows, weights = survey.sample.rows, survey.sample.weights
-            some = Rows.of(rows, weights, settings.merge_tol, survey.varying)
-            return blur(some, replace(settings, lazy=False)).feature_weights
-
+        sample = survey.sample
+        learn = functools.partial(_weights_of, sample.rows, sample.weights, survey, settings, first)
         learned: NDArray[np.float64] = journal.once("sampled feature weights", learn)
         return learned
 
@@ -381,8 +422,10 @@ class WeightedBlurringMeanShift(NearestCenter):
             labels[~kept] = np.concatenate(found)
         return labels
 
-    def _warn_of(self, blurred: Blurred, n_distinct: int, context: FitContext) -> None:
-        """Warn if nothing merged, all rows merged, or the fit did not converge."""
+    def _warn_of(
+        self, blurred: Blurred, path: BandwidthPath | None, n_distinct: int, context: FitContext
+    ) -> None:
+        """Warn if nothing merged, all did, the path found others, or the fit did not converge."""
         if context.stopped is not None:
             if isinstance(context.stopped, StopIteration):
                 warn_convergence(STOPPED)
@@ -401,6 +444,12 @@ class WeightedBlurringMeanShift(NearestCenter):
             warn_convergence(
                 f"All rows came together in one cluster. bandwidth={h:.3g} may be too large; try a "
                 "tenth of it, or a smaller lam."
+            )
+        if path is not None and not path.agrees_with(blurred.cluster_weights):
+            warn_convergence(
+                f"The fit found {k} clusters, but its path found {path.n_clusters[path.chosen]} on "
+                f"{path.n_rows} rows at the same bandwidth={h:.3g}. Do not rely on either: look at "
+                "bandwidth_path_, and give another bandwidth or a larger lam."
             )
         if not blurred.converged:
             last = self.history_[-1]
@@ -433,6 +482,18 @@ class WeightedBlurringMeanShift(NearestCenter):
         return planning.micro_cluster_plan(
             layout, iterations, n_points, chooses=chooses, learns=learns, timed=timed
         )
+
+
+def _weights_of(
+    rows: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    survey: Survey,
+    settings: Blurring,
+    first: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """Return the feature weights that a fit to some rows of the sample learns."""
+    some = Rows.of(rows, weights, settings.merge_tol, survey.varying)
+    return blur(replace(some, feature_weights=first), replace(settings, lazy=False)).feature_weights
 
 
 def _labels_without_weight(

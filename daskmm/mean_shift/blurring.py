@@ -15,7 +15,9 @@ from daskmm.data.blocks import Position
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.mean_shift.neighborhood import Labels, Neighborhood, Shift
+from daskmm.mean_shift.representatives import stragglers
 from daskmm.mm.context import FitContext
+from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
 from daskmm.numerics.rows import Coordinates
 from daskmm.storage.records import registered
@@ -34,6 +36,11 @@ REFERENCE_ITERATIONS = 30
 # those of 300 iterations every time; with 1e-3, every fifth fit differed.
 CALM_ITERATIONS = 5
 ISOLATED = 1e-4
+# Iterations that learn the weights where they have been learned on fewer rows before.
+_RELEARNING = 5
+# Groups of fewer rows than ln n, and than this share, are stragglers: chance alone puts so many
+# sparse rows together.
+_STRAGGLING_SHARE = 0.005
 # Name of the stage in the journal of a fit.
 BLUR = "blur"
 
@@ -156,6 +163,12 @@ class Blurring:
     count_components: bool = False
     lazy: bool = False
 
+    def least_weight(self, weight: float) -> float:
+        """Return the least weight of a cluster that is no straggler, of rows of a weight."""
+        if self.convention != "auto":
+            return 0.0
+        return min(np.log(max(weight, 1.0)), _STRAGGLING_SHARE * weight)
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -171,7 +184,9 @@ class Rows:
     varying : ndarray of bool of shape (n_features,)
         Features that are not constant; the others get weight 0.
     feature_weights : ndarray of shape (n_features,), optional
-        w, if they have been learned: the rows are blurred at these.
+        w of the first iteration; equal by default.
+    learned : bool
+        Whether these weights stay, so that no stage learns them.
     """
 
     start: Neighborhood
@@ -179,6 +194,7 @@ class Rows:
     weight: float
     varying: NDArray[np.bool_]
     feature_weights: FloatArray | None = None
+    learned: bool = False
 
     @classmethod
     def of(
@@ -327,13 +343,20 @@ def blur(
         context = FitContext(holds_interrupts=False)
     fixed = bool(np.isinf(settings.lam))
     stages = stages_of(settings.convention, settings.max_iter, fixed)
-    # Weights that have been learned need no stage that learns them.
-    stages = stages[-1:] if rows.feature_weights is not None else stages
+    if rows.learned:
+        stages = stages[-1:]
+    elif rows.feature_weights is not None:
+        few = min(stages[0].iterations, _RELEARNING)
+        stages = [replace(stages[0], iterations=few, self_term_from=few), *stages[1:]]
     stages = [stage for stage in stages if stage.iterations > 0]
     progress = _iterate(rows, settings, stages, n_passes, context)
     state, last = progress.state, stages[progress.stage]
     n_clusters, labels = state.components(settings.component_tol)
     modes, cluster_weights = state.modes(labels, n_clusters)
+    small = stragglers(cluster_weights, settings.least_weight(rows.weight))
+    kept, joined = _without_stragglers(modes, progress.feature_weights, small)
+    labels, modes, n_clusters = joined[labels], modes[kept], len(kept)
+    cluster_weights = np.bincount(joined, cluster_weights)
     order = _heaviest_first(modes, cluster_weights)
     rank = np.empty(n_clusters, dtype=np.int32)
     rank[order] = np.arange(n_clusters, dtype=np.int32)
@@ -389,10 +412,11 @@ def _after(
     """Take one iteration: move and merge, then update the feature weights if they are learned."""
     number = len(old.history) + 1
     self_term = old.taken >= stage.self_term_from
-    shift = Shift(settings.bandwidth, self_term, settings.merge_tol, number, settings.lazy)
+    least = settings.least_weight(rows.weight)
+    shift = Shift(settings.bandwidth, self_term, settings.merge_tol, number, settings.lazy, least)
     state, attraction = old.state.step(old.feature_weights, shift)
-    weights = rows.feature_weights
-    if weights is None:
+    weights = old.feature_weights
+    if not rows.learned:
         dispersion = state.representatives.dispersion(rows.squares, rows.weight)
         weights = softmin_weights(dispersion, settings.lam, rows.varying)
     record = BlurringRecord(
@@ -408,9 +432,29 @@ def _after(
         n_passes=n_passes + number * state.passes_per_step,
         seconds=time.perf_counter() - context.began,
     )
-    unchanged = state.n == old.state.n and attraction <= ISOLATED
-    calm = old.calm + 1 if unchanged else 0
+    before, after = (one.representatives.settling(least).sum() for one in (old.state, state))
+    calm = old.calm + 1 if before == after and attraction <= ISOLATED else 0
     return Progress(state, weights, old.stage, old.taken + 1, calm, [*old.history, record])
+
+
+def _without_stragglers(
+    modes: FloatArray, feature_weights: FloatArray, small: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Let stragglers join the clusters with the nearest modes.
+
+    Returns
+    -------
+    kept : ndarray of int of shape (n_kept,)
+        The other clusters.
+    joined : ndarray of int of shape (n_clusters,)
+        Which of those each becomes a part of.
+    """
+    kept, root = np.flatnonzero(~small), np.sqrt(feature_weights)
+    joined = np.empty(len(modes), dtype=np.intp)
+    joined[kept] = np.arange(len(kept))
+    if small.any():
+        joined[small] = squared_distances(modes[small] * root, modes[kept] * root).argmin(axis=1)
+    return kept, joined
 
 
 def _heaviest_first(modes: FloatArray, weights: FloatArray) -> NDArray[np.intp]:

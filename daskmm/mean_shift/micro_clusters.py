@@ -136,7 +136,8 @@ class ScatteredNeighborhood(Neighborhood):
             alone = np.exp(-ready.largest) * old.own / old.multiplicity
         share = np.ones(self.n) if shift.self_term else np.maximum(1.0 - alone, 0.0)
         around = _around(ready, old.positions, share)
-        pull = float(around.share.max(initial=0.0)) if shift.self_term else 1.0
+        watched = old.settling(shift.least_weight)
+        pull = float(around.share[watched].max(initial=0.0)) if shift.self_term else 1.0
         there = np.isfinite(around.mean)
         moved = replace(old, positions=np.where(there, around.mean, old.positions))
         closer = np.minimum(2.0 * weights / h * np.where(there, around.variance, 0.0), 1.0)
@@ -196,7 +197,7 @@ class Compressed:
         some = Representatives(self.positions, self.positions * mass[:, None], mass, self.own)
         start = ScatteredNeighborhood(some, np.arange(len(mass)), self.scatter)
         squares = survey.weight * survey.variance
-        return Rows(start, squares, survey.weight, survey.varying, feature_weights)
+        return Rows(start, squares, survey.weight, survey.varying, feature_weights, learned=True)
 
 
 def compress(

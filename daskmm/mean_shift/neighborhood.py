@@ -45,6 +45,8 @@ class Shift:
         Of the grid that finds them.
     lazy : bool
         Whether to compute on the active dask scheduler instead of threads of this process.
+    least_weight : float
+        Weight of the representatives that are watched for convergence, at least.
     """
 
     bandwidth: float
@@ -52,6 +54,7 @@ class Shift:
     merge_tol: float
     seed: int
     lazy: bool
+    least_weight: float = 0.0
 
 
 @formerly("MemoryNeighborhood")
@@ -101,13 +104,14 @@ class Neighborhood:
         -------
         after : Neighborhood
         attraction : float
-            Largest share of a kernel sum that came from other representatives; 1 where rows do
-            not count for themselves.
+            Largest share of a kernel sum, of those that are watched for convergence, that came
+            from other representatives; 1 where rows do not count for themselves.
         """
         old = self.representatives
         points = Points.of(old.positions, old.multiplicity, weights, shift.bandwidth)
         sums = kernel_sums(points, old.own_share(shift.self_term), shift.lazy)
-        pull = attraction(sums, old.multiplicity) if shift.self_term else 1.0
+        watched = old.settling(shift.least_weight)
+        pull = attraction(sums[watched], old.multiplicity[watched]) if shift.self_term else 1.0
         underflowed = np.flatnonzero(sums[:, -1] < LEAST_SUM)
         if len(underflowed):
             sums[underflowed] = _shifted_sums(points, underflowed, shift.lazy)

@@ -13,6 +13,27 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
+# Share of the weight that stragglers hold at most.
+_STRAGGLING = 0.1
+
+
+def stragglers(weights: FloatArray, least: float) -> NDArray[np.bool_]:
+    """Return which groups of rows are stragglers, far from all else.
+
+    They are those of less than some weight, if they hold little of it together. While they hold
+    more, clusters are still forming, or the bandwidth is far too small.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_groups,)
+        Sums of the sample weights.
+    least : float
+        Least weight of a group that is no straggler.
+    """
+    small = weights < least
+    few = weights[small].sum() <= _STRAGGLING * weights.sum()
+    return small if few else np.zeros(len(weights), dtype=bool)
+
 
 @registered
 @dataclass(frozen=True)
@@ -44,6 +65,10 @@ class Representatives:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    def settling(self, least: float) -> NDArray[np.bool_]:
+        """Return which representatives are watched for convergence: no stragglers."""
+        return ~stragglers(self.multiplicity, least)
 
     def own_share(self, self_term: bool) -> FloatArray:
         """Return the share of each multiplicity that counts for the representative itself."""

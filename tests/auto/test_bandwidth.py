@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from _mixtures import separated
 from _support import CountingSource, counting_zarr, raise_if_computes
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 from daskmm import plot
 from daskmm.auto.bandwidth import (
     GRID,
+    BandwidthPath,
     bandwidth_path,
     choose_bandwidth,
     classification_gain,
@@ -262,6 +264,36 @@ def test_grid_is_sorted(toy):
 def test_equal_weights(toy):
     path = bandwidth_path(toy[0][:, :2], bandwidths=[0.1, 0.2], lam=np.inf, random_state=0)
     np.testing.assert_allclose(path.feature_weights, 0.5)
+
+
+def test_weights_of_a_larger_bandwidth_are_tried_where_equal_ones_stall():
+    X, _, _ = separated("10 clusters, 1 % outliers", 1000)
+    rows = standardised(X)
+    small, large = 0.0063, 0.0155
+    assert len(blur_rows(rows, np.ones(1000), Blurring(small, 0.1, max_iter=100)).modes) > 100
+    path = bandwidth_path(X, bandwidths=[small, large], random_state=0)
+    np.testing.assert_array_equal(path.n_clusters, [10, 10])
+    assert path.feature_weights[0, :4].sum() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("cluster_weights", "agrees"),
+    [
+        ([500, 500], True),
+        ([400, 300, 200, 100], True),
+        ([1000], True),
+        ([250, 250, 200, 200, 100], False),
+        # Clusters that a sample of 1,000 rows may not know do not count, unless they are many.
+        ([50_000, 50_000, 90, 80, 70], True),
+        ([2] * 9000, False),
+        ([9000, 9000] + [2] * 2000, False),
+    ],
+)
+def test_a_fit_agrees_with_its_path_from_half_to_twice_the_number(cluster_weights, agrees):
+    two = BandwidthPath(
+        np.ones(1), np.array([2]), np.ones(1), np.empty(0), np.full((1, 2), 0.5), 0, 1000
+    )
+    assert two.agrees_with(np.array(cluster_weights, float)) == agrees
 
 
 # What it says when there is nothing to be found.

@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import dask
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from _mixtures import SEPARATED, separated
 from _shared import SHARED
 from _support import counting_computes, fit_recording, raise_if_computes
 from hypothesis import given, settings
@@ -22,10 +24,12 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from daskmm import WeightedBlurringMeanShift, load, planning
+from daskmm.cluster import mean_shift as estimators
 from daskmm.engine.resources import Worker
 from daskmm.mean_shift import neighborhood
 from daskmm.mean_shift.blurring import Blurring, Rows, blur, blur_rows
 from daskmm.mean_shift.neighborhood import Neighborhood, Shift, kernel_sums
+from daskmm.mean_shift.representatives import stragglers
 from daskmm.mm.context import FitContext
 from daskmm.numerics import mean_shift as numerics
 from daskmm.numerics.components import close_edges, components_of
@@ -647,6 +651,102 @@ def test_attraction_across_a_narrow_gap_is_no_convergence():
     assert not found.converged
     assert found.history[-1].attraction > 1e-4
     assert blur_rows(X, np.ones(2), Blurring(1 / np.log(1e5), 0.1, "paper", 20)).converged
+
+
+# ---------------------------------------------------------------- any number of rows
+
+
+@pytest.mark.parametrize("n_representatives", [None, 1500])
+def test_weights_that_few_rows_learn_do_not_stall_on_many(n_representatives):
+    """From equal weights, the nearest neighbours of so many rows are near in noise as well."""
+    X, truth, _ = separated("12 clusters in 4 of 12 features", 6000)
+    model = WeightedBlurringMeanShift(
+        0.0025, n_representatives=n_representatives, random_state=0
+    ).fit(X)
+    assert model.n_clusters_ == 12
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+    assert model.feature_weights_[:4].sum() > 0.99
+
+
+def with_stragglers():
+    """Two clusters of 300 rows, and three pairs of rows far from them and from each other."""
+    rng = np.random.default_rng(0)
+    X = 10.0 * np.eye(2)[np.arange(600) % 2] + 0.3 * rng.normal(size=(600, 2))
+    return np.concatenate([X, np.repeat([[14.0, -3.0], [18.0, 2.0], [-4.0, 15.0]], 2, axis=0)])
+
+
+def test_stragglers_join_the_cluster_with_the_nearest_mode():
+    X = with_stragglers()
+    model = WeightedBlurringMeanShift(0.5, np.inf, standardize=False).fit(X)
+    assert model.n_clusters_ == 2
+    np.testing.assert_array_equal(model.labels_[600:], model.labels_[[0, 0, 0, 0, 1, 1]])
+    np.testing.assert_array_equal(model.cluster_sizes_, [304, 302])
+    # They do not move the modes.
+    centers = [X[0:600:2].mean(axis=0), X[1:600:2].mean(axis=0)]
+    np.testing.assert_allclose(model.cluster_centers_, centers, atol=0.05)
+
+
+def test_rows_far_away_stay_clusters_by_the_conventions_of_the_paper():
+    for convention in ("paper", "reference"):
+        found = blur_rows(with_stragglers(), np.ones(606), Blurring(0.5, np.inf, convention))
+        assert (found.cluster_weights == 2.0).sum() == 3
+
+
+def test_stragglers_do_not_delay_convergence():
+    """Two rows are drawn by little of their kernel sums, for more than a hundred iterations."""
+    X = np.repeat([[0.0], [1.0], [1.0 + np.sqrt(0.135)]], [400, 400, 2], axis=0)
+    settings = Blurring(0.01, np.inf, max_iter=60)
+    found = blur_rows(X, np.ones(802), settings)
+    assert found.converged
+    assert len(found.modes) == 2
+    assert not blur_rows(X, np.ones(802), replace(settings, convention="paper")).converged
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ([500, 400, 3, 1], [False, False, True, True]),
+        # These hold more than a tenth: clusters still form, or the bandwidth is too small.
+        ([5, 4, 3, 1], [False, False, False, False]),
+        ([3, 3, 3], [False, False, False]),
+    ],
+)
+def test_stragglers_are_few(weights, expected):
+    np.testing.assert_array_equal(stragglers(np.array(weights, float), 4.0), expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"), [(100, 0.5), (1000, 5.0), (10_000, 9.2), (1e7, 16.1), (0.5, 0.0)]
+)
+def test_few_rows_in_any_table_may_be_stragglers(rows, expected):
+    assert Blurring(0.1, 0.1).least_weight(rows) == pytest.approx(expected, abs=0.05)
+    assert Blurring(0.1, 0.1, "paper").least_weight(rows) == 0.0
+
+
+def test_a_fit_that_disagrees_with_its_path_says_so(monkeypatch):
+    X, _ = clumps(n=240)
+    model = WeightedBlurringMeanShift(random_state=0)
+    assert fit_recording(model, X) == []
+    path = model.bandwidth_path_
+    assert path.n_clusters[path.chosen] == model.n_clusters_ == 3
+    other = replace(path, n_clusters=path.n_clusters * 3)
+    monkeypatch.setattr(estimators, "follow_bandwidths", lambda *_: other)
+    [message] = fit_recording(model, X)
+    assert "found 3 clusters, but its path found 9 on 240 rows" in message
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", [1000, 10_000, 100_000])
+@pytest.mark.parametrize("name", SEPARATED)
+def test_the_clusters_of_separated_mixtures_are_found_at_any_number_of_rows(name, n):
+    X, truth, centers = separated(name, n)
+    with warnings.catch_warnings():
+        # One bandwidth of the grid may be right without its neighbours.
+        warnings.filterwarnings("ignore", "The automatic bandwidth is", UserWarning)
+        model = WeightedBlurringMeanShift(random_state=0).fit(X)
+    inside = truth >= 0
+    assert adjusted_rand_score(truth[inside], model.labels_[inside]) > 0.95
+    assert (model.cluster_sizes_ >= n / 1000).sum() == len(centers)
 
 
 # ---------------------------------------------------------------- scikit-learn's checks
