@@ -28,6 +28,7 @@ from daskmm.data.foreign import unwrapped
 from daskmm.data.rasters import Raster
 from daskmm.data.sparse import NamedSparse, is_sparse, sparse_rows
 from daskmm.data.variables import header_of
+from daskmm.data.zarr_chunks import check_chunks_of
 from daskmm.numerics.sparse_rows import SparseRows
 
 _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
@@ -62,6 +63,7 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
         )
     X = unwrapped(X)
     if is_lazy(X):
+        check_chunks_of(X)
         table = as_dask_array(X)
         if is_sparse(table):
             _refuse_sparse(estimator)
