@@ -272,7 +272,9 @@ class _Npy:
     def open(self) -> NDArray:
         try:
             return np.load(self.path, mmap_mode="r")
-        except (ValueError, EOFError) as error:
+        except OSError:  # says which file, and that nobody may read it, say
+            raise
+        except Exception as error:  # a damaged header may say anything of shape and dtype
             raise ValueError(f"{self.path} cannot be read as npy: {error}") from error
 
 
