@@ -396,7 +396,8 @@ def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tupl
     """
     lines = _lines(_rows_of(head, format))[:_HEAD_LINES]
     frame = _parsed("".join(lines) or _line_of_blanks(format), format)
-    kinds, words = {}, {}
+    kinds: dict[Any, str] = {}
+    words: dict[Any, tuple[str, int]] = {}
     for name in format.names:
         kind = getattr(frame[name].dtype, "kind", "O")
         kinds[name] = {"b": "flags"}.get(kind, "numbers" if kind in "fiu" else "text")
