@@ -44,8 +44,8 @@ def check_synchronous() -> None:
         if "asynchronous" not in str(error):
             raise
         raise RuntimeError(
-            "The active distributed.Client is asynchronous, and a fit waits for its results. Fit in "
-            "another thread, `await asyncio.to_thread(model.fit, X)`, or use a client that is made "
+            "The active distributed.Client is asynchronous, and a fit waits for its results. Fit "
+            "in another thread, `await asyncio.to_thread(model.fit, X)`, or use a client that is made "
             "without asynchronous=True."
         ) from error
 
