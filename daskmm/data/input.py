@@ -45,8 +45,8 @@ def check_synchronous() -> None:
             raise
         raise RuntimeError(
             "The active distributed.Client is asynchronous, and a fit waits for its results. Fit "
-            "in another thread, `await asyncio.to_thread(model.fit, X)`, or use a client that is made "
-            "without asynchronous=True."
+            "in another thread, `await asyncio.to_thread(model.fit, X)`, or use a client that is "
+            "made without asynchronous=True."
         ) from error
 
 
