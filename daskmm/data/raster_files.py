@@ -117,7 +117,7 @@ def _check_stored(path: str, variables: Iterable[Any]) -> None:
     """Look whether the chunks of variables are in their group; xarray may read others as NaN."""
     for one in variables:
         array: Any = zarr.open_array(path, path=str(one.name), mode="r")
-        if one.encoding.get("_FillValue") != array.fill_value:
+        if "_FillValue" not in one.encoding or one.encoding["_FillValue"] != array.fill_value:
             check_chunks(array, f"{path}::{one.name}")
 
 
