@@ -409,6 +409,8 @@ def run(seed):
     with warnings.catch_warnings(), dask.config.set(scheduler="sync"), no_hang():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
+        # Ours, of chunks that are 0 throughout and were left out by zarr.
+        warnings.filterwarnings("ignore", ".*are not in the store", UserWarning)
         # Ours, of a bandwidth that was chosen where there are no clusters.
         warnings.filterwarnings("ignore", "The automatic bandwidth", UserWarning)
         refusal = None
@@ -465,6 +467,7 @@ def run_updates(seed):
         with warnings.catch_warnings(), dask.config.set(scheduler="sync"), no_hang():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.filterwarnings("ignore", ".*are not in the store", UserWarning)
             # scikit-learn's, of tables with names of features beside others without.
             warnings.filterwarnings("ignore", "X .*feature names", UserWarning)
             try:

@@ -104,7 +104,8 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.pictures or arguments.report:
         require_matplotlib()
     model = _model(arguments).set_params(checkpoint=inside(out, CHECKPOINT))
-    data = _opened(arguments)
+    with _noted_warnings() as notes_of_input:
+        data = _opened(arguments)
     with _scheduler(arguments.scheduler), _kept(out):
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
@@ -115,7 +116,7 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
                 model,
                 data,
                 source=_source(arguments.input),
-                notes=notes,
+                notes=[*notes_of_input, *notes],
                 pictures=arguments.pictures,
                 report=arguments.report,
             )
@@ -236,10 +237,10 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
             f"{type(run.model).__name__}."
         )
     options = {} if arguments.outliers is None else {"outliers": arguments.outliers}
-    data = open_for(run.model, arguments.input, keep=keep, **_format(arguments))
-    named = hasattr(run.model, "feature_names_in_")
-    rows = data if named or not keep else data.drop(columns=keep)
     with _scheduler(arguments.scheduler), _noted_warnings():
+        data = open_for(run.model, arguments.input, keep=keep, **_format(arguments))
+        named = hasattr(run.model, "feature_names_in_")
+        rows = data if named or not keep else data.drop(columns=keep)
         labels = run.model.predict(rows, **options)
         replace = arguments.overwrite
         if is_labelled(out):
@@ -314,9 +315,9 @@ def _updated(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     before = copy.copy(run.model)
     if arguments.forget is not None:
         run.model.set_params(forget=arguments.forget)
-    data = open_for(run.model, arguments.input, **_format(arguments))
     key, place = arguments.key or source, path / MONITOR
     with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
+        data = open_for(run.model, arguments.input, **_format(arguments))
         run.model.partial_fit(data, key=key)
         watch = Monitor.load(place, run.model).renew(data) if place.exists() else None
         return add_update(run, before, source, key, watch)
@@ -338,7 +339,8 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
 def _plan(arguments: argparse.Namespace) -> None:
     model = _model(arguments)
-    data = _opened(arguments)
+    with _noted_warnings():
+        data = _opened(arguments)
     mixed = _is_mixed(arguments)
     table, estimated = planned_table(data, arguments.input, arguments.encoding, mixed)
     plan = model.plan(table)

@@ -83,7 +83,8 @@ which model?
 Write the cluster of each row of INPUT, by the model of a run folder: as a table
 (.parquet, .csv), with further columns of INPUT if asked for, or as a zarr array of
 int32. INPUT must have the features that the model was fitted to; columns of csv and
-parquet files are found by name, others in the same order.""",
+parquet files are found by name, others in the same order. In a csv, text that a
+spreadsheet would compute, such as =A1, gets an apostrophe before it.""",
         """\
 example:
   daskmm predict run people.csv --out labels.csv --keep id,name

@@ -29,7 +29,7 @@ from daskmm.cluster._monitor import Monitor
 from daskmm.cluster._naming import cluster_names, cluster_table
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import has_columns, open_data
-from daskmm.data.names import feature_names, features_found, listed, n_clusters_of
+from daskmm.data.names import cell, feature_names, features_found, listed, n_clusters_of
 from daskmm.data.sparse import is_sparse, sparse_rows
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.passes import one_blas_thread
@@ -183,7 +183,8 @@ def _write_centers(path: Path, model: Any) -> list[str]:
         return []
     columns, rows = cluster_table(model, with_centers=True)
     with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+        cells = ([cell(value) for value in row] for row in [columns, *rows])
+        csv.writer(file, lineterminator="\n").writerows(cells)
     return [path.name]
 
 

@@ -262,6 +262,10 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         ------
         FileExistsError
             If the path exists, unless `overwrite` is set and it holds a model.
+
+        Notes
+        -----
+        Places to write to (`checkpoint`, a path as `gram`) and callbacks are not saved.
         """
         check_is_fitted(self)
         _models.save(self, path, overwrite)

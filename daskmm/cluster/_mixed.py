@@ -10,6 +10,7 @@ from dask.delayed import delayed
 from daskmm.cluster._estimator import warn_user
 from daskmm.data.blocks import is_frame
 from daskmm.data.foreign import unwrapped
+from daskmm.data.input import check_synchronous
 from daskmm.data.mixed import (
     Coding,
     columns_of,
@@ -45,6 +46,7 @@ def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, C
     ValueError
         See `daskmm.data.mixed`.
     """
+    check_synchronous()
     X = _frame(X)
     given = metric_params or {}
     columns = columns_of(X._meta if is_frame(X) else X, given.get("dates", ()))

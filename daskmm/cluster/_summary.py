@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from daskmm.cluster._naming import level_shares, summary_frame
-from daskmm.data.names import ALIKE, feature_names, features_found, listed, n_clusters_of
+from daskmm.data.names import (
+    ALIKE,
+    feature_names,
+    features_found,
+    listed,
+    n_clusters_of,
+    spaced,
+)
 from daskmm.storage.readable import readable_seconds
 
 # Number of features listed.
@@ -63,8 +70,8 @@ def fitted_html(model: Any) -> str:
     if not getattr(model, "history_", None):
         return ""
     rows = "".join(
-        f'<tr><th scope="row" style="{_STYLE} font-weight: 500;">{html.escape(name)}</th>'
-        f'<td style="{_STYLE}">{html.escape(value)}</td></tr>'
+        f'<tr><th scope="row" style="{_STYLE} font-weight: 500;">{html.escape(spaced(name))}</th>'
+        f'<td style="{_STYLE}">{html.escape(spaced(value))}</td></tr>'
         for name, value in _facts(model).items()
     )
     return (

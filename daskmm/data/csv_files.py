@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import itertools
+import lzma
+import math
 import re
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +27,9 @@ SUFFIXES = (".csv", ".tsv", ".tab")
 # Of text that may be no table: taken for one if a path names it, not if it lies in a folder.
 _TEXT_SUFFIXES = (".txt", ".dat")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip")
+# What decompression raises; bz2 raises a mere OSError, with these words.
+_UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile)
+_OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 # Signs of a missing value in columns of numbers, besides those that pandas knows: R, SAS, surveys.
@@ -28,6 +37,11 @@ _NO_VALUE = ("-", "--", ".", "?", "*")
 _MISSING = frozenset(
     ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>", *_NO_VALUE)
 )
+# What may stand around a number.
+_BLANKS = " \t\n\r\v\f"
+# Integers below this one are floats; there are others of so many digits above it.
+_LEAST_INEXACT = 2**53
+_INTEGER = re.compile(r"[+-]?\d{16,308}$")
 # The first line by which Excel is told the separator.
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
 
@@ -117,7 +131,11 @@ def open_csv(
             "at the end of each line?). Write the file without it (index=False), or choose columns "
             "(columns=, on the command line --columns)."
         )
-    text = [f"{name!r} (such as {words[name]!r})" for name in used if name in words]
+    text = [
+        f"{name!r} (such as {words[name][0]!r}) in line {words[name][1]}"
+        for name in used
+        if name in words
+    ]
     if text:
         raise ValueError(
             f"{path} has columns that are not numeric: {', '.join(text)}. Encode them, or choose "
@@ -194,9 +212,19 @@ def _system(path: str) -> tuple[Any, str]:
     return system, str(place)
 
 
-def _open(path: str) -> Any:
+@contextmanager
+def _open(path: str) -> Iterator[Any]:
+    """Open a file, also one that is compressed; errors of decompression name it."""
     system, place = _system(path)
-    return system.open(place, mode="rb", compression="infer")
+    try:
+        with system.open(place, mode="rb", compression="infer") as file:
+            yield file
+    except (*_UNCOMPRESSED, OSError) as error:
+        if not isinstance(error, _UNCOMPRESSED) and str(error) != _OF_BZ2:
+            raise
+        raise ValueError(
+            f"{path} cannot be read: it is damaged or was cut short ({error})."
+        ) from error
 
 
 def _head(path: str, encoding: str | None) -> tuple[str, str]:
@@ -223,7 +251,7 @@ def _told(
     path: str, head: str, separator: str | None, decimal: str | None, encoding: str
 ) -> CsvFormat:
     """Tell the format of a file from its beginning, and refuse what is ambiguous."""
-    lines = head.splitlines(keepends=True)
+    lines = _lines(head)
     excel = _EXCEL.match(lines[0].strip())
     if excel:
         separator, lines = separator or excel[1], lines[1:]
@@ -313,18 +341,21 @@ class _Try:
 
 
 def _is_number(field: str, decimal: str) -> bool:
-    field = field.strip()
+    """Tell whether pandas reads a field as a number, or as a missing one."""
+    field = field.strip(_BLANKS)
     if field in _MISSING:
         return True
     if decimal != ".":
         if "." in field:
             return False
         field = field.replace(decimal, ".")
+    # Python reads 1_000, and digits of other scripts, and 1e999 as infinity; pandas does not.
+    if "_" in field or not field.isascii():
+        return False
     try:
-        float(field)
+        return math.isfinite(float(field)) or not any(map(str.isdigit, field))
     except ValueError:
         return False
-    return "_" not in field  # Python reads 1_000, pandas does not
 
 
 def _encoding_of(head: bytes) -> str:
@@ -353,7 +384,7 @@ def _names(text: str, separator: str) -> tuple[str, ...]:
     return tuple(str(name) for name in header.columns)
 
 
-def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, str]]:
+def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tuple[str, int]]]:
     """Tell the columns of text from others by the beginning of a file.
 
     Returns
@@ -361,19 +392,26 @@ def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, str]
     kinds : dict
         "numbers", "flags" or "text" for each column.
     words : dict
-        For each column of text its first value that is not a number.
+        For each column of text its first value that is not a number, and the line of it.
     """
-    lines = _rows_of(head, format).splitlines(keepends=True)[:_HEAD_LINES]
+    lines = _lines(_rows_of(head, format))[:_HEAD_LINES]
     frame = _parsed("".join(lines) or _line_of_blanks(format), format)
-    kinds, words = {}, {}
+    kinds: dict[Any, str] = {}
+    words: dict[Any, tuple[str, int]] = {}
     for name in format.names:
         kind = getattr(frame[name].dtype, "kind", "O")
         kinds[name] = {"b": "flags"}.get(kind, "numbers" if kind in "fiu" else "text")
-        if kinds[name] == "text":
-            values = frame[name].dropna().astype(str)
-            others = (value for value in values if not _is_number(value, format.decimal))
-            words[name] = next(others, values.iloc[0])[:40]
+    text = [name for name in format.names if kinds[name] == "text"]
+    for name, value, line in _others("".join(lines), format, text):
+        words.setdefault(name, (value[:40], format.n_skipped + line))
+    for name in text:  # such as flags among numbers
+        words.setdefault(name, (str(frame[name].dropna().iloc[0])[:40], format.n_skipped + 1))
     return kinds, words
+
+
+def _lines(text: str) -> list[str]:
+    """Divide text where pandas and csv do, and not at the other marks of `str.splitlines`."""
+    return list(io.StringIO(text, newline=""))
 
 
 def _rows_of(text: str, format: CsvFormat) -> str:
@@ -432,6 +470,7 @@ def _read(block: _Block, format: CsvFormat, dtypes: dict[Any, str]) -> Any:
             frame = _parsed(text, format, dtypes)
         except ValueError as error:
             raise _explained(block, text, format, dtypes, error) from error
+        _refuse_rounded(block, text, format, frame)
     else:
         frame = _parsed(_line_of_blanks(format), format, dtypes)[:0]
     numbers = {name: np.float64 for name, dtype in dtypes.items() if dtype != "str"}
@@ -446,7 +485,7 @@ def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
     """Return the format with the columns in the order of this file, from its own header."""
     if not format.has_header:
         return format
-    lines = text.splitlines(keepends=True)
+    lines = _lines(text)
     if not lines:  # Spark writes such parts
         return format
     before = int(bool(_EXCEL.match(lines[0].strip())))
@@ -465,40 +504,95 @@ def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
 def _check_fields(block: _Block, text: str, format: CsvFormat) -> None:
     """Raise ValueError for the first line that has another number of fields than the header."""
     n_fields, separator = len(format.names), format.separator
+    if (place := text.find("\0")) >= 0:  # pandas would end the field there
+        line = _line(block, format, len(_lines(text[: place + 1])) - 1)
+        raise ValueError(f"{block.path}, line {line}: the file is damaged, it holds zero bytes.")
     if n_fields > 1 and separator != " " and '"' not in text:
         n_lines = text.count("\n") + (not text.endswith("\n"))
         if text.count(separator) == n_lines * (n_fields - 1):
             return
-    lines = text.splitlines()
+    lines = _lines(text)
     rows = csv.reader(lines, delimiter=separator, skipinitialspace=separator == " ")
-    for row in rows:
-        if len(row) != n_fields and lines[rows.line_num - 1].strip():
-            raise ValueError(
-                f"{block.path}, line {_line(block, format, rows.line_num - 1)}: {len(row)} fields "
-                f"where {n_fields} are expected ({lines[rows.line_num - 1][:80]!r})."
-            )
+    last = 0
+    try:
+        for row in rows:
+            if len(row) != n_fields and lines[rows.line_num - 1].strip():
+                raise ValueError(
+                    f"{block.path}, line {_line(block, format, rows.line_num - 1)}: {len(row)} "
+                    f"fields where {n_fields} are expected "
+                    f"({lines[rows.line_num - 1].rstrip()[:80]!r})."
+                )
+            last = rows.line_num
+    except csv.Error as error:
+        raise ValueError(
+            f"{block.path}, line {_line(block, format, last)}: {error} (is there a quote without "
+            "its end?)."
+        ) from error
 
 
 def _explained(
     block: _Block, text: str, format: CsvFormat, dtypes: dict[Any, str], error: ValueError
 ) -> ValueError:
     """Return an error that names the first value that is not a number."""
-    lines = text.splitlines()
-    places = {name: list(format.names).index(name) for name in dtypes}
-    rows = csv.reader(lines, delimiter=format.separator, skipinitialspace=True)
+    numbers = [name for name, dtype in dtypes.items() if dtype == "float64"]
+    for name, value, line in _others(text, format, numbers):
+        return ValueError(
+            f"{block.path}, line {_line(block, format, line - 1)}: column {name!r} has "
+            f"{value[:40]!r}, which {_fault(value, format.decimal)}."
+        )
+    return ValueError(f"{block.path} cannot be read as csv: {error}")
+
+
+def _fault(value: str, decimal: str) -> str:
+    """Say why a value is not read as a number."""
+    fault = f"is not a number (decimal mark {decimal!r})"
+    if not value.isascii():
+        sign = next(letter for letter in value if not letter.isascii())
+        return f"{fault}: {sign!r} is no sign of a number"
+    try:
+        return "is beyond the range of floats" if math.isinf(float(value)) else fault
+    except ValueError:
+        return fault
+
+
+def _others(text: str, format: CsvFormat, names: Sequence[Any]) -> Iterator[tuple[Any, str, int]]:
+    """Yield the values of some columns that are no numbers: name, value, and line from 1."""
+    places = {name: format.names.index(name) for name in names}
+    rows = csv.reader(_lines(text), delimiter=format.separator, skipinitialspace=True)
     for row in rows:
         for name, place in places.items():
-            if (
-                dtypes[name] == "float64"
-                and place < len(row)
-                and not _is_number(row[place], format.decimal)
-            ):
-                return ValueError(
-                    f"{block.path}, line {_line(block, format, rows.line_num - 1)}: column "
-                    f"{name!r} has {row[place]!r}, which is not a number (decimal mark "
-                    f"{format.decimal!r})."
+            if place < len(row) and not _is_number(row[place], format.decimal):
+                yield name, row[place], rows.line_num
+
+
+def _refuse_rounded(block: _Block, text: str, format: CsvFormat, frame: Any) -> None:
+    """Raise ValueError for the first integer that was rounded to a float, as identifiers are."""
+    large = frame.select_dtypes("float64").abs() >= _LEAST_INEXACT
+    mark = re.escape(format.decimal)
+    # Looked for in the whole text first: columns of large fractions are common.
+    if not large.to_numpy().any() or not re.search(
+        rf"(?<![\d{mark}])\d{{16,308}}(?![\d{mark}eE])", text
+    ):
+        return
+    for name in large.columns[large.any()]:
+        rows = np.flatnonzero(large[name])
+        texts = _parsed(text, format, {name: "str"})[name].iloc[rows].str.strip()
+        for row, written, read in zip(rows, texts, frame[name].iloc[rows], strict=True):
+            if _INTEGER.match(written) and int(written) != int(read):
+                line = _line(block, format, _line_of_row(text, format, int(row)) - 1)
+                raise ValueError(
+                    f"{block.path}, line {line}: column {name!r} has the integer {written}, which "
+                    f"would be rounded to {int(read)}. If it is an identifier, leave the column "
+                    "out (columns=, on the command line --columns); if it is a measurement, write "
+                    "it with a decimal point."
                 )
-    return ValueError(f"{block.path} cannot be read as csv: {error}")
+
+
+def _line_of_row(text: str, format: CsvFormat, row: int) -> int:
+    """Return the line, from 1, of a row of a text; blank lines are no rows."""
+    rows = csv.reader(_lines(text), delimiter=format.separator, skipinitialspace=True)
+    filled = (rows.line_num for fields in rows if fields)
+    return next(itertools.islice(filled, row, None))
 
 
 def _line(block: _Block, format: CsvFormat, index: int) -> int:

@@ -19,6 +19,7 @@ from daskmm.data.mixed import to_be_coded
 from daskmm.data.raster_files import is_netcdf, open_cube
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
+from daskmm.data.zarr_chunks import check_chunks, read
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
 
 # Bounds of the bytes of a block: small ones save memory, large ones save tasks.
@@ -94,6 +95,12 @@ def open_data(
         Nothing is read before it is computed, except .npz, which cannot be read in parts unless it
         is a CSR matrix that was saved without compression, and where rows of a CSR matrix begin.
 
+    Warns
+    -----
+    UserWarning
+        If chunks of a zarr array are not in its store, and are read as a fill value that is not
+        NaN.
+
     Raises
     ------
     FileNotFoundError
@@ -149,6 +156,8 @@ def open_data(
     source: _Source = _Npy(text) if kind == "npy" else _Zarr(text, component)
     array = source.open()
     _check_array(array, source.described)
+    if kind == "zarr":
+        check_chunks(array, source.described)
     stored = array.chunks if kind == "zarr" else (1,)
     unit = (getattr(array, "shards", None) or stored)[0]
     reader = _RowReader(source, array.shape, array.dtype)
@@ -263,7 +272,9 @@ class _Npy:
     def open(self) -> NDArray:
         try:
             return np.load(self.path, mmap_mode="r")
-        except (ValueError, EOFError) as error:
+        except OSError:  # says which file, and that nobody may read it, say
+            raise
+        except Exception as error:  # a damaged header may say anything of shape and dtype
             raise ValueError(f"{self.path} cannot be read as npy: {error}") from error
 
 
@@ -385,7 +396,7 @@ class _RowReader:
 
     def __getitem__(self, index: tuple[slice, slice]) -> NDArray:
         try:
-            rows = patiently(lambda: self.source.open()[index], self.source.described)
+            rows = patiently(lambda: _sliced(self.source.open(), index), self.source.described)
             # Copied, so that a mapped file can be closed and its pages freed.
             return np.array(rows) if isinstance(rows, np.memmap) else np.asarray(rows)
         except Exception as error:  # stores and codecs raise their own kinds
@@ -393,6 +404,10 @@ class _RowReader:
                 f"{self.source.described}: rows {index[0].start} to {index[0].stop} cannot be "
                 f"read: {error}"
             ) from error
+
+
+def _sliced(array: Any, index: tuple[slice, slice]) -> NDArray:
+    return read(array, index) if isinstance(array, zarr.Array) else array[index]
 
 
 def _require_dataframes(kind: str) -> None:

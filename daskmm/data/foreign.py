@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import dask.array as da
@@ -16,7 +17,9 @@ _BLOCK_BYTES = 16 << 20
 
 
 def unwrapped(X: Any) -> Any:
-    """Return the table inside an object of another library; any other object unchanged.
+    """Return the table inside an object of another library, and decimals of pandas as floats.
+
+    Any other object is returned unchanged.
 
     None of these libraries is imported: an object of theirs shows that they are.
 
@@ -36,7 +39,9 @@ def unwrapped(X: Any) -> Any:
     """
     library, kind = type(X).__module__.partition(".")[0], type(X).__name__
     if library == "polars" and kind in ("DataFrame", "LazyFrame"):
-        return _of_polars(X.collect() if kind == "LazyFrame" else X)
+        return _with_floats(_of_polars(X.collect() if kind == "LazyFrame" else X))
+    if library == "pandas" and kind == "DataFrame":
+        return _with_floats(X)
     if library == "xarray" and kind == "DataArray":
         if X.ndim != 2:
             raise ValueError(
@@ -53,6 +58,25 @@ def unwrapped(X: Any) -> Any:
     if library == "anndata" and kind == "AnnData":
         return _of_anndata(X)
     return X
+
+
+def are_decimals(series: Any) -> bool:
+    """Tell whether the values of a pandas series are decimals: Arrow's, or objects.
+
+    pandas makes such objects of the decimals of a parquet file or of a database.
+    """
+    if series.dtype != object:
+        return str(series.dtype).startswith("decimal")
+    values = series.dropna()
+    return len(values) > 0 and all(isinstance(value, Decimal) for value in values)
+
+
+def _with_floats(frame: Any) -> Any:
+    """Return a pandas frame with floats in place of objects that are decimals."""
+    if not frame.columns.is_unique:  # which is refused where columns are read
+        return frame
+    names = [name for name in frame.columns if are_decimals(frame[name])]
+    return frame.astype(dict.fromkeys(names, np.float64)) if names else frame
 
 
 def _of_polars(frame: Any) -> Any:

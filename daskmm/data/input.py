@@ -8,6 +8,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.base import get_scheduler
+from dask.delayed import Delayed
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
@@ -28,9 +30,24 @@ from daskmm.data.foreign import unwrapped
 from daskmm.data.rasters import Raster
 from daskmm.data.sparse import NamedSparse, is_sparse, sparse_rows
 from daskmm.data.variables import header_of
+from daskmm.data.zarr_chunks import check_chunks_of
 from daskmm.numerics.sparse_rows import SparseRows
 
 _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Sparse")
+
+
+def check_synchronous() -> None:
+    """Raise RuntimeError if the active dask client is asynchronous here, saying what to do."""
+    try:
+        get_scheduler(cls=Delayed)
+    except RuntimeError as error:
+        if "asynchronous" not in str(error):
+            raise
+        raise RuntimeError(
+            "The active distributed.Client is asynchronous, and a fit waits for its results. Fit "
+            "in another thread, `await asyncio.to_thread(model.fit, X)`, or use a client that is "
+            "made without asynchronous=True."
+        ) from error
 
 
 def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Array:
@@ -51,7 +68,11 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
     ------
     ValueError, TypeError
         If `X` is not a two-dimensional numeric table with the estimator's features.
+    RuntimeError
+        If `reset`, and the active client is asynchronous.
     """
+    if reset:
+        check_synchronous()
     if isinstance(X, Raster):
         validate_data(estimator, X.header, reset=reset, skip_check_array=True)
         return X.table
@@ -62,6 +83,7 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
         )
     X = unwrapped(X)
     if is_lazy(X):
+        check_chunks_of(X)
         table = as_dask_array(X)
         if is_sparse(table):
             _refuse_sparse(estimator)
@@ -144,6 +166,7 @@ def read_weighted(
     if isinstance(X, Raster):
         return read_table(estimator, X, reset), X.rows_of(sample_weight)
     if is_frame(X) and is_series(sample_weight):
+        check_synchronous()
         check_columns(X.dtypes)
         validate_data(estimator, X._meta, reset=reset, skip_check_array=True)
         return frame_and_weights(X, sample_weight)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import is_frame, refuse_repeated
+from daskmm.data.foreign import are_decimals
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, SEASON, Expansion
 from daskmm.storage.records import registered
 
@@ -141,10 +143,13 @@ class Levels(NamedTuple):
         The first row of each level.
     n_rows : int
         Number of rows with a value.
+    decimals : bool
+        Whether they are decimals, which are numbers and no levels.
     """
 
     first: dict[Any, int]
     n_rows: int
+    decimals: bool = False
 
 
 def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
@@ -159,6 +164,9 @@ def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
 
     found: dict[str, Levels] = {}
     for name in part.columns:
+        if are_decimals(part[name]):
+            found[name] = Levels({}, int(part[name].notna().sum()), decimals=True)
+            continue
         try:
             codes, levels = pd.factorize(part[name])
         except TypeError as error:
@@ -171,7 +179,7 @@ def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
 
 
 def with_levels(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -> list[Column]:
-    """Return columns with the levels that were found in the blocks.
+    """Return columns with the levels that were found in the blocks, and decimals as numbers.
 
     Raises
     ------
@@ -179,8 +187,13 @@ def with_levels(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -
         If a column has no levels or too many, or some are text and others are not.
     """
     union: dict[str, dict[Any, int]] = {}
+    found = list(found)
+    decimals = {name for levels in found for name, own in levels.items() if own.decimals}
     for block, levels in enumerate(found):
         for name, own in levels.items():
+            if name in decimals:
+                _refuse_among_decimals(name, own.first, block)
+                continue
             known = union.setdefault(name, {})
             known |= own.first
             _refuse_keys(name, known)
@@ -188,12 +201,16 @@ def with_levels(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -
     for name, known in union.items():
         if not known:
             raise ValueError(f"X has a column without any value: {name!r}. Leave it out.")
-    return [
-        Column(column.name, column.source, column.kind, _sorted(set(union[column.source])))
-        if column.kind == "category"
-        else column
-        for column in columns
-    ]
+    return [_with_own(column, decimals, union) for column in columns]
+
+
+def _with_own(column: Column, decimals: set[str], union: dict[str, dict[Any, int]]) -> Column:
+    """Return a column with its levels, or a number in place of a category of decimals."""
+    if column.kind != "category":
+        return column
+    if column.source in decimals:
+        return replace(column, kind="number")
+    return replace(column, levels=_sorted(set(union[column.source])))
 
 
 def keys_among(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -> list[Column]:
@@ -215,6 +232,16 @@ def _refuse_other_kind(name: str, known: Any, levels: dict[Any, int], block: int
             raise ValueError(
                 f"X has {level!r} in column {name!r}, where {known!r} is a level too: block "
                 f"{block}, row {row} of the block. Levels are to be all text, or none of them."
+            )
+
+
+def _refuse_among_decimals(name: str, levels: dict[Any, int], block: int) -> None:
+    """Raise ValueError if a block has other values in a column of decimals."""
+    for level, row in levels.items():
+        if not isinstance(level, Decimal):
+            raise ValueError(
+                f"X has {level!r} in column {name!r}, where other values are decimals: block "
+                f"{block}, row {row} of the block."
             )
 
 

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 ALIKE = "weighted alike"
 # Items of a list that are spelled out.
 _MOST_ITEMS = 6
+# First characters of what a spreadsheet computes, and numbers, with either decimal mark.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_SIGNED_NUMBER = re.compile(r"[+-]*[\d.,]*([eE][+-]?\d+)?%?")
 # How messages about values name a feature.
 _FEATURE = re.compile(r"\bfeature (\d+)")
 
@@ -71,9 +74,27 @@ def printable(text: object) -> str:
     )
 
 
+def spaced(text: object) -> str:
+    """Return text with spaces in place of unprintable characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text))
+
+
 def printable_lines(text: str) -> str:
     """Return `printable` lines of a text."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def cell(value: Any) -> Any:
+    """Return a value for a csv file; text of it neither drives a terminal nor is a formula.
+
+    Control characters are written as their escapes, and text that a spreadsheet would compute gets
+    an apostrophe before it, as OWASP advises; text of a number, such as "-5.3", does not.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value if value.isprintable() else printable_lines(value)
+    risky = value.startswith(_FORMULA) and not _SIGNED_NUMBER.fullmatch(value)
+    return f"'{text}" if risky else text
 
 
 def shell_word(text: object) -> str:

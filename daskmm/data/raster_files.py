@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
+import zarr
 
 from daskmm.data.rasters import pixels_of
 from daskmm.data.variables import with_names
+from daskmm.data.zarr_chunks import check_chunks
 
 SUFFIXES = (".nc", ".nc4", ".cdf")
 # First bytes of NetCDF 4, which is HDF5; older files are read by scipy.
@@ -72,6 +74,8 @@ def open_cube(
     elif feature_dim is None and columns is not None:
         _check_known(path, "variable", columns, data.data_vars)
         data = data[list(columns)]
+    if not is_netcdf(path):
+        _check_stored(path, [data] if component is not None else data.data_vars.values())
     raster = pixels_of(_in_strips(data, feature_dim, chunks), feature_dim)
     if columns is not None:
         _check_known(path, "feature", columns, raster.names or ())
@@ -107,6 +111,14 @@ def _group(path: str) -> Any:
             f"{path} cannot be read as a cube with named dimensions, which xarray writes to zarr: "
             f"{error}"
         ) from error
+
+
+def _check_stored(path: str, variables: Iterable[Any]) -> None:
+    """Look whether the chunks of variables are in their group; xarray may read others as NaN."""
+    for one in variables:
+        array: Any = zarr.open_array(path, path=str(one.name), mode="r")
+        if "_FillValue" not in one.encoding or one.encoding["_FillValue"] != array.fill_value:
+            check_chunks(array, f"{path}::{one.name}")
 
 
 def _xarray(path: str) -> Any:

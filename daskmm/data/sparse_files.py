@@ -25,6 +25,7 @@ from scipy.sparse import csr_array
 
 from daskmm.data.sparse import INDEX_BYTES, with_stored
 from daskmm.data.variables import variable_names, with_names
+from daskmm.data.zarr_chunks import StoredArray, check_chunks
 from daskmm.storage.remote import patiently
 
 _ARRAYS = ("data", "indices", "indptr")
@@ -137,7 +138,12 @@ class _ZarrGroup:
 
     def arrays(self) -> dict[str, Any]:
         group = self.group()
-        return {name: group[name] for name in _ARRAYS}
+        return {name: StoredArray(group[name]) for name in _ARRAYS}
+
+    def check(self) -> None:
+        """Look whether all chunks are in the store."""
+        for name, stored in self.arrays().items():
+            check_chunks(stored.array, f"{self.described} ({name})")
 
 
 def open_sparse_group(path: str, component: str | None, chunks: int | str) -> da.Array | None:
@@ -155,6 +161,7 @@ def open_sparse_group(path: str, component: str | None, chunks: int | str) -> da
         if kind == "csc_matrix":
             raise ValueError(_BY_COLUMNS.format(source.described))
         if kind == "csr_matrix" and shape is not None:
+            source.check()
             rows = lazy_rows(source, int(shape[1]), chunks)
             return with_names(rows, variable_names(path, name))
     return None

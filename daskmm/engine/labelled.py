@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.data.names import cell
 from daskmm.engine.distributed import computed
 from daskmm.engine.frames import NAME
 from daskmm.engine.labels import BLOCKS_TOGETHER
@@ -32,7 +33,9 @@ def write_labelled(
     kept : dask DataFrame or None
         Columns that are written beside a series of its labels.
     path : str or Path
-        ``.csv`` or ``.parquet``, also an URL. It holds all rows or, after an error, what was there
+        ``.csv`` or ``.parquet``, also an URL. In csv, text that a spreadsheet would compute gets an
+        apostrophe before it, and control characters become escapes; parquet holds text as it is.
+        The file holds all rows or, after an error, what was there
         before. A few partitions are in memory at a time.
     replace : bool
         Whether to replace a file at the path.
@@ -92,12 +95,21 @@ def _parts(labels: Any, kept: Any) -> Iterator[Any]:
             yield block if kept is not None else pd.DataFrame({NAME: block})
 
 
+def _may_be_text(dtype: Any) -> bool:
+    from pandas.api import types
+
+    return isinstance(dtype, types.CategoricalDtype) or types.is_string_dtype(dtype)
+
+
 @contextmanager
 def _csv_writer(path: Path) -> Iterator[Append]:
     with path.open("w", encoding="utf-8", newline="") as file:
 
         def append(part: Any) -> None:
-            part.to_csv(file, index=False, header=file.tell() == 0, lineterminator="\n")
+            header = [cell(name) for name in part.columns] if file.tell() == 0 else False
+            text = [name for name, dtype in part.dtypes.items() if _may_be_text(dtype)]
+            part = part.assign(**{name: part[name].map(cell, na_action="ignore") for name in text})
+            part.to_csv(file, index=False, header=header, lineterminator="\n")
 
         yield append
 

@@ -27,7 +27,7 @@ from daskmm.gram.store import (
     row_cuts,
     tile_name,
 )
-from daskmm.numerics.kernels import Kernel, finite_block
+from daskmm.numerics.kernels import Kernel, check_function, finite_block
 from daskmm.storage.remote import local_path
 from daskmm.storage.strict_json import plain
 
@@ -49,6 +49,8 @@ FloatArray = NDArray[np.float64]
 TILE_ROWS = 2048
 # Name of a tile while zarr writes it.
 _PARTIAL = re.compile(r"\d+\.[0-9a-f]+\.partial")
+# Rows among which functions are tested.
+_TESTED_ROWS = 200
 # Reported in place of a tile's name, and as a fault of tiles.
 DIAGONAL = "diagonal"
 CHANGED = "the data have changed"
@@ -185,7 +187,7 @@ def checked_diagonal(kernel: Kernel, rows: KernelRows) -> FloatArray:
     Raises
     ------
     ValueError
-        If one is negative or not finite.
+        If one is negative or not finite, or if a function is no kernel of some of the rows.
     """
     if isinstance(rows, StreamedRows):
         cuts = [group.rows for group in groups_of(rows, row_cuts(len(rows), TILE_ROWS))]
@@ -198,7 +200,16 @@ def checked_diagonal(kernel: Kernel, rows: KernelRows) -> FloatArray:
             f"kernel {kernel.name!r} returned {diagonal[bad[0]]} for row {bad[0]} with itself; "
             "a kernel's diagonal must be finite and not negative."
         )
+    if kernel.function is not None:
+        check_function(kernel, _some(rows))
     return diagonal
+
+
+def _some(rows: KernelRows) -> FloatArray:
+    """Return a few hundred rows: spread evenly, or the first ones if others would be loaded."""
+    if isinstance(rows, StreamedRows):
+        return loaded(rows[slice(0, min(len(rows), _TESTED_ROWS))])
+    return rows[:: max(1, len(rows) // _TESTED_ROWS)]
 
 
 def verify(path: str | Path, rows: KernelRows | None = None) -> dict[str, str]:

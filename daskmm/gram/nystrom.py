@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
 from daskmm.gram.matrices import GramSource
-from daskmm.numerics.kernels import Kernel, finite_block
+from daskmm.numerics.kernels import Kernel, check_function, finite_block
 from daskmm.numerics.rows import Coordinates
 
 FloatArray = NDArray[np.float64]
@@ -66,6 +66,15 @@ def whitening_of(gram: FloatArray) -> FloatArray:
     return whitening
 
 
+def _check_rank(rank: int) -> None:
+    """Raise ValueError if rows have no features."""
+    if rank == 0:
+        raise ValueError(
+            "kernel is 0 for each row with itself, so that all rows coincide in its feature space "
+            "and have no clusters. Linear kernels of rows that are all the same are such."
+        )
+
+
 def nystrom_coordinates(
     sample: FloatArray,
     weights: FloatArray,
@@ -89,7 +98,7 @@ def nystrom_coordinates(
     Raises
     ------
     ValueError
-        If the sample has fewer rows than landmarks.
+        If the sample has fewer rows than landmarks, or a function is no kernel of these.
     """
     if n_landmarks > len(sample):
         raise ValueError(
@@ -97,7 +106,9 @@ def nystrom_coordinates(
         )
     rng = np.random.RandomState(seed)
     landmarks, _ = kmeans_plusplus(sample, n_landmarks, sample_weight=weights, random_state=rng)
+    check_function(kernel, landmarks)
     whitening = whitening_of(finite_block(kernel, landmarks, landmarks))
+    _check_rank(whitening.shape[1])
     raw = NystromCoordinates(rows, kernel, landmarks, whitening, np.zeros(whitening.shape[1]))
     mean = np.average(raw.features(sample), axis=0, weights=weights)
     return NystromCoordinates(rows, kernel, landmarks, whitening, mean)
@@ -149,6 +160,8 @@ def kernel_plus_plus(
 def nystrom_factors(grams: Sequence[GramSource], landmarks: NDArray[np.int64]) -> list[FloatArray]:
     """Return Nyström features Z of all rows for each kernel: K ≈ Z Zᵀ, exactly so among landmarks.
 
-    `landmarks` are the indices of rows.
+    `landmarks` are the indices of rows. Raise ValueError if there are no features.
     """
-    return [gram.columns(landmarks) @ whitening_of(gram.submatrix(landmarks)) for gram in grams]
+    factors = [gram.columns(landmarks) @ whitening_of(gram.submatrix(landmarks)) for gram in grams]
+    _check_rank(sum(factor.shape[1] for factor in factors))
+    return factors

@@ -16,12 +16,11 @@ from daskmm.engine.distributed import computed
 from daskmm.engine.passes import tree_reduce
 from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource
 from daskmm.gram.pairs import Pair, RowSums, pair_tasks, row_groups
+from daskmm.numerics.kernels import ASYMMETRY
 from daskmm.storage.digests import digest
 
 FloatArray = NDArray[np.float64]
 
-# Entries K_ij and K_ji may differ by this share of the largest entry.
-_ASYMMETRY = 1e-6
 # Size of the blocks of a zarr array whose own chunks are smaller.
 _BLOCK = "32MiB"
 # Rows of which a description of the matrix holds a digest.
@@ -40,17 +39,28 @@ def precomputed(matrix: Any) -> GramSource:
     ------
     ValueError
         If it is not square, not symmetric, not finite, or has a negative diagonal, naming the
-        entry.
+        entry; or if its diagonal is 0.
     """
     if not is_lazy(matrix):
         matrix = np.asarray(matrix, dtype=np.float64)
         _check_square(matrix.shape)
         _look(matrix, matrix, (0, 0)).check_symmetric()
-        return DenseGram(matrix)
+        return _checked(DenseGram(matrix))
     matrix = _in_blocks(matrix)
     if 8 * matrix.shape[0] ** 2 <= MEMORY_BYTES:
         return precomputed(computed(matrix.astype(np.float64))[0])
-    return BlockedGram(matrix)
+    return _checked(BlockedGram(matrix))
+
+
+def _checked(gram: GramSource) -> GramSource:
+    """Raise ValueError if the diagonal is 0, as that of distances is."""
+    if len(gram.diagonal) and not gram.diagonal.any():
+        raise ValueError(
+            "The Gram matrix is 0 on its whole diagonal, as a matrix of distances is: all rows "
+            "would coincide in its feature space. Give similarities, such as "
+            "exp(-D**2 / (2 * bandwidth**2)) of distances D."
+        )
+    return gram
 
 
 def described_gram(gram: GramSource, weights: FloatArray) -> dict[str, Any]:
@@ -176,7 +186,7 @@ class _Look:
 
     def check_symmetric(self) -> None:
         apart, row, column = self.asymmetry
-        if apart > _ASYMMETRY * self.largest:
+        if apart > ASYMMETRY * self.largest:
             raise ValueError(
                 f"The Gram matrix is not symmetric: entries ({row}, {column}) and "
                 f"({column}, {row}) differ by {apart:.3g}."

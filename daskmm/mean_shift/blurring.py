@@ -355,17 +355,17 @@ def blur(
     modes, cluster_weights = state.modes(labels, n_clusters)
     small = stragglers(cluster_weights, settings.least_weight(rows.weight))
     kept, joined = _without_stragglers(modes, progress.feature_weights, small)
-    labels, modes, n_clusters = joined[labels], modes[kept], len(kept)
-    cluster_weights = np.bincount(joined, cluster_weights)
-    order = _heaviest_first(modes, cluster_weights)
+    modes, n_clusters = modes[kept], len(kept)
+    weights = np.bincount(joined, cluster_weights).astype(np.float64)
+    order = _heaviest_first(modes, weights)
     rank = np.empty(n_clusters, dtype=np.int32)
     rank[order] = np.arange(n_clusters, dtype=np.int32)
     return Blurred(
         state,
         progress.feature_weights,
-        rank[labels][state.members],
+        rank[joined[labels]][state.members],
         modes[order],
-        cluster_weights[order],
+        weights[order],
         progress.history,
         converged=not last.stops or progress.calm >= CALM_ITERATIONS,
     )

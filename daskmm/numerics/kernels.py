@@ -17,6 +17,8 @@ KernelFunction = Callable[[FloatArray, FloatArray], FloatArray]
 # Cosines this near 1 are 1, and rows shorter than this are scikit-learn's zeros.
 _EQUAL_DIRECTIONS = 1e-15
 _NO_LENGTH = 10 * np.finfo(np.float64).eps
+# k(x, y) and k(y, x) may differ by this share of the largest value.
+ASYMMETRY = 1e-6
 # Kernels whose `bandwidth` matters.
 SCALED = frozenset({"rbf", "laplacian", "angular"})
 # Kernels whose distances do not change when all rows are moved: rows may be centred for them.
@@ -171,3 +173,37 @@ def finite_block(kernel: Kernel, x: FloatArray, y: FloatArray, where: str = "") 
             f"entry ({row}, {column})."
         )
     return values
+
+
+def check_function(kernel: Kernel, rows: FloatArray) -> None:
+    """Raise ValueError if a function of the user is no kernel, as far as some rows can tell.
+
+    It is none if it is not symmetric, or if it is 0 of each row with itself and not of others, as
+    distances are. Other kernels are not tested.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    rows : ndarray of shape (n, n_features)
+    """
+    if kernel.function is None or not len(rows):
+        return
+    values, name = kernel.block(rows, rows), kernel.describe()["function"]
+    if not np.isfinite(values).all():  # which is refused, by its place, where it is used
+        return
+    apart = np.abs(values - values.T)
+    i, j = (int(index) for index in np.unravel_index(apart.argmax(), apart.shape))
+    if apart[i, j] > ASYMMETRY * np.abs(values).max():
+        raise ValueError(
+            f"kernel {name!r} is not symmetric: k(x, y) = {values[i, j]:.10g} and k(y, x) = "
+            f"{values[j, i]:.10g} for x = {_shown(rows[i])} and y = {_shown(rows[j])}."
+        )
+    if values.any() and not values.diagonal().any():
+        raise ValueError(
+            f"kernel {name!r} is 0 for each row with itself and not for others, as distances are. "
+            "A kernel is a similarity, such as exp(-distance**2 / 2)."
+        )
+
+
+def _shown(row: FloatArray) -> str:
+    return np.array2string(row, precision=4, threshold=6, edgeitems=2, separator=", ")

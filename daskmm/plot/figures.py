@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.data.names import spaced
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -124,7 +126,7 @@ def cluster_colors(n_clusters: int) -> NDArray[np.float64]:
 
 def short_name(name: str) -> str:
     """Shorten a name so that it fits beside an axis."""
-    plain = "".join(letter if letter.isprintable() else " " for letter in name)
+    plain = spaced(name)
     return plain if len(plain) <= _NAME_LENGTH else f"{plain[: _NAME_LENGTH - 1]}…"
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm import plot
+from daskmm.data.names import spaced
 from daskmm.plot.figures import BLUE, GREY, RED, drawn_with_fonts_of_readers
 from daskmm.plot.profiles import Profiles, draw_profiles
 
@@ -189,7 +190,7 @@ def inline_svg(figure: Figure, name: str) -> str:
     width, height = (72 * length for length in figure.get_size_inches())
     shown = round(width * _PIXELS_PER_POINT)
     least = min(shown, _PHONE) if shown < _NOT_WIDE else round(_LEAST_SHARE * shown)
-    label = html.escape(str(figure.get_label()), quote=True)
+    label = html.escape(spaced(figure.get_label()), quote=True)
     return (
         f'<svg role="img" aria-label="{label}" viewBox="0 0 {width:g} {height:g}" '
         'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '

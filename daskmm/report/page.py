@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.names import ALIKE, counted, listed
+from daskmm.data.names import ALIKE, counted, listed, spaced
 from daskmm.numerics.kernels import Kernel
 from daskmm.plot.profiles import Profiles
 from daskmm.report.figures import Picture, Sampled, drift_picture, inline_svg, pictures
@@ -128,8 +128,7 @@ content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 
 def _text(value: Any) -> str:
     """Escape text for HTML; unprintable characters become spaces."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in str(value))
-    return html.escape(shown, quote=True)
+    return html.escape(spaced(value), quote=True)
 
 
 def _profiles(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> Profiles | None:

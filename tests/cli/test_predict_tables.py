@@ -1,6 +1,7 @@
 """``daskmm predict`` writes tables: labels beside the columns that name the rows."""
 
 import json
+import re
 
 import dask
 import fsspec
@@ -226,3 +227,40 @@ def test_labels_on_an_object_store_are_replaced(folder, tmp_path, out):
     store.pipe("/bucket/other/thing.txt", b"x")
     assert main([*command, "--out", "memory://bucket/other"]) == 2
     assert store.cat("/bucket/other/thing.txt") == b"x"
+
+
+HOSTILE = "=cmd|\x1b[2J"
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+def test_formulas_and_control_characters_do_not_reach_csv_and_html(tmp_path):
+    rng = np.random.default_rng(0)
+    names = ["=HYPERLINK(1)", "-5.3", "+49 1", "@me", "a\x1b[2J\u202e"]
+    frame = pd.DataFrame(rng.normal(size=(100, 2)), columns=[HOSTILE, "@b"])
+    frame.iloc[:50] += 9
+    frame["-kind"] = np.where(frame["@b"] > 5, "=1+1", "\tx\x9b")
+    frame["=name"] = [*names * 20]
+    frame.to_parquet(tmp_path / "rows.parquet")
+    columns = [HOSTILE, "@b", "-kind"]
+    options = ["-k", "2", "--quiet", "--columns"]
+    for run, own in (("run", columns[:2]), ("mixed", columns)):
+        mixed = ["--distortion", "mixed"] if run == "mixed" else []
+        place = ["--out", f"{tmp_path}/{run}", "--model", "kmeans", "--n-init", "1"]
+        place += ["--report"] if run == "run" else ["--no-pictures"]
+        source = f"{tmp_path}/rows.parquet"
+        assert main(["fit", source, *options, ",".join(own), *mixed, *place]) == 0
+    place = ["--keep", "=name", "--out", f"{tmp_path}/labels.csv"]
+    assert main(["predict", f"{tmp_path}/run", f"{tmp_path}/rows.parquet", *place]) == 0
+    found = pd.read_csv(tmp_path / "labels.csv")
+    assert list(found.columns) == ["'=name", "cluster"]
+    shown = ["'=HYPERLINK(1)", "-5.3", "'+49 1", "'@me", "a\\x1b[2J\\u202e"]
+    assert found["'=name"][:5].tolist() == shown
+    centers = pd.read_csv(tmp_path / "mixed" / "centers.csv")
+    assert list(centers.columns[-3:]) == ["'=cmd|\\x1b[2J", "'@b", "'-kind"]
+    assert sorted(centers["'-kind"]) == ["'=1+1", "'\\tx\\x9b"]
+    for file in ("labels.csv", "run/centers.csv", "mixed/centers.csv", "run/report.html"):
+        text = (tmp_path / file).read_text(encoding="utf-8")
+        assert not CONTROL.search(text), file
+    as_parquet = [*place[:3], f"{tmp_path}/labels.parquet"]
+    assert main(["predict", f"{tmp_path}/run", f"{tmp_path}/rows.parquet", *as_parquet]) == 0
+    assert pd.read_parquet(tmp_path / "labels.parquet")["=name"][:5].tolist() == names

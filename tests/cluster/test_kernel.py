@@ -797,13 +797,57 @@ def changed(row, column, value):
         (changed(8, 8, -0.5), r"negative diagonal.*-0\.5.*8"),
         (GRAM[:, :-1], r"square.*\(40, 39\)"),
         (GRAM[0], "1D|2D|dim"),
+        (np.sqrt(squared(X, X)) * (1 - np.eye(len(X))), r"0 on its whole diagonal.*distances"),
+        (np.zeros((40, 40)), r"Gram matrix is 0 on its whole diagonal"),
     ],
-    ids=["asymmetric", "NaN", "infinity", "negative diagonal", "not square", "1D"],
+    ids=[
+        "asymmetric",
+        "NaN",
+        "infinity",
+        "negative diagonal",
+        "not square",
+        "1D",
+        "distances",
+        "0",
+    ],
 )
 @pytest.mark.parametrize("read", [np.asarray, da.from_array], ids=["numpy", "dask"])
 def test_a_precomputed_matrix_that_cannot_be_one(matrix, message, read):
     with pytest.raises(ValueError, match=message):
         KernelPowerKMeans(K, kernel="precomputed").fit(read(matrix))
+
+
+def tilted(x, y):
+    return np.exp(-squared(x, y + 0.5))
+
+
+def apart(x, y):
+    return np.sqrt(squared(x, y)) * (squared(x, y) > 1e-9)
+
+
+@pytest.mark.parametrize("make", [KernelPowerKMeans, MultiKernelPowerKMeans])
+@pytest.mark.parametrize("options", [{}, {"gram": "recompute"}, {"gram": "store"}])
+def test_functions_that_are_no_kernels_are_refused_by_name(make, options, tmp_path):
+    options = {name: tmp_path / "gram" if how == "store" else how for name, how in options.items()}
+    name = "kernel" if make is KernelPowerKMeans else "kernels"
+    own = {name: tilted if name == "kernel" else ["rbf", tilted]}
+    with pytest.raises(ValueError, match=r"'tilted' is not symmetric: k\(x, y\) = .* k\(y, x\) = "):
+        make(K, **own, **options).fit(X)
+    own = {name: apart if name == "kernel" else ["rbf", apart]}
+    with pytest.raises(ValueError, match=r"'apart' is 0 for each row with itself"):
+        make(K, **own, **options).fit(X)
+
+
+@pytest.mark.parametrize("function", [tilted, apart])
+def test_functions_that_are_no_kernels_are_refused_among_landmarks(function):
+    with pytest.raises(ValueError, match=f"kernel '{function.__name__}' is"):
+        KernelPowerKMeans(K, kernel=function, n_landmarks=10).fit(X)
+
+
+@pytest.mark.parametrize("n_landmarks", [None, 5])
+def test_rows_that_coincide_in_feature_space_are_refused_in_words(n_landmarks):
+    with pytest.raises(ValueError, match="kernel is 0 for each row with itself"):
+        KernelPowerKMeans(2, kernel="linear", n_landmarks=n_landmarks).fit(np.ones((30, 3)))
 
 
 def test_kernel_values_of_other_than_the_training_rows():

@@ -2,11 +2,13 @@
 
 import math
 import pickle
+from decimal import Decimal
 
 import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 from _naive import power_means
 from _support import (
@@ -21,6 +23,8 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskmm
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
+from daskmm.cluster._mixed import _frame, learned_coding
+from daskmm.data.input import read_table
 
 each_class = pytest.mark.parametrize("cls", ESTIMATORS)
 SMOOTHING = 0.05
@@ -668,3 +672,42 @@ def test_pictures_and_resampling_of_mixed_columns_are_refused(draw):
         draw(model, frame)
     with pytest.raises(TypeError, match="dense rows of numbers"):
         model.bootstrap(frame)
+
+
+def as_decimals(frame):
+    numbers = frame.select_dtypes("number").columns
+    texts = {name: [f"{value:.4f}" for value in frame[name]] for name in numbers}
+    return frame.assign(**{name: [Decimal(text) for text in texts[name]] for name in numbers})
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow", "parquet", "objects in blocks"])
+def test_decimals_are_numbers_in_every_form(form, tmp_path):
+    frame, _ = table(n=2500, noise=0)
+    frame["age"] = frame["age"].round(4)
+    X = given = as_decimals(frame)
+    if form == "arrow":
+        X = given.astype({"age": pd.ArrowDtype(pyarrow.decimal128(12, 4))})
+    elif form == "parquet":
+        given.to_parquet(tmp_path / "x.parquet")
+        X = dd.read_parquet(tmp_path / "x.parquet")
+    elif form == "objects in blocks":
+        with dask.config.set({"dataframe.convert-string": False}):
+            X = dd.from_pandas(given, npartitions=3)
+            _, coding = learned_coding(X, None)
+            np.testing.assert_array_equal(coding.of(X).compute()["age"], frame["age"])
+    _, coding = learned_coding(X, None)
+    assert [column.kind for column in coding.columns] == ["number", "flag", "category"]
+    np.testing.assert_array_equal(np.asarray(coding.of(_frame(X)))[:, 0], frame["age"])
+    if form != "objects in blocks":  # whose dtype does not say that they are numbers
+        table_of_age = read_table(KMeans(2), X[["age"]], reset=True)
+        np.testing.assert_array_equal(np.asarray(table_of_age)[:, 0], frame["age"])
+
+
+def test_decimals_beside_other_values_are_refused_by_block_and_row():
+    frame = as_decimals(table(n=300, noise=0)[0])
+    frame["age"] = frame["age"].astype(object)
+    frame.loc[250, "age"] = "old"
+    with dask.config.set({"dataframe.convert-string": False}):
+        X = dd.from_pandas(frame, npartitions=3)
+        with pytest.raises(ValueError, match=r"'old' in column 'age'.* decimals: block 2, row 50"):
+            learned_coding(X, None)

@@ -117,6 +117,16 @@ def test_files_that_are_refused_before_they_are_read(tmp_path, text, message):
         ('"1,2",3', r"line 252: 2 fields where 3 are expected"),
         ("1,many,3", r"line 252: column 'weight' has 'many', which is not a number"),
         ("1,2,1_000", r"line 252: column 'größe' has '1_000'"),
+        ("1,1e999,3", r"line 252: column 'weight' has '1e999', which is beyond the range of"),
+        ("1,2\u00a0,3", r"line 252: column 'weight' has '2\\xa0'.*'\\xa0' is no sign of a number"),
+        ("1,\u0661,3", r"line 252: column 'weight' has '\u0661', which is not a number"),
+        ("1,1.5.2,3", r"line 252: column 'weight' has '1\.5\.2', which is not a number"),
+        ("1,1\x002,3", r"line 252: .* zero bytes"),
+        (
+            "1,9007199254740993,3",
+            r"line 252: column 'weight' has the integer 9007199254740993, .* 9007199254740992",
+        ),
+        ("1,-18446744073709551617,3", r"line 252: .*rounded to -18446744073709551616"),
     ],
 )
 @pytest.mark.parametrize("block", [1 << 20, 900])
@@ -128,6 +138,53 @@ def test_lines_that_do_not_fit_are_named(tmp_path, monkeypatch, bad, message, bl
     X = open_data(tmp_path / "x.csv")
     with pytest.raises(ValueError, match=rf"x\.csv, {message}"):
         KMeans(2).fit(X)
+
+
+@pytest.mark.parametrize("bad", ["1e999", "1.5\u00a0", "\u0661\u0662", "1.5.2"])
+def test_a_value_among_the_first_lines_is_named_with_its_line(tmp_path, bad):
+    (tmp_path / "x.csv").write_text(f"a,b\n1,2\n\n3,{bad}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"'b' \(such as {re.escape(repr(bad))}\) in line 4"):
+        open_data(tmp_path / "x.csv")
+
+
+def test_large_integers_that_floats_hold_are_read_and_those_kept_as_text_stay_as_they_are(
+    tmp_path,
+):
+    rows = ["id,a", "9007199254740993,9007199254740992", "2,1e300", "3,-10000000000000000"]
+    (tmp_path / "x.csv").write_text("\n".join(rows))
+    found = read(tmp_path / "x.csv", columns=["a"], keep=["id"])
+    assert found["a"].tolist() == [2.0**53, 1e300, -1e16]
+    assert found["id"].tolist() == ["9007199254740993", "2", "3"]
+    with pytest.raises(ValueError, match=r"x\.csv, line 2: column 'id' .*--columns"):
+        read(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zip"])
+def test_compressed_files_that_are_cut_or_damaged_are_named(tmp_path, suffix):
+    path = tmp_path / f"x.csv.{suffix}"
+    pd.concat([FRAME] * 50).sample(frac=1.0, random_state=0).to_csv(path, index=False)
+    whole = path.read_bytes()
+    damaged = whole[: len(whole) // 2] + bytes(50) + whole[len(whole) // 2 + 50 :]
+    for content in (whole[: len(whole) // 2], whole[:30], damaged, b"no such format" * 9):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"x\.csv\.{suffix} cannot be read: it is damaged"):
+            read(path)
+
+
+def test_a_quote_without_its_end_is_named_by_its_line(tmp_path):
+    lines = [*FRAME.to_csv(index=False).splitlines()[:201], '"1,2,3', *["1,2,3"] * 40_000]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"x\.csv, line 202: .*quote without its end"):
+        read(tmp_path / "x.csv")
+
+
+def test_rare_marks_in_kept_text_do_not_end_lines(tmp_path):
+    texts = ["a\x0bb", "c\u2028d", "e\x85f"]
+    lines = ["name,x", *(f"{text},{i}" for i, text in enumerate(texts))]
+    (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
+    found = read(tmp_path / "x.csv", columns=["x"], keep=["name"])
+    assert found["name"].tolist() == texts
+    assert found["x"].tolist() == [0, 1, 2]
 
 
 def test_integers_that_turn_into_fractions_and_blanks(tmp_path, monkeypatch):

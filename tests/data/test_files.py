@@ -189,6 +189,17 @@ def test_unknown_format(tmp_path):
         open_data(tmp_path)
 
 
+@pytest.mark.parametrize("shape", [(-300, 2), (3, -2), (2**70, 2), (2**40, 2), (True, 2)])
+def test_npy_with_a_shape_that_no_array_has_is_refused_with_its_path(tmp_path, shape):
+    path = tmp_path / "x.npy"
+    with path.open("wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(48))
+    with pytest.raises(ValueError, match=r"x\.npy cannot be read as npy"):
+        open_data(path)
+
+
 def test_unreadable_zarr(tmp_path, table):
     (tmp_path / "empty.zarr").mkdir()
     write_zarr(tmp_path / "broken.zarr", table)

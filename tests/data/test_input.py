@@ -1,5 +1,9 @@
 """Tables as estimators read them: rows that are no numbers, columns by name."""
 
+import asyncio
+
+import dask
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -35,3 +39,26 @@ def test_a_frame_and_its_weights_are_read_together():
     np.testing.assert_array_equal(rows.compute(), frame[["a", "b"]])
     np.testing.assert_array_equal(weights.compute(), frame["w"])
     assert estimator.feature_names_in_.tolist() == ["a", "b"]
+
+
+def test_a_fit_on_an_asynchronous_client_is_refused_with_what_to_do():
+    distributed = pytest.importorskip("distributed")
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    table = da.from_array(rows, chunks=(20, 2))
+    frame = pd.DataFrame(rows, columns=["a", "b"])
+
+    async def fits():
+        local = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+        async with (
+            distributed.LocalCluster(**local, asynchronous=True, dashboard_address=":0") as cluster,
+            distributed.Client(cluster, asynchronous=True),
+        ):
+            said = r"Client is asynchronous.*await asyncio\.to_thread\(model\.fit, X\)"
+            for X, distortion in ((rows, "sqeuclidean"), (table, "sqeuclidean"), (frame, "mixed")):
+                with pytest.raises(RuntimeError, match=said):
+                    KMeans(2, distortion=distortion).fit(X)
+            model = KMeans(2, n_init=1, random_state=0)
+            return await asyncio.to_thread(model.fit, table)
+
+    with dask.config.set(scheduler=None):
+        assert len(asyncio.run(fits()).cluster_centers_) == 2

@@ -1,0 +1,237 @@
+"""Chunks of zarr arrays: which are in the store, and which are damaged.
+
+zarr leaves out chunks that hold the fill value alone, and reads every chunk that is not in the
+store as if it were one of those: an incomplete copy too, and a shard whose file is empty.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.core.sync import sync
+from zarr.storage import LocalStore
+
+# So many chunks are looked for, which takes a second on a local disk and some seconds elsewhere. Of
+# more of them these are spread evenly on a local disk; other stores are not listed then.
+_MOST_LOOKS = 100_000
+_METADATA = ("zarr.json", ".zarray")
+
+
+def check_chunks(array: zarr.Array, described: str) -> None:
+    """Look whether the chunks of an array (or its shards) are in its store, without reading them.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    described : str
+        Its path, for messages.
+
+    Warns
+    -----
+    UserWarning
+        If some are not, unless they are read as NaN: how many, and which is the first.
+
+    Raises
+    ------
+    ValueError
+        If one on a local disk is an empty file.
+    """
+    unit = array.shards or array.chunks
+    grid = tuple(math.ceil(n / size) for n, size in zip(array.shape, unit, strict=True))
+    n_chunks = math.prod(grid)
+    looked = np.linspace(0, n_chunks - 1, min(n_chunks, _MOST_LOOKS)).astype(np.int64)
+    axes = (axis.tolist() for axis in np.unravel_index(looked, grid)) if n_chunks else ()
+    places = list(zip(*axes, strict=True))
+    keys = [array.metadata.encode_chunk_key(place) for place in places]
+    if (folder := _folder(array.store)) is not None:
+        sizes = _sizes_on_disk(folder / array.path, keys)
+    else:
+        sizes = _listed(array, keys) if n_chunks <= _MOST_LOOKS else []
+    kind = "chunk" if array.shards is None else "shard"
+    if 0 in sizes:
+        raise ValueError(
+            f"{described}: {kind} {keys[sizes.index(0)]} is damaged: its file is empty."
+        )
+    fill = 0 if array.fill_value is None else array.fill_value
+    n_absent = sizes.count(None)
+    if not n_absent or fill != fill:
+        return
+    first = sizes.index(None)
+    start = places[first][0] * unit[0]
+    among = f"{n_chunks:,}" if n_chunks == len(sizes) else f"{len(sizes):,} that were looked for"
+    warnings.warn(
+        f"{described}: {n_absent:,} of {among} {kind}s are not in the store and are read as "
+        f"{fill}, the fill value: the first is {keys[first]} (from row {start} on). zarr leaves "
+        "out what is equal to the fill value, so this may be right. If these rows should hold "
+        "other values, the store is incomplete: copy or write it again.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def _folder(store: Any) -> Path | None:
+    """Return the folder of a store on a local disk."""
+    if isinstance(store, LocalStore):
+        return store.root
+    # dask.array.from_zarr opens local paths by fsspec.
+    system = getattr(store, "fs", None)
+    system = getattr(system, "sync_fs", system)
+    return Path(store.path) if getattr(system, "local_file", False) else None
+
+
+def _sizes_on_disk(folder: Path, keys: Sequence[str]) -> list[int | None]:
+    """Return the bytes of each file; None for those that do not exist."""
+    sizes: list[int | None] = []
+    for key in keys:
+        try:
+            sizes.append(os.stat(f"{folder}/{key}").st_size)
+        except (FileNotFoundError, NotADirectoryError):
+            sizes.append(None)
+    return sizes
+
+
+def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
+    """Return 1 for each chunk that a listing of the store has, else None; [] if it tells nothing.
+
+    A list that lacks the array's own metadata is that of a store that cannot be listed.
+    """
+    prefix = f"{array.path}/" if array.path else ""
+
+    async def names() -> set[str]:
+        return {name async for name in array.store.list_prefix(prefix)}
+
+    try:
+        found = sync(names())
+    except Exception:  # each kind of store has its own; readers may not be allowed to list it
+        return []
+    if not any(f"{prefix}{name}" in found for name in _METADATA):
+        return []
+    return [1 if f"{prefix}{key}" in found else None for key in keys]
+
+
+def check_chunks_of(X: Any) -> None:
+    """Call `check_chunks` for a zarr array, or for that of ``dask.array.from_zarr``."""
+    if isinstance(X, da.Array):
+        roots = X.dask.dependencies.get(X.name, ())
+        nodes = [node for root in roots for node in X.dask.layers[root].values()][:1]
+        X = nodes[0] if len(roots) == 1 and nodes else None
+        X = getattr(X, "value", X)
+    if isinstance(X, zarr.Array):
+        check_chunks(X, f"X ({X.store_path})")
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """Array-like of a zarr array, whose damaged chunks are named when they are read."""
+
+    array: zarr.Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+        return self.array.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.array.ndim
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the values."""
+        return np.dtype(self.array.dtype)
+
+    def __getitem__(self, index: Any) -> NDArray:
+        return read(self.array, index)
+
+
+def read(array: zarr.Array, index: Any) -> NDArray:
+    """Return a slice of an array.
+
+    Raises
+    ------
+    ValueError
+        If a chunk cannot be decoded, or a shard is an empty file; the message names it.
+    """
+    try:
+        values = np.asarray(array[index])
+    except Exception as error:  # stores and codecs raise their own kinds
+        if (key := _undecodable(array, index)) is None:
+            raise
+        raise ValueError(f"{key} is damaged: {error}") from error
+    # An empty chunk outside of a shard cannot be decoded, but empty shards are read as filled.
+    for piece in _pieces(array, index) if array.shards is not None else ():
+        part = values[piece.within]
+        if _is_filled(part, array.fill_value) and _size(array, piece.key) == 0:
+            raise ValueError(f"{piece.key} is damaged: its file is empty.")
+    return values
+
+
+class _Piece(NamedTuple):
+    """Part of a slice that lies in one stored object: its key, and where in array and slice."""
+
+    key: str
+    inside: tuple[slice, ...]
+    within: tuple[slice, ...]
+
+
+def _pieces(array: zarr.Array, index: Any) -> Iterator[_Piece]:
+    """Yield the parts of a slice by stored objects; none of an index with anything but slices."""
+    cuts = index if isinstance(index, tuple) else (index,)
+    if not all(isinstance(cut, slice) and cut.step in (None, 1) for cut in cuts):
+        return
+    unit = array.shards or array.chunks
+    spans = [cut.indices(n)[:2] for cut, n in zip(cuts, array.shape, strict=False)]
+    spans += [(0, n) for n in array.shape[len(cuts) :]]
+    covered = [range(i // n, math.ceil(j / n)) for (i, j), n in zip(spans, unit, strict=True)]
+    for place in itertools.product(*covered):
+        ends = [
+            (max(number * n, i), min((number + 1) * n, j))
+            for number, n, (i, j) in zip(place, unit, spans, strict=True)
+        ]
+        within = [
+            slice(i - first, j - first) for (i, j), (first, _) in zip(ends, spans, strict=True)
+        ]
+        inside = [slice(i, j) for i, j in ends]
+        yield _Piece(array.metadata.encode_chunk_key(place), tuple(inside), tuple(within))
+
+
+def _is_filled(values: NDArray, fill: Any) -> bool:
+    """Tell whether all values are the fill value, mostly by the first one."""
+    fill = np.asarray(0 if fill is None else fill, dtype=values.dtype)
+    first = values[(slice(0, 1),) * values.ndim]
+    some = (first, values)
+    return all(np.array_equal(each, np.full_like(each, fill), equal_nan=True) for each in some)
+
+
+def _size(array: zarr.Array, key: str) -> int | None:
+    """Return the bytes of a stored object; None if it is not in the store."""
+    try:
+        return sync(array.store.getsize(f"{array.path}/{key}".lstrip("/")))
+    except FileNotFoundError:
+        return None
+
+
+def _undecodable(array: zarr.Array, index: Any) -> str | None:
+    """Return the key of the first stored object of a slice that is there but cannot be decoded."""
+    for piece in _pieces(array, index):
+        try:
+            there = _size(array, piece.key) is not None
+        except Exception:  # the store is out of reach
+            return None
+        try:
+            array[piece.inside]
+        except Exception:
+            return piece.key if there else None
+    return None
