@@ -29,7 +29,7 @@ from daskmm.data.dask_private import (
 from daskmm.engine.block_tasks import nodes_of
 from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
-from daskmm.engine.worker_task import Arguments, merge, n_records, pickled
+from daskmm.engine.worker_task import Arguments, described, merge, n_records, pickled
 
 # Records merged by one task.
 SPLIT_EVERY = 16
@@ -179,9 +179,8 @@ class TaskGraph:
         return _closure(keys, self.nodes)
 
     def described(self, call: int) -> str:
-        """Name a call for messages: its block, or whatever its arguments say it is about."""
-        found = [own.described for own in self.arguments[call] if hasattr(own, "described")]
-        return str(found[0]) if found else f"{self._noun} {call}"
+        """Name a call for messages."""
+        return described(call, self.arguments[call], self._noun)
 
     @functools.cached_property
     def futures_of_calls(self) -> list[list[Key]]:

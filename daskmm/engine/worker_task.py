@@ -334,8 +334,8 @@ def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> 
 def load_pickled(group: bytes, *inputs: Any) -> list[Any]:
     """Return the arguments of all calls of a pickled group, one after the other, to be kept."""
     loaded: Group = pickle.loads(group)
-    values = dict(zip(loaded.inputs, inputs, strict=True))
-    with memory_recycled(), contextlib.closing(_loaded(loaded.calls, _Loader(values))) as calls:
+    load = _Loader(dict(zip(loaded.inputs, inputs, strict=True)), "block")
+    with memory_recycled(), contextlib.closing(_loaded(loaded.calls, load)) as calls:
         return [value for _, own in calls for value in own]
 
 
@@ -454,13 +454,28 @@ def _still_in(left: set[int], calls: Iterable[Call], missed: list[int]) -> Itera
             missed.append(call.number)
 
 
+def described(number: int, arguments: Arguments, noun: str) -> str:
+    """Name a call for messages: its block, or whatever its arguments say it is about."""
+    found = [own.described for own in arguments if hasattr(own, "described")]
+    return str(found[0]) if found else f"{noun} {number}"
+
+
 class _Loader:
     """Runs the nodes that a call needs; values live until the last call of the group used them."""
 
-    def __init__(self, inputs: dict[Key, Any]) -> None:
+    def __init__(self, inputs: dict[Key, Any], noun: str = "task") -> None:
         self.values = inputs
+        self._noun = noun
 
     def __call__(self, call: Call) -> Numbered:
+        try:
+            return self._load(call)
+        except Exception as error:
+            name = described(call.number, call.arguments, self._noun)
+            error.add_note(f"The data of {name} could not be loaded.")
+            raise
+
+    def _load(self, call: Call) -> Numbered:
         values = self.values
         for node, spent in call.steps:
             values[node.key] = node({key: values[key] for key in node.dependencies})

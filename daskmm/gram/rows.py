@@ -11,10 +11,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Layout, with_known_rows
+from daskmm.data.blocks import Layout, Position, positions, row_blocks, with_known_rows
 from daskmm.engine.distributed import computed
-from daskmm.engine.graph import futures_of
-from daskmm.engine.passes import tree_reduce
+from daskmm.engine.graph import TaskGraph, futures_of
+from daskmm.engine.passes import one_blas_thread, reduce_graph, tree_reduce
 from daskmm.numerics.rows import Coordinates
 
 FloatArray = NDArray[np.float64]
@@ -34,14 +34,22 @@ class Stretch:
     table : dask Array of shape (n_rows, n_features)
     held : bool
         Whether a cluster holds its blocks.
+    start : int
+        The first of the rows, for messages.
     """
 
     table: da.Array
     held: bool
+    start: int
 
     def load(self) -> FloatArray:
         """Load the rows, in this thread unless a cluster holds them."""
-        return np.asarray(self.table.compute(scheduler=None if self.held else "sync"))
+        try:
+            return np.asarray(self.table.compute(scheduler=None if self.held else "sync"))
+        except Exception as error:
+            last = self.start + len(self.table) - 1
+            error.add_note(f"Rows {self.start} to {last} could not be loaded.")
+            raise
 
 
 class StreamedRows:
@@ -84,7 +92,7 @@ class StreamedRows:
             # Without the nodes of other rows; an optimised graph would not know its futures.
             table = self.table[rows]
             some = table if self._held else dask.optimize(table)[0]
-            self._stretches[key] = Stretch(some, self._held)
+            self._stretches[key] = Stretch(some, self._held, rows.start)
         return self._stretches[key]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,9 +113,24 @@ def kernel_rows(table: NDArray | da.Array, layout: Layout, coordinates: Coordina
     coordinates : Coordinates
     """
     if not isinstance(table, da.Array) or not are_streamed(layout):
-        return coordinates.to_model(np.asarray(computed(table)[0]))
+        return coordinates.to_model(_gathered(table))
     map_blocks: Callable[..., da.Array] = with_known_rows(table, layout).map_blocks
     return StreamedRows(map_blocks(coordinates.to_model, dtype=np.float64, meta=np.empty((0, 0))))
+
+
+def _gathered(table: NDArray | da.Array) -> NDArray:
+    """Return all rows of a table in memory, loaded block by block."""
+    if not isinstance(table, da.Array):
+        return np.asarray(table)
+    blocks = row_blocks(table)
+    own = [*zip(positions(blocks.layout), blocks.parts, strict=True)]
+    with one_blas_thread():
+        found = reduce_graph(TaskGraph(own, table), _rows_of_block, (), "kernel-rows")
+    return np.concatenate(found)
+
+
+def _rows_of_block(position: Position, rows: Any) -> list[NDArray]:
+    return [np.asarray(rows)]
 
 
 def opened_rows(rows: FloatArray | da.Array) -> KernelRows:
