@@ -124,6 +124,12 @@ class GaussianKernel:
     def __init__(self, folder):
         self.folder = folder
 
+    def __eq__(self, other):
+        return type(other) is GaussianKernel
+
+    def __hash__(self):
+        return hash(GaussianKernel)
+
     def __call__(self, x, y):
         spend(self.folder.kernel)
         return np.exp(-((x[:, None] - y[None]) ** 2).sum(axis=2) / 50)

@@ -13,7 +13,7 @@ from contextvars import copy_context
 
 import numpy as np
 
-# Calls of the system that change a disk. The library and zarr write files by these and by `io.open`.
+# Calls that change a disk. The library and zarr write files by these and by `io.open`.
 _CHANGES = ("write", "fsync", "replace", "rename", "link", "mkdir", "unlink", "rmdir")
 _CODES = {"full": errno.ENOSPC, "broken": errno.EIO, "half": errno.EIO, "reading": errno.EIO}
 
@@ -34,13 +34,13 @@ class Disk:
     ----------
     met : int
         Steps so far that could have failed.
-    hit : str or None
-        The step that failed.
+    failed : list of str
+        The steps that failed.
     """
 
     def __init__(self, folder, kind, nth):
         self._folder, self._kind, self._nth = str(folder), kind, nth
-        self.met, self.hit = 0, None
+        self.met, self.failed = 0, []
         self._lock = threading.Lock()
 
     def step(self, name, path):
@@ -51,9 +51,9 @@ class Disk:
             return
         with self._lock:
             self.met += 1
-            fails = self.met == self._nth or (self._kind == "full" and self.hit is not None)
-            if fails and self.hit is None:
-                self.hit = f"{name} {path}"
+            fails = self.met == self._nth or (self._kind == "full" and len(self.failed) > 0)
+            if fails:
+                self.failed.append(f"{name} {path}")
         if fails:
             code = _CODES[self._kind]
             # The system does not say which of the open files it could not write.
@@ -187,17 +187,17 @@ class Memory:
     ----------
     met : int
         Allocations so far.
-    hit : str or None
+    failed : list of str
         The allocation that failed.
     """
 
     def __init__(self, nth):
-        self._nth, self.met, self.hit = nth, 0, None
+        self._nth, self.met, self.failed = nth, 0, []
 
     def _is_given(self, size):
         self.met += 1
         if self.met == self._nth:
-            self.hit = f"{size} bytes"
+            self.failed.append(f"{size} bytes")
         return self.met != self._nth
 
     @contextlib.contextmanager

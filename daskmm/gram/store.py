@@ -34,8 +34,8 @@ Tile = tuple[int, int]
 FORMAT = "daskmm-gram"
 VERSION = 1
 
-# Numbers of errors that say that a file is not there, or is none. zarr's own have no number.
-_ABSENT = {None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
+# Errors that say that something else is at a path, or nothing. zarr's own have no number.
+_ELSE = {None, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 
 class GramStoreError(ValueError):
@@ -286,7 +286,7 @@ class GramStore:
 
 @contextmanager
 def _readable(path: Path, otherwise: str) -> Iterator[None]:
-    """Raise a GramStoreError for errors of JSON, codecs or zarr: the store is not what it should be.
+    """Raise a GramStoreError for errors of JSON, codecs or zarr: the store is not what it was.
 
     Errors of the disk or of memory say nothing about the store.
     """
@@ -295,7 +295,7 @@ def _readable(path: Path, otherwise: str) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno not in _ABSENT:
+        if isinstance(error, OSError) and error.errno not in _ELSE:
             raise _unread(str(path), error) from error
         raise GramStoreError(f"{path} {otherwise}: {error}") from error
 

@@ -12,7 +12,7 @@ import _victims
 import dask.array as da
 import numpy as np
 import pytest
-from _support import assert_same_bits, blobs, computed, found
+from _support import assert_same_bits, blobs, computed
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
