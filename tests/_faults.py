@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import logging
 import os
@@ -29,6 +30,12 @@ from daskmm.engine import passes, worker_task
 
 SELF = "self"
 TELL = "tell"
+# Errors that may be written on a ticket, and are raised by who spends it.
+ERRORS = {
+    "OSError": functools.partial(OSError, errno.EIO, os.strerror(errno.EIO)),
+    "MemoryError": MemoryError,
+    "KeyboardInterrupt": KeyboardInterrupt,
+}
 
 
 def spend(tickets):
@@ -44,6 +51,8 @@ def spend(tickets):
 
 def _strike(words, folder):
     (folder / "reached").touch()
+    if words in ERRORS:
+        raise ERRORS[words]()
     if words != TELL:
         os.kill(os.getpid() if words == SELF else int(words), signal.SIGKILL)
 
@@ -114,6 +123,12 @@ class GaussianKernel:
 
     def __init__(self, folder):
         self.folder = folder
+
+    def __eq__(self, other):
+        return type(other) is GaussianKernel
+
+    def __hash__(self):
+        return hash(GaussianKernel)
 
     def __call__(self, x, y):
         spend(self.folder.kernel)

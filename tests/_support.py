@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import uuid
 import warnings
@@ -64,6 +65,31 @@ def assert_same_model(a, b, rtol=1e-9):
         )
     assert a.n_iter_ == b.n_iter_
     np.testing.assert_array_equal(computed(a.labels_).ravel(), computed(b.labels_).ravel())
+
+
+def found(model):
+    """All that a fit found, as numpy arrays and plain values; not how long and how often."""
+    values = {k: v for k, v in vars(model).items() if k.endswith("_") and not k.startswith("_")}
+    del values["n_passes_"]
+    values["history_"] = [
+        dataclasses.replace(record, seconds=0.0, n_passes=0) for record in values["history_"]
+    ]
+    values["labels_"] = computed(values["labels_"])
+    if "lam_path_" in values:
+        values |= vars(values.pop("lam_path_"))
+    return values
+
+
+def assert_same_bits(model, other):
+    """Two fits that found the same, to the last bit."""
+    a, b = found(model), found(other)
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        if isinstance(value, np.ndarray):
+            assert value.dtype == b[name].dtype, name
+            np.testing.assert_array_equal(value, b[name], err_msg=name)
+        elif name != "gram_":
+            assert value == b[name], name
 
 
 class ComputeForbiddenError(RuntimeError):

@@ -433,24 +433,36 @@ def _in_memory(blocks: RowBlocks) -> RowBlocks:
     On a cluster they are futures: blocks stay with the workers that loaded them, and are released
     with the last reference.
     """
-    graph = TaskGraph(blocks.pairs, blocks.table, "block")
-    keys = graph.delayed_keys()
-    values: dict[Key, Any] = {key: Delayed(key, {key: graph.futures[key]}) for key in graph.futures}
-    if keys:
-        schedule = get_scheduler(cls=Delayed)
-        client = client_of(schedule)
-        if client is None:
-            values |= zip(keys, schedule(graph.closure(keys), keys), strict=True)
-        else:
+    client = client_of(get_scheduler(cls=Delayed))
+    if client is None:
+        pairs = _loaded_pairs(blocks)
+    else:
+        graph = TaskGraph(blocks.pairs, blocks.table, "block")
+        values: dict[Key, Any] = {
+            key: Delayed(key, {key: future}) for key, future in graph.futures.items()
+        }
+        if graph.delayed_keys():
             values |= _kept(persist_on(client, graph, _unique("keep")))
-    parts, weights = zip(
-        *(
-            [values[item.key] if isinstance(item, Delayed) else item for item in pair]
+        pairs = [
+            tuple(values[item.key] if isinstance(item, Delayed) else item for item in pair)
             for pair in blocks.pairs
-        ),
-        strict=True,
-    )
+        ]
+    parts, weights = zip(*pairs, strict=True)
     return replace(blocks, parts=parts, weights=None if blocks.weights is None else weights)
+
+
+def _loaded_pairs(blocks: RowBlocks) -> list[tuple[Any, ...]]:
+    """Return rows and weights of each block, loaded by the active scheduler."""
+    places = positions(blocks.layout)
+    own = [(place, *pair) for place, pair in zip(places, blocks.pairs, strict=True)]
+    found: list[tuple[Any, ...]] = reduce_graph(
+        TaskGraph(own, blocks.table), _rows_and_weights, (), "keep"
+    )
+    return found
+
+
+def _rows_and_weights(position: Position, rows: Any, weights: Any) -> list[tuple[Any, ...]]:
+    return [(rows, weights)]
 
 
 def _kept(places: dict[Key, tuple[Any, int]]) -> dict[Key, Delayed]:

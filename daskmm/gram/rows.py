@@ -11,11 +11,11 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import Layout, with_known_rows
+from daskmm.data.blocks import Layout, Position, positions, row_blocks, with_known_rows
 from daskmm.engine.changes import have_finite_squares
 from daskmm.engine.distributed import computed
-from daskmm.engine.graph import futures_of
-from daskmm.engine.passes import tree_reduce
+from daskmm.engine.graph import TaskGraph, futures_of
+from daskmm.engine.passes import one_blas_thread, reduce_graph, tree_reduce
 from daskmm.numerics.rows import Coordinates
 from daskmm.numerics.sparse_rows import first_entry
 
@@ -158,9 +158,24 @@ def kernel_rows(table: NDArray | da.Array, layout: Layout, coordinates: Coordina
     coordinates : Coordinates
     """
     if not isinstance(table, da.Array) or not are_streamed(layout):
-        return coordinates.to_model(np.asarray(computed(table)[0]))
+        return coordinates.to_model(_gathered(table))
     map_blocks: Callable[..., da.Array] = with_known_rows(table, layout).map_blocks
     return StreamedRows(map_blocks(coordinates.to_model, dtype=np.float64, meta=np.empty((0, 0))))
+
+
+def _gathered(table: NDArray | da.Array) -> NDArray:
+    """Return all rows of a table in memory, loaded block by block."""
+    if not isinstance(table, da.Array):
+        return np.asarray(table)
+    blocks = row_blocks(table)
+    own = [*zip(positions(blocks.layout), blocks.parts, strict=True)]
+    with one_blas_thread():
+        found = reduce_graph(TaskGraph(own, table), _rows_of_block, (), "kernel-rows")
+    return np.concatenate(found)
+
+
+def _rows_of_block(position: Position, rows: Any) -> list[NDArray]:
+    return [np.asarray(rows)]
 
 
 def opened_rows(rows: FloatArray | da.Array) -> KernelRows:

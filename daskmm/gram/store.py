@@ -8,8 +8,11 @@ values followed by their CRC32C.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,9 @@ Tile = tuple[int, int]
 
 FORMAT = "daskmm-gram"
 VERSION = 1
+
+# Errors that say that something else is at a path, or nothing. zarr's own have no number.
+_ELSE = {None, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 
 class GramStoreError(ValueError):
@@ -115,6 +121,8 @@ class GramStore:
         If there is nothing at the path.
     GramStoreError
         If it is not a Gram store, or of a newer version.
+    OSError
+        If the disk cannot be read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -124,21 +132,17 @@ class GramStore:
         if not self.path.exists():
             raise FileNotFoundError(f"{self.path} does not exist.")
         self.group, attributes = self._open_group()
-        try:
+        with _readable(self.path, "has a damaged description"):
             described = dict(attributes["manifest"])
             described["fingerprints"] = tuple(described["fingerprints"])
             self.manifest = Manifest(**described)
             self.tiles_array = self._array("tiles")
-        except Exception as error:  # of JSON, codecs or zarr
-            raise GramStoreError(f"{self.path} has a damaged description: {error}") from error
         self.origin: dict[str, Any] | None = attributes.get("origin")
 
     def _open_group(self) -> tuple[zarr.Group, dict[str, Any]]:
-        try:
+        with _readable(self.path, "is not a Gram store"):
             group = zarr.open_group(self.path, mode="r+")
             attributes: dict[str, Any] = group.attrs.asdict()
-        except Exception as error:  # of JSON, codecs or zarr
-            raise GramStoreError(f"{self.path} is not a Gram store: {error}") from error
         if attributes.get("format") != FORMAT:
             raise GramStoreError(f"{self.path} is not a Gram store.")
         if attributes.get("version") != VERSION:
@@ -159,11 +163,14 @@ class GramStore:
         ------
         GramStoreError
             If a value is missing or damaged.
+        OSError
+            If the disk cannot be read.
         """
         try:
-            values: FloatArray = np.asarray(self._array("diagonal")[...])
-        except Exception as error:
-            raise self._unusable("the diagonal", f"damaged ({error})") from error
+            with _readable(self.path, "has a damaged diagonal"):
+                values: FloatArray = np.asarray(self._array("diagonal")[...])
+        except GramStoreError as error:
+            raise self._unusable("the diagonal", f"damaged ({error.__cause__})") from error
         if not np.isfinite(values).all():
             raise self._unusable("the diagonal", "missing")
         return values
@@ -209,6 +216,8 @@ class GramStore:
         ------
         GramStoreError
             If the tile is missing or damaged.
+        OSError
+            If the disk cannot be read.
         """
         side = self.tiles_array.chunks[0]
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
@@ -218,6 +227,8 @@ class GramStore:
                 body, checksum = file.read(side**2 * dtype.itemsize), file.read()
         except FileNotFoundError:
             raise self._unusable(f"tile {tile_name(tile)}", "missing") from None
+        except OSError as error:
+            raise _unread(f"tile {tile_name(tile)} of {self.path}", error) from error
         if len(checksum) != CHECKSUM_BYTES:
             raise self._unusable(f"tile {tile_name(tile)}", "damaged (wrong length)")
         if google_crc32c.value(body) != int.from_bytes(checksum, "little"):
@@ -273,6 +284,26 @@ class GramStore:
         return error
 
 
+@contextmanager
+def _readable(path: Path, otherwise: str) -> Iterator[None]:
+    """Raise a GramStoreError for errors of JSON, codecs or zarr: the store is not what it was.
+
+    Errors of the disk or of memory say nothing about the store.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno not in _ELSE:
+            raise _unread(str(path), error) from error
+        raise GramStoreError(f"{path} {otherwise}: {error}") from error
+
+
+def _unread(what: str, error: OSError) -> OSError:
+    return OSError(error.errno, f"{what} could not be read ({error.strerror or error}).")
+
+
 def tile_name(tile: Tile) -> str:
     """Return the name of a tile, as in its path: row/column."""
     return f"{tile[0]}/{tile[1]}"
@@ -298,6 +329,8 @@ def create_store(
     ------
     FileExistsError
         If the path exists.
+    OSError
+        If it cannot be written (a full disk).
     """
     attributes: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     attributes["manifest"] = {**asdict(manifest), "fingerprints": list(manifest.fingerprints)}
@@ -305,8 +338,17 @@ def create_store(
         attributes["origin"] = origin
     n = manifest.n_rows
     side = min(manifest.tile_rows, n)
-    with written_whole(path) as fresh:
-        group = zarr.create_group(fresh)
-        create_array(fresh / "tiles", (n, n), (side, side), manifest.dtype)
-        create_array(fresh / "diagonal", (n,), (n,), "float64")[...] = diagonal
-        group.attrs.update(attributes)
+    try:
+        with written_whole(path) as fresh:
+            group = zarr.create_group(fresh)
+            create_array(fresh / "tiles", (n, n), (side, side), manifest.dtype)
+            create_array(fresh / "diagonal", (n,), (n,), "float64")[...] = diagonal
+            group.attrs.update(attributes)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{path} could not be written ({error.strerror or error}): {remedy(error)}, and run "
+            "the same command again.",
+        ) from error

@@ -12,7 +12,7 @@ import _victims
 import dask.array as da
 import numpy as np
 import pytest
-from _support import blobs, computed
+from _support import assert_same_bits, blobs, computed
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -130,30 +130,6 @@ def fitted(name, form="numpy", **parameters):
     with np.errstate(all="raise", under="ignore"), pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *a, **k: None)
         return clone(MODELS[name]).set_params(**parameters).fit(rows, sample_weight=weights)
-
-
-def found(model):
-    """All that a fit found, as numpy arrays and plain values; not how long and how often."""
-    values = {k: v for k, v in vars(model).items() if k.endswith("_") and not k.startswith("_")}
-    del values["n_passes_"]
-    values["history_"] = [
-        dataclasses.replace(record, seconds=0.0, n_passes=0) for record in values["history_"]
-    ]
-    values["labels_"] = computed(values["labels_"])
-    if "lam_path_" in values:
-        values |= vars(values.pop("lam_path_"))
-    return values
-
-
-def assert_same_bits(model, other):
-    a, b = found(model), found(other)
-    assert a.keys() == b.keys()
-    for name, value in a.items():
-        if isinstance(value, np.ndarray):
-            assert value.dtype == b[name].dtype, name
-            np.testing.assert_array_equal(value, b[name], err_msg=name)
-        elif name != "gram_":
-            assert value == b[name], name
 
 
 def lives(monkeypatch, path, fit, writes=1, where="after"):
