@@ -454,13 +454,25 @@ def _gathered(
         killed = _killed(distributed.futures_of(futures))
         raise _KilledError([*killed.values()] or [error]) from error
     except (CancelledError, OSError) as error:
-        if any(future.status == "error" for future in distributed.futures_of(futures)):
-            raise  # by a task, such as one whose block cannot be read
+        if _is_of_a_task(error, distributed.futures_of(futures)):
+            raise
         raise _explained(client, error) from error
     finally:
         if fetch:
             for future in distributed.futures_of(futures):
                 future.release()
+
+
+def _is_of_a_task(error: BaseException, futures: Sequence[Any]) -> bool:
+    """Tell whether a task raised an error, say because it could not read a file.
+
+    Errors of the cluster's own connections are none of a task, wherever they come up.
+    """
+    from distributed.comm import CommClosedError
+
+    if isinstance(error, CancelledError | CommClosedError):
+        return False
+    return any(future.status == "error" for future in futures)
 
 
 def _explained(client: Any, error: BaseException) -> BaseException:

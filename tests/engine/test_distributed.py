@@ -1,7 +1,9 @@
 """Fits on a distributed cluster: what errors mean, and fits inside of tasks."""
 
+import errno
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -39,6 +41,28 @@ def test_errors_of_a_lost_cluster_are_told_from_others():
     assert "tcp://somewhere:1 is gone" in str(meaning)
     meaning = _explained(client_with("running"), CancelledError("key"))
     assert "was restarted" in str(meaning)
+
+
+def _absent(block, folder, block_id):
+    (folder / f"{block_id[0]}-{uuid.uuid4().hex}").touch()
+    if block_id[0] == 2:
+        raise FileNotFoundError(errno.ENOENT, "No such file", "part-2")
+    return block
+
+
+@pytest.mark.parametrize("persist", [False, True])
+def test_a_block_that_no_worker_can_read_is_named_after_one_attempt(client, persist, tmp_path):
+    rows = da.ones((16, 2), chunks=(4, -1))
+    meta = np.empty((0, 0))
+    passes = Passes(row_blocks(rows.map_blocks(_absent, tmp_path, meta=meta, dtype=float)))
+    words = "part-2.*\nThe data of block 2 could not be loaded"
+    with pytest.raises(FileNotFoundError, match=words), passes.persisted(persist):
+        passes.reduce(_n_rows)
+    assert len(list(tmp_path.glob("2-*"))) == 1
+
+
+def _n_rows(rows, weights, position):
+    return len(rows)
 
 
 def _fit(seed):

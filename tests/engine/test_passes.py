@@ -432,6 +432,23 @@ class OddError(Exception):
     pass
 
 
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_a_block_that_cannot_be_kept_is_named(scheduler):
+    def load(i):
+        if i == 2:
+            raise OddError("odd")
+        return np.full((2, 2), float(i))
+
+    blocks = [da.from_delayed(dask.delayed(load)(i), (2, 2), float) for i in range(4)]
+    passes = Passes(row_blocks(da.concatenate(blocks)))
+    with (
+        dask.config.set(scheduler=scheduler),
+        pytest.raises(OddError, match=r"^odd\nThe data of block 2 could not be loaded"),
+        passes.persisted(True),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.003])
 @pytest.mark.parametrize("block", [0, 1, 17, 63])
 @pytest.mark.parametrize("at", ["load", "kernel"])

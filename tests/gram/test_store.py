@@ -14,6 +14,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from _sweep import Disk
 
 import daskmm.gram.precomputed
 from daskmm.gram import build as gram
@@ -340,6 +341,44 @@ def test_disk_full_at_the_very_start_leaves_nothing(tmp_path, rows, monkeypatch)
 
 
 # Faults.
+
+
+def test_a_disk_that_cannot_be_read_is_not_a_damaged_store(store, monkeypatch):
+    def read():
+        again = GramStore(store.path)
+        return again.diagonal, again.read((0, 0))
+
+    with Disk(store.path, "reading", 0).installed(monkeypatch) as disk:
+        read()
+    assert disk.met >= 4
+    for step in range(1, disk.met + 1):
+        with (
+            Disk(store.path, "reading", step).installed(monkeypatch),
+            pytest.raises(OSError, match=r"gram could not be read \(Input/output error\)"),
+        ):
+            read()
+
+
+def test_memory_that_is_missing_is_not_a_damaged_store(store, monkeypatch):
+    def missing(*arguments, **options):
+        raise MemoryError
+
+    for name in ("open_group", "open_array"):
+        with monkeypatch.context() as patch:
+            patch.setattr(zarr, name, missing)
+            with pytest.raises(MemoryError):
+                GramStore(store.path)
+
+
+@pytest.mark.parametrize("step", [1, 10, 20])
+def test_a_store_that_cannot_be_created_is_named(tmp_path, rows, monkeypatch, step):
+    path = tmp_path / "gram"
+    with (
+        Disk(tmp_path, "full", step).installed(monkeypatch),
+        pytest.raises(OSError, match=r"gram could not be written \(No space left on device\)"),
+    ):
+        build(path, rows, RBF, tile_rows=TILE)
+    assert not list(tmp_path.iterdir())
 
 
 def flip(path):

@@ -165,8 +165,8 @@ def attempt(name, place, fault, reference, monkeypatch):
     # The lock file stays if it is its removal that fails.
     lock = "checkpoint/.lock"
     spared = lock if f"unlink {place / lock}" in fault.failed else None
+    assert_no_thread_goes_on(threads)  # such as a reader, which has its file open still
     assert_clean(place, spared, complete=error is None)
-    assert_no_thread_goes_on(threads)
     if error is not None:
         model = fitted(placed(clone(MODELS[name]), place), getattr(fault, "rows", ROWS))
         assert_clean(place, None, complete=True)
@@ -201,7 +201,7 @@ def sweep(name, make, check, everything, tmp_path, monkeypatch):
     make : callable
         Takes the folder of a fit and the number of a step, and returns the fault.
     check : callable
-        Takes the error with which a fit ended, the fault, and the folder.
+        Takes the error with which a fit ended, or None, the fault, and the folder.
     """
     count, undisturbed = counted(name, make, tmp_path, monkeypatch)
     place = tmp_path / "undisturbed"
@@ -215,9 +215,7 @@ def sweep(name, make, check, everything, tmp_path, monkeypatch):
         place.mkdir()
         fault = make(place, step)
         try:
-            error = attempt(name, place, fault, reference, monkeypatch)
-            if error is not None:
-                check(error, fault, place)
+            check(attempt(name, place, fault, reference, monkeypatch), fault, place)
         except Exception as failed:
             wrong[step] = f"{fault.failed}: {described(failed)}"
         shutil.rmtree(place, ignore_errors=True)
@@ -238,6 +236,8 @@ def test_a_disk_that_fails_costs_no_more_than_the_fit(
     name, kind, everything, tmp_path, monkeypatch
 ):
     def check(error, fault, place):
+        if error is None:  # say because the step made a folder that was there
+            return
         assert isinstance(error, OSError)
         assert error.errno == (errno.ENOSPC if kind == "full" else errno.EIO)
         assert any(owner(place, step) in str(error) for step in fault.failed), str(error)
@@ -252,7 +252,7 @@ def test_a_disk_that_fails_costs_no_more_than_the_fit(
 @pytest.mark.parametrize("name", MODELS)
 def test_memory_that_is_refused_costs_no_more_than_the_fit(name, everything, tmp_path, monkeypatch):
     def check(error, fault, place):
-        assert isinstance(error, MemoryError), described(error)
+        assert error is None or isinstance(error, MemoryError), described(error)
 
     def make(place, step):
         return Memory(step)
@@ -290,6 +290,9 @@ def streamed(fault, place):
 @pytest.mark.parametrize("kind", ["OSError", "MemoryError", "disk", "memory"])
 def test_a_fault_of_a_fit_on_a_cluster(kind, client, tmp_path, monkeypatch):
     def check(error, fault, place):
+        if error is None:
+            assert kind in ("disk", "memory")
+            return
         assert type(error).__name__ == kind or kind in ("disk", "memory")
         text, expected = {
             "disk": (str(error), f"{place}/checkpoint"),
