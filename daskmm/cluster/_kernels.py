@@ -226,7 +226,7 @@ class KernelClusterer(MMClusterer):
             "bandwidth": "given",
         }
         grams += open_sources(choice, self.gram, kernels, rows, scratch, layout.lazy, origin)
-        if isinstance(rows, StreamedRows) and (weights == 1).all():
+        if isinstance(rows, StreamedRows) and rows.sums is not None and (weights == 1).all():
             passes.check_totals(rows.sums, survey.weight, coordinates)
         fitted = {
             "gram_": choice,

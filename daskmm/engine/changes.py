@@ -182,7 +182,8 @@ class Totals:
 
     def compare_some(self, found: FloatArray, n_passes: int) -> None:
         """Raise ValueError if the totals of some rows are not those of the first pass."""
-        assert self.some is not None
+        if self.some is None:
+            return
         count, weight = self.some[-2:]
         compare(
             self.some, found, np.append(self._allowed * count, [0.0, _OF_WEIGHT * weight]), n_passes
@@ -197,6 +198,15 @@ class Totals:
         sums = masses * (moments.mean - coordinates.mean) / coordinates.scale
         allowed = masses * self._allowed / coordinates.scale
         weight = moments.weight
+        return np.append(sums, weight), np.append(allowed, _OF_WEIGHT * weight)
+
+    def of_first_step(self, found: FloatArray, reach: float) -> tuple[FloatArray, FloatArray]:
+        """Return as `of_rows`, from what the first hard step found in other coordinates.
+
+        `reach` is the weight times the root of the rows' mean squared distance from their mean.
+        """
+        weight, sums = self.moments.weight, found[:-1]
+        allowed = _OF_DEVIATION * reach + _OF_WEIGHT * np.abs(sums)
         return np.append(sums, weight), np.append(allowed, _OF_WEIGHT * weight)
 
 

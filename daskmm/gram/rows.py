@@ -97,12 +97,15 @@ class StreamedRows:
     table : dask Array
     n_reads : int
         How often the whole table has been read, sweeps of recomputed matrices apart.
+    sums : ndarray of shape (n_features,) or None
+        Sums of all rows; None before they are first read.
     """
 
     def __init__(self, table: da.Array) -> None:
         self.table = table
         self.n_reads = 0
         self._held = bool(futures_of(table))
+        self.sums: FloatArray | None = None
         self._known: dict[tuple[int, int], FloatArray] = {}
         self._stretches: dict[tuple[int, int], Stretch] = {}
 
@@ -128,13 +131,10 @@ class StreamedRows:
             self._stretches[key] = Stretch(some, self._held, rows, self._known.get(key))
         return self._stretches[key]
 
-    @property
-    def sums(self) -> FloatArray:
-        """Sums of all rows, which have been read."""
-        return np.sum([sums for sums, _ in self._known.values()], axis=0)
-
     def expect(self, cuts: Sequence[slice], totals: Sequence[FloatArray]) -> None:
-        """Keep `totals_of` consecutive rows, from which later readings must not differ."""
+        """Keep `totals_of` all rows, cut in some way, from which later readings must not differ."""
+        if self.sums is None:
+            self.sums = np.sum([sums for sums, _ in totals], axis=0)
         for cut, found in zip(cuts, totals, strict=True):
             key = (cut.start, cut.stop)
             self._known[key] = found

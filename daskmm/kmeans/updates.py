@@ -431,8 +431,7 @@ class CentersProblem:
         elif self._totals is None and isinstance(self.coordinates, Coordinates):
             self._totals = known.of_rows(self.coordinates)
         if self._totals is None:
-            reach = self.weight * np.sqrt(self.spread)
-            self._totals = found, 1e-6 * reach + 1e-8 * np.abs(found)
+            self._totals = known.of_first_step(found, self.weight * np.sqrt(self.spread))
         compare(self._totals[0], found, self._totals[1], self.passes.n_passes)
 
     def bounds_at(self, state: CenterState) -> Bounds | None:

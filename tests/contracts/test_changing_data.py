@@ -115,6 +115,7 @@ def refused(estimator, X, **fit):
     return str(caught.value)
 
 
+@pytest.mark.in_turn("change")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("fit", FITS)
 def test_fit_to_rows_that_change_at_their_second_reading_raises(fit, change, tmp_path, request):
