@@ -64,7 +64,7 @@ class BandwidthPath:
     agreement : ndarray of shape (n_bandwidths - 1,), float64
         Adjusted Rand index between the clusters of neighbouring bandwidths.
     feature_weights : ndarray of shape (n_bandwidths, n_features), float64
-        As learned on the sample. Fits to all rows start from those at the chosen bandwidth.
+        As learned on the sample. Fits to more rows start from those at the chosen bandwidth.
     chosen : int
         Index of the bandwidth that the rule prefers.
     n_rows : int
@@ -101,6 +101,24 @@ class BandwidthPath:
         least = LEAST_SHARE * float(cluster_weights.sum())
         found, expected = (~stragglers(cluster_weights, least)).sum(), self.n_clusters[self.chosen]
         return bool(expected <= 2 * found <= 4 * expected)
+
+
+@registered
+@dataclass(frozen=True)
+class Followed:
+    """What a fit takes from a path.
+
+    Attributes
+    ----------
+    path : BandwidthPath
+    first_weights : ndarray of shape (n_features,) or None
+        Feature weights from which the fit starts; None for equal ones. They are those learned at
+        the chosen bandwidth, or, for no more rows than the path had, those from which it started
+        there, so that the fit repeats it.
+    """
+
+    path: BandwidthPath
+    first_weights: FloatArray | None
 
 
 def bandwidth_path(
@@ -176,7 +194,7 @@ def bandwidth_path(
     **More rows.** A bandwidth found on the sample serves for all rows, as the kernel sums are means
     over the same density, but equal weights do not: without the rows themselves, kernel sums at a
     small h move each row to its nearest neighbour at first, which is the nearer, in features of
-    noise too, the more rows there are, and then no feature loses weight. So fits to all rows start
+    noise too, the more rows there are, and then no feature loses weight. So fits to more rows start
     from the feature weights that the path has learned. The path itself follows each bandwidth from
     equal weights and, if they differ, from the weights kept at the next larger bandwidth, and
     keeps the fit that gains more. (``convention="auto"`` and finite λ; the other conventions start
@@ -198,7 +216,7 @@ def bandwidth_path(
     default = GRID * _mean_variance(rows, row_weights)
     grid = default if bandwidths is None else np.unique(np.asarray(bandwidths, dtype=np.float64))
     penalty = DEFAULT_LAM * survey.mean_variance if isinstance(lam, str) else float(lam)
-    path = _follow(rows, row_weights, grid, penalty, convention)
+    path, _ = _follow(rows, row_weights, grid, penalty, convention)
     _warn(path)
     return path
 
@@ -223,12 +241,12 @@ def choose_bandwidth(
     UserWarning
         As in :func:`bandwidth_path`.
     """
-    return follow_bandwidths(rows, weights, lam, convention, seed).bandwidth
+    return follow_bandwidths(rows, weights, lam, convention, seed).path.bandwidth
 
 
 def follow_bandwidths(
     rows: FloatArray, weights: FloatArray, lam: float, convention: str, seed: int
-) -> BandwidthPath:
+) -> Followed:
     """Follow the default grid of bandwidths on a given sample.
 
     Parameters
@@ -245,18 +263,20 @@ def follow_bandwidths(
 
     Returns
     -------
-    BandwidthPath
+    Followed
 
     Warns
     -----
     UserWarning
         As in :func:`bandwidth_path`.
     """
-    rows, weights = thinned(rows, weights, SAMPLE_ROWS, seed)
-    grid = GRID * _mean_variance(rows, weights)
-    path = _follow(rows, weights, grid, lam, convention)
+    some, some_weights = thinned(rows, weights, SAMPLE_ROWS, seed)
+    grid = GRID * _mean_variance(some, some_weights)
+    path, first = _follow(some, some_weights, grid, lam, convention)
     _warn(path)
-    return path
+    if len(rows) > len(some) and starts_from_weights(lam, convention):
+        first = path.feature_weights[path.chosen]
+    return Followed(path, first)
 
 
 def classification_gain(
@@ -334,8 +354,8 @@ def _check_parameters(bandwidths: ArrayLike | None, lam: Any, convention: str) -
 
 def _follow(
     rows: FloatArray, weights: FloatArray, grid: FloatArray, lam: float, convention: str
-) -> BandwidthPath:
-    """Follow an increasing grid of bandwidths."""
+) -> tuple[BandwidthPath, FloatArray | None]:
+    """Follow an increasing grid of bandwidths; also return the first weights at the chosen one."""
     with one_blas_thread():
         settings = [Blurring(float(h), lam, convention, _ITERATIONS) for h in grid]
         start = Rows.of(rows, weights, settings[0].merge_tol)
@@ -347,19 +367,23 @@ def _follow(
         def gain_of(one: Blurred) -> float:
             return classification_gain(rows, weights, one.labels, n_independent)
 
+        kept = found
         if starts_from_weights(lam, convention):
-            found = _descended(start, settings, found, many, gain_of)
-    n_clusters = np.array([len(one.modes) for one in found])
-    gain = np.array([gain_of(one) for one in found])
-    return BandwidthPath(
+            kept = _descended(start, settings, found, many, gain_of)
+    n_clusters = np.array([len(one.modes) for one in kept])
+    gain = np.array([gain_of(one) for one in kept])
+    chosen = preferred(n_clusters, gain, len(rows))
+    path = BandwidthPath(
         grid,
         n_clusters,
         gain,
-        _agreement([one.labels for one in found]),
-        np.array([one.feature_weights for one in found]),
-        preferred(n_clusters, gain, len(rows)),
+        _agreement([one.labels for one in kept]),
+        np.array([one.feature_weights for one in kept]),
+        chosen,
         len(rows),
     )
+    equal = kept[chosen] is found[chosen]
+    return path, None if equal else path.feature_weights[chosen + 1]
 
 
 def starts_from_weights(lam: float, convention: str) -> bool:

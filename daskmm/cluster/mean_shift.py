@@ -19,6 +19,7 @@ from daskmm.auto.bandwidth import (
     DEFAULT_LAM,
     SAMPLE_ROWS,
     BandwidthPath,
+    Followed,
     follow_bandwidths,
     starts_from_weights,
 )
@@ -91,7 +92,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         others then swap places in every iteration. "auto": not in the 20 iterations that learn the
         weights, nor in the first one after the restart from the data; then always. The weights are
         updated throughout. Of more than 1,000 rows they start from those that 1,000 of them have
-        learned, with "auto" and finite `lam`; else they start equal. Stragglers (see the notes)
+        learned, with "auto" and finite `lam`; otherwise equal. Stragglers (see the notes)
         join other clusters with "auto" only.
     merge_tol : float
         Rows within this distance (in the model's coordinates) are merged into one
@@ -296,7 +297,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         )
         context.journal.resume(self._described_data(layout, survey), passes)
         lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
-        path = self._bandwidth_path(survey, lam, seed, context.journal)
+        followed_path = self._followed(survey, lam, seed, context.journal)
+        path = None if followed_path is None else followed_path.path
         settings = Blurring(
             float(self.bandwidth) if path is None else path.bandwidth,
             lam,
@@ -307,7 +309,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             bool(self.count_components),
             layout.lazy,
         )
-        first = self._first_weights(survey, settings, path, seed, context.journal)
+        first = self._first_weights(survey, settings, followed_path, seed, context.journal)
         if n_points is None:
             rows, kept = read_rows(passes, survey, settings.merge_tol)
             rows = replace(rows, feature_weights=first)
@@ -346,17 +348,15 @@ class WeightedBlurringMeanShift(NearestCenter):
         self,
         survey: Survey,
         settings: Blurring,
-        path: BandwidthPath | None,
+        followed_path: Followed | None,
         seed: int,
         journal: Journal,
     ) -> NDArray[np.float64] | None:
         """Return the feature weights of the first iteration; None if they are equal."""
-        if not starts_from_weights(settings.lam, settings.convention):
-            return None
-        if path is not None:
-            return path.feature_weights[path.chosen]
-        sample = survey.sample
-        if len(sample.rows) <= SAMPLE_ROWS:
+        if followed_path is not None:
+            return followed_path.first_weights
+        sample, learns = survey.sample, starts_from_weights(settings.lam, settings.convention)
+        if not learns or len(sample.rows) <= SAMPLE_ROWS:
             return None
         some = thinned(sample.rows, sample.weights, SAMPLE_ROWS, seed)
         learn = functools.partial(_weights_of, *some, survey, settings, None)
@@ -384,17 +384,16 @@ class WeightedBlurringMeanShift(NearestCenter):
         learning = [stage.iterations for stage in stages[:-1]]
         return {**described_data(layout, survey), "learning iterations": learning}
 
-    def _bandwidth_path(
-        self, survey: Survey, lam: float, seed: int, journal: Journal
-    ) -> BandwidthPath | None:
+    def _followed(self, survey: Survey, lam: float, seed: int, journal: Journal) -> Followed | None:
         """Compare bandwidths on the sample if there is one to be chosen."""
         if self.bandwidth != "auto":
             return None
         rows, weights = survey.sample.rows, survey.sample.weights
-        path: BandwidthPath = journal.once(
+        found: Followed | BandwidthPath = journal.once(
             "bandwidth", lambda: follow_bandwidths(rows, weights, lam, self.convention, seed)
         )
-        return path
+        # Older checkpoints have the path alone; their fits started from equal weights.
+        return found if isinstance(found, Followed) else Followed(found, None)
 
     def _store(
         self, blurred: Blurred, survey: Survey, settings: Blurring, path: BandwidthPath | None

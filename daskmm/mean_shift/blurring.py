@@ -19,6 +19,7 @@ from daskmm.mean_shift.representatives import stragglers
 from daskmm.mm.context import FitContext
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
+from daskmm.numerics.mean_shift import group_sums
 from daskmm.numerics.rows import Coordinates
 from daskmm.storage.records import registered
 
@@ -351,21 +352,20 @@ def blur(
     stages = [stage for stage in stages if stage.iterations > 0]
     progress = _iterate(rows, settings, stages, n_passes, context)
     state, last = progress.state, stages[progress.stage]
-    n_clusters, labels = state.components(settings.component_tol)
-    modes, cluster_weights = state.modes(labels, n_clusters)
-    small = stragglers(cluster_weights, settings.least_weight(rows.weight))
+    n_components, components = state.components(settings.component_tol)
+    modes, masses = state.modes(components, n_components)
+    small = stragglers(masses, settings.least_weight(rows.weight))
     kept, joined = _without_stragglers(modes, progress.feature_weights, small)
-    modes, n_clusters = modes[kept], len(kept)
-    weights = np.bincount(joined, cluster_weights).astype(np.float64)
-    order = _heaviest_first(modes, weights)
-    rank = np.empty(n_clusters, dtype=np.int32)
-    rank[order] = np.arange(n_clusters, dtype=np.int32)
+    modes, cluster_weights = modes[kept], group_sums(masses, joined)
+    order = _heaviest_first(modes, cluster_weights)
+    rank = np.empty(len(kept), dtype=np.int32)
+    rank[order] = np.arange(len(kept), dtype=np.int32)
     return Blurred(
         state,
         progress.feature_weights,
-        rank[joined[labels]][state.members],
+        rank[joined][components][state.members],
         modes[order],
-        weights[order],
+        cluster_weights[order],
         progress.history,
         converged=not last.stops or progress.calm >= CALM_ITERATIONS,
     )

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import dask.array as da
 import numpy as np
@@ -20,11 +21,12 @@ from daskmm.auto.bandwidth import (
     bandwidth_path,
     choose_bandwidth,
     classification_gain,
+    follow_bandwidths,
     independent_features,
     preferred,
 )
 from daskmm.datasets import make_wbms_simulation1, make_wbms_toy
-from daskmm.mean_shift.blurring import Blurring, blur_rows
+from daskmm.mean_shift.blurring import Blurring, Rows, blur, blur_rows
 
 
 def numbers(make, *args, **parameters):
@@ -274,6 +276,22 @@ def test_weights_of_a_larger_bandwidth_are_tried_where_equal_ones_stall():
     path = bandwidth_path(X, bandwidths=[small, large], random_state=0)
     np.testing.assert_array_equal(path.n_clusters, [10, 10])
     assert path.feature_weights[0, :4].sum() > 0.99
+
+
+def test_a_fit_to_more_rows_starts_from_the_weights_of_the_path_and_to_as_many_repeats_it():
+    X, _, _ = separated("3 clusters in 2 of 4 features", 1100)
+    rows = standardised(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        more, same = (follow_bandwidths(rows[:n], np.ones(n), 0.1, "auto", 0) for n in (1100, 300))
+        paper = follow_bandwidths(rows, np.ones(1100), 0.1, "paper", 0)
+    np.testing.assert_array_equal(more.first_weights, more.path.feature_weights[more.path.chosen])
+    assert paper.first_weights is None
+    first = Rows.of(rows[:300], np.ones(300), 1e-6)
+    first = replace(first, feature_weights=same.first_weights)
+    found = blur(first, Blurring(same.path.bandwidth, 0.1))
+    expected = same.path.feature_weights[same.path.chosen]
+    np.testing.assert_allclose(found.feature_weights, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from daskmm import WeightedBlurringMeanShift, load, planning
+from daskmm.auto.bandwidth import Followed
 from daskmm.cluster import mean_shift as estimators
 from daskmm.engine.resources import Worker
 from daskmm.mean_shift import neighborhood
@@ -730,7 +731,7 @@ def test_a_fit_that_disagrees_with_its_path_says_so(monkeypatch):
     path = model.bandwidth_path_
     assert path.n_clusters[path.chosen] == model.n_clusters_ == 3
     other = replace(path, n_clusters=path.n_clusters * 3)
-    monkeypatch.setattr(estimators, "follow_bandwidths", lambda *_: other)
+    monkeypatch.setattr(estimators, "follow_bandwidths", lambda *_: Followed(other, None))
     [message] = fit_recording(model, X)
     assert "found 3 clusters, but its path found 9 on 240 rows" in message
 
