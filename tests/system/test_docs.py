@@ -45,6 +45,13 @@ def test_links_lead_somewhere(page):
         assert (TOP / page.parent / target).exists(), target
 
 
+def test_promises_name_tests_that_exist():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (TOP / "docs/guide/promises.md").read_text())
+    assert len(named) > 20
+    for path, test in named:
+        assert f"def {test}(" in (TOP / path).read_text(), f"{path}::{test}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_blocks_say_what_they_are(page):
     # console: what is not run here, and the page says why.
