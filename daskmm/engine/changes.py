@@ -178,7 +178,8 @@ class Totals:
     def _allowed(self) -> FloatArray:
         """How far the mean of each feature may move, in the input's units."""
         of_mean = (_EPS * self.eps + _OF_MEAN) * np.abs(self.moments.mean)
-        return np.asarray(_OF_DEVIATION * np.sqrt(self.moments.variance) + of_mean)
+        allowed = _OF_DEVIATION * np.sqrt(self.moments.variance) + of_mean
+        return np.asarray(allowed + np.finfo(np.float64).tiny)  # denormals have fewer digits
 
     def compare_some(self, found: FloatArray, n_passes: int) -> None:
         """Raise ValueError if the totals of some rows are not those of the first pass."""

@@ -55,7 +55,7 @@ def test_a_block_that_no_worker_can_read_is_named_after_one_attempt(client, pers
     rows = da.ones((16, 2), chunks=(4, -1))
     meta = np.empty((0, 0))
     passes = Passes(row_blocks(rows.map_blocks(_absent, tmp_path, meta=meta, dtype=float)))
-    words = "part-2.*\nThe data of block 2 could not be loaded"
+    words = "part-2.*\nThis error was raised while block 2 was read"
     with pytest.raises(FileNotFoundError, match=words), passes.persisted(persist):
         passes.reduce(_n_rows)
     assert len(list(tmp_path.glob("2-*"))) == 1

@@ -443,7 +443,7 @@ def test_a_block_that_cannot_be_kept_is_named(scheduler):
     passes = Passes(row_blocks(da.concatenate(blocks)))
     with (
         dask.config.set(scheduler=scheduler),
-        pytest.raises(OddError, match=r"^odd\nThe data of block 2 could not be loaded"),
+        pytest.raises(OddError, match=r"^odd\nThis error was raised while block 2 was read"),
         passes.persisted(True),
     ):
         pass
