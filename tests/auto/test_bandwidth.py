@@ -278,6 +278,7 @@ def test_weights_of_a_larger_bandwidth_are_tried_where_equal_ones_stall():
     assert path.feature_weights[0, :4].sum() > 0.99
 
 
+@pytest.mark.long
 def test_a_fit_to_more_rows_starts_from_the_weights_of_the_path_and_to_as_many_repeats_it():
     X, _, _ = separated("3 clusters in 2 of 4 features", 1100)
     rows = standardised(X)
