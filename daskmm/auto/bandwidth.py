@@ -64,7 +64,7 @@ class BandwidthPath:
     agreement : ndarray of shape (n_bandwidths - 1,), float64
         Adjusted Rand index between the clusters of neighbouring bandwidths.
     feature_weights : ndarray of shape (n_bandwidths, n_features), float64
-        As learned on the sample. Fits to more rows start from those at the chosen bandwidth.
+        They are learned on the sample. Fits to more rows start from those at the chosen bandwidth.
     chosen : int
         Index of the bandwidth that the rule prefers.
     n_rows : int
@@ -106,7 +106,7 @@ class BandwidthPath:
 @registered
 @dataclass(frozen=True)
 class Followed:
-    """What a fit takes from a path.
+    """A path of bandwidths, and the feature weights with which a fit begins.
 
     Attributes
     ----------

@@ -206,7 +206,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     trim: float
     # A parameter that not all of these estimators have.
     polish: bool = True
-    # Where the fit of this copy goes on from; never an attribute of the user's estimator.
+    # The copy that is fitted has the model from which it goes on; the user's estimator never does.
     _earlier: EarlierModel | None = None
 
     n_clusters_: int

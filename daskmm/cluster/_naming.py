@@ -18,7 +18,7 @@ from daskmm.numerics.rows import FeatureCoordinates
 _USUAL, _MOST = 2, 5
 _LEAST_SHARE = 0.25
 COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
-# What the mean of coded values is, by the kind of a mixed column.
+# Names of the means of coded values, by the kind of a mixed column.
 _MEANS = {"flag": "share", "category": "commonest"}
 
 
@@ -30,7 +30,7 @@ def means_of_rows(
     Parameters
     ----------
     state : CenterState
-        To which the sums over the rows of each cluster lead.
+        Its centres are the means of the rows of each cluster.
     weights : ndarray of shape (n_clusters,)
         Of these rows.
     coordinates : FeatureCoordinates

@@ -27,7 +27,7 @@ SUFFIXES = (".csv", ".tsv", ".tab")
 # Of text that may be no table: taken for one if a path names it, not if it lies in a folder.
 _TEXT_SUFFIXES = (".txt", ".dat")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip")
-# What decompression raises; bz2 raises a mere OSError, with these words.
+# Errors of decompression; bz2 raises an OSError with these words.
 _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile)
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
@@ -37,7 +37,7 @@ _NO_VALUE = ("-", "--", ".", "?", "*")
 _MISSING = frozenset(
     ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>", *_NO_VALUE)
 )
-# What may stand around a number.
+# Characters that may surround a number.
 _BLANKS = " \t\n\r\v\f"
 # Integers below this one are floats; there are others of so many digits above it.
 _LEAST_INEXACT = 2**53

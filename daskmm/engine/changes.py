@@ -167,7 +167,7 @@ class Totals:
     eps : float
         Relative rounding of the values as they are read.
     some : ndarray of shape (n_features + 2,), or None
-        As of `Seen`; None of rows that are read only once.
+        Totals as in `Seen`; None if the rows are read only once.
     """
 
     moments: Moments

@@ -47,7 +47,7 @@ class _States:
     ----------
     folder : Path
     mirror : Mirror, optional
-        Of which the folder is; messages name its URL.
+        The folder is its local copy; messages name its URL.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class Checkpoint(Journal):
     Parameters
     ----------
     states : _States
-        In a local folder that is locked for this fit; see `locked_checkpoint`.
+        They lie in a local folder that is locked for this fit; see `locked_checkpoint`.
     pace : Pace
         How often to write iterations; other results are written at once.
     parameters : mapping
@@ -249,7 +249,7 @@ class Checkpoint(Journal):
 
     def _withdraw(self) -> None:
         """Remove what a fit that could not start has written."""
-        with contextlib.suppress(OSError):  # must not replace the error at hand
+        with contextlib.suppress(OSError):  # must not replace the error of the fit
             self._states.remove()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -283,7 +283,7 @@ class Checkpoint(Journal):
             # The input cannot be used: nobody will resume this fit.
             self._withdraw()
         elif self._unwritten and self.data:
-            with contextlib.suppress(OSError):  # must not replace the error at hand
+            with contextlib.suppress(OSError):  # must not replace the error of the fit
                 self._write()
         reason = error or stopped
         if reason is not None and self._states.own:

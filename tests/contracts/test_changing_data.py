@@ -98,7 +98,7 @@ FITS = {
     "mean shift": WeightedBlurringMeanShift(1.0, random_state=0),
     "micro-clusters": WeightedBlurringMeanShift(1.0, random_state=0, n_representatives=100),
 }
-# What an error says, at least.
+# Words that an error contains.
 SAID = "changed|shape"
 
 

@@ -30,7 +30,7 @@ from daskmm.storage.records import encode
 N_ROWS, BLOCK = 48, 16
 # Runs of the long test; a night may ask for more.
 RUNS = int(os.environ.get("DASKMM_MACHINE_RUNS", "60"))
-# What counts readings or seconds differs after a fit that was resumed, as it should.
+# A resumed fit has read the data more often; lazy labels are compared by `predict`.
 UNCOMPARED = {"n_passes_", "labels_", "_block_labels"}
 SCHEDULERS = ["synchronous", "threads"]
 
