@@ -32,8 +32,9 @@ def means_of_rows(
     state : CenterState
         Its centres are the means of the rows of each cluster.
     weights : ndarray of shape (n_clusters,)
-        Of these rows.
+        Sum of the sample weights of these rows.
     coordinates : FeatureCoordinates
+        The model's coordinates.
     """
     if state.distortion.degree == 1:
         return {}
