@@ -163,7 +163,7 @@ class Totals:
     Attributes
     ----------
     moments : Moments
-        In the input's units.
+        They are in the input's units.
     eps : float
         Relative rounding of the values as they are read.
     some : ndarray of shape (n_features + 2,), or None
