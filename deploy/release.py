@@ -14,12 +14,36 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[1]
 PYTHONS = {"oldest": "3.11", "newest": "3.13"}
-MOST_BYTES = 1_000_000
+MOST_BYTES = 2_000_000
+# Tags of the wheels, and what zig calls these platforms.
+PLATFORMS = {
+    "manylinux_2_17_x86_64": "x86_64-linux-gnu.2.17",
+    "manylinux_2_17_aarch64": "aarch64-linux-gnu.2.17",
+    "musllinux_1_2_x86_64": "x86_64-linux-musl",
+    "musllinux_1_2_aarch64": "aarch64-linux-musl",
+    "macosx_11_0_x86_64": "x86_64-macos.11.0",
+    "macosx_11_0_arm64": "aarch64-macos.11.0",
+    "win_amd64": "x86_64-windows-gnu",
+}
+# What every system has: the libraries of C and of mathematics.
+SYSTEM_LIBRARIES = re.compile(
+    r"lib[cm]\.so(\.6)?|ld-linux-[\w-]+\.so\.\d|/usr/lib/libSystem\.B\.dylib"
+    r"|KERNEL32\.dll|ntdll\.dll|api-ms-win-crt-[\w-]+\.dll"
+)
+# Instructions that an object must not have, as a disassembler writes them (AT&T): those with three
+# operands begin with v; the others are registers that only AVX-512 has.
+FOREIGN = {
+    "dispatch": r":\s+v[a-z]",
+    "baseline": r":\s+v[a-z]",
+    "avx2": r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])",
+}
 SCHEMAS = {
     "vendor.github-workflows": "workflows/*.yml",
     "custom.github-workflows-require-timeout": "workflows/*.yml",
@@ -29,7 +53,9 @@ SCHEMAS = {
     "vendor.citation-file-format": "CITATION.cff",
 }
 ELSEWHERE = (
-    "tests on macOS and Windows, and the workflows themselves: by GitHub, on a push",
+    "tests on macOS, Windows and aarch64, and the workflows themselves: by GitHub, on a push",
+    "tests of the wheels for these: by the workflow Release, before it publishes",
+    "loading the wheels for musl: by the same workflow, in a container of Alpine",
     "publishing to PyPI: by the workflow Release, for a tag that is pushed",
     "publishing the pages: by the workflow Documentation, on a push to main",
     "solving and building the conda package: by rattler-build, where its channels are reached",
@@ -117,23 +143,111 @@ def check_schemas(dist, tag):
 
 
 def check_wheel(dist, tag):
-    """Wheel and sdist are built, described well, complete and small."""
-    module("build", "--outdir", dist, TOP)
-    module("twine", "check", "--strict", *dist.iterdir())
-    wheel = built_wheel(dist)
-    module("check_wheel_contents", wheel)
-    size = wheel.stat().st_size
-    if size > MOST_BYTES:
-        raise BrokenLinkError(f"the wheel takes {size:,} bytes; at most {MOST_BYTES:,}")
-    return f"{wheel.name}, {size / 1e3:.0f} kB; sdist from which it was built"
+    """Sdist and wheels are built, described well, complete and small."""
+    module("build", "--sdist", "--outdir", dist, TOP)
+    (sdist,) = dist.glob("*.tar.gz")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in PLATFORMS:
+            tree = unpacked(sdist, f"{folder}/{name}")
+            wheel = zig_wheel(tree, name, dist, cache=f"{folder}/zig")
+            print(f"{'':8} {wheel.name}, {inspected(tree, wheel, name)}", flush=True)
+            shutil.rmtree(tree)
+    wheels = sorted(dist.glob("*.whl"))
+    module("twine", "check", "--strict", sdist, *wheels)
+    module("check_wheel_contents", *wheels)
+    largest = max(wheel.stat().st_size for wheel in wheels)
+    if largest > MOST_BYTES:
+        raise BrokenLinkError(f"a wheel takes {largest:,} bytes; at most {MOST_BYTES:,}")
+    return (
+        f"{len(wheels)} wheels of at most {largest / 1e3:.0f} kB, and the sdist they are built from"
+    )
+
+
+def unpacked(sdist, folder):
+    """The folder of sources that an sdist becomes."""
+    with tarfile.open(sdist) as file:
+        file.extractall(folder, filter="data")
+    (tree,) = Path(folder).iterdir()
+    return tree
+
+
+def zig_wheel(tree, name, dist, cache):
+    """Build the wheel of a platform by zig."""
+    if importlib.util.find_spec("uv") is None:
+        raise NotHereError("uv is not installed (extra release)")
+    module(
+        *("uv", "build", "--quiet", "--wheel", tree, "--out-dir", dist),
+        *("-C", f"target={PLATFORMS[name]}", f"-C=--build-option=--plat-name={name}"),
+        ZIG_GLOBAL_CACHE_DIR=cache,
+    )
+    (wheel,) = dist.glob(f"*-py3-none-{name}.whl")
+    return wheel
+
+
+def inspected(tree, wheel, name):
+    """Look at symbols, instructions and needed libraries; return what could not be looked at."""
+    with zipfile.ZipFile(wheel) as file:
+        (library,) = (member for member in file.namelist() if "libdaskmm_loops" in member)
+        library = Path(file.extract(library, tree / "wheel"))
+    objects = sorted(tree.glob("build/loops/*/*.o"))
+    unseen = [path.name for path in objects if not inspect_object(path, name)]
+    headers = looked("objdump", "--private-headers", library)
+    if headers is None:
+        unseen.append(library.name)
+    else:
+        pattern = r"NEEDED\s+(\S+)|DLL Name: (\S+)|LC_LOAD_DYLIB\s+cmdsize \d+\s+name (\S+)"
+        needed = {"".join(found) for found in re.findall(pattern, headers)}
+        more = sorted(each for each in needed if not SYSTEM_LIBRARIES.fullmatch(each))
+        if more:
+            raise BrokenLinkError(f"{name}: {library.name} needs {', '.join(more)}")
+    # For musl, which has no versions of symbols, auditwheel wants musl's own system.
+    if "manylinux" in name and f'"{name}"' not in module("auditwheel", "show", wheel):
+        raise BrokenLinkError(f"{wheel.name} does not deserve its tag, says auditwheel show")
+    return f"not inspected: {', '.join(unseen)}" if unseen else "inspected"
+
+
+def inspect_object(path, name):
+    """Look at symbols and instructions; return whether the tools here know such files."""
+    own = path.stem
+    symbols = looked("nm", "--extern-only", "--defined-only", path)
+    text = looked("objdump", "--disassemble", "--no-show-raw-insn", path)
+    if not symbols or not text:
+        return False
+    entries = re.findall(r"^[0-9a-f]+ (\S) (\S+)$", symbols, re.MULTILINE)
+    for kind, symbol in entries:
+        entry = re.fullmatch(r"_?daskmm_\w*" + ("" if own == "dispatch" else own), symbol)
+        # The linker would keep one of several weak ones, of any instruction set.
+        if kind in "VWu" or not entry:
+            raise BrokenLinkError(f"{name}: {path.name} exports {symbol} ({kind})")
+    if not entries:
+        raise BrokenLinkError(f"{name}: {path.name} exports nothing")
+    foreign = re.compile(FOREIGN.get(own, "(?!)") if "x86_64" in PLATFORMS[name] else "(?!)")
+    found = next(filter(foreign.search, text.splitlines()), None)
+    if found:
+        raise BrokenLinkError(f"{name}: {path.name} has a foreign instruction: {found.strip()}")
+    return True
+
+
+def looked(tool, *arguments):
+    """What a tool for object files prints; None if it does not know the kind of file."""
+    # GNU's tools know the files of this machine alone, LLVM's all.
+    command = shutil.which(f"llvm-{tool}") or shutil.which(tool)
+    if command is None:
+        return None
+    done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout
 
 
 def built_wheel(dist):
-    """The wheel of this run."""
-    wheels = sorted(dist.glob("*.whl"))
-    if not wheels:
-        raise NotHereError("no wheel was built")
-    return wheels[0]
+    """The wheel of this run that fits this machine."""
+    from packaging.tags import sys_tags
+    from packaging.utils import parse_wheel_filename
+
+    here = set(sys_tags())
+    for wheel in sorted(dist.glob("*.whl")):
+        if here & parse_wheel_filename(wheel.name)[3]:
+            return wheel
+    raise NotHereError("no wheel for this machine was built")
 
 
 def python_of(minor):
@@ -160,9 +274,7 @@ def installed(dist, age):
         module("uv", "pip", "check", *where)
         run(where[1], "-m", "daskmm", "--help", cwd=folder, PYTHONPATH="")
         smoke = TOP / "deploy/conda/smoke.py"
-        told = run(
-            where[1], "-W", "error", smoke, cwd=folder, PYTHONPATH="", NUMBA_CACHE_DIR=folder
-        )
+        told = run(where[1], "-W", "error", smoke, cwd=folder, PYTHONPATH="")
     return told.splitlines()[-1]
 
 
@@ -201,10 +313,20 @@ def main():
     parser.add_argument("--only", nargs="+", choices=LINKS, default=list(LINKS), metavar="LINK")
     parser.add_argument("--skip", nargs="+", choices=LINKS, default=[], metavar="LINK")
     parser.add_argument(
+        "--platforms",
+        nargs="+",
+        choices=PLATFORMS,
+        default=list(PLATFORMS),
+        metavar="TAG",
+        help=f"build wheels for these alone, of {', '.join(PLATFORMS)}",
+    )
+    parser.add_argument(
         "--tag", help="the tag of this release; its section in CHANGELOG has a date"
     )
     parser.add_argument("--out", type=Path, help="folder for wheel and sdist")
     arguments = parser.parse_args()
+    for name in set(PLATFORMS) - set(arguments.platforms):
+        del PLATFORMS[name]
     tag = arguments.tag or (None if arguments.dry_run else f"v{version()}")
     broken = []
     with tempfile.TemporaryDirectory() as folder:

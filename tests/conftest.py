@@ -1,25 +1,17 @@
-"""What all tests share: compiled loops that are warm, hypothesis profiles, a cluster, marks."""
+"""What all tests share: hypothesis profiles, a cluster, marks."""
 
 from __future__ import annotations
 
-import fcntl
 import functools
-import hashlib
-import importlib.metadata
 import itertools
 import os
-import platform
-import warnings
 from collections import defaultdict
-from pathlib import Path
 
 import dask
 import hypothesis
 import numpy as np
 import pytest
-from _local import ROOT
 
-COMPILED = ROOT / "daskmm" / "compiled"
 # With the defaults, an idle worker profiles and monitors itself for 3 % of a core, the scheduler
 # for 4 %.
 IDLE = {
@@ -46,57 +38,6 @@ def pytest_configure(config):
     hypothesis.settings.register_profile("ci", deadline=None, max_examples=50)
     if not config.getoption("--hypothesis-profile", None):
         hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "quick")
-
-
-# Compiled loops
-
-
-def _fits():
-    """Small fits that between them need every loop for both floating-point types."""
-    from daskmm import KMeans, PowerKMeans
-
-    # Fewer rows are taken in double precision.
-    rows = np.random.default_rng(0).uniform(1.0, 2.0, (5000, 3))
-    for dtype in (np.float64, np.float32):
-        yield (
-            dtype.__name__,
-            PowerKMeans(2, n_init=1, random_state=0, max_iter=2),
-            rows.astype(dtype),
-        )
-    for dtype in (np.float64, np.float32):
-        model = KMeans(2, n_init=1, random_state=0, max_iter=2, distortion="kl")
-        yield f"kl {dtype.__name__}", model, rows.astype(dtype)
-
-
-def pytest_sessionstart(session):
-    """Compile the loops once, before the first test and outside of its time limit.
-
-    numba keeps the machine code beside the sources, where all processes of all sessions find it.
-    Each fit has a lock: processes that start together share the fits, and none is made twice.
-    """
-    config = session.config
-    processes = getattr(config.option, "numprocesses", None)
-    if config.option.collectonly or (processes and not hasattr(config, "workerinput")):
-        return
-    sources = b"".join(file.read_bytes() for file in sorted(COMPILED.glob("*.py")))
-    versions = platform.python_version(), importlib.metadata.version("numba")
-    place = f"{platform.node()} {versions}".encode()
-    kept = Path(os.environ.get("NUMBA_CACHE_DIR", COMPILED / "__pycache__"))
-    kept.mkdir(parents=True, exist_ok=True)
-    stamp = f"warm-{hashlib.sha256(sources + place).hexdigest()[:12]}"
-    fits = [(kept / f"{stamp}-{name.replace(' ', '-')}", *fit) for name, *fit in _fits()]
-    for waiting in (fcntl.LOCK_NB, 0):
-        for path, model, rows in fits:
-            with path.open("a") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | waiting)
-                except BlockingIOError:
-                    continue
-                if not path.stat().st_size:
-                    with dask.config.set(scheduler="sync"), warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        model.fit(rows).predict(rows)
-                    file.write("warm\n")
 
 
 # Marks

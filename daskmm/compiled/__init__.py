@@ -1,1 +1,1 @@
-"""The numba loops behind the definitions of `daskmm.numerics`; numba is imported nowhere else."""
+"""The loops over the rows of a block, compiled from C++; `daskmm.numerics` defines them."""

@@ -1,39 +1,50 @@
-"""Call the compiled loops of `daskmm.compiled.block_sums`, if numba can be imported.
+"""Sums of a block in compiled loops: distances, their power means and weighted sums together.
 
-They compute distances, their power means and the weighted sums of a block together. The results
-are defined by `daskmm.numerics.distances` and `daskmm.numerics.power_means`.
+Rows are processed in tiles so small that a tile's distances, stored as (centre, row), stay in the
+core's cache between the product that computes them and the one that uses them. The results are
+defined by `daskmm.numerics.distances` and `daskmm.numerics.power_means`.
 """
 
 from __future__ import annotations
 
 import functools
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.compiled import library
 from daskmm.compiled.layout import (
     LIMITS,
-    PLAIN,
-    code_of,
+    SCORED,
     frame_of,
-    hard_dtype,
     parts,
     plain,
     relevant_from,
-    takes_panels,
+    row_dtype,
     tile_rows,
     working_dtype,
 )
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman, Logistic
+from daskmm.numerics.power_means import TIE
 from daskmm.numerics.rows import Coordinates, FeatureCoordinates
-from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
 _DOUBLE = np.dtype(np.float64)
+# Fields of steps that matter neither to known sums nor to labels.
+NO_SUMS = {
+    "n_far": 0,
+    "scored": True,
+    "s": -np.inf,
+    "rounding": 0.0,
+    "tie": 0.0,
+    "cancelled": 0.0,
+    "lowest": 0.0,
+    "low": 0.0,
+    "high": np.inf,
+}
 
 
 class BlockSums(NamedTuple):
@@ -63,32 +74,6 @@ class BlockSums(NamedTuple):
     farthest_rows: NDArray[np.int64]
 
 
-class CenterPlanes(NamedTuple):
-    """`daskmm.numerics.distortions.bregman.Planes` in the form and type that the loops take.
-
-    Attributes
-    ----------
-    factors, constants : ndarray of shape (n_clusters, n_features)
-        The distance of a row z is Σ factors·z + Σ constants + its own term.
-    norms, reaches : ndarray of shape (n_clusters,), one more if that is odd
-        Sums of the constants (0 if they are summed over observed values only), and the size of
-        the terms of a product. Centres are processed in pairs: an odd number is filled up by ∞.
-    slack : float
-        Reach of centres that the distances of a row do not bound.
-    edges : ndarray of int8 of shape (n_clusters, n_features) or (0, 0)
-    ends : ndarray of shape (2,)
-        Where the domain ends.
-    """
-
-    factors: NDArray
-    constants: NDArray
-    norms: NDArray
-    reaches: NDArray
-    slack: np.floating
-    edges: NDArray[np.int8]
-    ends: FloatArray
-
-
 class PreparedCenters:
     """Centres in the forms that the loops take, made once for all blocks of a step.
 
@@ -115,7 +100,7 @@ class PreparedCenters:
         self.feature_weights = feature_weights
         self.distortion = distortion
         self.partial = partial
-        self._planes: dict[np.dtype, CenterPlanes] = {}
+        self._fields: dict[np.dtype, dict[str, Any]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.centers, self.feature_weights, self.distortion, self.partial)
@@ -128,37 +113,13 @@ class PreparedCenters:
         """Return the `working_dtype` of a step at power `s` on a block of rows."""
         return working_dtype(rows, scale, self.centers.shape, self._extent, s)
 
-    def planes(self, dtype: np.dtype) -> CenterPlanes:
-        """Return the planes of the centres as rounded to `dtype`."""
-        found = self._planes.get(dtype)
+    def fields(self, dtype: np.dtype) -> dict[str, Any]:
+        """Return the fields of `src/loops.h` that describe the centres, as rounded to `dtype`."""
+        found = self._fields.get(dtype)
         if found is None:
             # Threads that come at the same time make the same.
-            found = self._planes[dtype] = _center_planes(self, dtype)
+            found = self._fields[dtype] = _center_fields(self, dtype)
         return found
-
-
-@functools.cache
-def _loops() -> ModuleType | None:
-    # Importing numba is slow; do it on the first computation.
-    try:
-        from daskmm.compiled import block_sums
-    except ImportError:
-        return None
-    return block_sums
-
-
-def available() -> bool:
-    """Return whether the compiled loops can be used."""
-    return _loops() is not None
-
-
-def fast_rows(rows: Any) -> Any:
-    """Return rows whose products with matrices are compiled; others than sparse unchanged."""
-    if not isinstance(rows, SparseRows) or not available():
-        return rows
-    from daskmm.compiled import sparse
-
-    return sparse.fast(rows)
 
 
 def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
@@ -176,11 +137,22 @@ def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
     """
     if distortion.code == SQUARED_EUCLIDEAN.code:
         return None
-    from daskmm.compiled import divergences
-
-    assert distortion.code is not None
-    reference = np.broadcast_to(distortion.reference, rows.shape[1:])
-    return divergences.row_terms(distortion.code, rows, reference)
+    n, p = rows.shape
+    terms, dtype = np.empty(n), row_dtype(rows)
+    reference = plain(np.broadcast_to(distortion.reference, (p,)))
+    for some in parts(rows, dtype, 1):
+        x = plain(rows[some], dtype)
+        library.call(
+            "row_terms",
+            n=len(x),
+            p=p,
+            code=distortion.code,
+            single_rows=dtype == np.float32,
+            rows=x,
+            reference=reference,
+            terms=terms[some],
+        )
+    return terms
 
 
 def block_sums(
@@ -222,64 +194,177 @@ def block_sums(
     -------
     BlockSums
     """
-    loops = _loops()
-    assert loops is not None
-    centers, feature_weights = prepared.centers, prepared.feature_weights
-    distortion, partial = prepared.distortion, prepared.partial
-    (k, p), hard = centers.shape, s == -np.inf
+    (k, p), hard = prepared.centers.shape, s == -np.inf
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
-    w = plain(np.ones(p) if feature_weights is None else feature_weights)
-    is_plain = not partial and terms is None
+    partial, is_plain = prepared.partial, not prepared.partial and terms is None
     # The cost of a hard step must equal that of scoring, which is exact for such rows.
     exact = hard and not is_plain
-    dtype = _DOUBLE if exact else prepared.dtype_for(rows, frame[1], s)
-    planes = prepared.planes(dtype)
-    code = distortion.code
-    if is_plain:
-        code = PLAIN if coordinates is None else code_of(coordinates)
-    assert code is not None
-    rounding, limits = _precision(dtype, p)
-    # In double precision, inexact distances have been recomputed.
-    tie = rounding if dtype == np.float32 else dtype.type(0)
-    tile, at_once = tiling(k, p, dtype, code)
-    n_j, sums, totals = np.zeros(k), np.zeros((k, p)), np.zeros(3)
-    squares = np.zeros(0 if feature_weights is None else p)
-    observed = np.zeros((k if partial else 0, p))
+    dtype = _DOUBLE if exact else prepared.dtype_for(rows, frame["scale"], s)
+    if not is_plain:
+        frame["code"] = prepared.distortion.code
+    # A single centre gets the full weight of each row at any power.
+    assigned = hard or k == 1
+    held, tile = row_dtype(rows) if assigned else dtype, tile_rows(len(rows), k, p, dtype)
     n_listed = n_farthest if hard else 0
-    far, far_rows = np.zeros(n_listed), np.zeros(n_listed, np.int64)
-    found = (n_j, sums, squares, observed, totals)
+    found = _Results.of(k, p, n_listed, prepared)
     unit = 1.0 if hard else _unit(weights, dtype)
     ratio_limits = _ratio_limits(None if hard or partial else shares, s, dtype)
-    held = hard_dtype(rows, dtype) if hard else dtype
-    for some in parts(rows, held):
-        v = _nothing(_DOUBLE) if weights is None else plain(weights[some] / unit)
+    for some in parts(rows, held, tile):
         x = plain(rows[some], held)
-        own = _nothing(_DOUBLE) if terms is None else plain(terms[some])
-        state = (*frame, plain(centers), w, code, own, planes)
-        # A single centre gets the full weight of each row at any power.
-        if hard or k == 1:
-            far_rows -= some.start
-            hard_args = rounding, limits[0], tile, at_once, *found, far, far_rows
-            loops.hard_sums(x, v, *state, *hard_args)
-            far_rows += some.start
-        else:
-            soft_args = limits, ratio_limits, tie, tile, at_once, *found
-            loops.soft_sums(x, v, *state, float(s), *soft_args)
-    if unit != 1.0:
-        for added in found:
-            added *= unit
-    listed = far > 0
-    return BlockSums(
-        n_j,
-        sums,
-        observed if partial else None,
-        None if feature_weights is None else squares,
-        float(totals[0]),
-        float(totals[1]),
-        float(totals[2]),
-        far[listed],
-        far_rows[listed],
-    )
+        found.far_rows[:] -= some.start
+        library.call(
+            "hard_sums" if assigned else "soft_sums",
+            n=len(x),
+            tile=tile,
+            rows=x,
+            single_rows=held == np.float32,
+            weights=None if weights is None else plain(weights[some] / unit),
+            terms=None if terms is None else plain(terms[some]),
+            n_far=n_listed,
+            scored=is_scored(k, dtype, is_plain),
+            s=s,
+            # In double precision, inexact distances of soft steps have been recomputed.
+            rounding=0.0 if dtype == _DOUBLE and not assigned else _rounding(dtype, p),
+            tie=TIE,
+            **LIMITS[dtype]._asdict(),
+            ratio_limits=ratio_limits,
+            **frame,
+            **prepared.fields(dtype),
+            **found._asdict(),
+        )
+        found.far_rows[:] += some.start
+    return found.sums_of(unit)
+
+
+class _Results(NamedTuple):
+    """What the loops write to, named as in `src/loops.h`."""
+
+    n_j: FloatArray
+    sums: FloatArray
+    squares: FloatArray | None
+    observed: FloatArray | None
+    totals: FloatArray
+    far: FloatArray
+    far_rows: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, k: int, p: int, n_listed: int, prepared: PreparedCenters) -> Self:
+        """Return zeros."""
+        return cls(
+            np.zeros(k),
+            np.zeros((k, p)),
+            None if prepared.feature_weights is None else np.zeros(p),
+            np.zeros((k, p)) if prepared.partial else None,
+            np.zeros(3),
+            np.zeros(n_listed),
+            np.zeros(n_listed, np.int64),
+        )
+
+    def sums_of(self, unit: float = 1.0) -> BlockSums:
+        """Return the sums, multiplied by the unit of the weights."""
+        if unit != 1.0:
+            for added in self[:5]:
+                if added is not None:
+                    added *= unit
+        objective, inertia, hardness = self.totals.tolist()
+        listed = self.far > 0
+        return BlockSums(
+            self.n_j,
+            self.sums,
+            self.observed,
+            self.squares,
+            objective,
+            inertia,
+            hardness,
+            self.far[listed],
+            self.far_rows[listed],
+        )
+
+
+def known_sums(
+    rows: NDArray,
+    weights: FloatArray | None,
+    coordinates: FeatureCoordinates,
+    prepared: PreparedCenters,
+    n_farthest: int,
+    labels: NDArray[np.int32],
+    distances: FloatArray,
+    moved: NDArray[np.bool_],
+    changed: NDArray[np.bool_],
+    before: tuple[FloatArray, FloatArray] | None,
+) -> BlockSums:
+    """Compute the sums of a hard step whose nearest centres are known, as `block_sums` does.
+
+    In late steps little changes: distances of rows to centres that stay, and sums of clusters that
+    no row enters or leaves, are those of the step before, to the bit.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Of any numeric dtype, in any order, in the input's units.
+    weights : ndarray of shape (n_rows,) or None
+        Sample weights.
+    coordinates : FeatureCoordinates
+        Not whitened.
+    prepared : PreparedCenters
+        Of squared Euclidean distances without feature weights.
+    n_farthest : int
+        Number of rows farthest from their centres to list.
+    labels : ndarray of int32 of shape (n_rows,)
+        The nearest centres.
+    distances : ndarray of shape (n_rows,)
+        Squared distances to them in the step before, negative where unknown; updated.
+    moved : ndarray of bool of shape (n_clusters,)
+        Centres that have moved since: distances to them are computed again.
+    changed : ndarray of bool of shape (n_clusters,)
+        Clusters whose rows are others than in the step before: their sums are computed again.
+    before : tuple of (ndarray of shape (n_clusters,), ndarray of shape (n_clusters, n_features))
+        Weights and sums of that step; None if all are to be computed.
+
+    Returns
+    -------
+    BlockSums
+    """
+    k, p = prepared.centers.shape
+    found = _Results.of(k, p, n_farthest, prepared)
+    if before is None:
+        changed = np.ones(k, np.bool_)
+    else:
+        found.n_j[:], found.sums[:] = before
+        found.n_j[changed], found.sums[changed] = 0.0, 0.0
+    frame, held = frame_of(coordinates), row_dtype(rows)
+    # Rows are added up in the same tiles as where the nearest centres are not known.
+    dtype = prepared.dtype_for(rows, frame["scale"], -np.inf)
+    tile = tile_rows(len(rows), k, p, dtype)
+    for some in parts(rows, held, tile):
+        x = plain(rows[some], held)
+        found.far_rows[:] -= some.start
+        library.call(
+            "known_sums",
+            n=len(x),
+            tile=tile,
+            rows=x,
+            single_rows=held == np.float32,
+            weights=None if weights is None else plain(weights[some]),
+            labels=plain(labels[some], np.dtype(np.int32)),
+            distances=distances[some],
+            moved=moved,
+            changed=changed,
+            **NO_SUMS | {"n_far": n_farthest},
+            **frame,
+            **prepared.fields(dtype),
+            **found._asdict(),
+        )
+        found.far_rows[:] += some.start
+    return found.sums_of()
+
+
+def is_scored(n_clusters: int, dtype: np.dtype, is_plain: bool) -> bool:
+    """Return whether hard steps compute the distances to the nearest centres from the differences.
+
+    The cost must equal that of scoring in double precision, and that at known centres.
+    """
+    return dtype != _DOUBLE or (is_plain and n_clusters >= SCORED)
 
 
 def _unit(weights: FloatArray | None, dtype: np.dtype) -> float:
@@ -292,39 +377,24 @@ def _unit(weights: FloatArray | None, dtype: np.dtype) -> float:
     return float(weights.max()) or 1.0
 
 
-def _ratio_limits(shares: FloatArray | None, s: float, dtype: np.dtype) -> NDArray:
+def _ratio_limits(shares: FloatArray | None, s: float, dtype: np.dtype) -> NDArray | None:
     """Return, per cluster, the ratio to a row's smallest distance from which weights do not count.
 
-    Without `shares`, or where the weights of a row may grow too large, all count: an empty array.
+    Without `shares`, or where the weights of a row may grow too large, all count: None.
     """
     # Weights of all rows together are at most k^(−1/s) times the largest.
     if shares is None or np.log2(len(shares)) > -s:
-        return _nothing(dtype)
+        return None
     return plain(relevant_from(shares, dtype) ** (1.0 / (s - 1.0)), dtype)
 
 
 @functools.cache
-def _nothing(dtype: np.dtype) -> NDArray:
-    """Return an empty array in the form that the loops take."""
-    return plain(np.empty(0, dtype), dtype)
+def _rounding(dtype: np.dtype, n_features: int) -> float:
+    """Return the error bound of a row's product with a centre, as a share of the norms."""
+    return float(product_rounding(dtype, n_features))
 
 
-@functools.cache
-def _precision(dtype: np.dtype, n_features: int) -> tuple[np.floating, tuple[np.floating, ...]]:
-    """Return the error bound of a row's product with a centre, and the `Limits` of the type."""
-    rounding = dtype.type(product_rounding(dtype, n_features))
-    return rounding, tuple(dtype.type(limit) for limit in LIMITS[dtype])
-
-
-def tiling(n_clusters: int, n_features: int, dtype: np.dtype, code: int) -> tuple[int, int]:
-    """Return the rows per tile, and per product of BLAS; 0 where panels are faster."""
-    from daskmm.compiled import intrinsics
-
-    by_panels = intrinsics.PANELS_PAY and code <= PLAIN and takes_panels(n_clusters, n_features)
-    return tile_rows(n_clusters, n_features, dtype.itemsize, by_panels)
-
-
-def _center_planes(prepared: PreparedCenters, dtype: np.dtype) -> CenterPlanes:
+def _center_fields(prepared: PreparedCenters, dtype: np.dtype) -> dict[str, Any]:
     """Return the planes of centres as rounded to `dtype`; norms must match the rounded ones."""
     centers, distortion, partial = prepared.centers, prepared.distortion, prepared.partial
     k, p = centers.shape
@@ -332,6 +402,7 @@ def _center_planes(prepared: PreparedCenters, dtype: np.dtype) -> CenterPlanes:
     if dtype != np.float64:
         held = centers.astype(dtype).astype(np.float64)
     constants, factors, sizes, edges = distortion.planes(held, prepared.feature_weights)
+    # Centres are processed in pairs: an odd number is filled up by a centre at ∞.
     norms, reaches = np.full(k + k % 2, np.inf), np.full(k + k % 2, np.inf)
     norms[:k] = 0.0 if partial else constants.sum(axis=1)
     if distortion.code == Logistic.code:
@@ -339,12 +410,19 @@ def _center_planes(prepared: PreparedCenters, dtype: np.dtype) -> CenterPlanes:
         sizes = sizes + p
     reaches[:k] = sizes
     bounded = distortion.code == SQUARED_EUCLIDEAN.code and not partial
-    return CenterPlanes(
-        plain(factors, dtype),
-        plain(constants if partial else np.empty((0, p)), dtype),
-        plain(norms, dtype),
-        plain(reaches, dtype),
-        dtype.type(0.0 if bounded else sizes.max()),
-        np.empty((0, 0), np.int8) if edges is None else edges,
-        np.array([distortion.lowest, distortion.highest]),
-    )
+    weights = prepared.feature_weights
+    return {
+        "k": k,
+        "p": p,
+        "single": dtype == np.float32,
+        "centers": plain(centers),
+        "w": np.ones(p) if weights is None else plain(weights),
+        "factors": plain(factors, dtype),
+        "constants": plain(constants, dtype) if partial else None,
+        "norms": plain(norms, dtype),
+        "reaches": plain(reaches, dtype),
+        "slack": 0.0 if bounded else sizes.max(),
+        "edges": edges,
+        "lower_end": distortion.lowest,
+        "upper_end": distortion.highest,
+    }

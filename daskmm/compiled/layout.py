@@ -1,8 +1,8 @@
-"""Choose dtypes, tile sizes and memory layout for the compiled loops; imports no numba."""
+"""Choose dtypes, tile sizes and memory layout for the compiled loops."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,9 @@ FloatArray = NDArray[np.float64]
 # second in whitened coordinates.
 PLAIN, WHITENED, ON_SPHERE = -1, -2, -3
 SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
-# With so many centres, hard steps compute the distance to the nearest one from the differences.
+# With so many centres, hard steps compute the distance to the nearest one from the differences, so
+# that the cost equals that at known centres.
 SCORED = 256
-# A tile lists the weights that are not negligible if they are fewer than 1/LISTED of all. If not,
-# it computes all of them, and so do the following tiles; the RETRIED-th is searched again.
-LISTED, RETRIED = 8, 8
 # What is left out of a cluster's weight is at most NEGLIGIBLE units in its last place, provided
 # that the weight does not fall by more than a factor of WANING within the step. Rounding of the
 # distances, which are computed by products, changes weights by more than that.
@@ -41,13 +39,8 @@ _DISTANCE_BYTES = 1 << 20
 _ROW_BYTES = 1 << 20
 # Rows per tile. With fewer, setting up the loops dominates: they load dozens of constants.
 _LEAST_ROWS, _MOST_ROWS = 128, 576
-# OpenBLAS multiplies matrices without copying them first where rows × features × clusters are
-# fewer than this.
-_SMALL_PRODUCT = 1_000_000
-# Bytes of an AVX-512 vector, which is a cache line; vectors per row of a panel.
-VECTOR_BYTES = 64
-PANEL_VECTORS = 3
-PANEL_BYTES = PANEL_VECTORS * VECTOR_BYTES
+# Tiles are whole panels, three vectors of rows (`src/products.hpp`), of any instruction set.
+_PANEL_BYTES = 3 * 64
 # Single precision is used if centres and scales are within this factor of 1: their squares fit.
 _SINGLE_RANGE = 1e9
 # Blocks of fewer rows than this are computed in double precision, as rounding averages out over
@@ -57,7 +50,7 @@ _FEW_ROWS, _LEAST_SINGLE, _MANY_PRODUCTS = 4096, 64, 1 << 22
 
 
 class Limits(NamedTuple):
-    """Limits of a floating type's regular range; see `daskmm.compiled.block_sums.soft_sums`."""
+    """Limits of a floating type's regular range; see `src/loops.h`."""
 
     cancelled: float
     lowest: float
@@ -96,12 +89,18 @@ def have_waned(before: FloatArray, shares: FloatArray) -> bool:
     return bool(fell.any())
 
 
-def frame_of(coordinates: FeatureCoordinates) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return mean, scale and whitening matrix (empty if there is none)."""
-    whitening = np.empty((0, 0))
+def frame_of(coordinates: FeatureCoordinates) -> dict[str, Any]:
+    """Return how rows get the model's coordinates, as fields of the loops' structures."""
+    whitening = None
     if isinstance(coordinates, WhitenedCoordinates):
-        whitening = coordinates.whitening
-    return plain(coordinates.mean), plain(coordinates.scale), plain(whitening)
+        whitening = plain(coordinates.whitening)
+    return {
+        "mean": plain(coordinates.mean),
+        "scale": plain(coordinates.scale),
+        "scaled": bool((coordinates.scale != 1.0).any()),
+        "whitening": whitening,
+        "code": code_of(coordinates),
+    }
 
 
 def code_of(coordinates: FeatureCoordinates) -> int:
@@ -112,26 +111,18 @@ def code_of(coordinates: FeatureCoordinates) -> int:
 
 
 def plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:
-    """Return an array in the form the loops are compiled for: C order, read-only, native."""
-    array = np.ascontiguousarray(values, dtype=dtype or np.float64).view()
-    array.flags.writeable = False
-    return array
+    """Return an array in the form that the loops read: C order, native."""
+    return np.ascontiguousarray(values, dtype=dtype or np.float64)
 
 
-def hard_dtype(rows: NDArray, dtype: np.dtype) -> np.dtype:
-    """Return the dtype in which hard steps take rows, given that of their distances.
+def parts(rows: NDArray, dtype: np.dtype, tile: int) -> list[slice]:
+    """Return slices of the rows: one, or several of whole tiles if the rows must be copied.
 
-    They convert rows to double precision anyway. Few rows are copied, which spares the compilation
-    of loops for them.
+    Tiles are then the same in any memory order, and so are the sums.
     """
-    return row_dtype(rows) if len(rows) >= _FEW_ROWS else dtype
-
-
-def parts(rows: NDArray, dtype: np.dtype) -> list[slice]:
-    """Return slices of the rows: one, or several small ones if the rows must be copied."""
     if rows.dtype == dtype and rows.flags.c_contiguous:
         return [slice(0, len(rows))]
-    step = max(16, TILE_BYTES // (dtype.itemsize * rows.shape[1]))
+    step = max(1, TILE_BYTES // (dtype.itemsize * rows.shape[1] * tile)) * tile
     return list(tiles(len(rows), step))
 
 
@@ -158,18 +149,9 @@ def row_dtype(rows: NDArray) -> np.dtype:
     return np.dtype(np.float32 if np.can_cast(rows.dtype, np.float32) else np.float64)
 
 
-def tile_rows(n_clusters: int, n_features: int, itemsize: int, by_panels: bool) -> tuple[int, int]:
-    """Return the rows per tile (whole panels), and per product of BLAS (0 with panels)."""
-    rows = max(_LEAST_ROWS, _DISTANCE_BYTES // (itemsize * n_clusters))
-    rows = min(rows, _ROW_BYTES // (itemsize * n_features), _MOST_ROWS)
-    width = PANEL_BYTES // itemsize
-    tile = max(1, rows // width) * width
-    if by_panels:
-        return tile, 0
-    small = _SMALL_PRODUCT // (n_clusters * n_features) // 16 * 16
-    return tile, min(tile, small) if small >= _LEAST_ROWS else tile
-
-
-def takes_panels(n_clusters: int, n_features: int) -> bool:
-    """Return whether products in panels are faster, because BLAS would copy its matrices."""
-    return n_clusters * n_features * _LEAST_ROWS > _SMALL_PRODUCT
+def tile_rows(n_rows: int, n_clusters: int, n_features: int, dtype: np.dtype) -> int:
+    """Return the rows per tile, whole panels, of a block of so many rows."""
+    rows = max(_LEAST_ROWS, _DISTANCE_BYTES // (dtype.itemsize * n_clusters))
+    rows = min(rows, _ROW_BYTES // (dtype.itemsize * n_features), _MOST_ROWS)
+    width = _PANEL_BYTES // dtype.itemsize
+    return width * min(max(1, rows // width), max(1, -(-n_rows // width)))

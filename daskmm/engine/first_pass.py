@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import dispatch
+from daskmm.compiled import library
 from daskmm.data.blocks import Layout, Position, RowBlocks
 from daskmm.data.validation import (
     check_domain,
@@ -582,7 +582,7 @@ def _block_moments(
         _check_exact(rows.data[:, None], position)
         return Moments.of_sparse(rows, weights)
     _check_exact(rows, position)
-    if dispatch.available():
+    if library.available():
         moments = Moments.of_block(rows, weights)
         if moments is not None:
             return moments

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.compiled.moments import block_moments
 from daskmm.numerics.sparse_rows import SparseRows, stacked
 
 FloatArray = NDArray[np.float64]
@@ -109,8 +110,6 @@ class Moments:
 
         Return None if a value is not finite, or its square overflows.
         """
-        from daskmm.compiled.moments import block_moments
-
         found = block_moments(rows, weights)
         return None if found is None else cls(*found)
 

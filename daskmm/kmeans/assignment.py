@@ -13,7 +13,9 @@ from dask.base import tokenize
 from dask.delayed import delayed
 from numpy.typing import NDArray
 
-from daskmm.compiled import dispatch
+from daskmm.compiled import library
+from daskmm.compiled.labels import nearest_centers
+from daskmm.compiled.sparse import fast_rows
 from daskmm.data.blocks import (
     Position,
     float_dtype,
@@ -57,7 +59,7 @@ def blockwise(
     for part, some in pieces(rows, len(state.centers)):
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # reported by the checks
-                z = dispatch.fast_rows(coordinates.to_model(some))
+                z = fast_rows(coordinates.to_model(some))
                 tile = distortion.tile(z, partial)
                 finite = np.isfinite(tile.terms.sum(axis=1)).all()
         except ValueError:
@@ -138,10 +140,8 @@ def _compiled_nearest(
     plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
     plain = plain and not isinstance(rows, SparseRows)
     plain = plain and state.distortion.outside(rows) is None
-    if not (plain and dispatch.available() and isinstance(coordinates, FeatureCoordinates)):
+    if not (plain and library.available() and isinstance(coordinates, FeatureCoordinates)):
         return False
-    from daskmm.compiled.labels import nearest_centers
-
     return nearest_centers(rows, coordinates, state.prepared, labels, smallest)
 
 

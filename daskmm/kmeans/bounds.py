@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import dispatch
+from daskmm.compiled import dispatch, library
+from daskmm.compiled.bounds import Moves, Moving, add_moves, update_nearest
 from daskmm.compiled.layout import SCORED
 from daskmm.data.blocks import Layout, Position
 from daskmm.engine.passes import one_blas_thread, run_on_threads
@@ -29,9 +29,6 @@ from daskmm.numerics.rows import (
     tile_rows,
     tiles,
 )
-
-if TYPE_CHECKING:
-    from daskmm.compiled.bounds import Moves
 
 FloatArray = NDArray[np.float64]
 
@@ -61,8 +58,6 @@ def bounds_bytes(n_rows: int, row_bytes: int, n_clusters: int, n_starts: int) ->
 
 def moves(before: FloatArray, centers: FloatArray) -> Moves:
     """Compare centres with those of the step before, both of shape (n_clusters, n_features)."""
-    from daskmm.compiled.bounds import Moves, Moving, add_moves
-
     k, p = centers.shape
     (moving, order), found = Moving.between(before, centers), Moves.of(k)
     size = min(tile_rows(p, k), -(-k // _PARTS))
@@ -137,8 +132,6 @@ class Bounds:
         self, rows: NDArray, position: Position, coordinates: Rows
     ) -> NDArray[np.int32] | None:
         """Return the nearest centres of a block; None if they have to be found otherwise."""
-        from daskmm.compiled.bounds import update_nearest
-
         own = slice(position.start, position.start + len(rows))
         assert self.prepared is not None
         assert isinstance(coordinates, FeatureCoordinates)
@@ -174,15 +167,13 @@ class Bounds:
 
         Return None if its nearest centres have to be found otherwise.
         """
-        from daskmm.compiled.known_sums import known_sums
-
         labels, start = self.nearest(rows, position, coordinates), position.start
         if labels is None:
             return None
         assert self.prepared is not None
         assert isinstance(coordinates, FeatureCoordinates)
         centers = self.prepared.centers
-        found = known_sums(
+        found = dispatch.known_sums(
             rows,
             weights,
             coordinates,
@@ -234,7 +225,7 @@ class KeptBounds:
             plain
             and not isinstance(coordinates, WhitenedCoordinates)
             and not (layout.lazy or layout.sparse)
-            and dispatch.available()
+            and library.available()
         )
         self._n_rows, self._row_bytes = layout.n_rows or 0, layout.bytes_per_row
         self._starts: list[tuple[FloatArray, _Start]] = []

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import dispatch
+from daskmm.compiled.sparse import fast_rows
 from daskmm.data.blocks import Position
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey, row_uniforms
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
@@ -171,7 +171,7 @@ def greedy_rows(
         Rows drawn into the inside of the domain.
     """
     rng = np.random.default_rng(seed)
-    tile = distortion.tile(dispatch.fast_rows(rows), has_holes(rows))
+    tile = distortion.tile(fast_rows(rows), has_holes(rows))
     trials = 2 + int(np.log(n_clusters))
     first = rng.choice(len(rows), 1, p=weights / weights.sum())
     centers = distortion.inside(rows[first])

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from daskmm.compiled import dispatch
+from daskmm.compiled import dispatch, library
+from daskmm.compiled.sparse import fast_rows
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion, Tile
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
@@ -301,14 +302,14 @@ def center_sums(
     if not states:
         return PerStart(())
     first = states[0]
-    compiled = dispatch.available() and first.distortion.code is not None
+    compiled = library.available() and first.distortion.code is not None
     if compiled and isinstance(coordinates, FeatureCoordinates) and not issparse(rows):
         found = _compiled_sums(rows, weights, coordinates, states)
         return replace(found, shows=showing(coordinates, first))
     totals: PerStart[CenterSums] | None = None
     # A block without rows is one empty tile, whose sums are zeros.
     for part, some in pieces(rows, len(first.centers)):
-        z = dispatch.fast_rows(coordinates.to_model(some))
+        z = fast_rows(coordinates.to_model(some))
         v = None if weights is None else weights[part]
         if compiled and not issparse(z):
             found = _compiled_sums(z, v, None, states)

@@ -25,7 +25,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import dispatch
+from daskmm.compiled import library
 from daskmm.compiled.layout import have_waned
 from daskmm.data.blocks import Position, row_blocks
 from daskmm.engine.changes import compare
@@ -374,7 +374,7 @@ class CentersProblem:
         # Sums of all rows and their weight, and by how much later ones may differ.
         self._totals: tuple[FloatArray, FloatArray] | None = None
         # Whether soft steps of complete rows leave out weights: the compiled loops do.
-        compiled = code is not None and not layout.sparse and dispatch.available()
+        compiled = code is not None and not layout.sparse and library.available()
         self._leaves_out = compiled and not update.trim
 
     @property

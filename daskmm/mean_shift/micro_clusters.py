@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from daskmm.compiled import dispatch
+from daskmm.compiled import dispatch, library
+from daskmm.compiled.labels import nearest_centers
 from daskmm.data.blocks import Position
 from daskmm.data.validation import check_finite
 from daskmm.engine.first_pass import Survey, row_uniforms
@@ -89,11 +90,11 @@ class Cells:
         """Return the cell of each row, and the squared distance to its centre."""
         some = np.ascontiguousarray(rows[:, self.features])
         labels, distances = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
-        if dispatch.available():
-            from daskmm.compiled.labels import nearest_centers
-
-            if nearest_centers(some, self.coordinates, self.prepared, labels, distances):
-                return labels, distances
+        written = library.available() and nearest_centers(
+            some, self.coordinates, self.prepared, labels, distances
+        )
+        if written:
+            return labels, distances
         root = np.sqrt(self.weights)
         for tile in tiles(len(rows), tile_rows(len(self.features), len(self.centers))):
             check_finite(some[tile].astype(np.float64), position, tile.start)

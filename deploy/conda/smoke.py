@@ -2,13 +2,17 @@
 
 import sys
 import tempfile
+from importlib.resources import files
 
 import daskmm
 from daskmm import EntropyPowerKMeans, PowerKMeans
 
-LATER = ("numba", "llvmlite", "matplotlib", "distributed", "pandas")
+LATER = ("matplotlib", "distributed", "pandas")
 early = [name for name in LATER if name in sys.modules]
 assert not early, f"import daskmm has imported {early}"
+
+compiled = [file.name for file in files("daskmm.compiled").iterdir() if "_loops." in file.name]
+assert len(compiled) == 1, f"libraries of compiled loops: {compiled}"
 
 import dask.array as da  # noqa: E402
 import numpy as np  # noqa: E402

@@ -8,7 +8,7 @@ from _support import quick
 from sklearn.metrics import pairwise_distances_argmin
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load
-from daskmm.compiled import dispatch
+from daskmm.compiled import library
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.rows import SphereCoordinates
@@ -37,7 +37,7 @@ def steps_of(cls, init, n_steps, **parameters):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_steps_are_those_of_the_definition(compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(dispatch, "available", lambda: False)
+        monkeypatch.setattr(library, "available", lambda: False)
     X, centers = directions(n=80)
     v = np.random.default_rng(1).uniform(0.5, 2, len(X))
     model = steps_of(PowerKMeans, centers, 5).fit(X, sample_weight=v)

@@ -2,8 +2,6 @@
 
 import math
 import pickle
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 
@@ -12,80 +10,18 @@ import pytest
 from _naive import exact_squared_distances, power_means, squared_distances
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import njit
 
 from daskmm import PowerKMeans
-from daskmm.compiled import dispatch, intrinsics, layout
-from daskmm.compiled.fast_math import exp2, log2_1p
+from daskmm.compiled import dispatch, layout, library
 from daskmm.gram.nystrom import nystrom_coordinates
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, PerStart, center_sums
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
 
-AVX512 = intrinsics.processor_has("avx512f")
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12, -math.inf)
 each_power = pytest.mark.parametrize("s", POWERS)
 SETTINGS = settings(max_examples=60, derandomize=True, database=None, deadline=None)
 PARTS = ("weights", "sums", "squares", "objective", "inertia", "hardness")
-
-
-# Logarithm and exponential
-
-
-@njit(error_model="numpy", fastmath={"contract", "nsz"})
-def each_log2_1p(values, out):
-    for i in range(len(values)):
-        out[i] = log2_1p(values[i])
-
-
-@njit(error_model="numpy", fastmath={"contract", "nsz"})
-def each_exp2(values, out):
-    for i in range(len(values)):
-        out[i] = exp2(values[i])
-
-
-def applied(function, values):
-    out = np.empty_like(values)
-    function(values, out)
-    return out
-
-
-def ulps(found, expected, dtype):
-    """Errors in units of the last place of what is expected, a long double."""
-    spacing = np.spacing(np.abs(expected).astype(dtype)).astype(np.longdouble)
-    return float(np.max(np.abs(found.astype(np.longdouble) - expected) / spacing))
-
-
-@pytest.mark.parametrize(("dtype", "top"), [(np.float64, 300.0), (np.float32, 37.0)])
-def test_logarithms_are_right_to_few_units_in_the_last_place(dtype, top):
-    rng = np.random.default_rng(0)
-    wide = 10.0 ** rng.uniform(-top, top, 50_000)
-    near = [rng.uniform(0.0, 3.0, 50_000), math.sqrt(2.0) - 1 + 1e-4 * rng.normal(size=1000)]
-    e = np.concatenate([wide, *near, 2.0 ** np.arange(-30, 30) - 1, 2.0 ** np.arange(-30, 30)])
-    e = e[e >= 0].astype(dtype)
-    expected = np.log1p(e.astype(np.longdouble)) / np.log(np.longdouble(2))
-    assert ulps(applied(each_log2_1p, e), expected, dtype) <= 5.0
-
-
-@pytest.mark.parametrize(("dtype", "lowest"), [(np.float64, -1022.0), (np.float32, -126.0)])
-def test_exponentials_are_right_to_few_units_in_the_last_place(dtype, lowest):
-    rng = np.random.default_rng(1)
-    spread = [rng.uniform(lowest, -lowest, 50_000), rng.uniform(-2.0, 2.0, 50_000)]
-    y = np.concatenate([*spread, np.arange(lowest, -lowest), np.arange(-50, 50) + 0.5])
-    y = y.astype(dtype)
-    expected = np.exp2(y.astype(np.longdouble))
-    assert ulps(applied(each_exp2, y), expected, dtype) <= 4.0
-
-
-@pytest.mark.parametrize(("dtype", "last"), [(np.float64, 1024.0), (np.float32, 128.0)])
-def test_ends_of_logarithm_and_exponential(dtype, last):
-    e = np.array([0.0, 1.0, np.inf], dtype)
-    np.testing.assert_array_equal(applied(each_log2_1p, e), [0.0, 1.0, last])
-    y = np.array([0.0, -1.0, 2.0 - last], dtype)
-    np.testing.assert_array_equal(applied(each_exp2, y), np.exp2(y))
-
-
-# Sums
 
 
 def naive_sums(rows, weights, state):
@@ -469,33 +405,15 @@ def test_rows_whose_features_come_from_a_kernel(s):
 # Without numba
 
 
-def test_without_numba_numpy_computes_the_same(monkeypatch):
+def test_without_compiled_loops_numpy_computes_the_same(monkeypatch):
     rng = np.random.default_rng(10)
     rows, v = rng.normal(size=(400, 3)), rng.uniform(size=400)
     states = tuple(CenterState(rows[:4].copy(), s) for s in (-2.0, -math.inf))
     compiled = center_sums(rows, v, identity(3), states)
-    monkeypatch.setattr(dispatch, "available", lambda: False)
+    monkeypatch.setattr(library, "available", lambda: False)
     plain = center_sums(rows, v, identity(3), states)
     for a, b in zip(compiled.records, plain.records, strict=True):
         assert_close_sums(a, b, 1e-11, 3.0)
-
-
-@pytest.mark.long
-def test_the_package_is_imported_without_numba_and_works_where_there_is_none():
-    program = """
-import sys
-sys.modules["sparse"] = None  # where it is installed, dask imports it, and it imports numba
-import daskmm
-assert "numba" not in sys.modules
-sys.modules["numba"] = None
-import numpy as np
-from daskmm import PowerKMeans
-from daskmm.compiled import dispatch
-X = np.random.default_rng(0).normal(size=(60, 2))
-assert len(PowerKMeans(n_clusters=3, random_state=0).fit(X).cluster_centers_) == 3
-assert not dispatch.available()
-"""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
 
 
 def test_a_fit_uses_the_compiled_loops(monkeypatch):
@@ -506,34 +424,21 @@ def test_a_fit_uses_the_compiled_loops(monkeypatch):
     assert calls
 
 
-@pytest.mark.skipif(not AVX512, reason="the processor has no vectors of 512 bits")
-def test_loops_use_the_widest_vectors():
-    values = np.ones(64)
-
-    @njit(error_model="numpy", fastmath={"contract"})
-    def scaled(x):
-        intrinsics.wide_vectors()
-        for i in range(len(x)):
-            x[i] = x[i] * 3.0 + 1.0
-
-    scaled(values)
-    assert (values == 4.0).all()
-    assert "zmm" in next(iter(scaled.inspect_asm().values()))
-
-
 def test_centres_are_prepared_once_and_travel_as_they_were():
     centers = np.random.default_rng(0).normal(size=(40, 30))
     state = CenterState(centers, -2.0)
     small = len(pickle.dumps(state))
     prepared = state.prepared
-    planes = prepared.planes(np.dtype(np.float32))
-    assert prepared.planes(np.dtype(np.float32)) is planes
-    assert prepared.planes(np.dtype(np.float64)) is not planes
+    fields = prepared.fields(np.dtype(np.float32))
+    assert prepared.fields(np.dtype(np.float32)) is fields
+    assert prepared.fields(np.dtype(np.float64)) is not fields
     # A reference to the class, and names.
     assert len(pickle.dumps(state)) < small + 300
     again = pickle.loads(pickle.dumps(state))
     assert again.prepared.centers is again.centers
-    np.testing.assert_array_equal(again.prepared.planes(np.dtype(np.float32)).factors, planes[0])
+    np.testing.assert_array_equal(
+        again.prepared.fields(np.dtype(np.float32))["factors"], fields["factors"]
+    )
     assert replace(state, centers=2.0 * centers).prepared.centers[0, 0] == 2.0 * centers[0, 0]
 
 
@@ -555,5 +460,4 @@ def test_tiles_of_few_rows_give_the_same_sums(dtype, k, p):
     np.testing.assert_allclose(found.weights, phi.sum(axis=0), rtol=exact)
     np.testing.assert_allclose(found.sums, phi.T @ rows, rtol=exact, atol=exact * np.sqrt(n))
     np.testing.assert_allclose(found.inertia, nearest.sum(), rtol=exact)
-    tile, _ = layout.tile_rows(k, p, rows.itemsize, False)
-    assert tile % (layout.PANEL_BYTES // rows.itemsize) == 0
+    assert layout.tile_rows(n, k, p, rows.dtype) * rows.itemsize % (3 * 64) == 0

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmm import KMeans
-from daskmm.compiled import dispatch
+from daskmm.compiled import library
 from daskmm.data.blocks import Position
 from daskmm.engine.first_pass import _block_moments
 from daskmm.engine.moments import Moments
@@ -38,7 +38,7 @@ def forms(rows):
 
 def without_numba(function, *arguments):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "available", lambda: False)
+        patch.setattr(library, "available", lambda: False)
         return function(*arguments)
 
 

@@ -5,7 +5,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmm.compiled import dispatch
+from daskmm.compiled.sparse import fast_rows
 from daskmm.numerics.sparse_rows import canonical
 
 
@@ -30,7 +30,7 @@ def test_products_are_those_of_the_definition(seed, n_columns, density, wide):
     rows = sp.random_array((9, 7), density=density, format="csr", rng=rng)
     if wide:
         rows.indices, rows.indptr = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
-    fast = dispatch.fast_rows(canonical(rows))
+    fast = fast_rows(canonical(rows))
     other, weights = rng.normal(size=(7, n_columns)), rng.normal(size=(9, n_columns))
     np.testing.assert_allclose(
         fast @ other, naive_product(rows.toarray(), other), rtol=1e-12, atol=1e-14
@@ -47,11 +47,11 @@ def test_products_are_those_of_the_definition(seed, n_columns, density, wide):
 
 def test_other_products_are_scipys():
     rows = canonical(sp.random_array((20, 6), density=0.4, format="csr", rng=0))
-    fast = dispatch.fast_rows(rows)
+    fast = fast_rows(rows)
     np.testing.assert_array_equal(fast @ np.arange(6.0), rows @ np.arange(6.0))
     np.testing.assert_array_equal(np.arange(20.0) @ fast, np.arange(20.0) @ rows)
     np.testing.assert_array_equal((fast @ fast.T).toarray(), (rows @ rows.T).toarray())
     single = canonical(rows.astype(np.float32))
-    assert dispatch.fast_rows(single) is single
+    assert fast_rows(single) is single
     dense = rows.toarray()
-    assert dispatch.fast_rows(dense) is dense
+    assert fast_rows(dense) is dense

@@ -7,7 +7,7 @@ import pytest
 from _naive import exact_squared_distances
 
 from daskmm import KMeans
-from daskmm.compiled import known_sums, layout
+from daskmm.compiled import dispatch, layout
 from daskmm.compiled.bounds import update_nearest
 from daskmm.compiled.dispatch import PreparedCenters
 from daskmm.data.blocks import positions
@@ -87,7 +87,7 @@ def test_rows_that_are_copied_in_parts_have_the_same_bits(kind, monkeypatch):
     weights = rng.random(len(X))
     problem = table(X, weights)
     (first, *_), dtype = problem.passes.blocks.parts, layout.row_dtype(X)
-    assert len(layout.parts(first, dtype)) > 1
+    assert len(layout.parts(first, dtype, 1)) > 1
     found = steps_of(problem, centers + 0.5, 4)
     monkeypatch.setattr(bounds, "LEAST_CLUSTERS", 10**9)
     expected = steps_of(table(X, weights), centers + 0.5, 4)
@@ -186,14 +186,14 @@ def test_what_has_not_changed_is_not_computed_again(monkeypatch):
     X, centers = apart()
     start = centers.copy()
     start[:9] = centers[9:18] + 0.2
-    computed, compute = [], known_sums.known_sums
+    computed, compute = [], dispatch.known_sums
 
     def counted(*arguments):
         *_, moved, changed, before = arguments
         computed.append((moved.mean(), 1.0 if before is None else changed.mean()))
         return compute(*arguments)
 
-    monkeypatch.setattr(known_sums, "known_sums", counted)
+    monkeypatch.setattr(dispatch, "known_sums", counted)
     steps_of(table(X), start, 6)
     assert computed[0] == (1.0, 1.0)
     assert max(computed[-1]) < 0.1

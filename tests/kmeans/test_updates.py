@@ -12,7 +12,7 @@ from _naive import (
     power_k_means_step,
 )
 
-from daskmm.compiled import dispatch
+from daskmm.compiled import library
 from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, Farthest, center_sums
 from daskmm.kmeans.updates import (
@@ -264,7 +264,7 @@ def test_a_step_is_taken_with_all_weights_where_clusters_have_lost_theirs():
 def test_no_step_is_taken_twice_where_all_weights_are_computed(why, monkeypatch):
     rows, centers = many_clusters()
     if why == "no compiled loops":
-        monkeypatch.setattr(dispatch, "available", lambda: False)
+        monkeypatch.setattr(library, "available", lambda: False)
     update = PowerUpdate(partial=why == "missing values")
     problem = sample_problem(rows, np.ones(len(rows)), update)
     (step,) = problem.steps([problem.start(centers, -50.0)])

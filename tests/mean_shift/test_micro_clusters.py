@@ -107,7 +107,7 @@ def test_chunks_do_not_matter(compiled, monkeypatch):
     X = rows_of()
     expected, *_ = compressed(X, 60)
     if not compiled:
-        monkeypatch.setattr("daskmm.mean_shift.micro_clusters.dispatch.available", lambda: False)
+        monkeypatch.setattr("daskmm.mean_shift.micro_clusters.library.available", lambda: False)
     for chunks in (37, 600):
         found, *_ = compressed(da.from_array(X, chunks=(chunks, -1)), 60)
         np.testing.assert_allclose(found.positions, expected.positions, atol=1e-9)

@@ -189,7 +189,7 @@ def counted(name, make, tmp_path, monkeypatch):
     place.mkdir()
     fault = make(place, 0)
     X = getattr(fault, "rows", ROWS)
-    # The first fit of a process does more: it imports, and finds its compiled loops.
+    # The first fit of a process does more: it imports, and loads its compiled loops.
     (tmp_path / "undisturbed").mkdir()
     reference = fitted(placed(clone(MODELS[name]), tmp_path / "undisturbed"), X)
     before = fault.met

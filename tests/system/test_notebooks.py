@@ -91,7 +91,6 @@ def test_rasters():
     assert pictures(outputs) == 2
 
 
-# Each worker of a fresh installation compiles the inner loops for itself.
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_on_a_cluster(monkeypatch, tmp_path):

@@ -1,7 +1,9 @@
 """What a release is made of: one version, packages that ask for the same, a light import."""
 
 import importlib.util
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -53,9 +55,46 @@ def test_workflows_run_what_exists():
             assert set(links.split()) <= release.LINKS.keys(), path.name
 
 
+TOOLS = platform.machine() == "x86_64" and all(map(shutil.which, ("g++", "nm", "objdump")))
+
+
+@pytest.mark.skipif(not TOOLS, reason="needs x86-64, g++, nm and objdump")
+@pytest.mark.parametrize(
+    ("source", "flags", "message"),
+    [
+        ('extern "C" double daskmm_sum_avx2(double x) { return x + 1; }', "-mavx2", None),
+        (
+            'extern "C" double daskmm_sum_avx512(double x) { return x + 1; }',
+            "",
+            "exports daskmm_sum",
+        ),
+        (
+            "inline int shared() { return 1; } int (*daskmm_shared_avx2)() = shared;",
+            "",
+            "_Z6shared",
+        ),
+        (
+            "typedef double V __attribute__((vector_size(64)));\n"
+            'extern "C" void daskmm_add_avx2(V *x) { *x += *x; }',
+            "-mavx512f -mprefer-vector-width=512",
+            "a foreign instruction: .*zmm",
+        ),
+    ],
+)
+def test_objects_of_one_instruction_set_are_inspected(source, flags, message, tmp_path):
+    made = tmp_path / "avx2.o"
+    command = ["g++", "-O2", "-fPIC", *flags.split(), "-x", "c++", "-c", "-", "-o", made]
+    subprocess.run(command, input=source, text=True, check=True)
+    if message is None:
+        assert release.inspect_object(made, "manylinux_2_17_x86_64")
+        return
+    with pytest.raises(release.BrokenLinkError, match=message):
+        release.inspect_object(made, "manylinux_2_17_x86_64")
+
+
 def imported_by(*lines):
     """Modules that are there after each of some lines, which one process runs in their order."""
-    # Where "sparse" is installed, dask imports it, and it numba.
+    # Where "sparse" is installed, dask imports it, and it imports numba.
     program = ["import sys; sys.modules['sparse'] = None"]
     for line in lines:
         program += [line, "print(*sys.modules)"]

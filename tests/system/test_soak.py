@@ -122,7 +122,7 @@ def test_fits_of_a_cluster_in_trouble_have_the_same_bits(tmp_path, monkeypatch):
     # Blocks of frozen workers are given to others.
     with local_cluster(3) as client, dask.config.set({"daskmm.straggler-patience": 0.1}):
         client.wait_for_workers(3, timeout=60)
-        for name, fit in FITS.items():  # workers compile their loops, or find them
+        for name, fit in FITS.items():  # workers import what they need
             quietly(fit, Folder(tmp_path / f"first {name}"))
         expected = {name: timed(fit, Folder(tmp_path / name)) for name, fit in FITS.items()}
         mean = np.mean([seconds for _, seconds in expected.values()])

@@ -1,0 +1,236 @@
+"""Load the compiled loops, and check every array before its address is passed to them.
+
+The loops are C++ in `src`, compiled for several instruction sets when the package is installed;
+`src/loops.h` is their interface. `DASKMM_LOOPS` chooses between `baseline`, `avx2` and `avx512`, of
+which the processor's highest is taken without it, and `numpy`: the definitions in
+`daskmm.numerics`, which also serve where no library could be compiled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import multiprocessing
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVELS = ("baseline", "avx2", "avx512")
+_OUT_OF_MEMORY, _NOT_FINITE = 1, 2
+_SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+_REMEDY = (
+    "numpy computes in place of the compiled loops, which takes about ten times as long; install "
+    "daskmm again where there is a C++ compiler (g++, clang++, or `pip install ziglang`)"
+)
+# Types of the fields in `src/loops.h`; of each array of `void` a field chooses one.
+_TYPES = {"int64_t": "i8", "int32_t": "i4", "int8_t": "i1", "uint8_t": "b1", "double": "f8"}
+_CHOICES = {
+    "R": ("single_rows", ("f8", "f4")),
+    "T": ("single", ("f8", "f4")),
+    "I": ("wide", ("i4", "i8")),
+}
+
+logger = logging.getLogger("daskmm")
+
+
+class Array(NamedTuple):
+    """What an array of a structure must be.
+
+    Attributes
+    ----------
+    dtypes : tuple of numpy.dtype
+        The types that it may have.
+    chosen_by : str
+        Field whose value, 0 or 1, chooses the type; empty where there is one type.
+    shape : code
+        An expression of the integers of the structure.
+    optional, written : bool
+        Whether there may be none, and whether the loops write to it.
+    """
+
+    dtypes: tuple[np.dtype, ...]
+    chosen_by: str
+    shape: CodeType
+    optional: bool
+    written: bool
+
+    def address(self, name: str, array: NDArray, sizes: dict[str, int]) -> int:
+        """Return where an array begins; raise ValueError if it is not as it must be."""
+        dtype, flags = self.dtypes[sizes[self.chosen_by] if self.chosen_by else 0], array.flags
+        shape = eval(self.shape, _NO_NAMES, sizes)
+        same_type = array.dtype is dtype or array.dtype == dtype
+        fits = same_type and array.shape == shape and flags.c_contiguous
+        if not fits or (self.written and not flags.writeable):
+            raise ValueError(
+                f"{name} must be a C-ordered{' writeable' * self.written} array of {dtype} and "
+                f"shape {shape}, got {array.dtype}, {array.shape} with strides {array.strides}"
+            )
+        return _address(array)
+
+
+_NO_NAMES: dict[str, Any] = {"__builtins__": {}}
+
+
+def _address(array: NDArray) -> int:
+    """Return where the numbers of an array begin.
+
+    numpy's interface keeps the address first behind the head of the object, and its own ways to
+    tell it take eight times as long (3.3 µs for .4): steps of small tables pass a dozen arrays.
+    """
+    return _pointer_at(id(array) + object.__basicsize__).value or 0
+
+
+_pointer_at = ctypes.c_void_p.from_address
+
+
+class Layout:
+    """A structure of `src/loops.h`: integers, then numbers, then arrays.
+
+    Parameters
+    ----------
+    name : str
+    body : str
+        Its declarations in C.
+    """
+
+    def __init__(self, name: str, body: str) -> None:
+        self.name = name
+        self.integers: list[str] = []
+        self.numbers: list[str] = []
+        self.arrays: dict[str, Array] = {}
+        for const, kind, names, text in _DECLARATION.findall(body):
+            fields = re.findall(r"\w+", names)
+            if "*" in names:
+                self.arrays |= dict.fromkeys(fields, _array(kind, bool(const), text))
+            else:
+                (self.integers if kind == "int64_t" else self.numbers).extend(fields)
+        kinds: list[tuple[str, Any]] = [(field, ctypes.c_int64) for field in self.integers]
+        kinds += [(field, ctypes.c_double) for field in self.numbers]
+        kinds += [(field, ctypes.c_void_p) for field in self.arrays]
+        self.type = type(name, (ctypes.Structure,), {"_fields_": kinds})
+
+    def fill(self, values: Mapping[str, Any]) -> ctypes.Structure:
+        """Return the structure with these values; raise ValueError if an array is not as said."""
+        sizes, addresses = {name: int(values[name]) for name in self.integers}, []
+        for name, expected in self.arrays.items():
+            array = values.get(name)
+            if array is None and not expected.optional:
+                raise ValueError(f"{self.name}.{name} is missing")
+            addresses.append(None if array is None else expected.address(name, array, sizes))
+        return self.type(*sizes.values(), *[values[name] for name in self.numbers], *addresses)
+
+
+_DECLARATION = re.compile(r"(const )?(\w+)(\*? [^;]+);\s*(?:/\*(.*?)\*/)?", re.DOTALL)
+_COMMENT = re.compile(r"\s*([RTI]?)\s*\((.*?)\)( or NULL)?")
+
+
+def _array(kind: str, const: bool, text: str) -> Array:
+    """Read what an array must be from its type and the comment beside it."""
+    found = _COMMENT.match(text)
+    assert found is not None, text
+    letter, shape, optional = found.groups()
+    chosen_by, dtypes = _CHOICES.get(letter, ("", (_TYPES.get(kind, ""),)))
+    code = compile(f"({shape},)", "loops.h", "eval")
+    return Array(tuple(map(np.dtype, dtypes)), chosen_by, code, bool(optional), not const)
+
+
+@functools.cache
+def interface() -> tuple[int, dict[str, Layout], dict[str, Layout]]:
+    """Return version, structures and entries of `src/loops.h`."""
+    text = Path(__file__).with_name("src").joinpath("loops.h").read_text(encoding="utf-8")
+    structures = {
+        name: Layout(name, body)
+        for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", text, re.DOTALL)
+    }
+    entries = re.findall(r"ENTRY\((\w+), (\w+)\)", text)
+    version = re.findall(r"DASKMM_VERSION (\d+)", text)[0]
+    return int(version), structures, {name: structures[kind] for name, kind in entries}
+
+
+def call(entry: str, **values: Any) -> bool:
+    """Run a loop without Python's lock; the arrays that it writes are changed in place.
+
+    Parameters
+    ----------
+    entry : str
+        One of `DASKMM_ENTRIES` in `src/loops.h`.
+    **values
+        The fields of its structure; arrays that are optional may be None or left out.
+
+    Returns
+    -------
+    bool
+        False if the loop ended at a value that is not finite: what it wrote is undefined.
+
+    Raises
+    ------
+    ValueError
+        If an array has another type, shape or memory order than the loop takes.
+    MemoryError
+        If there is no memory for the arrays of a tile.
+    """
+    library = _library()
+    assert library is not None
+    filled = interface()[2][entry].fill(values)
+    status = getattr(library, f"daskmm_{entry}")(level(), ctypes.byref(filled))
+    if status == _OUT_OF_MEMORY:
+        raise MemoryError("there is no memory for the arrays of a tile")
+    return status != _NOT_FINITE
+
+
+def available() -> bool:
+    """Return whether the compiled loops can be used."""
+    return _library() is not None
+
+
+@functools.cache
+def level() -> int:
+    """Return the place in `LEVELS` of the instruction set in use."""
+    library = _library()
+    assert library is not None
+    highest, wanted = library.daskmm_highest_level(), os.environ.get("DASKMM_LOOPS", "")
+    return min(highest, LEVELS.index(wanted)) if wanted else highest
+
+
+def file() -> Path:
+    """Return the library's file, whether or not it is there."""
+    named = os.environ.get("DASKMM_LOOPS_LIBRARY")
+    return Path(named) if named else Path(__file__).with_name(f"libdaskmm_loops{_SUFFIX}")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """Return the library, None if numpy is wanted or the library cannot be used, which is said."""
+    wanted, choices = os.environ.get("DASKMM_LOOPS", ""), (*LEVELS, "numpy")
+    if wanted and wanted not in choices:
+        raise ValueError(f"DASKMM_LOOPS must be one of {', '.join(choices)}, got {wanted!r}")
+    if wanted == "numpy":
+        return None
+    try:
+        library = ctypes.CDLL(str(file()))
+    except OSError as error:
+        _say(f"{error}: {_REMEDY}" if file().exists() else _REMEDY)
+        return None
+    probe = np.zeros(3)
+    assert _address(probe[1:]) == probe.ctypes.data + 8
+    version, structures, _ = interface()
+    sizes = [ctypes.sizeof(layout.type) for layout in structures.values()]
+    found = [library.daskmm_size(place) for place in range(len(sizes))]
+    if library.daskmm_version() != version or found != sizes:
+        _say(f"{file().name} was compiled from other sources: {_REMEDY}")
+        return None
+    return library
+
+
+def _say(message: str) -> None:
+    """Log a message, but not in workers, which are many."""
+    if multiprocessing.parent_process() is None:
+        logger.warning(message)

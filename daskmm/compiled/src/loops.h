@@ -1,0 +1,144 @@
+/* The C interface of the loops. `daskmm/compiled/library.py` reads the structures from this file,
+   and checks each array against the comment beside it, which begins with the shape, "or NULL" where
+   there may be none. Arrays are contiguous in C order, and what is not const is written to.
+
+   R: the type of the rows, T: that of the distances, float32 or float64 as `single_rows` and
+   `single` say. I: that of indices, int32 or int64 as `wide` says. */
+#pragma once
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DASKMM_VERSION 1
+
+/* One block and one set of centres: soft_sums, hard_sums, nearest_centers, known_sums. */
+typedef struct {
+  int64_t n, p, k;             /* rows, features, centres */
+  int64_t tile;                /* rows per tile: whole panels of 192 bytes */
+  int64_t code;                /* of the distortion, see rows.hpp */
+  int64_t single_rows;         /* whether R is float32 */
+  int64_t single;              /* whether T is float32 */
+  int64_t scaled;              /* whether a scale is not 1 */
+  int64_t n_far;               /* length of the list of the farthest rows */
+  int64_t scored;              /* whether a hard step computes the costs from the differences */
+  double slack;                /* reach of centres that the distances of a row do not bound */
+  double lower_end, upper_end; /* where the domain of the distortion ends */
+  double s;                    /* power of a soft step */
+  double rounding;             /* error of a product, as a share of the norms */
+  double tie;                  /* distances within this share of the smallest one count as tied */
+  double cancelled;            /* share of the norms below which a distance has lost its digits */
+  double lowest;               /* exponent to base 2 up to which weights are 0 */
+  double low, high;            /* smallest distance and largest norm of the regular range of T */
+  const void* rows;            /* R (n, p): in the input's units; NaN are missing if `observed` */
+  const double* weights;       /* (n) or NULL: all are 1 */
+  const double *mean, *scale;  /* (p) */
+  const double* whitening;     /* (p, p) or NULL: lower triangular */
+  const double* centers;       /* (k, p) */
+  const double* w;             /* (p): feature weights */
+  const double* terms;         /* (n) or NULL: squared norms of the rows */
+  const void* factors;         /* T (k, p): a distance is Σ factors z + Σ constants + the row's term */
+  const void* constants;       /* T (k, p) or NULL: for missing values */
+  const void* norms;           /* T (k + k % 2): sums of the constants, ∞ in the pad */
+  const void* reaches;         /* T (k + k % 2): size of the terms of a product */
+  const void* ratio_limits;    /* T (k) or NULL: ratios from which weights are negligible */
+  const int8_t* edges;         /* (k, p) or NULL: where centres lie at an end of the domain */
+  double* n_j;                 /* (k) or NULL: weights of the clusters, added to like all results */
+  double* sums;                /* (k, p) or NULL */
+  double* squares;             /* (p) or NULL */
+  double* observed;            /* (k, p) or NULL: weights of the values that are not missing */
+  double* totals;              /* (3) or NULL: objective, inertia, hardness (soft) or weight (hard) */
+  double* far;                 /* (n_far) or NULL: largest distances, descending; 0 where unused */
+  int64_t* far_rows;           /* (n_far) or NULL: their rows */
+  int32_t* labels;             /* (n) or NULL: nearest centres; read by known_sums */
+  double* distances;           /* (n) or NULL: to them */
+  double* others;              /* (n) or NULL: lower bounds of the distances to all other centres */
+  const uint8_t* moved;        /* (k) or NULL: centres to which distances are computed again */
+  const uint8_t* changed;      /* (k) or NULL: clusters whose sums are computed again */
+} Step;
+
+/* Moments of a block. */
+typedef struct {
+  int64_t n, p, tile, single_rows;
+  const void* rows;      /* R (n, p) */
+  const double* weights; /* (n) or NULL */
+  double* totals;        /* (2): number of rows of positive weight, sum of the weights */
+  double* origin;        /* (p): of the differences whose mean is next */
+  double *mean, *deviations, *lowest, *highest; /* (p) */
+} Moments;
+
+/* The term of each row that its divergences from all centres share. */
+typedef struct {
+  int64_t n, p, code, single_rows;
+  const void* rows;        /* R (n, p) */
+  const double* reference; /* (p) */
+  double* terms;           /* (n) */
+} Terms;
+
+/* What moved around each centre: fill_moves. */
+typedef struct {
+  int64_t n, k, first; /* lines of `squares`, centres, place of the first in the order */
+  int64_t n_shells, n_listed;
+  double* squares;            /* (n, k): −2 products with all centres; overwritten */
+  const double *norms, *ways; /* (k): the farthest way first */
+  const int64_t* order;       /* (k): the centres in this order */
+  double *reach, *farthest;   /* (k, n_shells) */
+  double* own_ways;           /* (k) */
+  int32_t* around;            /* (k, n_listed) */
+  double* apart;              /* (k, n_listed + 1) */
+} Moving;
+
+/* Bounds of the distances of rows: update_bounds, compare_all. */
+typedef struct {
+  int64_t n, p, k, code, single_rows, scaled;
+  int64_t n_shells, n_listed;
+  double doubt;                   /* share by which bounds are lowered: more than all rounding */
+  const void* rows;               /* R (n, p) */
+  const double *mean, *scale;     /* (p) */
+  const double* centers;          /* (k, p) */
+  const double *reach, *farthest; /* (k, n_shells) or NULL: as in Moving; so are the next three */
+  const double* ways;             /* (k) or NULL */
+  const double* apart;            /* (k, n_listed + 1) or NULL */
+  const int32_t* around;          /* (k, n_listed) or NULL */
+  int32_t* labels;                /* (n) */
+  double *lower, *upper;          /* (n): bounds; in compare_all the two least squared distances */
+  uint8_t* doubtful;              /* (n) or NULL */
+} Bounds;
+
+/* Products of sparse rows, as in scipy's CSR arrays. */
+typedef struct {
+  int64_t n, n_stored, n_dense, n_out, n_columns; /* rows, values, lines of `dense` and `out` */
+  int64_t wide;                                   /* whether indices have 64 bits */
+  const double* data;                             /* (n_stored) */
+  const void* indices;                            /* I (n_stored) */
+  const void* indptr;                             /* I (n + 1) */
+  const double* dense;   /* (n_dense, n_columns) or NULL: a line per feature, or per row in sums */
+  const int64_t* labels; /* (n) or NULL: of labelled_sums */
+  const double* factors; /* (n) or NULL: of labelled_sums */
+  double* out;           /* (n_out, n_columns) */
+} Sparse;
+
+/* Every entry takes the level of the instruction set, and returns 0 when done. */
+enum { DONE = 0, OUT_OF_MEMORY = 1, NOT_FINITE = 2 };
+#define DASKMM_ENTRIES(ENTRY)    \
+  ENTRY(soft_sums, Step)         \
+  ENTRY(hard_sums, Step)         \
+  ENTRY(nearest_centers, Step)   \
+  ENTRY(known_sums, Step)        \
+  ENTRY(moments, Moments)        \
+  ENTRY(row_terms, Terms)        \
+  ENTRY(fill_moves, Moving)      \
+  ENTRY(update_bounds, Bounds)   \
+  ENTRY(compare_all, Bounds)     \
+  ENTRY(sparse_products, Sparse) \
+  ENTRY(sparse_sums, Sparse)     \
+  ENTRY(labelled_sums, Sparse)
+
+#if defined(_WIN32)
+#define DASKMM_PUBLIC __declspec(dllexport)
+#else
+#define DASKMM_PUBLIC __attribute__((visibility("default")))
+#endif
+#ifdef __cplusplus
+}
+#endif

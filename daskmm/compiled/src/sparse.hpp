@@ -1,0 +1,67 @@
+// Products of sparse rows with dense arrays of few columns: a stored value meets all columns at
+// once, where scipy knows neither their number nor that they lie side by side.
+#pragma once
+#include "vectors.hpp"
+#include "loops.h"
+
+namespace {
+
+template <class I> struct SparseRows {
+  const Sparse& a;
+  const I *indices, *ends;
+  explicit SparseRows(const Sparse& a) : a(a), indices((const I*)a.indices), ends((const I*)a.indptr) {}
+
+  // Write N vectors of columns of the product of one row.
+  template <int N> INLINE void multiply_columns(Index row, Index column) const {
+    constexpr int L = LENGTH<double>;
+    const double *dense = a.dense + column, *data = a.data;
+    const Index end = ends[row + 1], n_columns = a.n_columns;
+    Vector<double> sums[N] = {};
+    for (Index at = ends[row]; at < end; at++) {
+      const double* line = dense + Index(indices[at]) * n_columns;
+      const Vector<double> value = everywhere(data[at]);
+      UNROLLED for (int v = 0; v < N; v++)
+        sums[v] += value * load(line + v * L);
+    }
+    for (int v = 0; v < N; v++) store(a.out + row * a.n_columns + column + v * L, sums[v]);
+  }
+  // Write X B; the columns of B fill whole cache lines.
+  void products() const {
+    constexpr int L = LENGTH<double>, MOST = 256 / REGISTER_BYTES > 8 ? 8 : 256 / REGISTER_BYTES;
+    for (Index row = 0; row < a.n; row++)
+      for (Index column = 0; column < a.n_columns;) {
+        const Index left = (a.n_columns - column) / L;
+        if (left >= MOST) multiply_columns<MOST>(row, column), column += MOST * L;
+        else if (left >= 4) multiply_columns<4>(row, column), column += 4 * L;
+        else if (left == 3) multiply_columns<3>(row, column), column += 3 * L;
+        else if (left == 2) multiply_columns<2>(row, column), column += 2 * L;
+        else multiply_columns<1>(row, column), column += L;
+      }
+  }
+  // Add Xᵀ A; weights of 0 cost little where a row has one other.
+  void sums() const {
+    for (Index row = 0; row < a.n; row++) {
+      const double* weights = a.dense + row * a.n_columns;
+      Index n_held = 0, only = 0;
+      for (Index column = 0; column < a.n_columns; column++)
+        if (weights[column] != 0.0) n_held++, only = column;
+      if (n_held == 0) continue;
+      for (Index at = ends[row]; at < ends[row + 1]; at++) {
+        double* __restrict line = a.out + Index(indices[at]) * a.n_columns;
+        const double value = a.data[at];
+        if (n_held == 1) line[only] += value * weights[only];
+        else
+          for (Index column = 0; column < a.n_columns; column++) line[column] += value * weights[column];
+      }
+    }
+  }
+  // Add each row, times its factor, to the line of `out` that its label names.
+  void labelled_sums() const {
+    for (Index row = 0; row < a.n; row++) {
+      double* line = a.out + Index(a.labels[row]) * a.n_columns;
+      for (Index at = ends[row]; at < ends[row + 1]; at++) line[indices[at]] += a.data[at] * a.factors[row];
+    }
+  }
+};
+
+}  // namespace
