@@ -105,7 +105,9 @@ class WeightedBlurringMeanShift(NearestCenter):
         `max_iter`; 5 where 1,000 rows have learned them before); "reference" takes 50. Distant
         representatives never stop moving, so movement is no criterion: a fit has converged when
         for five iterations none have merged, and none gets more than 1e-4 of its kernel sum from
-        others, stragglers aside.
+        others, stragglers aside. With ``convention="auto"``, representatives that get up to 1e-2
+        from others take longer steps once nothing else happens, as they would drift for hundreds
+        of iterations.
     n_representatives : int, "auto" or None, default="auto"
         Largest number of points to blur. Tables of more rows are compressed to so many
         micro-clusters (see the notes), which takes six or seven passes over the data, whatever
@@ -169,7 +171,9 @@ class WeightedBlurringMeanShift(NearestCenter):
     ``convention="auto"`` groups of fewer rows than ln n, and than .5 % of them, are no clusters:
     they join the cluster whose mode is nearest in the learned metric, which their rows do not
     move. They stay as they are where they hold more than a tenth of the rows: then it is the
-    bandwidth that is too small. Integer sample weights count as rows.
+    bandwidth that is too small. Integer sample weights count as rows. Far rows that share a
+    micro-cluster only because there are few of those do not count together: of each micro-cluster,
+    one row counts, and those of the others that a kernel at its centre sees.
 
     **Micro-clusters.** The feature weights are learned by a fit to the sample of the first pass
     (10,000 rows, by distance as well where tails are heavy; from the weights that 1,000 rows have

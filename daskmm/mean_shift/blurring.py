@@ -15,7 +15,7 @@ from daskmm.data.blocks import Position
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.mean_shift.neighborhood import Labels, Neighborhood, Shift
-from daskmm.mean_shift.representatives import stragglers
+from daskmm.mean_shift.representatives import STRAGGLING_EACH, stragglers
 from daskmm.mm.context import FitContext
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.entropy import negative_entropy, softmin_weights
@@ -33,15 +33,14 @@ LEARNING_ITERATIONS = 20
 REFERENCE_ITERATIONS = 30
 # Blurring has converged when for this many iterations no representatives merge, and none gets more
 # than this share of its kernel sum from others. Movement is no test: distant representatives
-# attract each other for ever. In 130 fits (six kinds of data, five bandwidths) the clusters were
-# those of 300 iterations every time; with 1e-3, every fifth fit differed.
+# attract each other for ever. Those that get a little more than this share drift for hundreds of
+# iterations before they merge, and take longer steps. In 130 fits (six kinds of data, five
+# bandwidths) the clusters were those of 300 iterations every time; with 1e-3, every fifth fit
+# differed.
 CALM_ITERATIONS = 5
 ISOLATED = 1e-4
 # Iterations that learn the weights where they have been learned on fewer rows before.
 _RELEARNING = 5
-# Groups of fewer rows than ln n, and than this share, are stragglers: chance alone puts so many
-# sparse rows together.
-_STRAGGLING_SHARE = 0.005
 # Name of the stage in the journal of a fit.
 BLUR = "blur"
 
@@ -165,10 +164,13 @@ class Blurring:
     lazy: bool = False
 
     def least_weight(self, weight: float) -> float:
-        """Return the least weight of a cluster that is no straggler, of rows of a weight."""
+        """Return the least weight of a cluster that is no straggler, of rows of a weight.
+
+        Chance alone puts ln n sparse rows together.
+        """
         if self.convention != "auto":
             return 0.0
-        return min(np.log(max(weight, 1.0)), _STRAGGLING_SHARE * weight)
+        return min(np.log(max(weight, 1.0)), STRAGGLING_EACH * weight)
 
 
 @dataclass(frozen=True)
@@ -354,7 +356,8 @@ def blur(
     state, last = progress.state, stages[progress.stage]
     n_components, components = state.components(settings.component_tol)
     modes, masses = state.modes(components, n_components)
-    small = stragglers(masses, settings.least_weight(rows.weight))
+    met = group_sums(_met(state, progress, rows, settings), components.astype(np.intp))
+    small = stragglers(masses, settings.least_weight(rows.weight), met)
     kept, joined = _without_stragglers(modes, progress.feature_weights, small)
     modes, cluster_weights = modes[kept], group_sums(masses, joined)
     order = _heaviest_first(modes, cluster_weights)
@@ -412,8 +415,19 @@ def _after(
     """Take one iteration: move and merge, then update the feature weights if they are learned."""
     number = len(old.history) + 1
     self_term = old.taken >= stage.self_term_from
-    least = settings.least_weight(rows.weight)
-    shift = Shift(settings.bandwidth, self_term, settings.merge_tol, number, settings.lazy, least)
+    least, met = settings.least_weight(rows.weight), _met(old.state, old, rows, settings)
+    far = stragglers(old.state.representatives.multiplicity, least, met)
+    # Clusters are still forming where not all small groups are stragglers.
+    formed = settings.convention == "auto" and not (met[~far] < least).any()
+    shift = Shift(
+        settings.bandwidth,
+        self_term,
+        settings.merge_tol,
+        number,
+        settings.lazy,
+        ~far,
+        ISOLATED if formed else np.inf,
+    )
     state, attraction = old.state.step(old.feature_weights, shift)
     weights = old.feature_weights
     if not rows.learned:
@@ -432,9 +446,15 @@ def _after(
         n_passes=n_passes + number * state.passes_per_step,
         seconds=time.perf_counter() - context.began,
     )
-    before, after = (one.representatives.settling(least).sum() for one in (old.state, state))
-    calm = old.calm + 1 if before == after and attraction <= ISOLATED else 0
+    met = _met(state, old, rows, settings)
+    still = (~stragglers(state.representatives.multiplicity, least, met)).sum() == (~far).sum()
+    calm = old.calm + 1 if still and attraction <= ISOLATED else 0
     return Progress(state, weights, old.stage, old.taken + 1, calm, [*old.history, record])
+
+
+def _met(state: Neighborhood, progress: Progress, rows: Rows, settings: Blurring) -> FloatArray:
+    """Return the weight of the rows that have come together in each representative."""
+    return state.met(rows.start, progress.feature_weights, settings.bandwidth)
 
 
 def _without_stragglers(

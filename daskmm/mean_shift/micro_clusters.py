@@ -24,7 +24,7 @@ from daskmm.data.validation import check_finite
 from daskmm.engine.first_pass import Survey, row_uniforms
 from daskmm.engine.passes import Passes, tree_reduce
 from daskmm.mean_shift.blurring import Rows
-from daskmm.mean_shift.neighborhood import Neighborhood, Shift
+from daskmm.mean_shift.neighborhood import Neighborhood, Shift, attraction, strides
 from daskmm.mean_shift.representatives import Representatives
 from daskmm.mm.journal import Journal
 from daskmm.numerics.distances import squared_distances
@@ -137,10 +137,10 @@ class ScatteredNeighborhood(Neighborhood):
             alone = np.exp(-ready.largest) * old.own / old.multiplicity
         share = np.ones(self.n) if shift.self_term else np.maximum(1.0 - alone, 0.0)
         around = _around(ready, old.positions, share)
-        watched = old.settling(shift.least_weight)
-        pull = float(around.share[watched].max(initial=0.0)) if shift.self_term else 1.0
+        pull = attraction(around.share, shift)
         there = np.isfinite(around.mean)
         moved = replace(old, positions=np.where(there, around.mean, old.positions))
+        moved = moved.farther(old.positions, strides(around.share, pull, shift.isolated))
         closer = np.minimum(2.0 * weights / h * np.where(there, around.variance, 0.0), 1.0)
         scatter = np.square(closer) * self.scatter
         new, groups = moved.merged(shift.merge_tol, shift.seed)
@@ -148,6 +148,19 @@ class ScatteredNeighborhood(Neighborhood):
             mass = old.multiplicity[:, None]
             scatter = group_sums(scatter * mass, groups) / new.multiplicity[:, None]
         return ScatteredNeighborhood(new, groups[self.members], scatter), pull
+
+    def met(self, start: Neighborhood, weights: FloatArray, bandwidth: float) -> FloatArray:
+        """Return the weight of the rows of each that have come together, not only in one cell.
+
+        Of each micro-cluster these are one row and those of the others that a kernel at its
+        centre sees.
+        """
+        if not isinstance(start, ScatteredNeighborhood):
+            return self.representatives.multiplicity
+        cells = start.representatives
+        seen = np.exp(-0.5 * np.log1p(2.0 * weights / bandwidth * start.scatter).sum(axis=1))
+        near = cells.own + (cells.multiplicity - cells.own) * seen
+        return group_sums(near, self.members)
 
     @property
     def passes_per_step(self) -> int:

@@ -25,6 +25,9 @@ from daskmm.storage.records import formerly, registered
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int32]
 
+# Where no representative gets more than the first share of its kernel sum from others, steps are
+# lengthened until the longest is the second share of the way to those others.
+_DRIFTING, _STRIDE = 0.01, 0.05
 # Tasks of one sweep. Each returns sums as large as all positions; this many balance threads well.
 _TASKS = 32
 
@@ -45,8 +48,11 @@ class Shift:
         Of the grid that finds them.
     lazy : bool
         Whether to compute on the active dask scheduler instead of threads of this process.
-    least_weight : float
-        Weight of the representatives that are watched for convergence, at least.
+    watched : ndarray of bool of shape (n,), optional
+        Representatives that are watched for convergence; all by default.
+    isolated : float
+        Share of its kernel sum from others up to which a representative is left alone; those
+        that get more, but little, take longer steps towards the others. By default none does.
     """
 
     bandwidth: float
@@ -54,7 +60,8 @@ class Shift:
     merge_tol: float
     seed: int
     lazy: bool
-    least_weight: float = 0.0
+    watched: NDArray[np.bool_] | None = None
+    isolated: float = np.inf
 
 
 @formerly("MemoryNeighborhood")
@@ -110,13 +117,28 @@ class Neighborhood:
         old = self.representatives
         points = Points.of(old.positions, old.multiplicity, weights, shift.bandwidth)
         sums = kernel_sums(points, old.own_share(shift.self_term), shift.lazy)
-        watched = old.settling(shift.least_weight)
-        pull = attraction(sums[watched], old.multiplicity[watched]) if shift.self_term else 1.0
+        others = from_others(sums[:, -1], old.multiplicity)
+        pull = attraction(others, shift)
         underflowed = np.flatnonzero(sums[:, -1] < LEAST_SUM)
         if len(underflowed):
             sums[underflowed] = _shifted_sums(points, underflowed, shift.lazy)
-        new, groups = old.moved(sums).merged(shift.merge_tol, shift.seed)
+        moved = old.moved(sums)
+        moved = moved.farther(old.positions, strides(others, pull, shift.isolated))
+        new, groups = moved.merged(shift.merge_tol, shift.seed)
         return Neighborhood(new, groups[self.members]), pull
+
+    def met(self, start: Neighborhood, weights: FloatArray, bandwidth: float) -> FloatArray:
+        """Return the weight of the rows of each representative that have come together.
+
+        Parameters
+        ----------
+        start : Neighborhood
+            Of rows that have not moved.
+        weights : ndarray of shape (n_features,)
+            Feature weights.
+        bandwidth : float
+        """
+        return self.representatives.multiplicity
 
     def components(self, tol: float) -> tuple[int, Labels]:
         """Return how many connected components there are within `tol`, and which each is in."""
@@ -132,10 +154,41 @@ class Neighborhood:
         return sums / weight[:, None], weight
 
 
-def attraction(kernel_sums: FloatArray, multiplicity: FloatArray) -> float:
-    """Return the largest share of a kernel sum (self term included) that others contribute."""
-    total = kernel_sums[:, -1]
-    return float(((total - multiplicity) / total).max(initial=0.0))
+def from_others(total: FloatArray, multiplicity: FloatArray) -> FloatArray:
+    """Return the share of each kernel sum (self term included) that others contribute."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (total - multiplicity) / total
+
+
+def attraction(others: FloatArray, shift: Shift) -> float:
+    """Return the largest share from others of those watched; 1 where rows do not count."""
+    if not shift.self_term:
+        return 1.0
+    some = others if shift.watched is None else others[shift.watched]
+    return float(some.max(initial=0.0))
+
+
+def strides(others: FloatArray, largest: float, isolated: float) -> FloatArray | None:
+    """Return by what to multiply the steps of representatives that drift; None if none does.
+
+    A representative that gets a small share a of its kernel sum from others moves by that share of
+    the way to them, and needs about 1 / (2 a log(1 / a)) steps to reach them. While such a drift is
+    all that happens, one longer step leads where many short ones would. Representatives that
+    count as isolated are not hastened, so that they stay isolated.
+
+    Parameters
+    ----------
+    others : ndarray of shape (n,)
+        Share of each kernel sum that others contribute.
+    largest : float
+        Of those that are watched for convergence.
+    isolated : float
+        As in `Shift`.
+    """
+    if not isolated < largest <= _DRIFTING:
+        return None
+    drifting = (others > isolated) & (others <= largest)
+    return np.where(drifting, _STRIDE / largest, 1.0)
 
 
 def kernel_sums(points: Points, own_share: FloatArray, lazy: bool) -> FloatArray:

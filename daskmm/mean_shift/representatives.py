@@ -13,11 +13,13 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Share of the weight that stragglers hold at most.
-_STRAGGLING = 0.1
+# Share of the weight that stragglers hold at most, together and each.
+_STRAGGLING, STRAGGLING_EACH = 0.1, 0.005
 
 
-def stragglers(weights: FloatArray, least: float) -> NDArray[np.bool_]:
+def stragglers(
+    weights: FloatArray, least: float, met: FloatArray | None = None
+) -> NDArray[np.bool_]:
     """Return which groups of rows are stragglers, far from all else.
 
     They are those of less than some weight, if they hold little of it together. While they hold
@@ -29,8 +31,13 @@ def stragglers(weights: FloatArray, least: float) -> NDArray[np.bool_]:
         Sums of the sample weights.
     least : float
         Least weight of a group that is no straggler.
+    met : ndarray of shape (n_groups,), optional
+        Weight of the rows of each that the kernel has brought together, where others are only
+        represented by the same point: it is this that must reach `least`.
     """
     small = weights < least
+    if met is not None:
+        small |= (met < least) & (weights < STRAGGLING_EACH * weights.sum())
     few = weights[small].sum() <= _STRAGGLING * weights.sum()
     return small if few else np.zeros(len(weights), dtype=bool)
 
@@ -66,10 +73,6 @@ class Representatives:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def settling(self, least: float) -> NDArray[np.bool_]:
-        """Return which representatives are watched for convergence: no stragglers."""
-        return ~stragglers(self.multiplicity, least)
-
     def own_share(self, self_term: bool) -> FloatArray:
         """Return the share of each multiplicity that counts for the representative itself."""
         if self_term:
@@ -86,6 +89,13 @@ class Representatives:
         """
         sums, total = kernel_sums[:, :-1], kernel_sums[:, -1:]
         positions = np.divide(sums, total, out=self.positions.copy(), where=total > 0)
+        return type(self)(positions, self.row_sums, self.multiplicity, self.own)
+
+    def farther(self, old: FloatArray, strides: FloatArray | None) -> Self:
+        """Return the representatives as many times as far from where they were."""
+        if strides is None:
+            return self
+        positions = old + strides[:, None] * (self.positions - old)
         return type(self)(positions, self.row_sums, self.multiplicity, self.own)
 
     def merged(self, tol: float, seed: int) -> tuple[Self, NDArray[np.intp]]:

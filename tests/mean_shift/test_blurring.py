@@ -703,6 +703,41 @@ def test_stragglers_do_not_delay_convergence():
     assert not blur_rows(X, np.ones(802), replace(settings, convention="paper")).converged
 
 
+def test_a_slow_drift_is_hastened_and_what_is_isolated_stays():
+    """Twenty rows need 140 plain steps to reach a cluster, and the last two clusters 1,000."""
+    places = np.array([0.0, 1.0, 1.0 + np.sqrt(0.11), 3.0, 3.0 + np.sqrt(0.099)])
+    X = np.repeat(places[:, None], [400, 400, 20, 400, 400], axis=0)
+    settings = Blurring(0.01, np.inf, max_iter=60)
+    found = blur_rows(X, np.ones(1620), settings)
+    assert found.converged
+    np.testing.assert_array_equal(np.sort(found.cluster_weights), [400, 400, 400, 420])
+    paper = blur_rows(X, np.ones(1620), replace(settings, convention="paper", max_iter=100))
+    assert not paper.converged
+    assert len(paper.modes) == 5
+    # As many plain steps as the drift needs lead to the same clusters.
+    paper = blur_rows(X, np.ones(1620), replace(settings, convention="paper", max_iter=300))
+    np.testing.assert_array_equal(paper.labels, found.labels)
+    np.testing.assert_allclose(paper.modes, found.modes, atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("others", "largest", "expected"),
+    [
+        # Up to the isolated share nobody moves farther; nor does an unwatched one that gets more.
+        ([2e-5, 1e-3, 5e-4, 0.2], 1e-3, [1.0, 50.0, 50.0, 1.0]),
+        # All are isolated; clusters still form.
+        ([2e-5, 5e-5], 5e-5, None),
+        ([1e-3, 0.3], 0.3, None),
+    ],
+)
+def test_steps_are_longer_where_all_that_happens_is_a_drift(others, largest, expected):
+    found = neighborhood.strides(np.array(others), largest, 1e-4)
+    assert (found is None) == (expected is None)
+    if expected is not None:
+        np.testing.assert_allclose(found, expected)
+    assert neighborhood.strides(np.array(others), largest, np.inf) is None
+
+
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
@@ -714,6 +749,12 @@ def test_stragglers_do_not_delay_convergence():
 )
 def test_stragglers_are_few(weights, expected):
     np.testing.assert_array_equal(stragglers(np.array(weights, float), 4.0), expected)
+
+
+def test_rows_that_only_share_a_point_are_stragglers_where_they_are_few():
+    weights, met = np.array([9000, 900, 40, 40, 2.0]), np.array([2000, 3, 3, 30, 2.0])
+    found = stragglers(weights, 4.0, met)
+    np.testing.assert_array_equal(found, [False, False, True, False, True])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Mean shift of micro-clusters against the exact one, and itself."""
 
+from dataclasses import replace
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -163,6 +165,33 @@ def test_clusters_that_the_sample_has_missed_are_found():
     assert np.ptp(labels[-20:]) == 0
     assert np.sum(labels == labels[-1]) == 20
     assert np.sum(model.cluster_sizes_ > 10) == 3
+
+
+def test_far_rows_that_share_a_micro_cluster_are_no_cluster():
+    """Fifty of 200 rows far from all others have one micro-cluster, and nothing near them."""
+    rng = np.random.default_rng(0)
+    X = 4.0 * np.eye(3)[np.arange(20_000) % 3] + 0.3 * rng.normal(size=(20_000, 3))
+    X[rng.choice(20_000, 200, replace=False)] = 12.0 * rng.normal(size=(200, 3))
+    model = WeightedBlurringMeanShift(0.02, np.inf, n_representatives=100, random_state=0).fit(X)
+    assert model.n_clusters_ == 3
+    assert model.cluster_sizes_.min() > 6600
+
+
+def test_rows_that_have_come_together_are_counted():
+    scatter = np.array([[0.0, 0.0], [0.3, 0.1], [100.0, 100.0]])
+    weights = np.array([1.0, 5.0, 40.0])
+    start = ScatteredNeighborhood(
+        Neighborhood.of(np.eye(3, 2), weights, 0.0).representatives, np.arange(3), scatter
+    )
+    w, h = np.array([0.6, 0.4]), 0.5
+    seen = 1 / np.sqrt((1 + 2 * 0.6 * 0.3 / h) * (1 + 2 * 0.4 * 0.1 / h))
+    found = start.met(start, w, h)
+    np.testing.assert_allclose(found[:2], [1.0, 1 + 4 * seen])
+    assert found[2] == pytest.approx(1.0, abs=0.3)
+    merged = replace(start, representatives=start.representatives, members=np.array([0, 1, 1]))
+    np.testing.assert_allclose(merged.met(start, w, h)[:2], [found[0], found[1:].sum()])
+    exact = Neighborhood.of(np.eye(3, 2), weights, 0.0)
+    np.testing.assert_array_equal(exact.met(exact, w, h), weights)
 
 
 @pytest.mark.parametrize("kind", ["memory", "dask", "frame", "unknown rows"])
