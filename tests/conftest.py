@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import zlib
 from collections import defaultdict
 
 import dask
@@ -27,6 +28,11 @@ def pytest_addoption(parser):
         metavar="FILE",
         help="append 'CPU-seconds seconds test' to FILE as each test ends",
     )
+    parser.addoption(
+        "--drawn",
+        metavar="GROUP/GROUPS",
+        help="of the tests marked long or paper, run those of one group, drawn by their names",
+    )
 
 
 def pytest_configure(config):
@@ -44,7 +50,33 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    """Mark, leave out and sort tests."""
+    _take_turns(items)
+    if config.getoption("--drawn"):
+        group, n_groups = map(int, config.getoption("--drawn").split("/"))
+        others = [item for item in items if not _is_drawn(item, group, n_groups)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _is_drawn(item, group, n_groups)]
+    # What takes longest is begun first, or it would be waited for: notebooks, clusters that lose
+    # workers, then tests that ask for more time than others get, or are of the system as a whole.
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("paper") is None,
+            item.path.stem != "test_faults",
+            item.get_closest_marker("timeout") is None,
+            item.path.parent.name != "system",
+        )
+    )
+
+
+def _is_drawn(item, group, n_groups):
+    """Return whether a test is quick, or belongs to the group of long ones."""
+    long = item.get_closest_marker("long") or item.get_closest_marker("paper")
+    return long is None or zlib.crc32(item.nodeid.encode()) % n_groups == group
+
+
+def _take_turns(items):
     """Of tests marked `in_turn`, leave one value per combination of the others in the quick run."""
     groups = defaultdict(list)
     for item in items:
@@ -63,16 +95,6 @@ def pytest_collection_modifyitems(items):
         for index, item in enumerate(group):
             if index != chosen:
                 item.add_marker(pytest.mark.long)
-    # What takes longest is begun first, or it would be waited for: notebooks, clusters that lose
-    # workers, then tests that ask for more time than others get, or are of the system as a whole.
-    items.sort(
-        key=lambda item: (
-            item.get_closest_marker("paper") is None,
-            item.path.stem != "test_faults",
-            item.get_closest_marker("timeout") is None,
-            item.path.parent.name != "system",
-        )
-    )
 
 
 def _check_name(check):
