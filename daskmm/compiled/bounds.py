@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from daskmm.compiled import library
 from daskmm.compiled.dispatch import PreparedCenters
 from daskmm.compiled.labels import nearest_centers
-from daskmm.compiled.layout import frame_of, parts, plain, row_dtype
+from daskmm.compiled.layout import call_in_parts, frame_of, plain, row_dtype
 from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
@@ -157,45 +157,25 @@ def update_nearest(
         Number of rows that were compared with all centres; None if a row is not finite in the
         model's coordinates or its squared norm overflows: labels are undefined then.
     """
-    doubtful = np.ones(len(rows), np.bool_)
+    k, doubtful, dtype = len(prepared.centers), np.ones(len(rows), np.bool_), row_dtype(rows)
+    shared: dict[str, Any] = {"k": k, "n_shells": _SHELLS, "n_listed": 0, "doubt": _DOUBT}
+    shared |= frame_of(coordinates) | {"centers": plain(prepared.centers)}
     if moved is not None:
-        tested: dict[str, Any] = moved._asdict() | {"n_listed": moved.around.shape[1]}
-        known: dict[str, NDArray] = {"labels": labels, "lower": lower, "upper": upper}
-        known["doubtful"] = doubtful
-        _call("update_bounds", rows, coordinates, prepared, known, tested)
+        known: dict[str, NDArray]
+        known = {"labels": labels, "lower": lower, "upper": upper, "doubtful": doubtful}
+        fields = shared | moved._asdict() | {"n_listed": moved.around.shape[1]}
+        call_in_parts("update_bounds", rows, dtype, 1, known, fields)
     at = np.flatnonzero(doubtful)
     if len(at) == 0:
         return 0
-    some_rows = rows if len(at) == len(rows) else rows[at]
+    some = rows if len(at) == len(rows) else rows[at]
     # Distances that are not known yet are computed in the next step.
     found, near, squares = np.empty(len(at), np.int32), np.full(len(at), np.inf), np.empty(len(at))
     known = {"labels": found, "lower": squares, "upper": near}
-    few = len(at) <= _FEW and _call("compare_all", some_rows, coordinates, prepared, known, {})
-    if not few and not nearest_centers(some_rows, coordinates, prepared, found, None, squares):
+    few = len(at) <= _FEW and call_in_parts("compare_all", some, dtype, 1, known, shared)
+    if not few and not nearest_centers(some, coordinates, prepared, found, None, squares):
         return None
     labels[at] = found
     lower[at] = (1.0 - _DOUBT) * np.sqrt(np.maximum(squares, 0.0))
     upper[at] = (1.0 + _DOUBT) * np.sqrt(near)
     return len(at)
-
-
-def _call(
-    entry: str,
-    rows: NDArray,
-    coordinates: FeatureCoordinates,
-    prepared: PreparedCenters,
-    of_rows: dict[str, NDArray],
-    fields: dict[str, Any],
-) -> bool:
-    """Run a loop over rows and what belongs to each of them; return whether all are finite."""
-    dtype, frame = row_dtype(rows), frame_of(coordinates)
-    k, p = prepared.centers.shape
-    shared = {"k": k, "p": p, "n_shells": _SHELLS, "n_listed": 0, "doubt": _DOUBT} | frame | fields
-    centers = plain(prepared.centers)
-    for some in parts(rows, dtype, 1):
-        x, own = plain(rows[some], dtype), {name: array[some] for name, array in of_rows.items()}
-        single = dtype == np.float32
-        sized = shared | {"n": len(x), "single_rows": single, "rows": x, "centers": centers} | own
-        if not library.call(entry, **sized):
-            return False
-    return True

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import library
 from daskmm.compiled.layout import (
     LIMITS,
     SCORED,
+    call_in_parts,
     frame_of,
-    parts,
     plain,
     relevant_from,
     row_dtype,
@@ -138,20 +137,10 @@ def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
     if distortion.code == SQUARED_EUCLIDEAN.code:
         return None
     n, p = rows.shape
-    terms, dtype = np.empty(n), row_dtype(rows)
+    terms = np.empty(n)
     reference = plain(np.broadcast_to(distortion.reference, (p,)))
-    for some in parts(rows, dtype, 1):
-        x = plain(rows[some], dtype)
-        library.call(
-            "row_terms",
-            n=len(x),
-            p=p,
-            code=distortion.code,
-            single_rows=dtype == np.float32,
-            rows=x,
-            reference=reference,
-            terms=terms[some],
-        )
+    fields = {"code": distortion.code, "reference": reference}
+    call_in_parts("row_terms", rows, row_dtype(rows), 1, {"terms": terms}, fields)
     return terms
 
 
@@ -204,35 +193,30 @@ def block_sums(
         frame["code"] = prepared.distortion.code
     # A single centre gets the full weight of each row at any power.
     assigned = hard or k == 1
-    held, tile = row_dtype(rows) if assigned else dtype, tile_rows(len(rows), k, p, dtype)
+    tile = tile_rows(len(rows), k, p, dtype)
     n_listed = n_farthest if hard else 0
     found = _Results.of(k, p, n_listed, prepared)
     unit = 1.0 if hard else _unit(weights, dtype)
     ratio_limits = _ratio_limits(None if hard or partial else shares, s, dtype)
-    for some in parts(rows, held, tile):
-        x = plain(rows[some], held)
-        found.far_rows[:] -= some.start
-        library.call(
-            "hard_sums" if assigned else "soft_sums",
-            n=len(x),
-            tile=tile,
-            rows=x,
-            single_rows=held == np.float32,
-            weights=None if weights is None else plain(weights[some] / unit),
-            terms=None if terms is None else plain(terms[some]),
-            n_far=n_listed,
-            scored=is_scored(k, dtype, is_plain),
-            s=s,
-            # In double precision, inexact distances of soft steps have been recomputed.
-            rounding=0.0 if dtype == _DOUBLE and not assigned else _rounding(dtype, p),
-            tie=TIE,
-            **LIMITS[dtype]._asdict(),
-            ratio_limits=ratio_limits,
-            **frame,
-            **prepared.fields(dtype),
-            **found._asdict(),
-        )
-        found.far_rows[:] += some.start
+    of_rows = {
+        "weights": None if weights is None else plain(weights / unit),
+        "terms": None if terms is None else plain(terms),
+    }
+    fields = {
+        "n_far": n_listed,
+        "scored": is_scored(k, dtype, is_plain),
+        "s": s,
+        # In double precision, inexact distances of soft steps have been recomputed.
+        "rounding": 0.0 if dtype == _DOUBLE and not assigned else _rounding(dtype, p),
+        "tie": TIE,
+        "ratio_limits": ratio_limits,
+        **LIMITS[dtype]._asdict(),
+        **frame,
+        **prepared.fields(dtype),
+        **found._asdict(),
+    }
+    entry = "hard_sums" if assigned else "soft_sums"
+    call_in_parts(entry, rows, row_dtype(rows) if assigned else dtype, tile, of_rows, fields)
     return found.sums_of(unit)
 
 
@@ -332,30 +316,18 @@ def known_sums(
     else:
         found.n_j[:], found.sums[:] = before
         found.n_j[changed], found.sums[changed] = 0.0, 0.0
-    frame, held = frame_of(coordinates), row_dtype(rows)
+    frame = frame_of(coordinates)
     # Rows are added up in the same tiles as where the nearest centres are not known.
     dtype = prepared.dtype_for(rows, frame["scale"], -np.inf)
+    of_rows = {
+        "weights": None if weights is None else plain(weights),
+        "labels": plain(labels, np.dtype(np.int32)),
+        "distances": distances,
+    }
+    fields = NO_SUMS | frame | prepared.fields(dtype) | found._asdict()
+    fields |= {"n_far": n_farthest, "moved": moved, "changed": changed}
     tile = tile_rows(len(rows), k, p, dtype)
-    for some in parts(rows, held, tile):
-        x = plain(rows[some], held)
-        found.far_rows[:] -= some.start
-        library.call(
-            "known_sums",
-            n=len(x),
-            tile=tile,
-            rows=x,
-            single_rows=held == np.float32,
-            weights=None if weights is None else plain(weights[some]),
-            labels=plain(labels[some], np.dtype(np.int32)),
-            distances=distances[some],
-            moved=moved,
-            changed=changed,
-            **NO_SUMS | {"n_far": n_farthest},
-            **frame,
-            **prepared.fields(dtype),
-            **found._asdict(),
-        )
-        found.far_rows[:] += some.start
+    call_in_parts("known_sums", rows, row_dtype(rows), tile, of_rows, fields)
     return found.sums_of()
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import library
 from daskmm.compiled.dispatch import NO_SUMS, PreparedCenters
-from daskmm.compiled.layout import frame_of, parts, plain, tile_rows
+from daskmm.compiled.layout import call_in_parts, frame_of, tile_rows
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.rows import FeatureCoordinates
 
@@ -50,19 +49,5 @@ def nearest_centers(
     tile = tile_rows(len(rows), k, p, dtype)
     fields = frame | prepared.fields(dtype) | NO_SUMS
     fields["rounding"] = product_rounding(dtype, p)
-    for some in parts(rows, dtype, tile):
-        x = plain(rows[some], dtype)
-        finite = library.call(
-            "nearest_centers",
-            n=len(x),
-            tile=tile,
-            rows=x,
-            single_rows=dtype == np.float32,
-            labels=labels[some],
-            distances=None if distances is None else distances[some],
-            others=None if others is None else others[some],
-            **fields,
-        )
-        if not finite:
-            return False
-    return True
+    of_rows = {"labels": labels, "distances": distances, "others": others}
+    return call_in_parts("nearest_centers", rows, dtype, tile, of_rows, fields)

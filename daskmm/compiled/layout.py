@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.compiled import library
 from daskmm.numerics.distances import CANCELLATION
 from daskmm.numerics.power_means import FLUSHED
 from daskmm.numerics.rows import (
@@ -115,15 +117,45 @@ def plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:
     return np.ascontiguousarray(values, dtype=dtype or np.float64)
 
 
-def parts(rows: NDArray, dtype: np.dtype, tile: int) -> list[slice]:
-    """Return slices of the rows: one, or several of whole tiles if the rows must be copied.
+def call_in_parts(
+    entry: str,
+    rows: NDArray,
+    dtype: np.dtype,
+    tile: int,
+    of_rows: Mapping[str, NDArray | None],
+    fields: dict[str, Any],
+) -> bool:
+    """Run a loop over rows; return False if it ended at a value that is not finite.
 
-    Tiles are then the same in any memory order, and so are the sums.
+    Rows of another type or memory order are copied, so many whole tiles at a time that the copy is
+    small. Tiles are then the same in any memory order, and so are the sums.
+
+    Parameters
+    ----------
+    entry : str
+        One of `DASKMM_ENTRIES` in `src/loops.h`.
+    rows : ndarray of shape (n_rows, n_features)
+        Of any numeric dtype, in any order.
+    dtype : numpy.dtype
+        The type in which the loop takes them.
+    tile : int
+        Rows per tile.
+    of_rows : dict of str to ndarray of shape (n_rows,) or None
+        Fields that have a number for each row, of the type that the loop takes.
+    fields : dict of str to Any
+        The other fields.
     """
-    if rows.dtype == dtype and rows.flags.c_contiguous:
-        return [slice(0, len(rows))]
-    step = max(1, TILE_BYTES // (dtype.itemsize * rows.shape[1] * tile)) * tile
-    return list(tiles(len(rows), step))
+    n, p = rows.shape
+    step = n
+    if rows.dtype != dtype or not rows.flags.c_contiguous:
+        step = max(1, TILE_BYTES // (dtype.itemsize * p * tile)) * tile
+    shared = fields | {"p": p, "tile": tile, "single_rows": dtype == np.float32}
+    for some in tiles(n, max(1, step)):
+        x = plain(rows[some], dtype)
+        own = {name: array[some] for name, array in of_rows.items() if array is not None}
+        if not library.call(entry, **shared, **own, n=len(x), first_row=some.start, rows=x):
+            return False
+    return True
 
 
 def working_dtype(

@@ -13,9 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.compiled import library
-from daskmm.compiled.layout import plain
-from daskmm.numerics.rows import TILE_BYTES, tiles
+from daskmm.compiled.layout import call_in_parts, plain
 
 FloatArray = NDArray[np.float64]
 
@@ -56,35 +54,16 @@ def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | N
     BlockMoments or None
         None if a value is not finite, also in a row without weight, or if its square overflows.
     """
-    n, p = rows.shape
+    p = rows.shape[1]
     single = np.result_type(rows.dtype, np.float32) == np.float32
-    dtype = np.dtype(np.float32 if single else np.float64)
-    tile = max(1, _TILE_ELEMENTS // p)
+    dtype, tile = np.dtype(np.float32 if single else np.float64), max(1, _TILE_ELEMENTS // p)
     totals, origin, mean, deviations = np.zeros(2), np.zeros(p), np.zeros(p), np.zeros(p)
     lowest, highest = np.full(p, np.inf), np.full(p, -np.inf)
-    step = n
-    if rows.dtype != dtype or not rows.flags.c_contiguous:
-        # Rows are copied, a bounded number of whole tiles at a time.
-        step = max(1, TILE_BYTES // (dtype.itemsize * p * tile)) * tile
-    for some in tiles(n, max(1, step)):
-        x = plain(rows[some], dtype)
-        finite = library.call(
-            "moments",
-            n=len(x),
-            p=p,
-            tile=tile,
-            single_rows=single,
-            rows=x,
-            weights=None if weights is None else plain(weights[some]),
-            totals=totals,
-            origin=origin,
-            mean=mean,
-            deviations=deviations,
-            lowest=lowest,
-            highest=highest,
-        )
-        if not finite:
-            return None
+    fields = {"totals": totals, "origin": origin, "mean": mean, "deviations": deviations}
+    fields |= {"lowest": lowest, "highest": highest}
+    of_rows = {"weights": None if weights is None else plain(weights)}
+    if not call_in_parts("moments", rows, dtype, tile, of_rows, fields):
+        return None
     mean += origin
     if not (np.isfinite(mean).all() and np.isfinite(deviations).all()):
         return None

@@ -222,16 +222,7 @@ class CenterSums:
             worst = rows[found.farthest_rows]
             worst = worst if coordinates is None else coordinates.to_model(worst)
             farthest = Farthest(found.farthest_distances, worst)
-        return cls(
-            found.weights,
-            found.sums,
-            found.observed,
-            found.squares,
-            found.objective,
-            found.inertia,
-            found.hardness,
-            farthest,
-        )
+        return cls(*found[:7], farthest)
 
     def __add__(self, other: Self) -> Self:
         return type(self)(

@@ -113,7 +113,7 @@ template <class R, class T> int hard_sums(const Step& a) {
       if (tied) search.nearest[i] = search.decide(input, i, limit);
       served[i] = search.exact_distance(input, i, Index(search.nearest[i]));
       if (n_far && v[i] > 0.0 && served[i] > a.far[n_far - 1])
-        insert_farthest(served[i], start + i, a.far, a.far_rows, n_far);
+        insert_farthest(served[i], a.first_row + start + i, a.far, a.far_rows, n_far);
     });
     for (Index i = 0; i < b; i++) {
       const Index j = Index(search.nearest[i]);
@@ -208,7 +208,8 @@ template <class R> int known_sums(const Step& a) {
       if (!(served[i] > worst && v[i] > 0.0)) continue;
       if (!together && !needed[i]) transform(i);
       const double distance = separation(exact + i * p, a.centers + Index(own[i]) * p, a.w, p);
-      if (distance > a.far[n_far - 1]) insert_farthest(distance, start + i, a.far, a.far_rows, n_far);
+      if (distance > a.far[n_far - 1])
+        insert_farthest(distance, a.first_row + start + i, a.far, a.far_rows, n_far);
     }
     const double inertia = dot(v, served, b);
     a.totals[0] += inertia;

@@ -20,6 +20,7 @@ typedef struct {
   int64_t single_rows;         /* whether R is float32 */
   int64_t single;              /* whether T is float32 */
   int64_t scaled;              /* whether a scale is not 1 */
+  int64_t first_row;           /* position of the first row in the block */
   int64_t n_far;               /* length of the list of the farthest rows */
   int64_t scored;              /* whether a hard step computes the costs from the differences */
   double slack;                /* reach of centres that the distances of a row do not bound */
