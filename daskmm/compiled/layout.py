@@ -111,8 +111,15 @@ def code_of(coordinates: FeatureCoordinates) -> int:
 
 
 def plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:
-    """Return an array in the form that the loops read: C order, native."""
-    return np.ascontiguousarray(values, dtype=dtype or np.float64)
+    """Return an array in the form that the loops read: C order, native, aligned."""
+    held = np.ascontiguousarray(values, dtype=dtype or np.float64)
+    return held if held.flags.aligned else held.copy()
+
+
+def is_plain(values: NDArray, dtype: np.dtype) -> bool:
+    """Return whether `plain` returns an array as it is."""
+    flags = values.flags
+    return values.dtype == dtype and flags.c_contiguous and flags.aligned
 
 
 def parts(rows: NDArray, dtype: np.dtype, tile: int) -> list[slice]:
@@ -120,7 +127,7 @@ def parts(rows: NDArray, dtype: np.dtype, tile: int) -> list[slice]:
 
     Tiles are then the same in any memory order, and so are the sums.
     """
-    if rows.dtype == dtype and rows.flags.c_contiguous:
+    if is_plain(rows, dtype):
         return [slice(0, len(rows))]
     step = max(1, TILE_BYTES // (dtype.itemsize * rows.shape[1] * tile)) * tile
     return list(tiles(len(rows), step))

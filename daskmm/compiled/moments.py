@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled import library
-from daskmm.compiled.layout import plain
+from daskmm.compiled.layout import is_plain, plain
 from daskmm.numerics.rows import TILE_BYTES, tiles
 
 FloatArray = NDArray[np.float64]
@@ -63,7 +63,7 @@ def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | N
     totals, origin, mean, deviations = np.zeros(2), np.zeros(p), np.zeros(p), np.zeros(p)
     lowest, highest = np.full(p, np.inf), np.full(p, -np.inf)
     step = n
-    if rows.dtype != dtype or not rows.flags.c_contiguous:
+    if not is_plain(rows, dtype):
         # Rows are copied, a bounded number of whole tiles at a time.
         step = max(1, TILE_BYTES // (dtype.itemsize * p * tile)) * tile
     for some in tiles(n, max(1, step)):

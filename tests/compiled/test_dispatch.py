@@ -11,6 +11,7 @@ from _naive import exact_squared_distances, power_means, squared_distances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiled._blocks import identity
 from daskmm import PowerKMeans
 from daskmm.compiled import dispatch, layout, library
 from daskmm.gram.nystrom import nystrom_coordinates
@@ -61,10 +62,6 @@ def assert_close_sums(found, expected, rtol, scale):
         largest = float(np.max(np.abs(b), initial=0.0))
         atol = rtol * (scale * float(np.max(get("weights"))) if name == "sums" else largest)
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=name)
-
-
-def identity(p):
-    return Coordinates(np.zeros(p), np.ones(p))
 
 
 def by_numpy(rows, weights, coordinates, state):
