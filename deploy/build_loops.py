@@ -40,8 +40,8 @@ INSTRUCTIONS = {
         "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mprefer-vector-width=512"
     ),
 }
-# The code for AVX-512 without its instructions, for tests: on x86-64 the compiler makes two registers
-# of AVX2 of each vector.
+# The code for AVX-512 without its instructions, for tests: on x86-64 the compiler makes two
+# registers of AVX2 of each vector.
 EMULATED = ["-include", str(TOP / "tests/compiled/emulated_avx512.hpp"), "-Wno-psabi"]
 # Left to itself, zig compiles for all that the processor of this machine can do.
 BASELINE = ["-mcpu=baseline"]

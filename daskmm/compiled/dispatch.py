@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from daskmm.compiled import library
 from daskmm.compiled.layout import (
+    GROUPED,
     LIMITS,
     SCORED,
     frame_of,
@@ -209,7 +210,7 @@ def block_sums(
     found = _Results.of(k, p, n_listed, prepared)
     unit = 1.0 if hard else _unit(weights, dtype)
     ratio_limits = _ratio_limits(None if hard or partial else shares, s, dtype)
-    for some in parts(rows, held, tile):
+    for some in parts(rows, held, tile if ratio_limits is None else GROUPED * tile):
         x = plain(rows[some], held)
         found.far_rows[:] -= some.start
         library.call(

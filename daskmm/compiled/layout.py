@@ -39,6 +39,9 @@ _DISTANCE_BYTES = 1 << 20
 _ROW_BYTES = 1 << 20
 # Rows per tile. With fewer, setting up the loops dominates: they load dozens of constants.
 _LEAST_ROWS, _MOST_ROWS = 128, 576
+# Whether negligible weights are looked for is decided anew with each group of so many tiles
+# (`RETRIED` in `src/weights.hpp`): where they are, blocks are cut between groups.
+GROUPED = 8
 # Tiles are whole panels, three vectors of rows (`src/products.hpp`), of any instruction set.
 _PANEL_BYTES = 3 * 64
 # Single precision is used if centres and scales are within this factor of 1: their squares fit.

@@ -70,8 +70,9 @@ class Array(NamedTuple):
         fits = same_type and array.shape == shape and flags.c_contiguous and flags.aligned
         if not fits or (self.written and not flags.writeable):
             raise ValueError(
-                f"{name} must be an aligned C-ordered{' writeable' * self.written} array of {dtype} "
-                f"and shape {shape}, got {array.dtype}, {array.shape} with strides {array.strides}"
+                f"{name} must be an aligned{', writeable' * self.written} array of {dtype} and "
+                f"shape {shape} in C order, got {array.dtype}, {array.shape} with strides "
+                f"{array.strides}"
             )
         return _address(array)
 
