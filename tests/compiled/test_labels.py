@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiled._blocks import PLACE, forms, identity, message, sampled, without_loops
+from daskmm.compiled.dispatch import PreparedCenters
+from daskmm.compiled.labels import nearest_centers
 from daskmm.kmeans.assignment import _block_cost, labels_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.rows import Coordinates
@@ -84,6 +86,43 @@ def test_labels_over_many_tiles_are_those_of_numpy(shape, weighted, dtype):
     assert _block_cost(rows, None, *arguments) == pytest.approx(expected, rel=1e-11)
     for form in forms(rows):
         np.testing.assert_array_equal(labels_of(form, *arguments), found)
+
+
+@SETTINGS
+@given(
+    n=st.sampled_from([1, 2, 23, 24, 25, 200]),
+    p=st.integers(1, 40),
+    k=st.integers(1, 70),
+    dtype=st.sampled_from(["f4", "f8", ">f8"]),
+)
+def test_distances_and_bounds_are_right_and_the_same_in_all_forms(n, p, k, dtype):
+    rng = np.random.default_rng(n + 41 * p + k)
+    rows, centers = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(k, p))
+    d = np.square(rows[:, None].astype(float) - centers).sum(axis=2)
+
+    def found(form):
+        labels, (distances, others) = np.empty(n, np.int32), np.empty((2, n))
+        prepared = PreparedCenters(centers)
+        assert nearest_centers(form, identity(p), prepared, labels, distances, others)
+        return labels, distances, others
+
+    labels, distances, others = found(rows)
+    np.testing.assert_array_equal(labels, d.argmin(axis=1))
+    np.testing.assert_allclose(distances, d.min(axis=1), rtol=1e-12)
+    second = np.sort(d, axis=1)[:, 1] if k > 1 else np.full(n, np.inf)
+    assert (others <= second).all()
+    np.testing.assert_allclose(others, second, rtol=1e-9)
+    for form in forms(rows):
+        for a, b in zip(found(form), (labels, distances, others), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_blocks_that_are_copied_in_parts_have_the_same_labels(dtype):
+    rows, coordinates, centers = clustered(20_011, 50, 12, dtype)
+    arguments = PLACE, coordinates, CenterState(centers, -np.inf)
+    expected = labels_of(rows, *arguments)
+    np.testing.assert_array_equal(labels_of(np.asfortranarray(rows), *arguments), expected)
 
 
 def test_near_ties_in_single_precision_are_told_in_double():

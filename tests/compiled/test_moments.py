@@ -12,6 +12,7 @@ from compiled._blocks import PLACE, forms, message, sampled, without_loops
 from daskmm import KMeans
 from daskmm.engine.first_pass import _block_moments
 from daskmm.engine.moments import Moments
+from daskmm.numerics.rows import TILE_BYTES
 
 SETTINGS = settings(max_examples=80, derandomize=True, database=None, deadline=None)
 FIELDS = ("n_positive", "weight", "mean", "deviations", "lowest", "highest")
@@ -82,6 +83,27 @@ def test_moments_over_many_tiles_are_those_of_numpy(shape, dtype, weighted):
     # Neither dtype nor order decides about a bit.
     for form in (*forms(rows), rows.astype(np.float64)):
         assert_same_bits(Moments.of_block(form, v), found)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal rows", "weighted rows"])
+def test_blocks_that_are_copied_in_parts_have_the_bits_of_those_that_are_not(weighted):
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(20_011, 50)) + np.linspace(0, 50, 20_011)[:, None]
+    assert rows.nbytes > TILE_BYTES
+    v = rng.uniform(size=20_011) if weighted else None
+    found = Moments.of_block(np.asfortranarray(rows), v)
+    assert_same_bits(found, Moments.of_block(rows, v))
+
+
+@pytest.mark.parametrize("p", [1, 3, 31, 300])
+def test_integer_weights_count_like_repeated_rows(p):
+    rng = np.random.default_rng(p)
+    rows, v = rng.normal(size=(700, p)), rng.integers(0, 4, 700)
+    found = Moments.of_block(rows, v.astype(float))
+    expected = Moments.of_block(np.repeat(rows, v, axis=0), None)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(found.deviations, expected.deviations, rtol=1e-13)
+    assert (found.n_positive, found.weight) == ((v > 0).sum(), v.sum())
 
 
 @pytest.mark.parametrize("value", [0.1, -1e8 / 3, 1e-300, 3e100])
