@@ -4,11 +4,11 @@ import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from decimal import Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 
 import numpy as np
 import pytest
-from _naive import HIGH, exact_squared_distances, power_means, squared_distances
+from _naive import exact_squared_distances, power_means, squared_distances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -593,16 +593,16 @@ FORMULAS = {
 def test_terms_of_rows_are_sums_of_the_formula_over_the_features(kind, dtype, p):
     rng = np.random.default_rng(p)
     reference = rng.uniform(0.2, 0.8, p)
-    rows = rng.uniform(0.001, 0.999, (300, p))
-    rows[:100] = np.clip(reference * (1.0 + 1e-6 * rng.normal(size=(100, p))), 0.001, 0.999)
+    rows = rng.uniform(0.001, 0.999, (90, p))
+    rows[:30] = np.clip(reference * (1.0 + 1e-6 * rng.normal(size=(30, p))), 0.001, 0.999)
     if kind is not Logistic:
-        rows *= 10.0 ** rng.integers(-3, 4, (300, 1))
+        rows *= 10.0 ** rng.integers(-3, 4, (90, 1))
     if kind is not ItakuraSaito:
         rows[::7, 0] = 0.0
     rows[5::11, p // 2] = np.nan
     rows = rows.astype(dtype)
     found = dispatch.row_terms(rows, kind(reference))
-    with localcontext(HIGH):
+    with localcontext(Context(prec=40)):
         expected = [
             float(
                 sum(
@@ -623,7 +623,7 @@ def test_terms_that_overflow_on_the_way_are_finite():
     rows = np.array([[1e-5, 1e-3], [1e-10, 5e-324]])
     reference = np.array([1e-310, 1e-3])  # its inverse overflows
     found = dispatch.row_terms(rows, KullbackLeibler(reference))
-    with localcontext(HIGH):
+    with localcontext(Context(prec=40)):
         expected = [
             float(
                 sum(

@@ -88,7 +88,6 @@ def test_labels_over_many_tiles_are_those_of_numpy(shape, weighted, dtype):
         np.testing.assert_array_equal(labels_of(form, *arguments), found)
 
 
-@SETTINGS
 @given(
     n=st.sampled_from([1, 2, 23, 24, 25, 200]),
     p=st.integers(1, 40),

@@ -332,7 +332,7 @@ def test_the_tests_of_the_loops_pass_with_emulated_avx512(module, emulated):
 def long_call():
     """A call of one loop that takes about a second."""
     rng = np.random.default_rng(0)
-    rows, centers = rng.normal(size=(30_000, 32)), PreparedCenters(rng.normal(size=(400, 32)))
+    rows, centers = rng.normal(size=(60_000, 32)), PreparedCenters(rng.normal(size=(400, 32)))
     block_sums(rows, None, identity(32), centers, -2.0, 0)
 
 
@@ -367,8 +367,8 @@ def test_other_threads_run_while_a_loop_does():
         finally:
             done.set()
             thread.join()
-    # With Python's lock held, the counter would not move at all within a call.
-    assert max(inside) > 10
+    # With Python's lock held, the counter would move once at most, as the call begins.
+    assert max(inside) > 3
 
 
 @needs_library
