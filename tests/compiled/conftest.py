@@ -8,8 +8,15 @@ from _local import ROOT
 
 from daskmm.compiled import library
 
-# The loops of AVX-512, made of what the processor has.
-EMULATED = "emulated avx512"
+_loops = library._library()
+# The instruction sets that this processor has.
+LEVELS = library.LEVELS[: _loops.daskmm_highest_level() + 1 if _loops else 1]
+
+
+def pytest_generate_tests(metafunc):
+    """Give what takes `parts` those of each instruction set, and the emulated ones."""
+    if "parts" in metafunc.fixturenames:
+        metafunc.parametrize("parts", [*LEVELS, "emulated avx512"], indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -32,25 +39,14 @@ def compiler(build_loops):
 
 
 @pytest.fixture(scope="session")
-def needs_level(compiler):
-    """Skip what this processor, or this compiler, does not have the instructions of."""
-    loops = library._library()
-    highest = loops.daskmm_highest_level() if loops else 0
-
-    def skip_without(level):
-        if level != EMULATED:
-            needed = library.LEVELS.index(level)
-        else:
-            needed = 1 if "__x86_64__" in compiler[1] else 0
-        if needed > highest:
-            pytest.skip(f"this processor, or the library, does not have {level}")
-
-    return skip_without
+def needs_emulation(compiler):
+    """Skip what is compiled for AVX2 in place of AVX-512 where the processor does not have it."""
+    if "__x86_64__" in compiler[1] and "avx2" not in LEVELS:
+        pytest.skip("this processor, or the library, does not have AVX2")
 
 
 @pytest.fixture(scope="session")
-def emulated(build_loops, needs_level, tmp_path_factory):
+def emulated(build_loops, needs_emulation, tmp_path_factory):
     """The library whose loops are those of AVX-512, emulated."""
-    needs_level(EMULATED)
     file = tmp_path_factory.mktemp("emulated") / "emulated.so"
     return ctypes.CDLL(str(build_loops.build(file=file, emulated=True)))

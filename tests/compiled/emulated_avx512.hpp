@@ -53,11 +53,15 @@ INLINED __mmask16 _mm512_movepi32_mask(__m512i x) { return emulated::signs((emul
 INLINED __mmask8 _mm512_movepi64_mask(__m512i x) { return emulated::signs(x); }
 INLINED __m512 _mm512_permutexvar_ps(__m512i at, __m512 table) {
   __m512 found;
-  for (int lane = 0; lane < 16; lane++) found[lane] = table[((emulated::Integers)at)[lane] & 15];
+  const emulated::Integers places = (emulated::Integers)at & 15;
+  for (int lane = 0; lane < 16; lane++) found[lane] = table[places[lane]];
   return found;
 }
 INLINED __m512d _mm512_permutex2var_pd(__m512d table, __m512i at, __m512d second) {
   __m512d found;
-  for (int lane = 0; lane < 8; lane++) found[lane] = (at[lane] & 8 ? second : table)[at[lane] & 7];
+  for (int lane = 0; lane < 8; lane++) {
+    const int place = int(at[lane] & 15);
+    found[lane] = place < 8 ? table[place] : second[place - 8];
+  }
   return found;
 }
