@@ -2,6 +2,7 @@
 
 Run: python deploy/build_loops.py                      (rebuilds the library of this checkout)
      python deploy/build_loops.py --sanitize FILE      (with the address and undefined sanitizers)
+     python deploy/build_loops.py --emulate-avx512 FILE    (AVX-512 for processors that lack it)
 
 `build_backend.py` beside this file calls the same functions when the package is installed. The
 compiler is $CXX, else c++, g++ or clang++, else zig. CXXFLAGS and LDFLAGS are respected.
@@ -39,6 +40,9 @@ INSTRUCTIONS = {
         "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mprefer-vector-width=512"
     ),
 }
+# The code for AVX-512 without its instructions, for tests: on x86-64 the compiler makes two
+# registers of AVX2 of each vector.
+EMULATED = ["-include", str(TOP / "tests/compiled/emulated_avx512.hpp"), "-Wno-psabi"]
 # Left to itself, zig compiles for all that the processor of this machine can do.
 BASELINE = ["-mcpu=baseline"]
 ZIG = "ziglang>=0.13"
@@ -128,26 +132,36 @@ def run(command):
         raise NotCompiledError(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
 
 
-def build(target=None, sanitized=None):
+def emulation(defined):
+    """What has the code for AVX-512 compiled by a compiler that defines so much."""
+    return [*EMULATED, *(INSTRUCTIONS["avx2"] if "__x86_64__" in defined else [])]
+
+
+def build(target=None, file=None, sanitized=False, emulated=False):
     """Compile what has changed, link, and return the path of the library.
 
     Parameters
     ----------
     target : str, optional
         The target in zig's words, such as ``"aarch64-linux-musl"``; this machine if not given.
-    sanitized : path, optional
-        A library that checks addresses and arithmetic is made in this place, instead of the one
-        in the package.
+    file : path, optional
+        Where the library is written, instead of the one in the package.
+    sanitized : bool
+        Whether it checks addresses and arithmetic.
+    emulated : bool
+        Whether its only loops are those of AVX-512, emulated, in the place of the baseline.
     """
     command, defined = compiler(target)
     checks = SANITIZED if sanitized else []
     flags = [*shlex.split(os.environ.get("CXXFLAGS", "")), *FLAGS, *checks]
+    flags += emulation(defined) if emulated else []
     made_by = repr((command, flags, INSTRUCTIONS)).encode()
     # Objects of one command are no others'.
     folder = TOP / "build/loops" / hashlib.sha256(made_by).hexdigest()[:12]
     folder.mkdir(parents=True, exist_ok=True)
-    newest = max(path.stat().st_mtime for path in SOURCES.iterdir())
-    sets = INSTRUCTIONS if "__x86_64__" in defined else ["baseline"]
+    sources = [*SOURCES.iterdir(), *([Path(EMULATED[1])] if emulated else [])]
+    newest = max(path.stat().st_mtime for path in sources)
+    sets = INSTRUCTIONS if "__x86_64__" in defined and not emulated else ["baseline"]
     units = {"dispatch": ("dispatch.cpp", [])}
     for name in sets:
         units[name] = ("kernels.cpp", [f"-DINSTRUCTIONS={name}", *INSTRUCTIONS[name]])
@@ -175,8 +189,8 @@ def build(target=None, sanitized=None):
         # The library needs neither the standard library of C++ nor that of the compiler.
         link += ["-s", "-static-libgcc", "-Wl,--as-needed", "-Wl,-z,defs"]
     run([*command, *objects, *link, "-o", str(linked)])
-    place = Path(sanitized) if sanitized else PACKAGE / linked.name
-    if not sanitized:
+    place = Path(file) if file else PACKAGE / linked.name
+    if not file:
         for other in PACKAGE.glob(f"{NAME}.*"):
             if other != place:
                 other.unlink()
@@ -210,11 +224,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--compiler", metavar="COMMAND", help="instead of $CXX and of those found")
     parser.add_argument("--sanitize", metavar="FILE", help="make FILE, which checks its own work")
+    parser.add_argument(
+        "--emulate-avx512", metavar="FILE", help="make FILE, the loops of AVX-512 for any processor"
+    )
     arguments = parser.parse_args()
     if arguments.compiler:
         os.environ["CXX"] = arguments.compiler
+    files = {name for name in (arguments.sanitize, arguments.emulate_avx512) if name}
+    if len(files) > 1:
+        parser.error("one library can be both sanitized and emulated, but then in one file")
     try:
-        print(build(sanitized=arguments.sanitize))
+        print(
+            build(
+                file=next(iter(files), None),
+                sanitized=bool(arguments.sanitize),
+                emulated=bool(arguments.emulate_avx512),
+            )
+        )
     except NotCompiledError as reason:
         sys.exit(f"{reason}\n{REMEDY}")
 

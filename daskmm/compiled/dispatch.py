@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.compiled.layout import (
+    GROUPED,
     LIMITS,
     SCORED,
     call_in_parts,
@@ -216,7 +217,8 @@ def block_sums(
         **found._asdict(),
     }
     entry = "hard_sums" if assigned else "soft_sums"
-    call_in_parts(entry, rows, row_dtype(rows) if assigned else dtype, tile, of_rows, fields)
+    held, grouped = row_dtype(rows) if assigned else dtype, 1 if ratio_limits is None else GROUPED
+    call_in_parts(entry, rows, held, tile, of_rows, fields, grouped)
     return found.sums_of(unit)
 
 

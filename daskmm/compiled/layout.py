@@ -41,6 +41,9 @@ _DISTANCE_BYTES = 1 << 20
 _ROW_BYTES = 1 << 20
 # Rows per tile. With fewer, setting up the loops dominates: they load dozens of constants.
 _LEAST_ROWS, _MOST_ROWS = 128, 576
+# Whether negligible weights are looked for is decided anew with each group of so many tiles
+# (`RETRIED` in `src/weights.hpp`): where they are, blocks are cut between groups.
+GROUPED = 8
 # Tiles are whole panels, three vectors of rows (`src/products.hpp`), of any instruction set.
 _PANEL_BYTES = 3 * 64
 # Single precision is used if centres and scales are within this factor of 1: their squares fit.
@@ -113,8 +116,15 @@ def code_of(coordinates: FeatureCoordinates) -> int:
 
 
 def plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:
-    """Return an array in the form that the loops read: C order, native."""
-    return np.ascontiguousarray(values, dtype=dtype or np.float64)
+    """Return an array in the form that the loops read: C order, native, aligned."""
+    held = np.ascontiguousarray(values, dtype=dtype or np.float64)
+    return held if held.flags.aligned else held.copy()
+
+
+def is_plain(values: NDArray, dtype: np.dtype) -> bool:
+    """Return whether `plain` returns an array as it is."""
+    flags = values.flags
+    return values.dtype == dtype and flags.c_contiguous and flags.aligned
 
 
 def call_in_parts(
@@ -124,6 +134,7 @@ def call_in_parts(
     tile: int,
     of_rows: Mapping[str, NDArray | None],
     fields: dict[str, Any],
+    grouped: int = 1,
 ) -> bool:
     """Run a loop over rows; return False if it ended at a value that is not finite.
 
@@ -144,11 +155,14 @@ def call_in_parts(
         Fields that have a number for each row, of the type that the loop takes.
     fields : dict of str to Any
         The other fields.
+    grouped : int
+        Number of tiles that stay together.
     """
     n, p = rows.shape
     step = n
-    if rows.dtype != dtype or not rows.flags.c_contiguous:
-        step = max(1, TILE_BYTES // (dtype.itemsize * p * tile)) * tile
+    if not is_plain(rows, dtype):
+        least = grouped * tile
+        step = max(1, TILE_BYTES // (dtype.itemsize * p * least)) * least
     shared = fields | {"p": p, "tile": tile, "single_rows": dtype == np.float32}
     for some in tiles(n, max(1, step)):
         x = plain(rows[some], dtype)

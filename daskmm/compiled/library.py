@@ -67,11 +67,12 @@ class Array(NamedTuple):
         dtype, flags = self.dtypes[sizes[self.chosen_by] if self.chosen_by else 0], array.flags
         shape = eval(self.shape, _NO_NAMES, sizes)
         same_type = array.dtype is dtype or array.dtype == dtype
-        fits = same_type and array.shape == shape and flags.c_contiguous
+        fits = same_type and array.shape == shape and flags.c_contiguous and flags.aligned
         if not fits or (self.written and not flags.writeable):
             raise ValueError(
-                f"{name} must be a C-ordered{' writeable' * self.written} array of {dtype} and "
-                f"shape {shape}, got {array.dtype}, {array.shape} with strides {array.strides}"
+                f"{name} must be an aligned{', writeable' * self.written} array of {dtype} and "
+                f"shape {shape} in C order, got {array.dtype}, {array.shape} with strides "
+                f"{array.strides}"
             )
         return _address(array)
 

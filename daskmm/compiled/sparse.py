@@ -57,7 +57,7 @@ class FastRows(SparseRows):
     def _call(self, entry: str, n_columns: int, out: FloatArray, **arrays: NDArray) -> None:
         """Run a loop over all rows; both kinds of indices must have the same number of bits."""
         wide = self.indices.dtype == np.int64 or self.indptr.dtype == np.int64
-        kind = np.int64 if wide else np.int32
+        kind = np.dtype(np.int64 if wide else np.int32)
         library.call(
             entry,
             n=len(self),
@@ -67,8 +67,8 @@ class FastRows(SparseRows):
             n_columns=n_columns,
             wide=wide,
             data=plain(self.data),
-            indices=np.ascontiguousarray(self.indices, kind),
-            indptr=np.ascontiguousarray(self.indptr, kind),
+            indices=plain(self.indices, kind),
+            indptr=plain(self.indptr, kind),
             out=out,
             **arrays,
         )

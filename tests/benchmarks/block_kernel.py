@@ -1,10 +1,10 @@
-"""Speed of the block kernel on one thread, beside what it is made of and what others do.
+"""Speed of one MM step over one block on one thread, beside one Lloyd step of scikit-learn.
 
 Run: python tests/benchmarks/block_kernel.py [repeats]
 
-One MM step at a finite power and one hard step over rows in memory, against one iteration of
-scikit-learn's Lloyd in the same type and against the kernel's own two matrix products. Prints a
-Markdown table: medians of interleaved runs.
+A step at a finite power and a hard one, over rows in memory, against one iteration of
+scikit-learn's Lloyd in the same type. Prints a Markdown table: medians of interleaved runs.
+`DASKMM_LOOPS` holds the loops to an instruction set.
 """
 
 import statistics
@@ -12,13 +12,10 @@ import sys
 import time
 
 import numpy as np
-from numba import njit
 from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
 from threadpoolctl import threadpool_limits
 
-from daskmm.compiled import dispatch, layout
-from daskmm.compiled.intrinsics import gemm
-from daskmm.compiled.products import _NO_TRANSPOSE, _TRANSPOSE
+from daskmm.compiled import dispatch
 from daskmm.numerics.rows import Coordinates, SphereCoordinates
 
 SHAPES = ((200_000, 20, 10), (200_000, 50, 100), (50_000, 100, 500), (500_000, 8, 8))
@@ -54,50 +51,25 @@ def lloyd(rows, centers):
     return lambda: lloyd_iter_chunked_dense(rows, weights, old, new, sizes, labels, shift, 1)
 
 
-@njit(nogil=True)
-def _products(rows, centers, d, sums):
-    k, tile = d.shape
-    sizes = np.array([tile, k, centers.shape[1]], dtype=np.int32)
-    b, c, p = sizes, sizes[1:], sizes[2:]
-    zero, one = np.zeros(1, rows.dtype), np.ones(1, rows.dtype)
-    for start in range(0, len(rows) - tile + 1, tile):
-        z = rows[start:]
-        gemm(_TRANSPOSE, _NO_TRANSPOSE, b, c, p, one, z, p, centers, p, zero, d, b)
-        gemm(_NO_TRANSPOSE, _NO_TRANSPOSE, p, c, b, one, z, p, d, b, zero, sums, p)
-
-
-def products(rows, centers):
-    """The two matrix products of a step alone, of as many rows at a time."""
-    k, p = centers.shape
-    _, tile = layout.tile_rows(k, p, rows.itemsize, False)
-    right, d, sums = (np.zeros(shape, rows.dtype) for shape in ((k, p), (k, tile), (k, p)))
-    right[:] = centers
-    return lambda: _products(rows, right, d, sums)
+def step(rows, coordinates, centers, s):
+    """One MM step, its centres prepared beforehand."""
+    prepared = dispatch.PreparedCenters(centers)
+    return lambda: dispatch.block_sums(rows, None, coordinates, prepared, s, 16)
 
 
 def compared(shape, dtype, repeats):
-    """Median seconds of Lloyd's iteration, a soft and a hard step, and a step's products alone."""
+    """Median seconds of Lloyd's iteration, and of soft and hard steps."""
     rows, centers = problem(*shape, dtype)
     mean = rows.mean(axis=0, dtype=np.float64)
-    coordinates = Coordinates(mean, np.ones(shape[1]))
-    prepared = dispatch.PreparedCenters(centers - mean)
-
-    def step(s):
-        dispatch.block_sums(rows, None, coordinates, prepared, s, 16)
-
+    plain = Coordinates(mean, np.ones(shape[1])), centers - mean
     sphere = SphereCoordinates(shape[1])
-    on_sphere = dispatch.PreparedCenters(sphere.to_model(centers))
-
-    def cosine_step(s):
-        dispatch.block_sums(rows, None, sphere, on_sphere, s, 16)
-
+    on_sphere = sphere, sphere.to_model(centers)
     jobs = {
         "lloyd": lloyd(rows, centers),
-        "soft": lambda: step(POWER),
-        "hard": lambda: step(-np.inf),
-        "soft, cosine": lambda: cosine_step(POWER),
-        "hard, cosine": lambda: cosine_step(-np.inf),
-        "products": products(rows, centers),
+        "soft": step(rows, *plain, POWER),
+        "hard": step(rows, *plain, -np.inf),
+        "soft, cosine": step(rows, *on_sphere, POWER),
+        "hard, cosine": step(rows, *on_sphere, -np.inf),
     }
     for job in jobs.values():
         job()
@@ -105,11 +77,8 @@ def compared(shape, dtype, repeats):
 
 
 def main(repeats):
-    print(
-        "| rows, features, clusters | dtype | Lloyd, ms | step / Lloyd | step / two products "
-        "| cosine / squared |"
-    )
-    print("|---|---|---|---|---|---|")
+    print("| rows, features, clusters | dtype | Lloyd, ms | step / Lloyd | cosine / squared |")
+    print("|---|---|---|---|---|")
     for dtype in (np.float32, np.float64):
         for shape in SHAPES:
             t = compared(shape, dtype, repeats)
@@ -117,7 +86,6 @@ def main(repeats):
                 f"| {shape[0]:,}, {shape[1]}, {shape[2]} | {np.dtype(dtype)} "
                 f"| {1e3 * t['lloyd']:.1f} "
                 f"| soft {t['soft'] / t['lloyd']:.2f}, hard {t['hard'] / t['lloyd']:.2f} "
-                f"| {t['soft'] / t['products']:.2f} "
                 f"| soft {t['soft, cosine'] / t['soft']:.2f}, "
                 f"hard {t['hard, cosine'] / t['hard']:.2f} |",
                 flush=True,

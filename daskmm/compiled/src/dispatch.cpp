@@ -2,7 +2,7 @@
 #include "loops.h"
 
 // Levels: 0 baseline, 1 AVX2 with FMA, 2 AVX-512 (F, DQ, BW, VL).
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(DASKMM_EMULATED_AVX512)
 #include <cpuid.h>
 
 // Not __builtin_cpu_supports: it answers no to everything where Zig has linked the library.

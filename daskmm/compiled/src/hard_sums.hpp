@@ -161,7 +161,7 @@ template <class T> int nearest_centers(const Step& a) {
       if (!a.others) continue;
       // Centres at a distance d from a row have norms of at most 2 ‖z‖² + 2 d.
       const double norm = double(search.norms[i]), other = double(search.second[i]) + norm;
-      a.others[at] = other - a.rounding * (3.0 * norm + 2.0 * other);
+      a.others[at] = other < INFINITE ? other - a.rounding * (3.0 * norm + 2.0 * other) : other;
     }
   }
   return DONE;

@@ -235,11 +235,11 @@ template <class T> int soft_sums(const Step& a) {
   Memory memory;
   if (!memory.allocate([&](Memory& m) { step.place(m); })) return OUT_OF_MEMORY;
   step.begin();
-  Index listing_from = 0;
-  for (Index start = 0; start < a.n; start += a.tile) {
-    const bool listing = step.few && start >= listing_from;
+  Index listing_from = 0, number = 0;
+  for (Index start = 0; start < a.n; start += a.tile, number++) {
+    const bool listing = step.few && number >= listing_from;
     const bool listed = step.add(start, a.tile < a.n - start ? a.tile : a.n - start, listing);
-    if (listing && !listed) listing_from = start + RETRIED * a.tile;
+    if (listing && !listed) listing_from = (number / RETRIED + 1) * RETRIED;
   }
   return DONE;
 }

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__AVX512F__) && defined(__AVX512DQ__)
+#if defined(DASKMM_EMULATED_AVX512)  // by a header of the tests
+#define REGISTER_BYTES 64
+#define HAVE_AVX512 1
+#elif defined(__AVX512F__) && defined(__AVX512DQ__)
 #include <immintrin.h>
 #define REGISTER_BYTES 64
 #define HAVE_AVX512 1

@@ -216,7 +216,8 @@ template <class T> struct Listed {
   Index most;
 };
 // A tile lists its weights if fewer than 1/LISTED of all count. If more do, it computes all, and so
-// do the next tiles; the RETRIED-th is searched again.
+// do the others of its group of RETRIED tiles: blocks that are read in parts of whole groups give the
+// same bits (dispatch.py).
 constexpr Index LISTED = 8, RETRIED = 8;
 
 // List one centre's rows with d ≤ limit · smallest; return the new end of the list.

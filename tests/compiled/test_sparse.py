@@ -1,10 +1,12 @@
-"""Compiled products of sparse rows beside their definition."""
+"""Products of sparse rows beside their definition."""
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compiled._blocks import forms, off_lines
 from daskmm.compiled.sparse import fast_rows
 from daskmm.numerics.sparse_rows import canonical
 
@@ -55,3 +57,34 @@ def test_other_products_are_scipys():
     assert fast_rows(single) is single
     dense = rows.toarray()
     assert fast_rows(dense) is dense
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (1, 1), (5, 3)])
+@pytest.mark.parametrize("n_columns", [0, 1, 8])
+def test_rows_and_columns_that_are_empty_have_products_of_zeros(shape, n_columns):
+    fast = fast_rows(canonical(sp.csr_array(shape)))
+    np.testing.assert_array_equal(
+        fast @ np.ones((shape[1], n_columns)), np.zeros((shape[0], n_columns))
+    )
+    np.testing.assert_array_equal(
+        np.ones((n_columns, shape[0])) @ fast, np.zeros((n_columns, shape[1]))
+    )
+
+
+@given(seed=st.integers(0, 1000), n_columns=st.integers(1, 70))
+def test_the_form_of_the_dense_array_changes_no_bit(seed, n_columns):
+    rng = np.random.default_rng(seed)
+    fast = fast_rows(canonical(sp.random_array((13, 6), density=0.4, format="csr", rng=rng)))
+    right, left = rng.normal(size=(6, n_columns)), rng.normal(size=(n_columns, 13))
+    for form in forms(right):
+        np.testing.assert_array_equal(fast @ form, fast @ right)
+    for form in forms(left):
+        np.testing.assert_array_equal(form @ fast, left @ fast)
+
+
+def test_arrays_that_are_off_their_lines_are_moved():
+    rows = canonical(sp.random_array((13, 6), density=0.4, format="csr", rng=0))
+    other = np.random.default_rng(0).normal(size=(6, 5))
+    expected = fast_rows(rows) @ other
+    rows.data = off_lines(rows.data)
+    np.testing.assert_array_equal(fast_rows(rows) @ other, expected)

@@ -1,9 +1,10 @@
-"""The compiled sums against loops over the definitions, and against the blocked numpy ones."""
+"""The sums of a block beside loops over their definitions, and beside those of numpy."""
 
 import math
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from decimal import Context, Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -11,12 +12,19 @@ from _naive import exact_squared_distances, power_means, squared_distances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiled._blocks import forms, identity, without_loops
 from daskmm import PowerKMeans
-from daskmm.compiled import dispatch, layout, library
+from daskmm.compiled import dispatch, layout
 from daskmm.gram.nystrom import nystrom_coordinates
-from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, PerStart, center_sums
+from daskmm.kmeans.sums import FARTHEST, CenterState, CenterSums, center_sums
+from daskmm.numerics.distortions.bregman import (
+    SQUARED_EUCLIDEAN,
+    ItakuraSaito,
+    KullbackLeibler,
+    Logistic,
+)
 from daskmm.numerics.kernels import Kernel
-from daskmm.numerics.rows import Coordinates
+from daskmm.numerics.rows import Coordinates, tiles
 
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12, -math.inf)
 each_power = pytest.mark.parametrize("s", POWERS)
@@ -61,10 +69,6 @@ def assert_close_sums(found, expected, rtol, scale):
         largest = float(np.max(np.abs(b), initial=0.0))
         atol = rtol * (scale * float(np.max(get("weights"))) if name == "sums" else largest)
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=name)
-
-
-def identity(p):
-    return Coordinates(np.zeros(p), np.ones(p))
 
 
 def by_numpy(rows, weights, coordinates, state):
@@ -167,29 +171,15 @@ def test_single_precision_rows_are_summed_to_single_precision(s, weighted):
     assert found.objective != one(rows.astype(np.float64), v, coordinates, state).objective
 
 
-@pytest.mark.parametrize(
-    ("n", "k", "p", "single"),
-    [
-        (4095, 20, 50, False),
-        (4096, 20, 50, True),
-        (1000, 64, 60, False),
-        (1100, 64, 60, True),
-        (63, 1000, 68, False),
-        (64, 1000, 68, True),
-    ],
-)
+@pytest.mark.parametrize(("n", "k", "p"), [(4096, 20, 50), (1100, 64, 60), (64, 1000, 68)])
 @pytest.mark.parametrize("s", [-7.0, -math.inf])
-def test_few_rows_are_computed_in_single_precision_if_their_products_are_many(n, k, p, single, s):
+def test_blocks_of_few_rows_and_many_products_are_summed_to_single_precision(n, k, p, s):
     rng = np.random.default_rng(0)
     rows, centers = rng.normal(size=(n, p)).astype(np.float32), rng.normal(size=(k, p))
-    of_centers = centers.shape, float(np.abs(centers).max())
-    dtype = layout.working_dtype(rows, np.ones(p), *of_centers, s)
-    assert dtype == (np.float32 if single else np.float64)
-    assert layout.working_dtype(rows.astype(np.float64), np.ones(p), *of_centers, s) == np.float64
-    if single:
-        state = CenterState(centers, s)
-        expected = by_numpy(rows, None, identity(p), state)
-        assert_close_sums(one(rows, None, identity(p), state), expected, 2e-4, 3)
+    state = CenterState(centers, s)
+    assert state.prepared.dtype_for(rows, np.ones(p), s) == np.float32
+    expected = by_numpy(rows, None, identity(p), state)
+    assert_close_sums(one(rows, None, identity(p), state), expected, 2e-4, 3)
 
 
 @pytest.mark.in_turn("dtype")
@@ -338,23 +328,94 @@ def test_single_precision_rows_with_weights_of_any_size(factor, s):
 # What must not matter
 
 
+def assert_same_bits_in_all_forms(rows, v, coordinates, state):
+    expected = one(rows, v, coordinates, state)
+    for form in forms(rows):
+        for weights in (v, None if v is None else np.repeat(v, 2)[::2]):
+            assert_same_bits(one(form, weights, coordinates, state), expected)
+    swapped = rows.astype(rows.dtype.newbyteorder())
+    assert_same_bits(one(swapped, v, coordinates, state), expected)
+
+
+@SETTINGS
+@given(
+    n=st.sampled_from([0, 1, 2, 23, 24, 25, 49, 200]),
+    p=st.integers(1, 40),
+    k=st.integers(1, 70),
+    dtype=st.sampled_from(["f4", "f8"]),
+    s=st.sampled_from([-0.5, -3.0, -math.inf]),
+    weighted=st.booleans(),
+)
+def test_memory_order_strides_alignment_and_byte_order_change_no_bit(n, p, k, dtype, s, weighted):
+    rng = np.random.default_rng(n + 41 * p + k)
+    rows, v = rng.normal(size=(n, p)).astype(dtype), rng.uniform(size=n) if weighted else None
+    w = rng.dirichlet(np.ones(p)) if weighted else None
+    coordinates = Coordinates(rng.normal(size=p), rng.uniform(0.5, 2.0, p))
+    state = CenterState(rng.normal(size=(k, p)), s, w)
+    assert_same_bits_in_all_forms(rows, v, coordinates, state)
+    assert_close_sums(
+        one(rows, v, coordinates, state), by_numpy(rows, v, coordinates, state), 1e-10, 9
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.dtype("f4"), np.dtype("f8")])
+@pytest.mark.parametrize("s", [-3.0, -math.inf])
+def test_blocks_that_are_copied_in_parts_have_the_bits_of_those_that_are_not(dtype, s, monkeypatch):
+    rng = np.random.default_rng(7)
+    rows = rng.normal(size=(20_011, 50)).astype(dtype)
+    state = CenterState(rng.normal(size=(4, 50)), s, rng.dirichlet(np.ones(50)))
+    expected = one(rows, None, identity(50), state)
+    monkeypatch.setattr(layout, "TILE_BYTES", 1 << 20)
+    for form in (np.asfortranarray(rows), np.repeat(rows, 2, axis=0)[::2]):
+        assert_same_bits(one(form, None, identity(50), state), expected)
+
+
+def sometimes_near(n, p, k, dtype):
+    """Rows near centres, but for those of a few tiles; the centres, and their shares."""
+    rng = np.random.default_rng(p)
+    centers = 4.0 * rng.normal(size=(k, p))
+    rows = centers[rng.integers(k, size=n)] + 0.1 * rng.normal(size=(n, p))
+    for start in (0, 6700, 14_500):  # of which some are in tiles that end a part
+        rows[start : start + 300] = rng.normal(size=(300, p))
+    return rows.astype(dtype), centers, np.full(k, 1.0 / k)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("p", [70, pytest.param(37, marks=pytest.mark.long)])
+def test_copied_blocks_leave_out_the_same_negligible_weights(dtype, p):
+    rows, centers, shares = sometimes_near(17_000 if p == 70 else 30_000, p, 120, dtype)
+    state = CenterState(centers, -7.0, shares=shares)
+    expected = one(rows, None, identity(p), state)
+    everything = one(rows, None, identity(p), replace(state, shares=None))
+    assert (expected.sums != everything.sums).any()
+    assert_same_bits(one(np.asfortranarray(rows), None, identity(p), state), expected)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("s", [-3.0, -math.inf])
-def test_memory_order_strides_and_writeability_change_no_bit(dtype, s):
-    rng = np.random.default_rng(7)
-    rows = rng.normal(size=(5000, 5)).astype(dtype)
-    v = rng.uniform(size=5000)
-    state = CenterState(rng.normal(size=(4, 5)), s, rng.dirichlet(np.ones(5)))
-    wide = np.zeros((10_000, 10), dtype)
-    wide[::2, ::2] = rows
-    wide_v = np.repeat(v, 2)[::2]
-    frozen = rows.copy()
-    frozen.flags.writeable = False
-    expected = one(rows, v, identity(5), state)
-    forms = [(np.asfortranarray(rows), v), (wide[::2, ::2], wide_v), (frozen, v)]
-    for form, weights in forms:
-        found = one(form, weights, identity(5), state)
-        assert_same_bits(found, expected)
+@pytest.mark.parametrize("n_tiles", [1, 2, 5])
+def test_blocks_may_be_cut_wherever_a_tile_ends(dtype, s, n_tiles, monkeypatch):
+    rng = np.random.default_rng(12)
+    rows, v = rng.normal(size=(7001, 9)).astype(dtype), rng.uniform(size=7001)
+    state = CenterState(rng.normal(size=(11, 9)), s, rng.dirichlet(np.ones(9)))
+    expected = one(rows, v, identity(9), state)
+
+    def cut(rows, _, tile):
+        return list(tiles(len(rows), n_tiles * tile))
+
+    monkeypatch.setattr(dispatch, "parts", cut)
+    assert_same_bits(one(rows, v, identity(9), state), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("s", [-0.7, -3.0, -math.inf])
+def test_integer_weights_count_like_repeated_rows(dtype, s):
+    rng = np.random.default_rng(13)
+    rows, v = rng.normal(size=(4500, 6)).astype(dtype), rng.integers(0, 4, 4500)
+    state = CenterState(rng.normal(size=(5, 6)), s, rng.dirichlet(np.ones(6)))
+    found = one(rows, v.astype(float), identity(6), state)
+    expected = one(np.repeat(rows, v, axis=0), None, identity(6), state)
+    assert_close_sums(found, expected, 1e-11 if dtype == np.float64 or s == -math.inf else 1e-5, 4)
 
 
 def assert_same_bits(found, expected):
@@ -363,27 +424,22 @@ def assert_same_bits(found, expected):
     np.testing.assert_array_equal(found.farthest.rows, expected.farthest.rows)
 
 
-def test_threads_do_not_disturb_one_another():
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+def test_any_number_of_threads_finds_the_same_bits(n_threads):
     rng = np.random.default_rng(8)
     states = (
         CenterState(rng.normal(size=(9, 6)), -4.0),
         CenterState(rng.normal(size=(9, 6)), -math.inf),
     )
     blocks = [rng.normal(size=(3000, 6)) for _ in range(8)]
-    expected = [center_sums(block, None, identity(6), states) for block in blocks]
-    found: list[PerStart | None] = [None] * len(blocks)
 
-    def work(first):
-        for _ in range(5):
-            for i in range(first, len(blocks), 4):
-                found[i] = center_sums(blocks[i], None, identity(6), states)
+    def sums(block):
+        return center_sums(block, None, identity(6), states)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for a, b in zip(found, expected, strict=True):
+    expected = [sums(block) for block in blocks]
+    with ThreadPoolExecutor(n_threads) as pool:
+        found = list(pool.map(sums, 5 * blocks))
+    for a, b in zip(found, 5 * expected, strict=True):
         for x, y in zip(a.records, b.records, strict=True):
             assert_same_bits(x, y)
 
@@ -402,16 +458,15 @@ def test_rows_whose_features_come_from_a_kernel(s):
     np.testing.assert_allclose(found.farthest.rows, expected.farthest.rows, rtol=1e-9, atol=1e-12)
 
 
-# Without numba
+# Without the loops, and with them
 
 
-def test_without_compiled_loops_numpy_computes_the_same(monkeypatch):
+def test_without_compiled_loops_numpy_computes_the_same():
     rng = np.random.default_rng(10)
     rows, v = rng.normal(size=(400, 3)), rng.uniform(size=400)
     states = tuple(CenterState(rows[:4].copy(), s) for s in (-2.0, -math.inf))
     compiled = center_sums(rows, v, identity(3), states)
-    monkeypatch.setattr(library, "available", lambda: False)
-    plain = center_sums(rows, v, identity(3), states)
+    plain = without_loops(center_sums, rows, v, identity(3), states)
     for a, b in zip(compiled.records, plain.records, strict=True):
         assert_close_sums(a, b, 1e-11, 3.0)
 
@@ -461,3 +516,125 @@ def test_tiles_of_few_rows_give_the_same_sums(dtype, k, p):
     np.testing.assert_allclose(found.sums, phi.T @ rows, rtol=exact, atol=exact * np.sqrt(n))
     np.testing.assert_allclose(found.inertia, nearest.sum(), rtol=exact)
     assert layout.tile_rows(n, k, p, rows.dtype) * rows.itemsize % (3 * 64) == 0
+
+
+# Known sums
+
+
+@SETTINGS
+@given(seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from(["f4", "f8", "i2"]))
+def test_known_sums_are_those_of_the_definitions(seed, dtype):
+    rng = np.random.default_rng(seed)
+    n, p, k = rng.integers(0, 60), rng.integers(1, 9), rng.integers(1, 7)
+    rows, v = (9.0 * rng.normal(size=(n, p))).astype(dtype), rng.integers(0, 3, n) * 0.5
+    coordinates = Coordinates(rng.normal(size=p), rng.uniform(0.5, 2.0, p))
+    centers, labels = rng.normal(size=(k, p)), rng.integers(k, size=n).astype(np.int32)
+    z = coordinates.to_model(rows)
+    exact = np.square(z - centers[labels]).sum(axis=1)
+    moved, changed = rng.random(k) < 0.5, rng.random(k) < 0.5
+    # Distances to centres that stay are known, but for a few; so are sums of clusters that stay.
+    known = moved[labels] | (rng.random(n) < 0.2)
+    distances = np.where(known, -1.0, exact)
+    n_j = np.bincount(labels, v, k)
+    sums = np.array([(v[:, None] * z)[labels == j].sum(axis=0) for j in range(k)])
+    before = np.where(changed, np.nan, n_j), np.where(changed[:, None], np.nan, sums)
+    found = dispatch.known_sums(
+        rows,
+        v,
+        coordinates,
+        dispatch.PreparedCenters(centers),
+        3,
+        labels,
+        distances,
+        moved,
+        changed,
+        before,
+    )
+    np.testing.assert_allclose(distances, exact, rtol=1e-12)
+    np.testing.assert_array_equal(found.weights, n_j)
+    np.testing.assert_allclose(found.sums, sums, rtol=1e-12, atol=1e-12)
+    assert found.inertia == found.objective == pytest.approx(math.fsum(v * exact), rel=1e-12)
+    assert found.hardness == pytest.approx(v.sum())
+    farthest = [i for i in np.argsort(-exact, kind="stable") if v[i] > 0][:3]
+    np.testing.assert_allclose(found.farthest_distances, exact[farthest], rtol=1e-12)
+    np.testing.assert_array_equal(found.farthest_rows, farthest)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_known_sums_have_the_bits_of_sums_that_compare_all(dtype):
+    rng = np.random.default_rng(14)
+    rows, v = rng.normal(size=(9000, 7)).astype(dtype), rng.uniform(size=9000)
+    coordinates, centers = Coordinates(rng.normal(size=7), np.ones(7)), rng.normal(size=(300, 7))
+    prepared = dispatch.PreparedCenters(centers)
+    expected = dispatch.block_sums(rows, v, coordinates, prepared, -math.inf, 5)
+    z = coordinates.to_model(rows)
+    labels = (np.square(centers).sum(axis=1) - 2.0 * z @ centers.T).argmin(axis=1).astype(np.int32)
+    every, unknown = np.ones(300, np.bool_), np.full(9000, -1.0)
+    for form in (rows, np.asfortranarray(rows)):
+        found = dispatch.known_sums(
+            form, v, coordinates, prepared, 5, labels, unknown.copy(), every, every, None
+        )
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+# Terms of rows
+
+FORMULAS = {
+    KullbackLeibler: lambda x, m: x * (x / m).ln() - x + m if x else m,
+    ItakuraSaito: lambda x, m: x / m - (x / m).ln() - 1,
+    Logistic: lambda x, m: sum((a * (a / b).ln() if a else 0) for a, b in ((x, m), (1 - x, 1 - m))),
+}
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("p", [1, 3, 40])
+def test_terms_of_rows_are_sums_of_the_formula_over_the_features(kind, dtype, p):
+    rng = np.random.default_rng(p)
+    reference = rng.uniform(0.2, 0.8, p)
+    rows = rng.uniform(0.001, 0.999, (90, p))
+    rows[:30] = np.clip(reference * (1.0 + 1e-6 * rng.normal(size=(30, p))), 0.001, 0.999)
+    if kind is not Logistic:
+        rows *= 10.0 ** rng.integers(-3, 4, (90, 1))
+    if kind is not ItakuraSaito:
+        rows[::7, 0] = 0.0
+    rows[5::11, p // 2] = np.nan
+    rows = rows.astype(dtype)
+    found = dispatch.row_terms(rows, kind(reference))
+    with localcontext(Context(prec=40)):
+        expected = [
+            float(
+                sum(
+                    FORMULAS[kind](Decimal(float(x)), Decimal(m))
+                    for x, m in zip(row, reference, strict=True)
+                    if x == x
+                )
+            )
+            for row in rows
+        ]
+    # Logistic terms have errors relative to 1 per feature.
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14 * p * (kind is Logistic))
+    for form in forms(rows):
+        np.testing.assert_array_equal(dispatch.row_terms(form, kind(reference)), found)
+
+
+def test_terms_that_overflow_on_the_way_are_finite():
+    rows = np.array([[1e-5, 1e-3], [1e-10, 5e-324]])
+    reference = np.array([1e-310, 1e-3])  # its inverse overflows
+    found = dispatch.row_terms(rows, KullbackLeibler(reference))
+    with localcontext(Context(prec=40)):
+        expected = [
+            float(
+                sum(
+                    FORMULAS[KullbackLeibler](Decimal(float(x)), Decimal(float(m)))
+                    for x, m in zip(row, reference, strict=True)
+                )
+            )
+            for row in rows
+        ]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_squared_distances_have_no_terms_of_rows_beforehand():
+    assert dispatch.row_terms(np.ones((3, 2)), SQUARED_EUCLIDEAN) is None

@@ -1,0 +1,1 @@
+"""The loops over the rows of a block, beside their definitions."""
