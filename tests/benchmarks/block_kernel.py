@@ -12,13 +12,10 @@ import sys
 import time
 
 import numpy as np
-from numba import njit
 from sklearn.cluster._k_means_lloyd import lloyd_iter_chunked_dense
 from threadpoolctl import threadpool_limits
 
 from daskmm.compiled import dispatch, layout
-from daskmm.compiled.intrinsics import gemm
-from daskmm.compiled.products import _NO_TRANSPOSE, _TRANSPOSE
 from daskmm.numerics.rows import Coordinates, SphereCoordinates
 
 SHAPES = ((200_000, 20, 10), (200_000, 50, 100), (50_000, 100, 500), (500_000, 8, 8))
@@ -54,25 +51,20 @@ def lloyd(rows, centers):
     return lambda: lloyd_iter_chunked_dense(rows, weights, old, new, sizes, labels, shift, 1)
 
 
-@njit(nogil=True)
-def _products(rows, centers, d, sums):
-    k, tile = d.shape
-    sizes = np.array([tile, k, centers.shape[1]], dtype=np.int32)
-    b, c, p = sizes, sizes[1:], sizes[2:]
-    zero, one = np.zeros(1, rows.dtype), np.ones(1, rows.dtype)
-    for start in range(0, len(rows) - tile + 1, tile):
-        z = rows[start:]
-        gemm(_TRANSPOSE, _NO_TRANSPOSE, b, c, p, one, z, p, centers, p, zero, d, b)
-        gemm(_NO_TRANSPOSE, _NO_TRANSPOSE, p, c, b, one, z, p, d, b, zero, sums, p)
-
-
 def products(rows, centers):
-    """The two matrix products of a step alone, of as many rows at a time."""
+    """The two matrix products of a step alone by BLAS, of as many rows at a time."""
     k, p = centers.shape
-    _, tile = layout.tile_rows(k, p, rows.itemsize, False)
-    right, d, sums = (np.zeros(shape, rows.dtype) for shape in ((k, p), (k, tile), (k, p)))
-    right[:] = centers
-    return lambda: _products(rows, right, d, sums)
+    tile = layout.tile_rows(len(rows), k, p, rows.dtype)
+    right = centers.astype(rows.dtype)
+    d, sums = np.empty((k, tile), rows.dtype), np.empty((k, p), rows.dtype)
+
+    def run():
+        for start in range(0, len(rows) - tile + 1, tile):
+            z = rows[start : start + tile]
+            np.matmul(right, z.T, out=d)
+            np.matmul(d, z, out=sums)
+
+    return run
 
 
 def compared(shape, dtype, repeats):
