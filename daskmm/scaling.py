@@ -134,7 +134,7 @@ def _measured(blocks: RowBlocks, n_clusters: int, n_blocks: int) -> PassModel:
     chosen = np.unique(np.linspace(0, count - 1, min(n_blocks, count)).astype(int))
     found = []
     with memory_recycled(), one_blas_thread(), dask.config.set(scheduler="sync"):
-        # Twice: the first time compiles, opens files, and gets memory from the system.
+        # Twice: the first time opens files, and gets memory from the system.
         for number in (*chosen, *chosen):
             rows, wall, processor = _loaded(blocks, int(number))
             if not len(rows):

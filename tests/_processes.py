@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from multiprocessing import forkserver
 
-_PRELOADED = ["daskmm.cluster", "daskmm.compiled.block_sums", "distributed", "sklearn.cluster"]
+_PRELOADED = ["daskmm.cluster", "daskmm.compiled.dispatch", "distributed", "sklearn.cluster"]
 # A process forked beside a thread may inherit a lock that nobody releases; pyarrow, which pandas
 # imports, starts a thread where its allocator is not told otherwise.
 _WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}

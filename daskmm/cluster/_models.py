@@ -9,17 +9,16 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from daskmm.cluster._fitted_values import check_fitted, is_fitted_name
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.kernels import Kernel
-from daskmm.storage.arrays import CHECKSUMMED
+from daskmm.storage.arrays import checksummed
 from daskmm.storage.atomic import is_replaced, restore_former, written_whole
 from daskmm.storage.digests import digest
 from daskmm.storage.locks import reserved
@@ -32,6 +31,9 @@ from daskmm.storage.remote import (
     local_path,
     uploaded,
 )
+
+if TYPE_CHECKING:
+    import zarr
 
 E = TypeVar("E", bound=type[BaseEstimator])
 
@@ -79,6 +81,8 @@ def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
 
 
 def _save(estimator: BaseEstimator, path: Path, overwrite: bool) -> None:
+    import zarr  # slow, and needed for saved models alone
+
     turn = _replacing(path) if overwrite else None
     with written_whole(path, replace=overwrite, turn=turn) as fresh:
         try:
@@ -131,7 +135,7 @@ def _parts_of(path: Path) -> Callable[[str], object]:
     path : Path
         Folder with the description of the model.
     """
-    described = zarr.open_group(path, mode="r").attrs.asdict()
+    described = _opened(path).attrs.asdict()
     names = {name for part in described.values() for name in _arrays_of(part)}
     arrays = {re.sub(r"[/\\]+", "/", name).strip("/") for name in names}  # as zarr writes them
     # zarr makes groups of the parts of a name.
@@ -215,7 +219,7 @@ def _loaded(path: Path, name: str) -> Any:
         raise FileNotFoundError(f"{name} does not exist.")
     if not _is_model(path):
         raise ValueError(f"{name} is not a model written by daskmm.")
-    group = zarr.open_group(path, mode="r")
+    group = _opened(path)
     attributes: dict[str, Any] = group.attrs.asdict()
     version, kind = attributes.get("version"), attributes.get("class")
     if version != VERSION:
@@ -256,9 +260,15 @@ def _loaded(path: Path, name: str) -> Any:
     return estimator
 
 
+def _opened(path: Path) -> zarr.Group:
+    import zarr
+
+    return zarr.open_group(path, mode="r")
+
+
 def _is_model(path: Path) -> bool:
     try:
-        return zarr.open_group(path, mode="r").attrs.get("format") == FORMAT
+        return _opened(path).attrs.get("format") == FORMAT
     except Exception:  # whatever is there, it is not a readable group
         return False
 
@@ -279,7 +289,7 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
             dtype=values.dtype,
             chunks=tuple(max(1, length) for length in values.shape),
             config={"write_empty_chunks": True},  # zeros too: a missing chunk is damage
-            **CHECKSUMMED,
+            **checksummed(),
         )
         array[...] = values
         return {"array": name, "digest": digest(values)}

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from daskmm.data.dask_private import with_lengths
 from daskmm.data.grids import Grid, Window
 from daskmm.data.sparse import INDEX_BYTES, is_sparse, stored_per_row, whole_sparse_rows
+from daskmm.data.zarr_chunks import StoredArray, is_zarr
 from daskmm.numerics.span import is_wide
 from daskmm.numerics.sparse_rows import SparseRows
 
@@ -126,12 +127,7 @@ class RowBlocks:
 
 def is_lazy(X: Any) -> bool:
     """Tell whether `X` is a dask collection or a zarr array, whose results are lazy."""
-    return dask.is_dask_collection(X) or _is_zarr(X)
-
-
-def _is_zarr(X: Any) -> bool:
-    zarr = sys.modules.get("zarr")
-    return zarr is not None and isinstance(X, zarr.Array)
+    return dask.is_dask_collection(X) or is_zarr(X)
 
 
 def float_dtype(dtype: np.dtype) -> np.dtype:
@@ -211,7 +207,7 @@ def as_dask_array(X: Any, name: str = "X") -> da.Array:
     Raise TypeError for other collections, and ValueError for those that are not numeric, not
     two-dimensional or without features; messages say `name`.
     """
-    if _is_zarr(X):
+    if is_zarr(X):
         X = _zarr_to_dask(X, name)
     elif is_frame(X):
         check_columns(X.dtypes, name)
@@ -314,8 +310,6 @@ def _zarr_to_dask(store: Any, name: str) -> da.Array:
     row_bytes = max(1, store.shape[1] * store.dtype.itemsize)
     wanted = max(_ZARR_BLOCK_BYTES, store.shape[0] * row_bytes // _ZARR_BLOCKS)
     rows = max(1, wanted // (chunk_rows * row_bytes)) * chunk_rows
-    from daskmm.data.zarr_chunks import StoredArray  # zarr is slow to import
-
     meta = np.empty((0, 0), dtype=store.dtype)
     return da.from_array(StoredArray(store), (rows, store.shape[1]), name=False, meta=meta)
 

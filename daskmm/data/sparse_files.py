@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import dask.array as da
 import numpy as np
-import zarr
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
@@ -134,6 +133,8 @@ class _ZarrGroup:
         return f"{self.path}::{self.component}" if self.component else self.path
 
     def group(self) -> Any:
+        import zarr  # slow, and needed here alone
+
         return zarr.open_group(self.path, path=self.component, mode="r")
 
     def arrays(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import dask.array as da
-import zarr
 
 # Attribute of dask arrays for the names of their columns.
 _NAMES = "_daskmm_names"
@@ -47,6 +46,8 @@ def variable_names(path: str, component: str) -> list[str] | None:
     if name != "X" or place not in ("", "raw"):
         return None
     variables = f"{place}/var" if place else "var"
+    import zarr  # slow, and needed here alone
+
     try:
         group: Any = zarr.open_group(path, path=variables, mode="r")
         index: Any = group[str(group.attrs["_index"])]

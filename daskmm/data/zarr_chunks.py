@@ -9,23 +9,30 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-import zarr
 from numpy.typing import NDArray
-from zarr.core.sync import sync
-from zarr.storage import LocalStore
+
+if TYPE_CHECKING:
+    import zarr
 
 # So many chunks are looked for, which takes a second on a local disk and some seconds elsewhere. Of
 # more of them these are spread evenly on a local disk; other stores are not listed then.
 _MOST_LOOKS = 100_000
 _METADATA = ("zarr.json", ".zarray")
+
+
+def is_zarr(X: Any) -> bool:
+    """Tell whether `X` is a zarr array; zarr is slow to import, and is not imported for it."""
+    zarr = sys.modules.get("zarr")
+    return zarr is not None and isinstance(X, zarr.Array)
 
 
 def check_chunks(array: zarr.Array, described: str) -> None:
@@ -82,6 +89,8 @@ def check_chunks(array: zarr.Array, described: str) -> None:
 
 def _folder(store: Any) -> Path | None:
     """Return the folder of a store on a local disk."""
+    from zarr.storage import LocalStore
+
     if isinstance(store, LocalStore):
         return store.root
     # dask.array.from_zarr opens local paths by fsspec.
@@ -106,6 +115,8 @@ def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
 
     A list that lacks the array's own metadata is that of a store that cannot be listed.
     """
+    from zarr.core.sync import sync
+
     prefix = f"{array.path}/" if array.path else ""
 
     async def names() -> set[str]:
@@ -127,7 +138,7 @@ def check_chunks_of(X: Any) -> None:
         nodes = [node for root in roots for node in X.dask.layers[root].values()][:1]
         X = nodes[0] if len(roots) == 1 and nodes else None
         X = getattr(X, "value", X)
-    if isinstance(X, zarr.Array):
+    if is_zarr(X):
         check_chunks(X, f"X ({X.store_path})")
 
 
@@ -217,6 +228,8 @@ def _is_filled(values: NDArray, fill: Any) -> bool:
 
 def _size(array: zarr.Array, key: str) -> int | None:
     """Return the bytes of a stored object; None if it is not in the store."""
+    from zarr.core.sync import sync
+
     try:
         return sync(array.store.getsize(f"{array.path}/{key}".lstrip("/")))
     except FileNotFoundError:

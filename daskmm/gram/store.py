@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from daskmm.data.names import shell_word
@@ -27,6 +26,9 @@ from daskmm.storage.arrays import CHECKSUM_BYTES, create_array
 from daskmm.storage.atomic import written_whole
 from daskmm.storage.locks import remedy
 from daskmm.storage.remote import local_path
+
+if TYPE_CHECKING:
+    import zarr
 
 FloatArray = NDArray[np.float64]
 Tile = tuple[int, int]
@@ -140,6 +142,8 @@ class GramStore:
         self.origin: dict[str, Any] | None = attributes.get("origin")
 
     def _open_group(self) -> tuple[zarr.Group, dict[str, Any]]:
+        import zarr  # slow, and needed here alone
+
         with _readable(self.path, "is not a Gram store"):
             group = zarr.open_group(self.path, mode="r+")
             attributes: dict[str, Any] = group.attrs.asdict()
@@ -153,6 +157,8 @@ class GramStore:
         return group, attributes
 
     def _array(self, name: str) -> zarr.Array:
+        import zarr
+
         return zarr.open_array(self.path / name, mode="r+")
 
     @functools.cached_property
@@ -332,6 +338,8 @@ def create_store(
     OSError
         If it cannot be written (a full disk).
     """
+    import zarr
+
     attributes: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     attributes["manifest"] = {**asdict(manifest), "fingerprints": list(manifest.fingerprints)}
     if origin is not None:

@@ -133,9 +133,9 @@ def _compiled_nearest(
 ) -> bool:
     """Fill in labels and smallest distances with the compiled loops; return whether that worked.
 
-    It does not if numba is absent, if the coordinates are no `FeatureCoordinates`, if distances are
-    not squared Euclidean ones between complete rows, or if a value must be refused (`blockwise`
-    then raises the error).
+    It does not if there are no compiled loops, if the coordinates are no `FeatureCoordinates`, if
+    distances are not squared Euclidean ones between complete rows, or if a value must be refused
+    (`blockwise` then raises the error).
     """
     plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
     plain = plain and not isinstance(rows, SparseRows)

@@ -37,11 +37,9 @@ from daskmm.planning.seconds import (
 )
 from daskmm.storage.readable import readable_bytes, readable_seconds
 
-# Interpreter with dask, scikit-learn, zarr and numba imported, bytes (measured: 300 to 320 MB).
-INTERPRETER_BYTES = 310 << 20
-# Memory of the process that compiles the loops, in the first fit on a machine: those for centers
-# (measured: 220 MB) and those for mean shift (40 MB).
-_COMPILER_BYTES, _SMALL_COMPILER_BYTES = 230 << 20, 80 << 20
+# Interpreter after a small fit, bytes (measured: 180 MB with what daskmm needs, 255 to 265 where
+# pandas, pyarrow and xarray are installed, which dask imports; 320 with the package sparse).
+INTERPRETER_BYTES = 260 << 20
 # Iterations of mean shift: to learn the weights, and until rows have merged.
 _TYPICAL_BLURRING = 30
 # Arrays of the size of all positions that one iteration holds, besides two sums per thread: rows,
@@ -91,8 +89,7 @@ class Plan:
         The most there can be.
     peak_bytes_per_worker : int or None
         Of a worker process (this process, for local schedulers) with its number of threads.
-        Includes the interpreter, and 230 MB for the compiler, which only the first fit after an
-        installation takes.
+        Includes the interpreter.
     tasks_per_pass : int
         With the threads of this process.
     gram_bytes : int or None
@@ -368,8 +365,7 @@ def blurring_plan(
         if layout.lazy:
             _refuse_blocks(layout, largest, worker)
             loaded = threads * _loaded_bytes(largest)
-        interpreter = INTERPRETER_BYTES + _SMALL_COMPILER_BYTES
-        peak = interpreter + loaded + positions * (_POSITION_COPIES + 2 * threads)
+        peak = INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)
     return Plan(
         n_rows=n,
         n_features=layout.n_features,
@@ -450,7 +446,6 @@ def micro_cluster_plan(
         # Heavy tails take a second pass for the sample, unknown rows one that counts them.
         max_passes=passes + 2,
         peak_bytes_per_worker=INTERPRETER_BYTES
-        + _COMPILER_BYTES
         + loaded
         + threads * TILE_BYTES
         + max(records, sample, blurred),
@@ -564,8 +559,8 @@ def _peak_bytes(
         loaded += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, steps.n_starts)
     if layout.sparse:
         loaded += threads * _SPARSE_COPIES * largest
-    process = INTERPRETER_BYTES + _COMPILER_BYTES
-    return process + loaded + threads * TILE_BYTES + _centers_bytes(layout, steps, sizes, threads)
+    loaded += INTERPRETER_BYTES + threads * TILE_BYTES
+    return loaded + _centers_bytes(layout, steps, sizes, threads)
 
 
 def _sizes(layout: Layout, steps: CenterSteps, wanted: int | None) -> SampleSizes:

@@ -349,7 +349,7 @@ def _fastest(call: Callable[[], object], threads: int = 1) -> float:
         return time.thread_time() - began
 
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
-        call()  # compiles
+        call()  # imports, and gets memory from the system
         rounds: list[float] = []
         while len(rounds) < 2 or sum(rounds) < _MEASURED_SECONDS:
             calls = [pool.submit(timed) for _ in range(threads)]

@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
-from zarr.codecs import BytesCodec, Crc32cCodec
 
-# Little-endian values followed by their CRC32C; compression would slow down streaming.
-CHECKSUMMED: dict[str, Any] = {"serializer": BytesCodec(), "compressors": [Crc32cCodec()]}
 CHECKSUM_BYTES = 4
+
+
+def checksummed() -> dict[str, Any]:
+    """Return the codecs: little-endian values, then their CRC32C.
+
+    Compression would slow down streaming.
+    """
+    from zarr.codecs import BytesCodec, Crc32cCodec  # zarr is slow to import
+
+    return {"serializer": BytesCodec(), "compressors": [Crc32cCodec()]}
 
 
 def create_array(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any) -> Any:
@@ -30,6 +36,8 @@ def create_array(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dt
     -------
     zarr Array
     """
+    import zarr
+
     return zarr.create_array(
         path,
         shape=shape,
@@ -37,5 +45,5 @@ def create_array(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dt
         dtype=dtype,
         fill_value=np.nan if np.dtype(dtype).kind == "f" else -1,
         zarr_format=3,
-        **CHECKSUMMED,
+        **checksummed(),
     )

@@ -50,12 +50,9 @@ def cost(rows, centers):
     return total / len(rows)
 
 
-def compile_loops(model, dtype):
-    """Have the loops of a fit compiled before it is timed."""
-    rows = np.random.default_rng(0).normal(size=(20_000, 3)).astype(dtype)
-    # Few rows are taken in double precision whatever their type.
-    for n_rows in (500, len(rows)):
-        model(2, random_state=0).fit(rows[:n_rows])
+def first_fit(model):
+    """Fit a few rows, so that what the first fit imports is not timed."""
+    model(2, random_state=0).fit(np.random.default_rng(0).normal(size=(500, 3)))
 
 
 def present(name):
@@ -106,7 +103,7 @@ def fits(n_clusters, seed):
 
 def measured(kind, n_clusters, dtype, n_rows, seeds):
     """Per peer: cost over that of scikit-learn's best of eight (mean), and median seconds."""
-    compile_loops(PowerKMeans, dtype)
+    first_fit(PowerKMeans)
     costs, seconds = {}, {}
     for seed in range(seeds):
         rows = mixture(kind, n_rows, n_clusters, dtype, seed)

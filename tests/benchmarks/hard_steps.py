@@ -57,7 +57,7 @@ def main():
     parser.add_argument("--clusters", type=int, default=1000)
     arguments = parser.parse_args()
     n, p, k = arguments.rows, arguments.features, arguments.clusters
-    # Compiles the loops: for the same numbers of centres and features.
+    # Imports, and gets memory from the system.
     timed_steps(KINDS["apart"](20 * k, p, k, np.random.default_rng(0)).astype(np.float32), k)
     print(f"\n{n:,} × {p}, k = {k:,}\n")
     print("| rows | steps | without | with | ratio | of the last ten |")

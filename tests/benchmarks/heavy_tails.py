@@ -12,7 +12,7 @@ import time
 import warnings
 
 import numpy as np
-from fits import compile_loops, cost
+from fits import cost, first_fit
 from sklearn.cluster import KMeans as ScikitKMeans
 
 from daskmm import KMeans, PowerKMeans
@@ -38,8 +38,7 @@ def main():
     warnings.simplefilter("ignore")
     print("| rows | estimator | mean cost | largest | readings | seconds | scikit-learn's |")
     print("|---|---|---|---|---|---|---|")
-    for model in (KMeans, PowerKMeans):
-        compile_loops(model, "float64")
+    first_fit(PowerKMeans)
     for name, draw in KINDS.items():
         tables = [draw(np.random.default_rng(seed)) for seed in seeds]
         peers = [

@@ -114,14 +114,6 @@ def on_the_way(model, target, limit):
     return at_target, in_time
 
 
-def compile_loops(k):
-    """Have the loops of a fit compiled before it is timed."""
-    X = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
-    for rows in (X[:500], X):
-        KMeans(2, random_state=0).fit(rows)
-        PowerKMeans(2, random_state=0).fit(rows)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000)
@@ -133,7 +125,8 @@ def main():
     warnings.simplefilter("ignore")
     faiss.omp_set_num_threads(2)
     n, p, k = arguments.rows, arguments.features, arguments.clusters
-    compile_loops(k)
+    # What the first fit imports is not timed.
+    KMeans(2, random_state=0).fit(np.random.default_rng(0).normal(size=(500, 3)))
     beside = []
     print(f"\n{n:,} × {p}, k = {k:,}\n")
     print("| rows | fit | seconds | of the processors | cost | at faiss's cost | cost in time 2 |")

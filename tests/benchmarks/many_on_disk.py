@@ -88,7 +88,7 @@ def main() -> None:
     costs = {}
     with dask.config.set(num_workers=threads), threadpool_limits(threads):
         small = da.from_zarr(store)[:20_000]
-        KMeans(2, random_state=0).fit(small)  # compiles the loops
+        KMeans(2, random_state=0).fit(small)  # imports
         X = da.from_zarr(store)
         model = KMeans(k, random_state=0)
         planned = model.plan(X)

@@ -90,8 +90,6 @@ def main():
             if not path.exists():
                 write(path, *shape)
             given = {"n_clusters": n_clusters, "random_state": 0} | settings
-            # The first may compile loops, which takes memory of its own.
-            measured(path, kind, name, **given | {"max_iter": 2})
             projected, peak = measured(path, kind, name, **given)
             model = ", ".join((name, *(f"{key}={value}" for key, value in settings.items())))
             cells = (model, *described(shape, kind), n_clusters, megabytes(projected))

@@ -23,7 +23,7 @@ import dask
 import dask.array as da
 import numpy as np
 import zarr
-from fits import compile_loops
+from fits import first_fit
 from zarr.storage import LocalStore, WrapperStore
 
 from daskmm import EntropyPowerKMeans, PowerKMeans
@@ -133,7 +133,7 @@ def measured(model_name, gigabytes, rate=None, disk=False):
     """A fit to a store of so many gigabytes, and what it is made of; rate in MB/s."""
     n_rows = int(gigabytes * 1e9 / (4 * N_FEATURES))
     cls = MODELS[model_name]
-    compile_loops(cls, "float32")
+    first_fit(cls)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/rows.zarr"
         write(path, n_rows)

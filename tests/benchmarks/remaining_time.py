@@ -1,6 +1,6 @@
 """Planned seconds of ten kinds of fits beside measured ones, and how right the time left was.
 
-Prints a Markdown table. Each fit runs twice, so that compiling and imports are not timed; errors
+Prints a Markdown table. Each fit runs twice, so that imports are not timed; errors
 of the time left are those at a share of the time of the second fit, in percent of the time that
 was really left. On a machine with other work, `taskset -c 0` and the option `--processor` measure
 processor seconds of one thread.

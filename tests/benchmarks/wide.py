@@ -46,7 +46,7 @@ def main():
     for name, X in tables(n, p):
         seconds = {model: [] for model in MODELS}
         for make in MODELS.values():
-            make().fit(X[:50, :1000])  # compiles the loops
+            make().fit(X[:50, :1000])  # imports
         for _ in range(3):
             for model, make in MODELS.items():
                 began = time.perf_counter()

@@ -19,7 +19,7 @@ from daskmm import (
 )
 
 try:
-    # Where it is installed, dask imports it, and with it numba: CI has it for these tests alone.
+    # Where it is installed, dask imports it: CI has it for these tests alone.
     import sparse
 except ImportError:
     FORMS = [scipy.sparse.csr_array, scipy.sparse.csc_array]

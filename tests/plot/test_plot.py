@@ -203,9 +203,9 @@ def test_what_is_logged_meanwhile_has_lines_of_its_own():
     for terminal, clear in ((True, "\r\x1b[K"), (False, "")):
         stream = Stream(terminal)
         with ProgressLine("fit", 300, 8000, stream):
-            logging.getLogger("daskmm").warning("compiling %s", "loops")
+            logging.getLogger("daskmm").warning("waiting for %s", "a lock")
         logging.getLogger("daskmm").warning("afterwards")
-        assert stream[1] == f"{clear}fit: compiling loops\n"
+        assert stream[1] == f"{clear}fit: waiting for a lock\n"
         assert "afterwards" not in "".join(stream)
 
 

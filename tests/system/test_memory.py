@@ -16,8 +16,10 @@ from sklearn.exceptions import ConvergenceWarning
 from daskmm import KMeans
 from daskmm.engine.resources import peak_memory_bytes
 
+# Where the package sparse is installed, dask imports it, and it takes 60 MB.
 SCRIPT = """
 import json, sys
+sys.modules["sparse"] = None
 import dask.array as da, numpy as np, zarr
 import daskmm
 from daskmm.engine.resources import peak_memory_bytes

@@ -36,7 +36,7 @@ class Fits:
     warmup_time = 0
 
     def setup(self, name, kind):
-        """Fit once: loops are compiled, or loaded."""
+        """Fit once: what a fit needs is imported, and the loops are loaded."""
         warnings.simplefilter("ignore")
         self.make = {
             "KMeans": lambda: KMeans(CLUSTERS, random_state=0),
