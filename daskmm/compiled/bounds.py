@@ -157,9 +157,8 @@ def update_nearest(
         Number of rows that were compared with all centres; None if a row is not finite in the
         model's coordinates or its squared norm overflows: labels are undefined then.
     """
-    k, doubtful, dtype = len(prepared.centers), np.ones(len(rows), np.bool_), row_dtype(rows)
-    shared: dict[str, Any] = {"k": k, "n_shells": _SHELLS, "n_listed": 0, "doubt": _DOUBT}
-    shared |= frame_of(coordinates) | {"centers": plain(prepared.centers)}
+    doubtful, dtype = np.ones(len(rows), np.bool_), row_dtype(rows)
+    shared = _fields(coordinates, prepared)
     if moved is not None:
         known: dict[str, NDArray]
         known = {"labels": labels, "lower": lower, "upper": upper, "doubtful": doubtful}
@@ -179,3 +178,10 @@ def update_nearest(
     lower[at] = (1.0 - _DOUBT) * np.sqrt(np.maximum(squares, 0.0))
     upper[at] = (1.0 + _DOUBT) * np.sqrt(near)
     return len(at)
+
+
+def _fields(coordinates: FeatureCoordinates, prepared: PreparedCenters) -> dict[str, Any]:
+    """Return fields that loops over rows take, without centres that have moved."""
+    centers = plain(prepared.centers)
+    sizes = {"k": len(centers), "n_shells": _SHELLS, "n_listed": 0, "doubt": _DOUBT}
+    return sizes | frame_of(coordinates) | {"centers": centers}

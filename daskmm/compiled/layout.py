@@ -127,6 +127,14 @@ def is_plain(values: NDArray, dtype: np.dtype) -> bool:
     return values.dtype == dtype and flags.c_contiguous and flags.aligned
 
 
+def parts(rows: NDArray, dtype: np.dtype, unit: int) -> list[slice]:
+    """Return slices of the rows: one, or several of whole units of rows if they must be copied."""
+    if is_plain(rows, dtype):
+        return [slice(0, len(rows))]
+    step = max(1, TILE_BYTES // (dtype.itemsize * rows.shape[1] * unit)) * unit
+    return list(tiles(len(rows), step))
+
+
 def call_in_parts(
     entry: str,
     rows: NDArray,
@@ -158,13 +166,8 @@ def call_in_parts(
     grouped : int
         Number of tiles that stay together.
     """
-    n, p = rows.shape
-    step = n
-    if not is_plain(rows, dtype):
-        least = grouped * tile
-        step = max(1, TILE_BYTES // (dtype.itemsize * p * least)) * least
-    shared = fields | {"p": p, "tile": tile, "single_rows": dtype == np.float32}
-    for some in tiles(n, max(1, step)):
+    shared = fields | {"p": rows.shape[1], "tile": tile, "single_rows": dtype == np.float32}
+    for some in parts(rows, dtype, grouped * tile):
         x = plain(rows[some], dtype)
         own = {name: array[some] for name, array in of_rows.items() if array is not None}
         if not library.call(entry, **shared, **own, n=len(x), first_row=some.start, rows=x):

@@ -12,6 +12,7 @@ from compiled._blocks import forms, identity
 from daskmm.compiled import bounds
 from daskmm.compiled.bounds import Moves, Moving, add_moves, n_listed, update_nearest
 from daskmm.compiled.dispatch import PreparedCenters
+from daskmm.compiled.layout import call_in_parts, row_dtype
 from daskmm.numerics.rows import Coordinates
 
 SETTINGS = settings(max_examples=30, derandomize=True, database=None, deadline=None)
@@ -200,6 +201,11 @@ def test_the_form_of_the_rows_changes_no_bound(dtype):
 # Rows that are compared with all centres
 
 
+def compared(rows, coordinates, prepared, of_rows):
+    fields = bounds._fields(coordinates, prepared)
+    return call_in_parts("compare_all", rows, row_dtype(rows), 1, of_rows, fields)
+
+
 @SETTINGS
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["f4", "f8"]))
 def test_the_two_least_distances_of_single_rows_are_exact(seed, dtype):
@@ -209,7 +215,7 @@ def test_the_two_least_distances_of_single_rows_are_exact(seed, dtype):
     labels, (least, second) = np.empty(n, np.int32), np.empty((2, n))
     fields = {"labels": labels, "upper": least, "lower": second}
     prepared = PreparedCenters(centers)
-    assert bounds._call("compare_all", rows, identity(p), prepared, fields, {})
+    assert compared(rows, identity(p), prepared, fields)
     d = exact_squared_distances(rows, centers) if n else np.empty((0, k))
     np.testing.assert_array_equal(labels, d.argmin(axis=1))
     np.testing.assert_allclose(least, d.min(axis=1), rtol=1e-13)
@@ -220,7 +226,7 @@ def test_tied_centers_leave_no_gap_between_the_bounds():
     rows, centers = np.array([[0.0, 0.0]]), np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     labels, least, second = np.empty(1, np.int32), np.empty(1), np.empty(1)
     fields = {"labels": labels, "upper": least, "lower": second}
-    assert bounds._call("compare_all", rows, identity(2), PreparedCenters(centers), fields, {})
+    assert compared(rows, identity(2), PreparedCenters(centers), fields)
     assert (labels[0], least[0], second[0]) == (1, 1.0, 1.0)
 
 

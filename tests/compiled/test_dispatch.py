@@ -403,7 +403,7 @@ def test_blocks_may_be_cut_wherever_a_tile_ends(dtype, s, n_tiles, monkeypatch):
     def cut(rows, _, tile):
         return list(tiles(len(rows), n_tiles * tile))
 
-    monkeypatch.setattr(dispatch, "parts", cut)
+    monkeypatch.setattr(layout, "parts", cut)
     assert_same_bits(one(rows, v, identity(9), state), expected)
 
 
