@@ -27,8 +27,9 @@ LEVELS = ("baseline", "avx2", "avx512")
 _OUT_OF_MEMORY, _NOT_FINITE = 1, 2
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 _REMEDY = (
-    "numpy computes in place of the compiled loops, which takes about ten times as long; install "
-    "daskmm again where there is a C++ compiler (g++, clang++, or `pip install ziglang`)"
+    "numpy computes in place of the compiled loops, which takes several times as long; install "
+    "daskmm again where there is a C++ compiler, such as g++ or clang++: "
+    "pip install --force-reinstall --no-deps --no-cache-dir -v daskmm"
 )
 # Types of the fields in `src/loops.h`; of each array of `void` a field chooses one.
 _TYPES = {"int64_t": "i8", "int32_t": "i4", "int8_t": "i1", "uint8_t": "b1", "double": "f8"}
