@@ -3,6 +3,7 @@
 import math
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -232,16 +233,17 @@ def test_blocks_are_loaded_once(toy):
 
 
 @pytest.mark.long
-def test_units_do_not_matter(toy, toy_path):
+def test_units_do_not_matter(toy, toy_path, monkeypatch):
     X = toy[0]
     in_metres = bandwidth_path(1e3 * X + 5, random_state=0)
     assert_same_path(in_metres, toy_path, rtol=1e-6)
     # Neither when features keep their scales: the grid and the penalty follow the variance.
     grid = GRID[12::3]
     small = bandwidth_path(X, standardize=False, bandwidths=grid, random_state=0)
+    # The tolerance of merging is a distance.
+    monkeypatch.setattr("daskmm.auto.bandwidth.Blurring", partial(Blurring, merge_tol=1e-5))
     large = bandwidth_path(10 * X, standardize=False, bandwidths=100 * grid, random_state=0)
     np.testing.assert_array_equal(small.n_clusters, large.n_clusters)
-    # The tolerance of merging is a distance.
     np.testing.assert_allclose(small.feature_weights, large.feature_weights, atol=1e-6)
     whole = bandwidth_path(X, standardize=False, random_state=0)
     np.testing.assert_allclose(whole.bandwidths, GRID * X.var(axis=0).mean())
