@@ -137,13 +137,13 @@ def update_nearest(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Of any numeric dtype, in any order, in the input's units.
+        Rows in the input's units; any numeric dtype and memory order will do.
     coordinates : FeatureCoordinates
         Not whitened: products of matrices would round rows by their place.
     prepared : PreparedCenters
-        Of squared Euclidean distances without feature weights.
+        The centres, for squared Euclidean distances without feature weights.
     moved : Moves or None
-        From the centres at which labels and bounds hold; None if there are none.
+        How the centres moved since labels and bounds were computed; None if they never were.
     labels : ndarray of int32 of shape (n_rows,)
         Updated to those of `daskmm.compiled.labels.nearest_centers`.
     lower : ndarray of shape (n_rows,)

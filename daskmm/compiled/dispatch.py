@@ -82,7 +82,7 @@ class PreparedCenters:
     Parameters
     ----------
     centers : ndarray of shape (n_clusters, n_features)
-        In the model's coordinates; not to be changed later.
+        The centres in the model's coordinates; they must not be changed later.
     feature_weights : ndarray of shape (n_features,), optional
     distortion : Bregman
     partial : bool
@@ -128,7 +128,8 @@ def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Of any numeric dtype, in any order, in the model's coordinates. NaN are missing.
+        Rows in the model's coordinates; any numeric dtype and memory order will do. NaN are
+        missing values.
     distortion : Bregman
 
     Returns
@@ -160,7 +161,7 @@ def block_sums(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Of any numeric dtype, in any order. Distances and weights of rows of at most single
+        Any numeric dtype and memory order will do. Distances and weights of rows of at most single
         precision are computed in it, unless they are few (`daskmm.compiled.layout.working_dtype`);
         near ties between nearest centres are decided, and sums over rows are taken, in double
         precision.
@@ -287,13 +288,13 @@ def known_sums(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Of any numeric dtype, in any order, in the input's units.
+        Rows in the input's units; any numeric dtype and memory order will do.
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
     coordinates : FeatureCoordinates
         Not whitened.
     prepared : PreparedCenters
-        Of squared Euclidean distances without feature weights.
+        The centres, for squared Euclidean distances without feature weights.
     n_farthest : int
         Number of rows farthest from their centres to list.
     labels : ndarray of int32 of shape (n_rows,)

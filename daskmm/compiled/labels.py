@@ -26,10 +26,10 @@ def nearest_centers(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Of any numeric dtype, in any order, in the input's units.
+        Rows in the input's units; any numeric dtype and memory order will do.
     coordinates : FeatureCoordinates
     prepared : PreparedCenters
-        Of squared Euclidean distances between complete rows.
+        The centres, for squared Euclidean distances between complete rows.
     labels : ndarray of int32 of shape (n_rows,)
         The first of the nearest centres, decided in double precision for any dtype of the rows.
     distances : ndarray of shape (n_rows,), optional

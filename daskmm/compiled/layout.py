@@ -154,7 +154,7 @@ def call_in_parts(
     entry : str
         One of `DASKMM_ENTRIES` in `src/loops.h`.
     rows : ndarray of shape (n_rows, n_features)
-        Of any numeric dtype, in any order.
+        Any numeric dtype and memory order will do.
     dtype : numpy.dtype
         The type in which the loop takes them.
     tile : int

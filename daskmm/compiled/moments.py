@@ -45,7 +45,7 @@ def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | N
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Of any numeric dtype, in any order.
+        Any numeric dtype and memory order will do.
     weights : ndarray of shape (n_rows,) or None
         Sample weights, finite and not negative.
 

@@ -67,7 +67,7 @@ INLINE Doubles itakura_saito_of(Doubles x, Doubles theta, Doubles inverse) {
   const Doubles far = r.excess - (r.exponent * LOG_2 + 2.0 * r.q * (1.0 + r.c));
   return r.exponent == 0.0 ? near : far;
 }
-// From log2 θ and log2(1 − θ); less exact near θ. Log 0 comes out finite.
+// The logistic divergence, given log2 θ and log2(1 − θ). It is less exact near θ; log 0 is finite here.
 INLINE Doubles logistic_of(Doubles x, Doubles log_theta, Doubles log_rest) {
   const Doubles rest = 1.0 - x;
   const Split<double> own = split_exponent<double>(x), other = split_exponent<double>(rest);

@@ -1,4 +1,4 @@
-// What soft and hard steps share: a tile of rows, so small that its distances stay in the core's
+// Soft and hard steps share this: a tile of rows, so small that its distances stay in the core's
 // cache between the products that make them and those that use them.
 #pragma once
 #include "products.hpp"

@@ -12,7 +12,7 @@ constexpr int GROUP = 3;  // vectors of rows that are processed together
 template <class T> struct RowNumbers {
   T *smallest, *inverse, *tie, *total, *tied;
 };
-// What `weigh_all` needs besides: s − 1, the exponent up to which weights are 0, and an array that
+// Arguments of `weigh_all` besides: s − 1, the exponent up to which weights are 0, and an array that
 // is read next, which is prefetched.
 template <class T> struct Weighing {
   T power, lowest;
