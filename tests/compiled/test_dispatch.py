@@ -638,3 +638,26 @@ def test_terms_that_overflow_on_the_way_are_finite():
 
 def test_squared_distances_have_no_terms_of_rows_beforehand():
     assert dispatch.row_terms(np.ones((3, 2)), SQUARED_EUCLIDEAN) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        (KullbackLeibler, -5.0),
+        (KullbackLeibler, -1e-30),
+        (ItakuraSaito, 0.0),
+        (ItakuraSaito, -1.0),
+        (Logistic, -1e-20),
+        (Logistic, 1.2),
+    ],
+)
+@pytest.mark.parametrize("s", [-math.inf, -3.0, -1e3])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("n", [300, 6000])
+def test_sums_are_not_finite_where_a_value_lies_outside_of_the_domain(kind, bad, s, dtype, n):
+    rows = np.random.default_rng(0).uniform(0.05, 0.9, size=(n, 6)).astype(dtype)
+    distortion = kind(rows.mean(axis=0, dtype=np.float64))
+    state = CenterState(rows[:4].astype(np.float64), s, distortion=distortion)
+    assert math.isfinite(one(rows, None, identity(6), state).inertia)
+    rows[177, 3] = bad
+    assert not math.isfinite(one(rows, None, identity(6), state).inertia)

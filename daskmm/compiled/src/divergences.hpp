@@ -41,6 +41,9 @@ inline double element(Index code, double x, double theta) {
 
 // ---- The divergences of rows from a reference --------------------------------------------------
 
+// Values outside of the domain have terms that are no numbers, so that the sums of a step show them.
+constexpr double NOT_A_NUMBER = __builtin_nan("");
+
 using Doubles = Vector<double>;
 // r − 1, n, q and c with r = x/θ, log r = n log 2 + 2 q (1 + c); n is 0 if r is within a factor √2
 // of 1, and r − 1 is exact to rounding there.
@@ -59,13 +62,14 @@ INLINE Doubles information_of(Doubles x, Doubles theta, Doubles inverse) {
   const Doubles near = r.q * (r.excess + 2.0 * r.ratio * r.c);
   const Doubles far = r.ratio * (r.exponent * LOG_2 + 2.0 * r.q * (1.0 + r.c)) - r.excess;
   const Doubles found = theta * (r.exponent == 0.0 ? near : far);
-  return x > Doubles{} ? found : theta;
+  return x > Doubles{} ? found : x < Doubles{} ? everywhere(NOT_A_NUMBER) : theta;
 }
 INLINE Doubles itakura_saito_of(Doubles x, Doubles theta, Doubles inverse) {
   const Ratio r = ratio_of(x, theta, inverse);
   const Doubles near = r.q * (r.excess - 2.0 * r.c);
   const Doubles far = r.excess - (r.exponent * LOG_2 + 2.0 * r.q * (1.0 + r.c));
-  return r.exponent == 0.0 ? near : far;
+  const Doubles found = r.exponent == 0.0 ? near : far;
+  return x > Doubles{} ? found : everywhere(NOT_A_NUMBER);
 }
 // The logistic divergence, given log2 θ and log2(1 − θ). It is less exact near θ; log 0 is finite here.
 INLINE Doubles logistic_of(Doubles x, Doubles log_theta, Doubles log_rest) {
@@ -75,7 +79,8 @@ INLINE Doubles logistic_of(Doubles x, Doubles log_theta, Doubles log_rest) {
   const Doubles inverse = 1.0 / (g * h);  // one division for both logarithms
   const Doubles log_x = own.exponent + log2_series(own.fraction * h * inverse);
   const Doubles log_of_rest = other.exponent + log2_series(other.fraction * g * inverse);
-  return LOG_2 * (x * (log_x - log_theta) + rest * (log_of_rest - log_rest));
+  const Doubles found = LOG_2 * (x * (log_x - log_theta) + rest * (log_of_rest - log_rest));
+  return (x >= Doubles{}) & (rest >= Doubles{}) ? found : everywhere(NOT_A_NUMBER);
 }
 
 // Numbers of either type as doubles; of the last vector only some are there.

@@ -101,7 +101,7 @@ template <class T> struct SoftStep : Tile<T, T> {
         if (d[c * rows + i] >= cancelled * (norms[i] + Base::reaches[c])) continue;
         const double found = exact_distance(input, i, c), least = 1e-3 * double(low);
         // The distance must not underflow to zero in a narrow type.
-        const T kept = found == 0.0 ? T(0) : T(found > least ? found : least);
+        const T kept = found == 0.0 ? T(0) : T(found < least ? least : found);
         d[c * rows + i] = kept;
         if (kept < of.smallest[i]) of.smallest[i] = kept;
       }
