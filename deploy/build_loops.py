@@ -175,7 +175,7 @@ def build(target=None, file=None, sanitized=False, emulated=False):
             os.replace(part, made)
         return str(made)
 
-    # What takes longest is begun first.
+    # The longest compilations begin first.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compiled, reversed(units)))
     suffix = ".dll" if "_WIN32" in defined else ".dylib" if "__APPLE__" in defined else ".so"

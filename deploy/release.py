@@ -32,7 +32,7 @@ PLATFORMS = {
     "macosx_11_0_arm64": "aarch64-macos.11.0",
     "win_amd64": "x86_64-windows-gnu",
 }
-# What every system has: the libraries of C and of mathematics.
+# Every system has these: the libraries of C and of mathematics.
 SYSTEM_LIBRARIES = re.compile(
     r"lib[cm]\.so(\.6)?|ld-linux-[\w-]+\.so\.\d|/usr/lib/libSystem\.B\.dylib"
     r"|KERNEL32\.dll|ntdll\.dll|api-ms-win-crt-[\w-]+\.dll"

@@ -43,7 +43,7 @@ logger = logging.getLogger("daskmm")
 
 
 class Array(NamedTuple):
-    """What an array of a structure must be.
+    """The type and shape that an array of a structure must have.
 
     Attributes
     ----------

@@ -125,7 +125,7 @@ def main():
     warnings.simplefilter("ignore")
     faiss.omp_set_num_threads(2)
     n, p, k = arguments.rows, arguments.features, arguments.clusters
-    # What the first fit imports is not timed.
+    # Imports of the first fit are not timed.
     KMeans(2, random_state=0).fit(np.random.default_rng(0).normal(size=(500, 3)))
     beside = []
     print(f"\n{n:,} × {p}, k = {k:,}\n")

@@ -1,4 +1,4 @@
-"""What the loops are made of, beside its definitions, for each instruction set of the processor.
+"""Tests of the parts of the loops, for each instruction set of the processor.
 
 `parts.cpp` makes functions of C of it. The code for AVX-512 is compiled a second time without its
 instructions (`emulated_avx512.hpp`), so that its logic is tested on all processors.

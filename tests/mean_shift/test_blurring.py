@@ -714,7 +714,7 @@ def test_a_slow_drift_is_hastened_and_what_is_isolated_stays():
     paper = blur_rows(X, np.ones(1620), replace(settings, convention="paper", max_iter=100))
     assert not paper.converged
     assert len(paper.modes) == 5
-    # As many plain steps as the drift needs lead to the same clusters.
+    # Plain steps, as many as the drift needs, lead to the same clusters.
     paper = blur_rows(X, np.ones(1620), replace(settings, convention="paper", max_iter=300))
     np.testing.assert_array_equal(paper.labels, found.labels)
     np.testing.assert_allclose(paper.modes, found.modes, atol=5e-3)
