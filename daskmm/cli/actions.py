@@ -378,19 +378,6 @@ def _gram(arguments: argparse.Namespace) -> int:
     return answer.exit_code
 
 
-def _reproduce(arguments: argparse.Namespace) -> None:
-    from daskmm.cli.papers.command import reproduce
-
-    def say(text: str) -> None:
-        print(f"daskmm: {text}", file=sys.stderr, flush=True)
-
-    with warnings.catch_warnings():
-        # Centres that coincide are part of what is measured.
-        warnings.simplefilter("ignore")
-        answer = reproduce(arguments, say)
-    _report(arguments, answer.found, lambda: answer.text)
-
-
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "demo": _demo,
     "fit": _fit,
@@ -399,7 +386,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "update": _update,
     "inspect": _inspect,
     "plan": _plan,
-    "reproduce": _reproduce,
     "gram": _gram,
 }
 

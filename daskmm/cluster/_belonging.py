@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster._output import labels_of_table, values_of_table
 from daskmm.engine.passes import one_blas_thread
@@ -23,11 +22,6 @@ from daskmm.kmeans.belonging import (
     memberships_of,
     probabilities_of,
     scores_of,
-)
-
-_MISSING = (
-    "This model has no {name}: an earlier version of daskmm fitted it. Call calibrate(X) with its "
-    "data, which is one pass over them."
 )
 
 # Attributes that are set from a profile.
@@ -44,7 +38,7 @@ class Belonging:
     def membership_power_(self) -> float:
         """Power at which memberships are probabilities."""
         if "membership_power_" not in vars(self):
-            raise AttributeError(_MISSING.format(name="membership_power_"))
+            raise AttributeError("This model has no membership_power_; it is not fitted.")
         power: MembershipPower | float = vars(self)["membership_power_"]
         return power.value if isinstance(power, MembershipPower) else power
 
@@ -83,9 +77,8 @@ class Belonging:
             return labels_of_table(estimator, X, labels_of, *estimator._fitted_state())
         if not (isinstance(outliers, Real) and 0.0 < outliers < 1.0):
             raise ValueError(f"outliers must be a share between 0 and 1, got {outliers!r}.")
-        typical = self._of_profile("typical_distances_")
         limit = limit_of(self.relative_distances_, float(outliers))
-        shared = *estimator._fitted_state(), typical, limit
+        shared = *estimator._fitted_state(), self.typical_distances_, limit
         return labels_of_table(estimator, X, labels_or_nowhere, *shared)
 
     def predict_proba(self, X: Any, feature_dim: str | None = None) -> Any:
@@ -142,7 +135,7 @@ class Belonging:
         estimator: Any = self
         X = estimator._as_fitted(X, feature_dim)
         coordinates, state = estimator._fitted_state()
-        power = self._of_profile("membership_power_") if power is None else float(power)
+        power = self.membership_power_ if power is None else float(power)
         shared = coordinates, replace(state, s=power)
         k = len(state.centers)
         return values_of_table(estimator, X, function, *shared, name=name, columns=k)
@@ -164,7 +157,7 @@ class Belonging:
         """
         estimator: Any = self
         X = estimator._as_fitted(X, feature_dim)
-        shared = *estimator._fitted_state(), self._of_profile("typical_distances_")
+        shared = *estimator._fitted_state(), self.typical_distances_
         return values_of_table(estimator, X, scores_of, *shared, name="score")
 
     def calibrate(self, X: Any, sample_weight: Any = None, feature_dim: str | None = None) -> Self:
@@ -193,10 +186,3 @@ class Belonging:
     def _store_profile(self, profile: DistanceProfile) -> None:
         """Set the attributes that a profile determines."""
         vars(self).update(zip(OF_THE_PROFILE, profile, strict=True))
-
-    def _of_profile(self, name: str) -> Any:
-        """Return an attribute of the profile, which models of earlier versions do not have."""
-        check_is_fitted(self, "cluster_centers_")
-        if not hasattr(self, name):
-            raise AttributeError(_MISSING.format(name=name))
-        return getattr(self, name)

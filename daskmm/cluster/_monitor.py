@@ -213,9 +213,7 @@ class Monitor:
     @classmethod
     def load(cls, path: str | Path, model: Any) -> Monitor:
         """Read what `save` wrote, for the same model; for another one, it is `stale`."""
-        reference, level, so_far, looks, *measured_at = read_state(Path(path))
-        # Files of earlier versions do not say which clusters they belong to.
-        return cls(model, reference, level, so_far, looks, *(measured_at or ["unknown"]))
+        return cls(model, *read_state(Path(path)))
 
 
 def monitor(model: Any, X: Any, *, level: float = 0.05, feature_dim: str | None = None) -> Monitor:

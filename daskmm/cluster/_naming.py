@@ -90,9 +90,7 @@ def _by_columns(
 
 def _without_value(model: Any) -> NDArray[np.bool_]:
     """Return a mask of the mixed columns in which no row of a cluster has a value."""
-    unknown = np.ones((len(model.cluster_centers_), len(model.columns_)))
-    # Models of earlier versions do not have it.
-    return np.asarray(getattr(model, "value_shares_", unknown) == 0)
+    return np.asarray(model.value_shares_ == 0)
 
 
 def _words_of(columns: Any) -> list[tuple[str, str]]:

@@ -181,9 +181,13 @@ class PartialFit:
         if hasattr(self, "updates_"):
             return self.updates_
         _, state = self._fitted_state()
-        sizes = self.cluster_sizes_
-        n_rows = getattr(self, "n_samples_seen_", round(float(sizes.sum())))
-        record = record_of_fit(state, sizes, self.inertia_, self._later_update(state), n_rows)
+        record = record_of_fit(
+            state,
+            self.cluster_sizes_,
+            self.inertia_,
+            self._later_update(state),
+            self.n_samples_seen_,
+        )
         return self._no_updates().after(record, None)
 
     def _attributes_of(

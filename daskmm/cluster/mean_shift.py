@@ -393,11 +393,10 @@ class WeightedBlurringMeanShift(NearestCenter):
         if self.bandwidth != "auto":
             return None
         rows, weights = survey.sample.rows, survey.sample.weights
-        found: Followed | BandwidthPath = journal.once(
+        found: Followed = journal.once(
             "bandwidth", lambda: follow_bandwidths(rows, weights, lam, self.convention, seed)
         )
-        # Older checkpoints have the path alone; their fits started from equal weights.
-        return found if isinstance(found, Followed) else Followed(found, None)
+        return found
 
     def _store(
         self, blurred: Blurred, survey: Survey, settings: Blurring, path: BandwidthPath | None

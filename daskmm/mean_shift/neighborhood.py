@@ -20,7 +20,7 @@ from daskmm.numerics.mean_shift import (
     add_block_own,
     add_block_pair,
 )
-from daskmm.storage.records import formerly, registered
+from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int32]
@@ -64,7 +64,6 @@ class Shift:
     isolated: float = np.inf
 
 
-@formerly("MemoryNeighborhood")
 @registered
 @dataclass(frozen=True)
 class Neighborhood:

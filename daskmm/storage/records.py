@@ -40,16 +40,6 @@ def registered(kind: type[T]) -> type[T]:
     return kind
 
 
-def formerly(name: str) -> Callable[[type[T]], type[T]]:
-    """Class decorator: read this dataclass under the name that it has in older files, too."""
-
-    def register(kind: type[T]) -> type[T]:
-        _REGISTERED[name] = kind
-        return kind
-
-    return register
-
-
 def encode(
     value: Any, put: Callable[[str, NDArray], Any], name: str = "value", *, tables: bool = False
 ) -> Any:
@@ -163,7 +153,7 @@ def decode(node: Any, get: Callable[[dict[str, Any]], NDArray]) -> Any:
             return [_REGISTERED[kind](**dict(zip(columns, row, strict=True))) for row in rows]
         case dict():
             raise TypeError(f"an object of {', '.join(node)}")
-    return node  # None, bool, int, str; files of older versions also hold float
+    return node  # None, bool, int, str
 
 
 class DamagedStateError(ValueError):

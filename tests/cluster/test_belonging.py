@@ -167,21 +167,12 @@ def test_a_share_of_outliers_lies_between_0_and_1(share):
         quick(KMeans).fit(X).predict(X, outliers=share)
 
 
-def test_saved_models_keep_it_and_older_ones_say_what_is_missing(tmp_path):
+def test_saved_models_keep_it(tmp_path):
     model = quick(KMeans).fit(X)
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    for name in ("typical_distances_", "relative_distances_", "membership_power_"):
-        del vars(again)[name]
-    for call in (
-        again.score_samples,
-        again.predict_proba,
-        lambda x: again.predict(x, outliers=0.1),
-    ):
-        with pytest.raises(AttributeError, match=r"no \w+_: an earlier version.*calibrate\(X\)"):
-            call(X)
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     np.testing.assert_array_equal(again.calibrate(X).score_samples(X), model.score_samples(X))
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from daskmm.cli.papers.experiment import EXCEEDED, MISSED, REPRODUCED, UNTRIED
-from daskmm.cli.papers.page import page
-from daskmm.cli.papers.power import one_draw
-from daskmm.cli.papers.printed import printed_tables
-from daskmm.cli.papers.tables import EXPERIMENTS, kept_table
+from papers.experiment import EXCEEDED, MISSED, REPRODUCED, UNTRIED
+from papers.page import page
+from papers.power import one_draw
+from papers.printed import printed_tables
+from papers.tables import EXPERIMENTS, kept_table
 
 GOOD = (REPRODUCED, EXCEEDED)
 

@@ -24,7 +24,7 @@ def checkout(tmp_path_factory):
     """A copy of what an installation reads, as a build writes beside the sources."""
     place = tmp_path_factory.mktemp("build") / "daskmm"
     unwanted = shutil.ignore_patterns("libdaskmm_loops.*", "__pycache__")
-    for folder in ("daskmm", "deploy"):
+    for folder in ("daskmm", "deploy", "notebooks"):
         shutil.copytree(ROOT / folder, place / folder, ignore=unwanted)
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, place)
@@ -56,6 +56,7 @@ def wheel_of(checkout, folder, **variables):
 
 def libraries(wheel):
     with zipfile.ZipFile(wheel) as file:
+        assert {name.split("/")[0].split("-")[0] for name in file.namelist()} == {"daskmm"}
         sources = [name for name in file.namelist() if name.endswith((".cpp", ".hpp", ".h"))]
         assert sources == ["daskmm/compiled/src/loops.h"]  # which describes the library
         return [name for name in file.namelist() if "libdaskmm_loops" in name]

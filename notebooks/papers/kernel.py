@@ -14,8 +14,11 @@ from sklearn.cluster import KMeans as ScikitKMeans
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from daskmm.cli.papers.data import RealData, absent, zscore
-from daskmm.cli.papers.experiment import (
+from daskmm.cluster import KernelPowerKMeans, MultiKernelPowerKMeans, PowerKMeans
+from daskmm.datasets import make_rings
+from daskmm.numerics.kernels import Kernel
+from papers.data import RealData, absent, zscore
+from papers.experiment import (
     MISSED,
     N_PRINTED,
     REPRODUCED,
@@ -25,9 +28,6 @@ from daskmm.cli.papers.experiment import (
     mean_of,
     thinned,
 )
-from daskmm.cluster import KernelPowerKMeans, MultiKernelPowerKMeans, PowerKMeans
-from daskmm.datasets import make_rings
-from daskmm.numerics.kernels import Kernel
 
 FloatArray = NDArray[np.float64]
 Scores = tuple[float, ...]

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans as ScikitKMeans
 from sklearn.metrics import pairwise_distances_argmin_min
 
-from daskmm.cli.papers.data import RealData, absent
-from daskmm.cli.papers.experiment import (
+from daskmm.cluster import PowerKMeans
+from daskmm.datasets import make_power_kmeans_blobs
+from daskmm.metrics import variation_of_information
+from papers.data import RealData, absent
+from papers.experiment import (
     Experiment,
     Finding,
     Left,
     lower_is_better,
     mean_of,
 )
-from daskmm.cluster import PowerKMeans
-from daskmm.datasets import make_power_kmeans_blobs
-from daskmm.metrics import variation_of_information
 
 FloatArray = NDArray[np.float64]
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 
-from daskmm.cli.papers.experiment import ABSENT, MISSED, UNTRIED, VERDICTS
-from daskmm.cli.papers.printed import sources
-from daskmm.cli.papers.tables import EXPERIMENTS, PAPERS, Cell, Table, kept_table
+from papers.experiment import ABSENT, MISSED, UNTRIED, VERDICTS
+from papers.printed import sources
+from papers.tables import EXPERIMENTS, PAPERS, Cell, Table, kept_table
 
 _HEAD = """\
 # The papers' tables, beside ours
 
-<!-- Written by `daskmm reproduce --page > notebooks/README.md`; do not edit. -->
+<!-- Written by `python -m papers --page > README.md`; do not edit. -->
 
 Every number that the four papers print in their tables, and what this library measures in its
-place. `daskmm reproduce power --table 1` measures a table again, with fewer repetitions than in
-print (`--full` has as many); this page is made of kept results, which `--keep` writes.
+place. `python -m papers power --table 1` in this folder measures a table again, with fewer
+repetitions than in print (`--full` has as many); this page is made of kept results, which `--keep`
+writes.
 
 A cell is **reproduced** (✓) within 0.05 or two printed standard deviations (sizes and parameters:
 if equal; p-values: on the same side of 5 %; seconds: within a factor of two), **exceeded** (▲) if

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 
@@ -60,7 +60,7 @@ class PrintedTable:
 
 @cache
 def _file() -> dict[str, Any]:
-    text = files(__package__).joinpath("printed.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("printed.json").read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     return content
 

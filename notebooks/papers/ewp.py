@@ -12,8 +12,10 @@ from sklearn.cluster import KMeans as ScikitKMeans
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import minmax_scale
 
-from daskmm.cli.papers.data import RealData, absent, zscore
-from daskmm.cli.papers.experiment import (
+from daskmm.cluster import EntropyPowerKMeans, PowerKMeans
+from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
+from papers.data import RealData, absent, zscore
+from papers.experiment import (
     Experiment,
     Finding,
     Left,
@@ -21,8 +23,6 @@ from daskmm.cli.papers.experiment import (
     mean_of,
     thinned,
 )
-from daskmm.cluster import EntropyPowerKMeans, PowerKMeans
-from daskmm.datasets import make_ewp_simulation1, make_ewp_simulation2
 
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int64]

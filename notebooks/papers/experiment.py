@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daskmm.cli.papers.data import RealData
-from daskmm.cli.papers.printed import PrintedCell
+from papers.data import RealData
+from papers.printed import PrintedCell
 
 REPRODUCED, EXCEEDED, MISSED = "reproduced", "exceeded", "not reproduced"
 ABSENT, UNTRIED = "cannot be run", "not yet run"

@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from daskmm.cli.papers.experiment import Finding, Left, Measured
-from daskmm.cli.papers.printed import printed_tables
+from papers.experiment import Finding, Left, Measured
+from papers.printed import printed_tables
 
 Key = tuple[str, str]
-_NAME = "results.json"
+FILE = Path(__file__).with_name("results.json")
 _DIGITS = 5
 
 
 @cache
 def kept() -> dict[Key, tuple[Finding, ...]]:
     """Return the kept results of each table."""
-    text = files(__package__).joinpath(_NAME).read_text(encoding="utf-8")
-    return {key: tuple(found) for key, found in _parsed(text).items()}
+    return {key: tuple(found) for key, found in _parsed(FILE.read_text(encoding="utf-8")).items()}
 
 
 def keep(path: str | Path, results: dict[Key, Iterable[Finding]]) -> None:

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
-from daskmm.cli.papers.data import RealData
-from daskmm.cli.papers.ewp import EXPERIMENTS as EWP
-from daskmm.cli.papers.experiment import (
+from papers.data import RealData
+from papers.ewp import EXPERIMENTS as EWP
+from papers.experiment import (
     MISSED,
     VERDICTS,
     Experiment,
@@ -20,11 +19,11 @@ from daskmm.cli.papers.experiment import (
     Verdict,
     verdict_of,
 )
-from daskmm.cli.papers.kernel import EXPERIMENTS as KERNEL
-from daskmm.cli.papers.mean_shift import EXPERIMENTS as MEAN_SHIFT
-from daskmm.cli.papers.power import EXPERIMENTS as POWER
-from daskmm.cli.papers.printed import PrintedCell, PrintedTable, printed_tables
-from daskmm.cli.papers.results import Key, kept
+from papers.kernel import EXPERIMENTS as KERNEL
+from papers.mean_shift import EXPERIMENTS as MEAN_SHIFT
+from papers.power import EXPERIMENTS as POWER
+from papers.printed import PrintedCell, PrintedTable, printed_tables
+from papers.results import Key, kept
 
 EXPERIMENTS: dict[Key, Experiment] = {
     (each.paper, each.id): each for each in (*EWP, *POWER, *KERNEL, *MEAN_SHIFT)
@@ -113,17 +112,6 @@ class Table:
         lines += [f"  {name}: {text}" for name, text in self.conventions.items()]
         return "\n".join([*lines, "", described(self.counts())])
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return values for JSON."""
-        return {
-            "paper": self.printed.paper,
-            "table": self.printed.id,
-            "quantity": self.printed.quantity,
-            "counts": dict(self.counts()),
-            "cells": [_as_dict(cell) for cell in self.cells],
-            "peers": [vars(one) for one in self.peers],
-        }
-
     def _repr_html_(self) -> str:
         head = ("row", "column", "print", "here", "verdict", "by")
         lines = [f"<tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>"]
@@ -188,20 +176,6 @@ def _columns(cell: Cell) -> tuple[str, str, str, str]:
         each = (f"{one.convention} {_digits(one.value)}" for one in cell.verdict.tried)
         by = f"tried: {'; '.join(each)}"
     return printed, ours, cell.verdict.verdict, by
-
-
-def _as_dict(cell: Cell) -> dict[str, Any]:
-    return {
-        "row": cell.row,
-        "column": cell.column,
-        "printed": cell.printed.value,
-        "sd": cell.printed.sd,
-        "own": cell.own,
-        "verdict": cell.verdict.verdict,
-        "why": cell.verdict.why,
-        "ours": None if cell.verdict.chosen is None else cell.verdict.chosen.value,
-        "tried": [vars(one) for one in cell.verdict.tried],
-    }
 
 
 def _digits(value: float) -> str:

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans, MeanShift
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from daskmm.cli.papers.data import RealData, absent, zscore
-from daskmm.cli.papers.experiment import (
+from daskmm.cluster import WeightedBlurringMeanShift
+from daskmm.datasets import make_wbms_simulation1, make_wbms_simulation2, make_wbms_toy
+from papers.data import RealData, absent, zscore
+from papers.experiment import (
     EXCEEDED,
     MISSED,
     REPRODUCED,
@@ -25,8 +27,6 @@ from daskmm.cli.papers.experiment import (
     equal,
     mean_of,
 )
-from daskmm.cluster import WeightedBlurringMeanShift
-from daskmm.datasets import make_wbms_simulation1, make_wbms_simulation2, make_wbms_toy
 
 FloatArray = NDArray[np.float64]
 
