@@ -14,9 +14,10 @@ from typing import Any
 
 import dask
 
-from daskmm import plot
+from daskmm import cluster, plot
 from daskmm.cli import gram as gram_cli
-from daskmm.cli.commands import UserError
+from daskmm.cli.commands import MODELS, UserError
+from daskmm.cli.model_options import parameters_of
 from daskmm.cli.printing import (
     describe_fit,
     describe_look,
@@ -39,14 +40,6 @@ from daskmm.cli.run_folder import (
     strict_json,
     write_run,
 )
-from daskmm.cluster import (
-    EntropyPowerKMeans,
-    KernelPowerKMeans,
-    KMeans,
-    MultiKernelPowerKMeans,
-    PowerKMeans,
-    WeightedBlurringMeanShift,
-)
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._monitor import Monitor, monitor
 from daskmm.cluster._progress import ProgressLine
@@ -63,14 +56,6 @@ from daskmm.storage.atomic import restore_former
 from daskmm.storage.locks import LockedError, reserved
 from daskmm.storage.remote import check_new, exists, inside, is_remote, local_path
 
-_CLASSES: dict[str, type[MMClusterer]] = {
-    "power": PowerKMeans,
-    "entropy": EntropyPowerKMeans,
-    "kmeans": KMeans,
-    "kernel": KernelPowerKMeans,
-    "multi-kernel": MultiKernelPowerKMeans,
-    "mean-shift": WeightedBlurringMeanShift,
-}
 # Exit code of a partition that differs.
 DRIFT = 3
 # Options that are `metric_params` of distortion="mixed".
@@ -124,9 +109,9 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _model(arguments: argparse.Namespace) -> MMClusterer:
     """Return the estimator that the arguments describe."""
-    model = _CLASSES[arguments.model]()
+    model = getattr(cluster, MODELS[arguments.model])()
     known = model.get_params()
-    everything = {name for cls in _CLASSES.values() for name in cls().get_params()}
+    everything = {name for estimator in MODELS.values() for name in parameters_of(estimator)}
     given = {name: value for name, value in vars(arguments).items() if name in everything}
     foreign = sorted(set(given) - set(known))
     if foreign:

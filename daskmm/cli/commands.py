@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from daskmm._version import __version__
-from daskmm.numerics.options import CONVENTIONS, DISTORTIONS, EMPTY_CLUSTER, KERNELS
+from daskmm.numerics.options import KERNELS
 
-MODELS = ("power", "entropy", "kmeans", "kernel", "multi-kernel", "mean-shift")
+# Estimators by the names that --model takes.
+MODELS = {
+    "power": "PowerKMeans",
+    "entropy": "EntropyPowerKMeans",
+    "kmeans": "KMeans",
+    "kernel": "KernelPowerKMeans",
+    "multi-kernel": "MultiKernelPowerKMeans",
+    "mean-shift": "WeightedBlurringMeanShift",
+}
 
 _DASKMM = """\
 Cluster data larger than memory, and find the features that make the clusters.
@@ -127,22 +136,7 @@ example:
   daskmm plan points.zarr -k 200 --model entropy
   daskmm plan points.zarr -k 200 --workers 1 8 100""",
     ),
-    "reproduce": (
-        "measure the tables of the papers, beside what is printed",
-        """\
-Measure a table of one of the four papers, and print every number in print beside
-ours with a verdict: reproduced, exceeded, not reproduced, cannot be run. Without a
-PAPER, show the counted verdicts of the kept results. Tables of real data need those
-in a folder of NAME.npz files with X and y.""",
-        """\
-example:
-  daskmm reproduce
-  daskmm reproduce power --table 1
-  daskmm reproduce ewp --table 5 --data folder --full""",
-    ),
 }
-
-PAPERS = ("ewp", "power", "kernel", "mean-shift")
 
 _GRAM = (
     "keep the kernel matrix of a data set on disk",
@@ -225,9 +219,17 @@ class UserError(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
+    # Adds options that only this command has, once it is the one that is asked for.
+    add_options: Callable[[argparse.ArgumentParser], None] | None = None
+
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**options)
+
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        if self.add_options is not None:
+            self.add_options(self)
+        return super().parse_known_args(*arguments, **options)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see {self.prog} --help)")
@@ -243,9 +245,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
-    demo, fit, predict, update, inspect, plan, reproduce = (
-        _add_command(commands, name) for name in _COMMANDS
-    )
+    demo, fit, predict, update, inspect, plan = (_add_command(commands, name) for name in _COMMANDS)
     demo.add_argument(
         "--out", default="daskmm-demo", metavar="DIR", help="new or empty folder (%(default)s)"
     )
@@ -318,7 +318,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="kmeans, power, entropy: estimate the seconds of a pass on N workers of one thread "
         "each, by timing a few blocks of INPUT here",
     )
-    _add_reproduce(reproduce)
     _add_gram(commands)
     for command in (fit, predict, update):
         _add_scheduler(command)
@@ -331,172 +330,42 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_command(
     commands: Any, name: str, texts: dict[str, tuple[str, str, str]] = _COMMANDS
-) -> argparse.ArgumentParser:
+) -> _Parser:
     summary, description, example = texts[name]
-    command: argparse.ArgumentParser = commands.add_parser(
+    command: _Parser = commands.add_parser(
         name, help=summary, description=description, epilog=example
     )
     command.add_argument("--json", action="store_true", help="print one JSON object")
     return command
 
 
-def _add_model(command: argparse.ArgumentParser) -> None:
+def _add_model(command: _Parser) -> None:
     command.add_argument("input", metavar="INPUT", help=_INPUT)
-    command.add_argument(
-        "-k",
-        "--n-clusters",
-        type=_auto_or(int),
-        default=argparse.SUPPRESS,
-        metavar="K",
-        help="number of clusters; auto: chosen on a sample (kmeans, power, entropy); mean-shift "
-        "finds it and takes no -k",
-    )
-    command.add_argument(
-        "--max-clusters",
-        type=int,
-        default=argparse.SUPPRESS,
-        metavar="K",
-        help="kmeans, power, entropy: largest number that -k auto tries (as needed)",
-    )
     command.add_argument("--model", choices=MODELS, default="power", help="(default: %(default)s)")
     _add_columns(command)
     _add_format(command)
-    parameters = command.add_argument_group(
-        "parameters of the model", argument_default=argparse.SUPPRESS
+    command.add_options = _add_parameters
+
+
+def _add_parameters(command: argparse.ArgumentParser) -> None:
+    # The help of other commands does not wait for it.
+    from daskmm.cli.model_options import add_model_options
+
+    add_model_options(command, MODELS)
+    mixed = command.add_argument_group(
+        "columns of any kind (--distortion mixed)", argument_default=argparse.SUPPRESS
     )
-    add = parameters.add_argument
-    add(
-        "--lam",
-        type=_penalty,
-        metavar="X",
-        help="penalty per sample; small values select few features or kernels. entropy: auto "
-        "(default, chosen on a sample), a number, or a multiple of the variance such as "
-        "0.5*variance; multi-kernel: (.04); mean-shift: (auto: .1)",
-    )
-    add("--kernel", choices=KERNELS, help="kernel: which one (rbf)")
-    add(
-        "--bandwidth",
-        type=_auto_or(float),
-        metavar="H",
-        help="kernel: bandwidth of rbf, laplacian and angular (auto: root mean squared distance); "
-        "mean-shift: h in exp(-d²/h) (auto: chosen on a sample)",
-    )
-    add(
-        "--gram",
-        metavar="WHERE",
-        help="kernel, multi-kernel: where to keep the n x n matrix: auto, recompute, or a path "
-        "(auto)",
-    )
-    add(
-        "--n-landmarks",
-        type=_auto_or(int),
-        metavar="N",
-        help="kernel: approximate the matrix by N Nystroem features (auto: beyond 50,000 rows, ten "
-        "per cluster)",
-    )
-    add(
-        "--s0",
-        type=_auto_or(float),
-        metavar="X",
-        help="power, entropy: first power, negative (auto: just below the power above which all "
-        "centres coincide)",
-    )
-    add(
-        "--eta",
-        type=float,
-        metavar="X",
-        help="power, entropy: factor of the power per iteration (1.05)",
-    )
-    add("--init", choices=("k-means++", "k-means||", "random"), help="seeding (k-means++)")
-    add(
-        "--n-init",
-        type=_auto_or(int),
-        metavar="N",
-        help="starts; the best one is kept (auto: 8, fewer for more than 256 clusters, 1 where "
-        "every iteration reads the data, as 'daskmm plan' tells; 4 for kernel models)",
-    )
-    add(
-        "--sample-size",
-        type=_auto_or(int),
-        metavar="N",
-        help="kmeans, power, entropy, or kernel with landmarks: rows of the sample to anneal on "
-        "before the final iterations over all data (auto: 10,000 or more)",
-    )
-    add(
-        "--distortion",
-        choices=DISTORTIONS,
-        metavar="D",
-        help="kmeans, power: the distance: sqeuclidean; kl or poisson (counts, shares); "
-        "gamma or itakura-saito (positive values); logistic (values in [0, 1]); mahalanobis; "
-        "cosine (embeddings); "
-        "euclidean, or manhattan (also for entropy), for outliers; mixed (also for entropy): "
-        "numbers, flags, categories and dates of parquet files (sqeuclidean)",
-    )
-    add(
+    mixed.add_argument(
         "--dates",
         type=_names,
         metavar="A:trend,A:season,...",
-        help="mixed: what counts of columns of dates: time that goes on, the day of the year",
+        help="what counts of columns of dates: time that goes on, the day of the year",
     )
-    add(
+    mixed.add_argument(
         "--unknown",
         choices=("error", "missing"),
-        help="mixed: what categories are that the fit did not see: an error, or missing values, "
-        "which needs --missing partial (error)",
-    )
-    add(
-        "--missing",
-        choices=("error", "partial"),
-        help="kmeans, power, entropy: what NaN are: an error, or missing values (error)",
-    )
-    add(
-        "--empty-rows",
-        choices=("error", "label"),
-        help="kmeans, power, entropy, with --missing partial: what rows without any value are: an "
-        "error, or labelled -1 (error)",
-    )
-    add(
-        "--empty-cluster",
-        choices=EMPTY_CLUSTER,
-        help="kmeans, power, entropy: what to do with a cluster without rows (farthest)",
-    )
-    add(
-        "--trim",
-        type=float,
-        metavar="SHARE",
-        help="kmeans, power, entropy: leave out this share of the rows, the worst served, in Lloyd "
-        "steps (0)",
-    )
-    add(
-        "--persist",
-        action="store_true",
-        help="kmeans, power, entropy, or kernel with landmarks: keep the data in memory during "
-        "the fit",
-    )
-    add(
-        "--convention",
-        choices=CONVENTIONS,
-        help="mean-shift: in which iterations a row counts as its own neighbour (auto)",
-    )
-    add("--max-iter", type=int, metavar="N", help="largest number of iterations (300)")
-    add(
-        "--tol",
-        type=float,
-        metavar="X",
-        help="relative change that counts as convergence (1e-4)",
-    )
-    add(
-        "--checkpoint-every",
-        type=_iterations_or_duration,
-        metavar="N",
-        help='write a checkpoint every N iterations, or every "30s" (1)',
-    )
-    add("--seed", type=int, dest="random_state", metavar="N", help="random seed (0)")
-    add(
-        "--standardize",
-        action=argparse.BooleanOptionalAction,
-        help="divide each feature by its standard deviation (yes for entropy and mean-shift, no "
-        "otherwise)",
+        help="what categories are that the fit did not see: an error, or missing values, which "
+        "needs --missing partial (default error)",
     )
 
 
@@ -525,28 +394,6 @@ def _add_columns(command: argparse.ArgumentParser) -> None:
         type=_names,
         metavar="A,B,...",
         help="columns of a csv or parquet file, or features of a raster, to use (default: all)",
-    )
-
-
-def _add_reproduce(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "paper", nargs="?", choices=PAPERS, metavar="PAPER", help=" | ".join(PAPERS)
-    )
-    command.add_argument("--table", metavar="N", help="one table: 2, or 'figure 1' (default: all)")
-    command.add_argument(
-        "--full", action="store_true", help="as many repetitions as in print; may take hours"
-    )
-    command.add_argument("--repeats", type=int, metavar="N", help="so many repetitions")
-    command.add_argument(
-        "--data",
-        metavar="FOLDER",
-        help="holds NAME.npz files with X and y (default: data in the folder of the environment "
-        "variable DASKMM_SHARED)",
-    )
-    command.add_argument("--kept", action="store_true", help="show kept results; measure nothing")
-    command.add_argument("--keep", metavar="FILE", help="write what was measured into FILE")
-    command.add_argument(
-        "--page", action="store_true", help="print all kept verdicts as a page of Markdown"
     )
 
 
@@ -599,20 +446,6 @@ def _penalty(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
-
-
-def _auto_or(number: type) -> Any:
-    """Return a converter that accepts a number or the word "auto"."""
-
-    def convert(text: str) -> Any:
-        return text if text == "auto" else number(text)
-
-    convert.__name__ = f'"auto" or {number.__name__}'
-    return convert
-
-
-def _iterations_or_duration(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
 
 
 def _add_monitor(commands: Any) -> None:

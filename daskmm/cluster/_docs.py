@@ -17,11 +17,15 @@ _LINE = re.compile(r"^ {4}\[([a-z_, ]+)\]$", re.MULTILINE)
 def documented(cls: T) -> T:
     """Class decorator: insert the shared texts into the docstring."""
     if cls.__doc__:  # None under python -OO
-        cls.__doc__ = _LINE.sub(
-            lambda line: "\n".join(_indented(TEXTS[name]) for name in line[1].split(", ")),
-            cls.__doc__,
-        )
+        cls.__doc__ = with_shared_texts(cls.__doc__)
     return cls
+
+
+def with_shared_texts(doc: str) -> str:
+    """Return a docstring in which the shared texts are inserted."""
+    return _LINE.sub(
+        lambda line: "\n".join(_indented(TEXTS[name]) for name in line[1].split(", ")), doc
+    )
 
 
 def _indented(text: str) -> str:
@@ -31,20 +35,21 @@ def _indented(text: str) -> str:
 TEXTS = {
     "n_clusters": """
 n_clusters : int or "auto", default=8
-    "auto" chooses a number on the sample of the first pass, or 1, with a warning, if there are no
-    clusters: see `daskmm.selection.choose_n_clusters`.
+    Number of clusters; "auto" chooses one on the sample of the first pass. It is 1, with a warning,
+    if there are no clusters: see `daskmm.selection.choose_n_clusters`.
 """,
     "max_clusters": """
 max_clusters : int, optional
-    Largest number that ``n_clusters="auto"`` tries. By default it tries up to 40, and twice as
+    Largest number of clusters that "auto" tries. By default it tries up to 40, and twice as
     many as long as the answer lies at the end, while the sample has 20 rows for each cluster.
 """,
     "init": """
 init : {"k-means++", "k-means||", "random"}, array of shape (n_clusters, n_features) or fitted \
 model, default="k-means++"
-    Greedy k-means++ on a sample drawn in the first pass (from 256 clusters on within coarse cells
-    of its rows first, which takes a small share of the fit); scalable k-means++, which makes six
-    passes of its own; random rows of that sample; or centres in the input's units.
+    How the starting centres are found. Greedy k-means++ on a sample drawn in the first pass (from
+    256 clusters on within coarse cells of its rows first, which takes a small share of the fit);
+    scalable k-means++, which makes six passes of its own; random rows of that sample; or centres in
+    the input's units.
     From a fitted model with centres the fit goes on, with its centres and feature weights, at the
     power with which it ended: by Lloyd steps after polishing. Where the estimator is cloned, put
     the model into a ``sklearn.frozen.FrozenEstimator``.
@@ -62,7 +67,8 @@ n_init : int or "auto", default="auto"
 """,
     "sample_size": """
 sample_size : int, "auto" or None, default="auto"
-    Number of rows on which the starts are annealed, in memory and side by side. The best of them
+    Number of rows on which the starts are annealed. This is done in memory and side by side. The
+    best of them
     take hard steps on a larger sample, and then, together, over all rows until the cost is
     stationary, which takes a handful of passes. "auto" is 10,000 to 20,000 rows (200 per cluster),
     or 50 per cluster if that is more; a table of at most twice as many rows is its own sample. If
@@ -75,8 +81,8 @@ sample_size : int, "auto" or None, default="auto"
 """,
     "persist": """
 persist : bool or "auto", default=False
-    Keep streamed data in memory during the fit; on a cluster, on the workers that loaded them.
-    "auto" does so if they take less than a third of the memory.
+    Keep streamed data in memory during the fit. On a cluster they are kept on the workers that
+    loaded them. "auto" does so if they take less than a third of the memory.
 """,
     "eta": """
 eta : float, default=1.05
@@ -92,28 +98,29 @@ polish : bool, default=True
 """,
     "max_iter": """
 max_iter : int, default=300
-    Maximum number of iterations over the data, polish included.
+    Maximum number of iterations. Those on samples do not count, those of polishing do.
 """,
     "tol": """
 tol : float, default=1e-4
-    Relative tolerance. A fit has converged when the k-means objective changes by less, three
-    times in a row, with nearly hard memberships. With ``tol=0`` and ``polish=False`` exactly
-    `max_iter` iterations are run.
+    Relative change that counts as convergence. A fit has converged when the k-means objective
+    changes by less, three times in a row, with nearly hard memberships. With ``tol=0`` and
+    ``polish=False`` exactly `max_iter` iterations are run.
 """,
     "random_state": """
 random_state : int, RandomState instance or None, default=None
-    Determines the samples, the starts and the choices.
+    Seed of the random numbers. They determine the samples, the starts and the choices.
 """,
     "standardize": """
 standardize : bool or "auto", default=False
-    Divide each feature by its population standard deviation, inside the block function; centres
-    are reported in the input's units. "auto" does so if clusters of standardised features have a
-    clearly larger information gain, by 7 % and by .1 nats, than those of the features as they are,
-    on the sample of the first pass (see `daskmm.selection.information_gain`). Noisy features are
-    down-weighted by it.
+    Divide each feature by its population standard deviation. This is done inside the block
+    function, and centres are reported in the input's units. "auto" does so if clusters of
+    standardised features have a clearly larger information gain, by 7 % and by .1 nats, than those
+    of the features as they are, on the sample of the first pass (see
+    `daskmm.selection.information_gain`). Noisy features are down-weighted by it.
 """,
     "distortion": """
-distortion : str, default="sqeuclidean"
+distortion : {"sqeuclidean", "kl", "poisson", "itakura-saito", "gamma", "logistic", "mahalanobis", \
+"cosine", "euclidean", "manhattan", "mixed"}, default="sqeuclidean"
     Distance between rows and centres. "sqeuclidean"; "kl" or "poisson" (the I-divergence
     Σ x log(x/θ) − x + θ, for counts and probabilities); "itakura-saito" or "gamma"
     (Σ x/θ − log(x/θ) − 1, for positive values whose noise grows with them); "logistic" (for values
@@ -149,7 +156,7 @@ empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
     "trim": """
 trim : float, default=0
     Share of the rows that the Lloyd steps leave out, those farthest from their centres, for data
-    with outliers: `inertia_` and `cluster_sizes_` are those of the rows that are kept, while
+    with outliers. Then `inertia_` and `cluster_sizes_` are those of the rows that are kept, while
     `labels_` are of all rows. The share is exact, and costs two more passes per step. Annealing
     steps keep all rows. `partial_fit` leaves out the share of the rows of each call.
 """,

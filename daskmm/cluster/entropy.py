@@ -50,14 +50,15 @@ class EntropyPowerKMeans(CenterClusterer):
     Parameters
     ----------
     [n_clusters, max_clusters]
-    lam : float, "auto", or a multiple of the variance such as "0.5*variance"
-        λ > 0. Small values concentrate the weight on few features, large ones keep it even;
-        ``inf`` keeps it equal. A multiple is relative to the mean variance of the features, in the
-        model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that variance and ``inf``
-        (of wide sparse rows .25, .5, 1, 2 and 4) by the information gain over noise (see Notes),
-        on the sample of the first pass, and gives no weight to features in which fewer rows than
-        a tenth of an average cluster differ from the commonest value, nor, in wide sparse rows,
-        to those that other features predict by chance only (see Notes). For
+    lam : float, "auto" or str such as "0.5*variance", default="auto"
+        Penalty λ > 0 per unit of sample weight, or a multiple of the variance such as
+        "0.5*variance": small values concentrate the weight on few features. Large ones keep it
+        even; ``inf`` keeps it equal. A multiple is relative to the mean variance of the features,
+        in the model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that variance and
+        ``inf`` (of wide sparse rows .25, .5, 1, 2 and 4) by the information gain over noise (see
+        Notes), on the sample of the first pass, and gives no weight to features in which fewer rows
+        than a tenth of an average cluster differ from the commonest value, nor, in wide sparse
+        rows, to those that other features predict by chance only (see Notes). For
         ``distortion="manhattan"`` it is half the variance. Of "mixed" the variance is the spread
         that every column has, and the noise is the table without dependence between columns;
         each λ takes the best clusters that eight starts of any λ found, and hard steps from those
@@ -69,13 +70,13 @@ class EntropyPowerKMeans(CenterClusterer):
         rows belong to all clusters.
     [eta, anneal_every, polish, max_iter, tol, random_state]
     standardize : bool, default=True
-        Divide each feature by its population standard deviation, inside the block function: the
-        penalty presumes comparable scales. Centres are reported in the input's units. Turn it
-        off if low variance itself marks the features that matter.
+        Divide each feature by its population standard deviation. This is done inside the block
+        function; the penalty presumes comparable scales. Centres are reported in the input's units.
+        Turn it off if low variance itself marks the features that matter.
     distortion : {"sqeuclidean", "manhattan", "mixed"}, default="sqeuclidean"
-        With "manhattan" the distance is ``Σ_l w_l |x_l − θ_l|``, which is less sensitive to
-        outliers; centres are medians, as in `PowerKMeans`. "mixed" weighs the columns of a
-        DataFrame, those of categories as a whole; see `KMeans`.
+        Distance between rows and centres. With "manhattan" it is ``Σ_l w_l |x_l − θ_l|``, which is
+        less sensitive to outliers; centres are medians, as in `PowerKMeans`. "mixed" weighs the
+        columns of a DataFrame, those of categories as a whole; see `KMeans`.
     metric_params : dict, optional
         Of "mixed", as in `KMeans`.
     [missing, empty_cluster, trim, forget, verbose, callbacks, checkpoint]

@@ -54,42 +54,50 @@ class KernelPowerKMeans(KernelClusterer):
     Parameters
     ----------
     n_clusters : int, default=8
+        Number of clusters.
     kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "angular", "precomputed"} or \
 callable
-        exp(−‖x−y‖²/(2σ²)), exp(−‖x−y‖₁/σ), (xᵀy + coef0)^degree, xᵀy, the cosine, and
-        exp(−∠(x,y)/(2σ²)), with σ the bandwidth; a Gram matrix given as X; or a function of two
-        blocks of rows that returns the matrix of their kernel values. "polynomial", "cosine",
-        "angular" and functions see the rows as they are, or with `standardize` centred and
-        scaled; for the others, which do not mind, rows are always centred.
-    bandwidth : float or "auto"
-        "auto" is the root mean squared distance between rows.
-    degree, coef0 : float
-        Of the polynomial kernel.
+        The kernel of two rows. In this order: exp(−‖x−y‖²/(2σ²)), exp(−‖x−y‖₁/σ),
+        (xᵀy + coef0)^degree, xᵀy, the cosine, and exp(−∠(x,y)/(2σ²)), with σ the bandwidth; a Gram
+        matrix given as X; or a function of two blocks of rows that returns the matrix of their
+        kernel values. "polynomial", "cosine", "angular" and functions see the rows as they are, or
+        with `standardize` centred and scaled; for the others, which do not mind, rows are always
+        centred.
+    bandwidth : float or "auto", default="auto"
+        Bandwidth σ of the kernel. "auto" is the root mean squared distance between rows.
+    degree : float, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=1
+        Constant that is added in the polynomial kernel.
     gram : "auto", "recompute", or a path
-        Where the n × n matrix is kept. A path names a Gram store, built or completed there.
+        Where the n × n matrix is kept: "auto", "recompute" for nowhere, or a path. A path names
+        a Gram store, built or completed there.
         "auto" keeps it in memory if it is small, else in a store for the duration of the fit, and
         recomputes tiles in every sweep only if the disk has no room; `gram_` says which and why.
         With `checkpoint` the store is in its folder until the fit is complete.
     n_landmarks : int, "auto" or None, default="auto"
-        Number of landmarks (chosen by k-means++ on a sample). The fit then uses Nyström features
-        only, out of core and without any n × n matrix: for millions of rows. None is exact.
+        Number of landmarks, rows of a sample by whose Nyström features the kernel is approximated.
+        They are chosen by k-means++. The fit then uses these features only, out of core and without
+        any n × n matrix: for millions of rows. None is exact.
         "auto" is exact up to 50,000 rows, which take about a minute on two cores, and beyond
         where `gram`, `init` or a precomputed matrix ask for it; otherwise it is 10·n_clusters.
     sample_size : int, "auto" or None, default="auto"
-        With landmarks: number of rows to anneal on, as in `PowerKMeans`. Exact fits anneal all
-        rows, on their Nyström features.
+        Number of rows to anneal on, with landmarks. They are drawn as in `PowerKMeans`. Exact fits
+        anneal all rows, on their Nyström features.
     persist : bool or "auto", default=False
-        With landmarks: keep streamed data in memory during the fit, as in `PowerKMeans`.
+        Keep streamed data in memory during the fit, with landmarks. See `PowerKMeans`.
     init : {"k-means++", "random"} or array of int of shape (n_samples,)
-        Greedy k-means++ in feature space, single random rows, or labels to start from.
+        How the fit starts. By greedy k-means++ in feature space, from single random rows, or from
+        given labels.
     n_init : int or "auto", default="auto"
-        Number of starts; "auto" is 4.
+        Number of starts. "auto" is 4.
     s0 : float or "auto", default="auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), with the s_crit of `PowerKMeans` in
         feature space.
     [eta, anneal_every, polish, max_iter, tol, random_state]
     standardize : bool, default=False
-        Divide each feature by its population standard deviation before the kernel is evaluated.
+        Divide each feature by its population standard deviation. This is done before the
+        kernel is evaluated.
     [verbose, callbacks, checkpoint]
 
     Attributes

@@ -26,10 +26,10 @@ class KMeans(CenterClusterer):
     ----------
     [n_clusters, max_clusters, init, warm_start, n_init, sample_size, persist]
     max_iter : int, default=300
-        Maximum number of iterations over the data.
+        Maximum number of iterations. Those on samples do not count.
     tol : float, default=1e-4
-        Relative tolerance. A fit has converged when the objective changes by less, three times in
-        a row.
+        Relative change that counts as convergence. A fit has converged when the objective changes
+        by less, three times in a row.
     [random_state, standardize, distortion, metric_params, missing, empty_cluster, trim, forget]
     [verbose, callbacks, checkpoint]
 

@@ -78,11 +78,12 @@ class WeightedBlurringMeanShift(NearestCenter):
     Parameters
     ----------
     bandwidth : float or "auto"
-        h > 0, in units of the squared weighted distance, whose mean over pairs of rows is about 2
-        on standardised data. "auto" chooses it on the sample of the first pass.
+        Bandwidth h > 0 of the kernel exp(−d²/h). It is in units of the squared weighted distance,
+        whose mean over pairs of rows is about 2 on standardised data. "auto" chooses it on the
+        sample of the first pass.
     lam : float or "auto"
-        Entropy penalty λ > 0 per unit of sample weight, so that results do not depend on n; the
-        smaller, the fewer features keep weight. ``np.inf`` keeps all weights equal. "auto" is .1
+        Penalty λ > 0 per unit of sample weight: small values concentrate the weight on few
+        features. So results do not depend on n. ``np.inf`` keeps all weights equal. "auto" is .1
         times the mean variance of the features, which is 1 on standardised data (.05 to .3 are
         useful there).
     convention : {"auto", "paper", "reference"}
@@ -101,7 +102,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         Rows that end within this distance of one another, or of a chain of others, form a
         cluster.
     max_iter : int
-        Maximum number of iterations, including those that learn the weights (20, or half of
+        Maximum number of iterations. Those that learn the weights count too (20, or half of
         `max_iter`; 5 where 1,000 rows have learned them before); "reference" takes 50. Distant
         representatives never stop moving, so movement is no criterion: a fit has converged when
         for five iterations none have merged, and none gets more than 1e-4 of its kernel sum from
@@ -115,7 +116,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         "auto" blurs every row of up to 50,000, which takes up to a minute on two cores, and 5,000
         micro-clusters of more rows (fewer if there are more than 400 features).
     random_state : int, RandomState instance or None, default=None
-        Determines the samples: on which the bandwidth is chosen, and of micro-clusters.
+        Seed of the random numbers. They determine the samples: on which the bandwidth is chosen,
+        and of micro-clusters.
     standardize : bool, default=True
         Divide each feature by its population standard deviation.
     count_components : bool, default=False
@@ -131,8 +133,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         or more may be raised. The folder of a complete fit gives the same model again. `n_passes_`
         counts the first passes of every run.
     checkpoint_every : int, float or str, default=1
-        Interval between saves: iterations (an integer), seconds (a float), or a duration such as
-        "30s". The last two states are kept.
+        How often the state is written: a number of iterations (an integer), of seconds (a float),
+        or a duration such as "30s". The last two states are kept.
 
     Attributes
     ----------

@@ -39,6 +39,7 @@ class MultiKernelPowerKMeans(KernelClusterer):
     Parameters
     ----------
     n_clusters : int, default=8
+        Number of clusters.
     kernels : list of kernel specifications, optional
         Each the name of a kernel, a callable on two blocks of rows, or a dict such as
         ``{"kernel": "rbf", "bandwidth": 2.0}`` or ``{"kernel": "polynomial", "degree": 2,
@@ -50,12 +51,13 @@ class MultiKernelPowerKMeans(KernelClusterer):
     normalize : bool, default=True
         Divide each kernel by √(k(x,x) k(y,y)), so that their distances are comparable.
     lam : float, default=0.04
-        λ > 0, per unit of sample weight: small values choose few kernels.
+        Penalty λ > 0 per unit of sample weight: small values choose few kernels.
     gram, init, n_init, s0
         As in `KernelPowerKMeans`.
     [eta, anneal_every, polish, max_iter, tol, random_state]
     standardize : bool, default=False
-        Divide each feature by its population standard deviation before the kernels are evaluated.
+        Divide each feature by its population standard deviation. This is done before the
+        kernels are evaluated.
     [verbose, callbacks, checkpoint]
 
     Attributes

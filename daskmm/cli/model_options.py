@@ -1,0 +1,219 @@
+"""Options of the command line for the parameters of the estimators.
+
+Names, types, defaults and help texts are those of the estimators' signatures and docstrings. These
+are read from the sources, without importing them: help texts and errors of options do not wait
+for libraries whose import takes seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import runpy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from daskmm.numerics.options import KERNELS
+
+_SOURCES = Path(__file__).parents[1] / "cluster"
+# What the commands set themselves, what only a later fit in the same process needs, and what
+# 'daskmm update' asks for.
+_LEFT_OUT = ("checkpoint", "verbose", "warm_start", "forget")
+# Nor are matrices given on the command line.
+_CHOICES = {"kernel": KERNELS}
+_FLAGS = {"n_clusters": ("-k", "--n-clusters"), "random_state": ("--seed",)}
+# The commands have other defaults than the estimators here.
+_REMARKS = {"n_clusters": "required", "random_state": "default 0"}
+_ENTRY = re.compile(r"^(\w+(?:, \w+)*)(?: : (.*))?\n((?:    .*\n)*)", re.MULTILINE)
+_NUMBERS: dict[str, Callable[[str], float]] = {"int": int, "float": float}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of an estimator: its type as documented, its default, and a sentence on it."""
+
+    name: str
+    kind: str
+    default: Any
+    sentence: str
+
+    @property
+    def words(self) -> list[str]:
+        """Words of the type, with quotation marks where a value is quoted."""
+        return re.findall(r'"[^"]+"|\w+', self.kind)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Texts that it takes, if it takes nothing else that can be written on a command line."""
+        if not self.kind.startswith("{"):
+            return ()
+        return _CHOICES.get(self.name, tuple(re.findall(r'"([^"]+)"', self.kind)))
+
+    @property
+    def has_option(self) -> bool:
+        """Whether a value can be written on a command line."""
+        known = {"bool", "str", "path", *_NUMBERS}
+        writable = bool(self.choices) or not known.isdisjoint(self.words)
+        return writable and self.name not in _LEFT_OUT
+
+    @property
+    def remark(self) -> str:
+        """What the help text adds in parentheses."""
+        if self.name in _REMARKS or self.default is None:
+            return _REMARKS.get(self.name, "")
+        default = self.default
+        if isinstance(default, bool):
+            default = "yes" if default else "no"
+        elif isinstance(default, float):
+            default = f"{default:g}"
+        others = [choice for choice in self.choices if choice != default]
+        return f"default {default}" + (f", or {', '.join(others)}" if others else "")
+
+
+def add_model_options(command: argparse.ArgumentParser, estimators: Mapping[str, str]) -> None:
+    """Add an option for each parameter of each model, in groups by the models that have it.
+
+    What is not given is absent from the parsed arguments.
+
+    Parameters
+    ----------
+    command : ArgumentParser
+    estimators : mapping of str to str
+        Names of the models' classes, by those of the models.
+    """
+    found: dict[str, dict[str, Parameter]] = {}
+    for model, estimator in estimators.items():
+        for name, parameter in parameters_of(estimator).items():
+            if parameter.has_option:
+                found.setdefault(name, {})[model] = parameter
+    for models in sorted(dict.fromkeys(map(tuple, found.values())), key=len, reverse=True):
+        those = f"--model {', '.join(models)}" if len(models) < len(estimators) else "every model"
+        group = command.add_argument_group(
+            f"parameters of {those}", argument_default=argparse.SUPPRESS
+        )
+        for name, of in found.items():
+            if tuple(of) == models:
+                _add_option(group, name, of)
+
+
+def _add_option(group: Any, name: str, of: dict[str, Parameter]) -> None:
+    """Add the option of a parameter, given as it is in each of the models that have it."""
+    flags = _FLAGS.get(name, (f"--{name.replace('_', '-')}",))
+    options: dict[str, Any] = {"dest": name, "help": _help(of).replace("%", "%%")}
+    words = list(dict.fromkeys(word for each in of.values() for word in each.words))
+    if "bool" in words:
+        options["action"] = argparse.BooleanOptionalAction
+    elif choices := dict.fromkeys(choice for each in of.values() for choice in each.choices):
+        options |= {"choices": tuple(choices), "metavar": "NAME"}
+    else:
+        options |= {"type": _converter(words), "metavar": _metavar(words)}
+    group.add_argument(*flags, **options)
+
+
+def _help(of: dict[str, Parameter]) -> str:
+    """Return one text for all models that have a parameter; it says where they differ."""
+    sentences = {each.sentence for each in of.values()}
+    remarks = {model: each.remark for model, each in of.items()}
+    if len(sentences) == 1:
+        return _with_remark(sentences.pop(), _by_model(remarks))
+    return _by_model({m: _with_remark(each.sentence, each.remark) for m, each in of.items()})
+
+
+def _with_remark(sentence: str, remark: str) -> str:
+    return f"{sentence} ({remark})" if remark else sentence
+
+
+def _by_model(texts: dict[str, str]) -> str:
+    """Join the texts of models, each with the models that have it, unless all are the same."""
+    models: dict[str, list[str]] = {}
+    for model, text in texts.items():
+        models.setdefault(text, []).append(model)
+    if len(models) == 1:
+        return next(iter(models))
+    return "; ".join(f"{', '.join(those)}: {text}" for text, those in models.items())
+
+
+def _converter(words: Iterable[str]) -> Callable[[str], Any]:
+    """Return what makes a value of a text: of numbers, quoted words and any text, those allowed."""
+    numbers = [_NUMBERS[word] for word in ("int", "float") if word in words]
+    quoted = [word for word in words if word.startswith('"')]
+    any_text = not {"str", "path"}.isdisjoint(words)
+
+    def convert(text: str) -> Any:
+        for number in numbers:
+            try:
+                return number(text)
+            except ValueError:
+                pass
+        if any_text or f'"{text}"' in quoted:
+            return text
+        raise ValueError(text)
+
+    # argparse says it of a value that is refused.
+    convert.__name__ = " or ".join([*quoted, *(number.__name__ for number in numbers)])
+    return convert
+
+
+def _metavar(words: Iterable[str]) -> str:
+    value = {"int": "N", "float": "X", "path": "PATH"}
+    letter = next(value[word] for word in value if word in words)
+    return f"auto|{letter}" if '"auto"' in words else letter
+
+
+@cache
+def parameters_of(estimator: str) -> dict[str, Parameter]:
+    """Return the parameters of an estimator, from its source."""
+    source = _sources()[estimator]
+    documented = _documented(estimator)
+    [init] = (
+        node
+        for node in source.body
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    )
+    names = [argument.arg for argument in (*init.args.args[1:], *init.args.kwonlyargs)]
+    values = [
+        ast.literal_eval(node) for node in (*init.args.defaults, *init.args.kw_defaults) if node
+    ]
+    return {
+        name: Parameter(name, documented[name][0], value, documented[name][1])
+        for name, value in zip(names, values, strict=True)
+    }
+
+
+@cache
+def _sources() -> dict[str, ast.ClassDef]:
+    """Return the classes of the public modules of estimators."""
+    return {
+        node.name: node
+        for path in _SOURCES.glob("[a-z]*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+@cache
+def _documented(estimator: str) -> dict[str, tuple[str, str]]:
+    """Return type and first sentence of each documented parameter."""
+    insert = runpy.run_path(str(_SOURCES / "_docs.py"))["with_shared_texts"]
+    text = inspect.cleandoc(insert(ast.get_docstring(_sources()[estimator], clean=False)))
+    section = text.partition("Parameters\n----------\n")[2].partition("\nAttributes\n")[0]
+    found = {}
+    for names, kind, lines in _ENTRY.findall(section):
+        elsewhere = re.match(r" *As in `(\w+)`", lines)
+        for name in names.split(", "):
+            if elsewhere:
+                found[name] = _documented(elsewhere[1])[name]
+            else:
+                found[name] = kind.partition(", default=")[0], _first_sentence(lines)
+    return found
+
+
+def _first_sentence(lines: str) -> str:
+    """Return the first sentence of a description as the text of an option."""
+    sentence = " ".join(lines.split()).partition(". ")[0].removesuffix(".").replace("`", "")
+    return sentence[:1].lower() + sentence[1:]
