@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state, check_scalar
 
 from daskmm.auto import distortion as distortion_rule
 from daskmm.auto import n_clusters as number_rule
-from daskmm.auto.bandwidth import BandwidthPath, bandwidth_path, choose_bandwidth
+from daskmm.auto.bandwidth import BandwidthPath, bandwidth_path
 from daskmm.auto.distortion import DistortionChoice
 from daskmm.auto.lam import STARTS, LamPath, follow_lam, sample_rows
 from daskmm.auto.n_clusters import ClusterNumberPath, follow_n_clusters
@@ -40,7 +40,6 @@ __all__ = [
     "DistortionChoice",
     "LamPath",
     "bandwidth_path",
-    "choose_bandwidth",
     "choose_distortion",
     "choose_n_clusters",
     "information_gain",

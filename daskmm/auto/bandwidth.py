@@ -26,7 +26,7 @@ from daskmm.numerics.information import LEAST_WITHIN, partition, weighted_varian
 from daskmm.numerics.options import CONVENTIONS
 from daskmm.storage.records import registered
 
-__all__ = ["BandwidthPath", "bandwidth_path", "choose_bandwidth"]
+__all__ = ["BandwidthPath", "bandwidth_path"]
 
 FloatArray = NDArray[np.float64]
 
@@ -219,29 +219,6 @@ def bandwidth_path(
     path, _ = _follow(rows, row_weights, grid, penalty, convention)
     _warn(path)
     return path
-
-
-def choose_bandwidth(
-    rows: FloatArray, weights: FloatArray, lam: float, convention: str = "auto", seed: int = 0
-) -> float:
-    """Choose the bandwidth for a sample, as :func:`bandwidth_path` does.
-
-    Parameters
-    ----------
-    rows, weights, lam, convention, seed
-        As in `follow_bandwidths`.
-
-    Returns
-    -------
-    float
-        h > 0.
-
-    Warns
-    -----
-    UserWarning
-        As in :func:`bandwidth_path`.
-    """
-    return follow_bandwidths(rows, weights, lam, convention, seed).path.bandwidth
 
 
 def follow_bandwidths(

@@ -73,7 +73,7 @@ def _demo(arguments: argparse.Namespace) -> None:
 
     report = run_demo(arguments.out, say=say, show_progress=not arguments.quiet)
     if arguments.json:
-        print(strict_json(report.as_dict()))
+        print(strict_json(report))
 
 
 def _fit(arguments: argparse.Namespace) -> None:

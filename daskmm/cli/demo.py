@@ -6,7 +6,6 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,35 +42,13 @@ _MOST_THREADS = 4
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class DemoReport:
-    """Measurements of the demo.
-
-    `results` has, for the run folders "lloyd" and "entropy": model, passes, iterations, seconds and
-    nmi; for "entropy" also the features found and their weights. The peak memory is None where the
-    system does not tell.
-    """
-
-    out: Path
-    data_bytes: int
-    seconds: float
-    peak_memory_bytes: int | None
-    n_threads: int
-    results: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the attributes as values for JSON."""
-        return {**vars(self), "out": str(self.out)}
-
-
 def run_demo(
     out: str | Path,
     *,
     n_samples: int = N_SAMPLES,
     say: Say = print,
     show_progress: bool = True,
-    random_state: int = 0,
-) -> DemoReport:
+) -> dict[str, Any]:
     """Generate data on disk, cluster them by Lloyd's algorithm and by EWP, and compare.
 
     Parameters
@@ -84,12 +61,13 @@ def run_demo(
         Called with the lines to print.
     show_progress : bool
         Whether to report progress on standard error.
-    random_state : int
-        Seed of the data and the fits.
 
     Returns
     -------
-    DemoReport
+    dict
+        What was measured, in the types of JSON. ``results`` has, for the run folders "lloyd" and
+        "entropy": model, passes, iterations, seconds, NMI and warnings; for "entropy" also the
+        features found. The peak memory is None where the system does not tell.
 
     Raises
     ------
@@ -110,9 +88,9 @@ def run_demo(
         f"{N_NOISE} are pure noise."
     )
     with dask.config.set(num_workers=threads):
-        data_bytes = _generate(out, n_samples, random_state)
+        data_bytes = _generate(out, n_samples)
         say(f"   {readable_bytes(data_bytes)} in {out / 'data.zarr'}\n")
-        shared: dict[str, Any] = {"standardize": True, "random_state": random_state}
+        shared: dict[str, Any] = {"standardize": True, "random_state": 0}
         tasks: list[tuple[str, str, CenterClusterer]] = [
             ("lloyd", "k-means (Lloyd's algorithm)", KMeans(N_CLUSTERS, **shared)),
             ("entropy", "Entropy weighted power k-means", EntropyPowerKMeans(N_CLUSTERS, **shared)),
@@ -121,10 +99,18 @@ def run_demo(
         for number, (name, title, model) in enumerate(tasks, start=2):
             say(f"{number}. {title}, reading the data from disk in every pass.")
             results[name] = _cluster(out, name, model, show_progress)
-            say(_finding(results[name]) + "\n")
-    seconds = time.perf_counter() - began
-    report = DemoReport(out, data_bytes, seconds, peak_memory_bytes(), threads, results)
-    say(_summary(report))
+            taken = readable_seconds(results[name]["seconds"])
+            say(f"   {results[name]['n_passes']} passes over the data in {taken}")
+            say("".join(f"   note: {note}\n" for note in results[name]["warnings"]))
+    report = {
+        "out": str(out),
+        "data_bytes": data_bytes,
+        "seconds": time.perf_counter() - began,
+        "peak_memory_bytes": peak_memory_bytes(),
+        "n_threads": threads,
+        "results": results,
+    }
+    say(_summary(out, report))
     return report
 
 
@@ -140,11 +126,11 @@ def _empty_folder(out: Path, n_samples: int) -> Path:
     return out
 
 
-def _generate(out: Path, n_samples: int, random_state: int) -> int:
+def _generate(out: Path, n_samples: int) -> int:
     """Write data and true labels; return the size of the data in bytes."""
     chunk = min(_CHUNK_ROWS, n_samples)
     X, y = make_ewp_simulation2(
-        n_samples, N_CLUSTERS, N_INFORMATIVE, N_NOISE, random_state=random_state, chunks=chunk
+        n_samples, N_CLUSTERS, N_INFORMATIVE, N_NOISE, random_state=0, chunks=chunk
     )
     store = create_array(out / "data.zarr", X.shape, (chunk, _N_FEATURES), X.dtype)
     # Each task writes one stored chunk, so no lock is needed.
@@ -183,36 +169,23 @@ def _cluster(out: Path, name: str, model: CenterClusterer, show_progress: bool) 
     }
     if isinstance(model, EntropyPowerKMeans):
         result["features_found"] = sorted(features_found(model.feature_weights_).tolist())
-        result["feature_weights"] = model.feature_weights_.tolist()
     return result
 
 
-def _finding(result: dict[str, Any]) -> str:
-    lines = [
-        f"   {result['n_passes']} passes over the data in {readable_seconds(result['seconds'])}",
-        f"   agreement with the truth (NMI, 0 to 1): {result['nmi']:.3f}",
-    ]
-    if "features_found" in result:
-        found = ", ".join(map(str, result["features_found"]))
-        share = sum(result["feature_weights"][index] for index in result["features_found"])
-        lines.append(f"   features found: {found} ({share:.0%} of the weight)")
-    return "\n".join(lines + [f"   note: {note}" for note in result["warnings"]])
-
-
-def _summary(report: DemoReport) -> str:
-    out, lloyd, entropy = report.out, report.results["lloyd"], report.results["entropy"]
-    peak = report.peak_memory_bytes
+def _summary(out: Path, report: dict[str, Any]) -> str:
+    lloyd, entropy = report["results"]["lloyd"], report["results"]["entropy"]
+    peak = report["peak_memory_bytes"]
     found = ", ".join(map(str, entropy["features_found"]))
     return "\n".join(
         [
             "What happened",
-            f"   data on disk         {readable_bytes(report.data_bytes)}",
+            f"   data on disk         {readable_bytes(report['data_bytes'])}",
             f"   peak memory          {readable_bytes(peak)} (this whole process, "
-            f"{report.n_threads} threads)",
+            f"{report['n_threads']} threads)",
             f"   passes               Lloyd {lloyd['n_passes']}, EWP {entropy['n_passes']}",
             f"   NMI with the truth   Lloyd {lloyd['nmi']:.3f}, EWP {entropy['nmi']:.3f}",
             f"   features found       {found} (true: 0 to {N_INFORMATIVE - 1})",
-            f"   time                 {readable_seconds(report.seconds)}",
+            f"   time                 {readable_seconds(report['seconds'])}",
             "",
             "Pictures",
             f"   {out / 'lloyd' / 'projection.png'}",

@@ -168,10 +168,10 @@ def _metavar(words: Iterable[str]) -> str:
 @cache
 def parameters_of(estimator: str) -> dict[str, Parameter]:
     """Return the parameters of an estimator, from its source."""
-    source = _sources()[estimator]
     documented = _documented(estimator)
-    [init] = (
+    init = next(
         node
+        for source in _with_bases(estimator)
         for node in source.body
         if isinstance(node, ast.FunctionDef) and node.name == "__init__"
     )
@@ -196,13 +196,25 @@ def _sources() -> dict[str, ast.ClassDef]:
     }
 
 
+def _with_bases(estimator: str) -> list[ast.ClassDef]:
+    """Return a class and those from which it inherits, as far as they are among the sources."""
+    source = _sources().get(estimator)
+    if source is None:
+        return []
+    names = [base.id for base in source.bases if isinstance(base, ast.Name)]
+    return [source, *(each for name in names for each in _with_bases(name))]
+
+
 @cache
 def _documented(estimator: str) -> dict[str, tuple[str, str]]:
     """Return type and first sentence of each documented parameter."""
     insert = runpy.run_path(str(_SOURCES / "_docs.py"))["with_shared_texts"]
-    text = inspect.cleandoc(insert(ast.get_docstring(_sources()[estimator], clean=False)))
+    source, *bases = _with_bases(estimator)
+    found = {
+        name: each for base in reversed(bases) for name, each in _documented(base.name).items()
+    }
+    text = inspect.cleandoc(insert(ast.get_docstring(source, clean=False) or ""))
     section = text.partition("Parameters\n----------\n")[2].partition("\nAttributes\n")[0]
-    found = {}
     for names, kind, lines in _ENTRY.findall(section):
         elsewhere = re.match(r" *As in `(\w+)`", lines)
         for name in names.split(", "):

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from daskmm import plot
@@ -77,11 +75,6 @@ class Run:
     path: str | Path
     model: Any
     summary: dict[str, Any]
-
-    @property
-    def labels(self) -> da.Array:
-        """Cluster of each row, lazy, int32."""
-        return da.from_array(zarr.open_array(f"{self.path}/{LABELS}", mode="r"), name=False)
 
 
 def write_run(

@@ -65,7 +65,6 @@ from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
-from daskmm.numerics.options import EMPTY_CLUSTER
 from daskmm.numerics.rows import (
     Coordinates,
     FeatureCoordinates,
@@ -187,7 +186,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             FrozenEstimator,
         ],
         "warm_start": ["boolean"],
-        "empty_cluster": [StrOptions(set(EMPTY_CLUSTER))],
+        "empty_cluster": [StrOptions({"farthest", "random", "restart", "error"})],
         "trim": [Interval(Real, 0, 1, closed="left")],
     }
     # Whether each feature counts in distances as if it had all of its values.

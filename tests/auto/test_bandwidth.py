@@ -20,7 +20,6 @@ from daskmm.auto.bandwidth import (
     GRID,
     BandwidthPath,
     bandwidth_path,
-    choose_bandwidth,
     classification_gain,
     follow_bandwidths,
     independent_features,
@@ -193,9 +192,8 @@ def test_path_of_the_toy(toy, toy_path):
 @pytest.mark.long
 def test_choice_for_a_sample_is_that_of_the_path(toy, toy_path):
     X, _ = toy
-    assert choose_bandwidth(standardised(X), np.ones(len(X)), 0.1) == pytest.approx(
-        toy_path.bandwidth
-    )
+    chosen = follow_bandwidths(standardised(X), np.ones(len(X)), 0.1, "auto", 0).path.bandwidth
+    assert chosen == pytest.approx(toy_path.bandwidth)
 
 
 def ragged_chunks(X):
@@ -328,7 +326,7 @@ def test_noise_has_no_clusters(p):
         path = bandwidth_path(X, random_state=0)
     assert path.n_clusters[path.chosen] == 1
     with pytest.warns(UserWarning, match="worth more than one cluster"):
-        assert choose_bandwidth(X, np.ones(200), 0.1) > 0
+        assert follow_bandwidths(X, np.ones(200), 0.1, "auto", 0).path.bandwidth > 0
 
 
 @pytest.mark.parametrize("X", [np.ones((30, 3)), np.zeros((1, 2))])
@@ -394,7 +392,7 @@ def judged(make, relevant, *args, random_state):
     rows, ones = standardised(X), np.ones(len(X))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        h = choose_bandwidth(rows, ones, 0.1)
+        h = follow_bandwidths(rows, ones, 0.1, "auto", 0).path.bandwidth
     fit = blur_rows(rows, ones, Blurring(h, 0.1))
     score = adjusted_rand_score(y, fit.labels)
     return score, len(fit.modes), fit.feature_weights[:relevant].sum()

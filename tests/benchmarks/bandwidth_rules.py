@@ -21,8 +21,8 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from daskmm.auto.bandwidth import (
     GRID,
-    choose_bandwidth,
     classification_gain,
+    follow_bandwidths,
     independent_features,
     preferred,
 )
@@ -239,7 +239,7 @@ def check_defaults(report):
         for seed in DRAWS:
             X, y = dask.compute(*make(seed), scheduler="synchronous")
             rows, ones = standardised(X), np.ones(len(X))
-            chosen.append(choose_bandwidth(rows, ones, LAM))
+            chosen.append(follow_bandwidths(rows, ones, LAM, "auto", 0).path.bandwidth)
             fits.append((y, blur_rows(rows, ones, Blurring(chosen[-1], LAM))))
         report_fits(report, name, chosen, fits, relevant)
     for informative, noise in ((10, 10), (5, 15)):
