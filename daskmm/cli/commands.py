@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from daskmm._version import __version__
-from daskmm.numerics.options import KERNELS
 
 # Estimators by the names that --model takes.
 MODELS = {
@@ -249,7 +248,7 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--out", default="daskmm-demo", metavar="DIR", help="new or empty folder (%(default)s)"
     )
-    _add_model(fit)
+    _add_model(fit, "--out RUN ")
     fit.add_argument("--out", required=True, metavar="RUN", help="run folder to write")
     fit.add_argument(
         "--no-pictures",
@@ -339,7 +338,8 @@ def _add_command(
     return command
 
 
-def _add_model(command: _Parser) -> None:
+def _add_model(command: _Parser, required: str = "") -> None:
+    command.usage = f"%(prog)s INPUT -k K {required}[options]"
     command.add_argument("input", metavar="INPUT", help=_INPUT)
     command.add_argument("--model", choices=MODELS, default="power", help="(default: %(default)s)")
     _add_columns(command)
@@ -407,7 +407,7 @@ def _add_gram(commands: Any) -> None:
     )
     build.add_argument("input", metavar="INPUT", help=_INPUT)
     build.add_argument("--out", required=True, metavar="STORE", help="Gram store to build")
-    _add_kernel(build)
+    build.add_options = _add_kernel
     for command in (verify, repair, info):
         command.add_argument("store", metavar="STORE", help="store built by 'daskmm gram build'")
     verify.add_argument("--data", metavar="INPUT", help="data to compare with those of the store")
@@ -415,27 +415,15 @@ def _add_gram(commands: Any) -> None:
 
 
 def _add_kernel(build: argparse.ArgumentParser) -> None:
-    add = build.add_argument
-    add("--kernel", choices=KERNELS, default="rbf", help="(default: %(default)s)")
-    add(
-        "--bandwidth",
-        type=float,
-        metavar="H",
-        help="rbf: exp(-d²/(2H²)), laplacian: exp(-d₁/H), angular: exp(-angle/(2H²)) "
-        "(default: root mean squared distance of two rows)",
-    )
-    add("--degree", type=float, default=3.0, metavar="D", help="polynomial: (xᵀy + C)^D (3)")
-    add("--coef0", type=float, default=1.0, metavar="C", help="polynomial (1)")
-    add(
+    from daskmm.cli.model_options import add_options_of
+
+    names = ("kernel", "bandwidth", "degree", "coef0", "standardize")
+    add_options_of(build, MODELS["kernel"], names)
+    build.add_argument(
         "--dtype",
         choices=("float32", "float64"),
         default="float32",
-        help="data type of the tiles (float32)",
-    )
-    add(
-        "--standardize",
-        action="store_true",
-        help="divide each feature by its standard deviation first",
+        help="data type of the tiles (default %(default)s)",
     )
     _add_columns(build)
 

@@ -148,7 +148,7 @@ def _origin(
             **asked,
             "mean": survey.coordinates.mean.tolist(),
             "scale": survey.coordinates.scale.tolist(),
-            "bandwidth": "auto" if arguments.bandwidth is None else "given",
+            "bandwidth": "auto" if arguments.bandwidth == "auto" else "given",
             "root_mean_squared_distance": root_mean_squared_distance(survey),
         }
     for name, value in asked.items():
@@ -162,7 +162,7 @@ def _origin(
 
 def _kernel(arguments: argparse.Namespace, origin: dict[str, Any]) -> Kernel:
     bandwidth = arguments.bandwidth
-    if bandwidth is None:
+    if bandwidth == "auto":
         bandwidth = origin["root_mean_squared_distance"]
     for name, value in (("bandwidth", bandwidth), ("degree", arguments.degree)):
         if not (math.isfinite(value) and value > 0):

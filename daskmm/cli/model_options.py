@@ -24,7 +24,7 @@ _SOURCES = Path(__file__).parents[1] / "cluster"
 # What the commands set themselves, what only a later fit in the same process needs, and what
 # 'daskmm update' asks for.
 _LEFT_OUT = ("checkpoint", "verbose", "warm_start", "forget")
-# Nor are matrices given on the command line.
+# Not "precomputed", for which Python passes a matrix.
 _CHOICES = {"kernel": KERNELS}
 _FLAGS = {"n_clusters": ("-k", "--n-clusters"), "random_state": ("--seed",)}
 # The commands have other defaults than the estimators here.
@@ -99,6 +99,14 @@ def add_model_options(command: argparse.ArgumentParser, estimators: Mapping[str,
         for name, of in found.items():
             if tuple(of) == models:
                 _add_option(group, name, of)
+
+
+def add_options_of(command: argparse.ArgumentParser, estimator: str, names: Iterable[str]) -> None:
+    """Add options for some parameters of an estimator, with its defaults."""
+    for name in names:
+        parameter = parameters_of(estimator)[name]
+        _add_option(command, name, {estimator: parameter})
+        command.set_defaults(**{name: parameter.default})
 
 
 def _add_option(group: Any, name: str, of: dict[str, Parameter]) -> None:

@@ -57,11 +57,11 @@ class KernelPowerKMeans(KernelClusterer):
         Number of clusters.
     kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "angular", "precomputed"} or \
 callable
-        The kernel of two rows. In this order: exp(−‖x−y‖²/(2σ²)), exp(−‖x−y‖₁/σ),
-        (xᵀy + coef0)^degree, xᵀy, the cosine, and exp(−∠(x,y)/(2σ²)), with σ the bandwidth; a Gram
-        matrix given as X; or a function of two blocks of rows that returns the matrix of their
-        kernel values. "polynomial", "cosine", "angular" and functions see the rows as they are, or
-        with `standardize` centred and scaled; for the others, which do not mind, rows are always
+        Kernel of two rows, with σ the bandwidth: exp(−‖x−y‖²/(2σ²)), exp(−‖x−y‖₁/σ),
+        (xᵀy + coef0)^degree, xᵀy, the cosine, or exp(−∠(x,y)/(2σ²)). Or a Gram matrix is given as
+        X, or a function of two blocks of rows that returns the matrix of their kernel values.
+        "polynomial", "cosine", "angular" and functions see the rows as they are, or with
+        `standardize` centred and scaled; for the others, which do not mind, rows are always
         centred.
     bandwidth : float or "auto", default="auto"
         Bandwidth σ of the kernel. "auto" is the root mean squared distance between rows.
