@@ -1,12 +1,12 @@
-"""Find the rows whose nearest centre cannot have changed.
+"""Hamerly bounds: skip rows whose nearest centre cannot have changed.
 
-A row knows its nearest centre, and a lower bound of its distance to all others (Hamerly, "Making
-k-means even faster", SDM 2010). When centres move, the bound falls by the farthest way that one of
-them went; but only centres that are near the row's own count, if all others are too far from that
-one to matter (Ryšavý & Hamerly, "Geometric methods to accelerate k-means algorithms", SDM 2016).
-Where the bound leaves doubt, the row is compared with the centres around its own: those that are
-farther from its own centre than twice the row is cannot be nearer (Newling & Fleuret, "Fast k-means
-with accurate bounds", ICML 2016).
+Each row keeps its nearest centre and a lower bound of its distance to all others (Hamerly, "Making
+k-means even faster", SDM 2010). When centres move, the bound falls by the longest distance that
+another centre moved; centres too far from the row's own to become its nearest do not count (Ryšavý
+& Hamerly, "Geometric methods to accelerate k-means algorithms", SDM 2016). A row whose bounds leave
+doubt is compared with the centres near its own: a centre that is farther from its own centre than
+twice the row is cannot be nearer (Newling & Fleuret, "Fast k-means with accurate bounds", ICML
+2016).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from daskmm.numerics.rows import FeatureCoordinates
 
 FloatArray = NDArray[np.float64]
 
-# Balls around each centre, each √2 times as large as the one before; the last one holds all.
+# Balls around each centre have radii that grow by √2; the last one holds all centres.
 _SHELLS = 8
-# Bounds are lowered, and ways raised, by this share: more than all rounding.
+# Bounds are lowered, and moved distances raised, by this share, which exceeds all rounding.
 _DOUBT = 1e-9
-# Centres listed around each centre, at most: so many, or this share of all. Distances to single
+# At most so many centres, or this share of all, are listed around each centre. Distances to single
 # centres take several times as long as those to all at once.
 _LISTED, _SHARE_LISTED = 32, 1 / 16
-# With so few rows in doubt, preparing the comparison by products takes longer than they do.
+# For so few rows in doubt, preparing a matrix product takes longer than single comparisons.
 _FEW = 64
 
 
@@ -41,15 +41,16 @@ class Moves(NamedTuple):
     Attributes
     ----------
     reach : ndarray of shape (n_clusters, n_shells)
-        Radii of balls around each centre, ascending; the last one holds all.
+        Radii of balls around each centre, ascending; the last ball holds all centres.
     farthest : ndarray of shape (n_clusters, n_shells)
-        The longest way of another centre within the ball.
+        The longest distance that another centre within the ball moved.
     ways : ndarray of shape (n_clusters,)
-        How far the centre itself moved.
+        The distance that the centre itself moved.
     around : ndarray of int32 of shape (n_clusters, n_listed)
-        The nearest other centres, the nearest first; −1 where the list has ended.
+        The other centres, the nearest first; −1 where the list has ended.
     apart : ndarray of shape (n_clusters, n_listed + 1)
-        Lower bounds of their distances; where the list has ended, of those of all other centres.
+        Lower bounds of their distances from the centre; the entry after the last listed centre
+        bounds those of all other centres.
     """
 
     reach: FloatArray
@@ -60,7 +61,7 @@ class Moves(NamedTuple):
 
     @classmethod
     def of(cls, n_clusters: int) -> Self:
-        """Return room for the moves around so many centres."""
+        """Return empty arrays for the moves around so many centres."""
         listed = n_listed(n_clusters)
         return cls(
             np.empty((n_clusters, _SHELLS)),
@@ -72,7 +73,7 @@ class Moves(NamedTuple):
 
 
 def n_listed(n_clusters: int) -> int:
-    """Return how many centres are listed around each centre, at most."""
+    """Return the largest number of centres that are listed around each centre."""
     return min(_LISTED, int(_SHARE_LISTED * n_clusters))
 
 
@@ -82,8 +83,11 @@ class Moving(NamedTuple):
     Attributes
     ----------
     centers : ndarray of shape (n_clusters, n_features)
-    norms, ways : ndarray of shape (n_clusters,)
-        Sums of squares, and how far the centres moved.
+        The centres after the move.
+    norms : ndarray of shape (n_clusters,)
+        Their squared norms.
+    ways : ndarray of shape (n_clusters,)
+        The distances that they moved.
     """
 
     centers: FloatArray
@@ -92,7 +96,7 @@ class Moving(NamedTuple):
 
     @classmethod
     def between(cls, before: FloatArray, centers: FloatArray) -> tuple[Self, NDArray[np.intp]]:
-        """Sort centres by their way from those before; return the order, too."""
+        """Sort centres by their distance from those before; return also the order."""
         ways = (1.0 + _DOUBT) * np.sqrt(np.square(centers - before).sum(axis=1))
         order = np.argsort(-ways, kind="stable")
         norms = np.einsum("ij,ij->i", centers, centers)
@@ -100,7 +104,7 @@ class Moving(NamedTuple):
 
 
 def add_moves(moving: Moving, order: NDArray[np.intp], own: slice, found: Moves) -> None:
-    """Write to `found` what centres moved around some of the centres, those at order[own]."""
+    """Fill `found` for the centres at order[own]."""
     squares = moving.centers[own] @ (-2.0 * moving.centers.T)
     rounding = (moving.centers.shape[1] + 4) * np.finfo(np.float64).eps
     n, k = squares.shape
@@ -132,20 +136,21 @@ def update_nearest(
     lower: FloatArray,
     upper: FloatArray,
 ) -> int | None:
-    """Bring the nearest centres of some rows, and their bounds, up to date.
+    """Update the nearest centres of some rows, and their bounds.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
         Rows in the input's units; any numeric dtype and memory order will do.
+        Rows in the input's units, in any numeric dtype and memory order.
     coordinates : FeatureCoordinates
-        Not whitened: products of matrices would round rows by their place.
-    prepared : PreparedCenters
+        The model's coordinates, which must not be whitened: whitening rounds a row by its place in
+        the block.
         The centres, for squared Euclidean distances without feature weights.
     moved : Moves or None
         How the centres moved since labels and bounds were computed; None if they never were.
     labels : ndarray of int32 of shape (n_rows,)
-        Updated to those of `daskmm.compiled.labels.nearest_centers`.
+        Nearest centres as in `daskmm.compiled.labels.nearest_centers`; updated.
     lower : ndarray of shape (n_rows,)
         Lower bounds of the distance to any other centre; updated.
     upper : ndarray of shape (n_rows,)
@@ -155,7 +160,7 @@ def update_nearest(
     -------
     int or None
         Number of rows that were compared with all centres; None if a row is not finite in the
-        model's coordinates or its squared norm overflows: labels are undefined then.
+        model's coordinates or its squared norm overflows; labels are undefined then.
     """
     doubtful, dtype = np.ones(len(rows), np.bool_), row_dtype(rows)
     shared = _fields(coordinates, prepared)
@@ -168,7 +173,7 @@ def update_nearest(
     if len(at) == 0:
         return 0
     some = rows if len(at) == len(rows) else rows[at]
-    # Distances that are not known yet are computed in the next step.
+    # A distance of ∞ stands for one that the next step computes.
     found, near, squares = np.empty(len(at), np.int32), np.full(len(at), np.inf), np.empty(len(at))
     known = {"labels": found, "lower": squares, "upper": near}
     few = len(at) <= _FEW and call_in_parts("compare_all", some, dtype, 1, known, shared)
@@ -181,7 +186,7 @@ def update_nearest(
 
 
 def _fields(coordinates: FeatureCoordinates, prepared: PreparedCenters) -> dict[str, Any]:
-    """Return fields that loops over rows take, without centres that have moved."""
+    """Return the fields of loops over rows, except those of centres that have moved."""
     centers = plain(prepared.centers)
     sizes = {"k": len(centers), "n_shells": _SHELLS, "n_listed": 0, "doubt": _DOUBT}
     return sizes | frame_of(coordinates) | {"centers": centers}

@@ -1,7 +1,7 @@
-"""Sums of a block in compiled loops: distances, their power means and weighted sums together.
+"""Compute the sums of a block in compiled loops.
 
-Rows are processed in tiles so small that a tile's distances, stored as (centre, row), stay in the
-core's cache between the product that computes them and the one that uses them. The results are
+Rows are processed in tiles. A tile's distances, stored as (centre, row), stay in the core's cache
+between the product that computes them and their power means and weighted sums. The results are
 defined by `daskmm.numerics.distances` and `daskmm.numerics.power_means`.
 """
 
@@ -33,7 +33,7 @@ from daskmm.numerics.rows import Coordinates, FeatureCoordinates
 FloatArray = NDArray[np.float64]
 
 _DOUBLE = np.dtype(np.float64)
-# Fields of steps that matter neither to known sums nor to labels.
+# Values of the fields that neither known sums nor labels use.
 NO_SUMS = {
     "n_far": 0,
     "scored": True,
@@ -53,10 +53,15 @@ class BlockSums(NamedTuple):
     Attributes
     ----------
     weights : ndarray of shape (n_clusters,)
+        Weights φ of the rows, summed per cluster.
     sums : ndarray of shape (n_clusters, n_features)
+        Weighted sums of the rows.
     observed : ndarray of shape (n_clusters, n_features) or None
+        Weights of the values that are not missing; None where no value can be missing.
     squares : ndarray of shape (n_features,) or None
+        Weighted sums of the squares of all values; None without feature weights.
     objective, inertia, hardness : float
+        Sums over the rows of their power mean, distance to the nearest centre, and hardness.
     farthest_distances : ndarray of shape (n,)
         Largest distances to the nearest centre, descending, ties in row order; hard steps only.
     farthest_rows : ndarray of int of shape (n,)
@@ -77,14 +82,16 @@ class BlockSums(NamedTuple):
 class PreparedCenters:
     """Centres in the forms that the loops take, made once for all blocks of a step.
 
-    There is one form for each dtype. What was made does not travel between processes.
+    There is one form for each dtype; forms are not pickled.
 
     Parameters
     ----------
     centers : ndarray of shape (n_clusters, n_features)
         The centres in the model's coordinates; they must not be changed later.
     feature_weights : ndarray of shape (n_features,), optional
+        Weight of each feature in the distance; all are 1 if absent.
     distortion : Bregman
+        The divergence between rows and centres.
     partial : bool
         Whether NaN are missing values.
     """
@@ -117,7 +124,7 @@ class PreparedCenters:
         """Return the fields of `src/loops.h` that describe the centres, as rounded to `dtype`."""
         found = self._fields.get(dtype)
         if found is None:
-            # Threads that come at the same time make the same.
+            # Threads that arrive together make equal fields.
             found = self._fields[dtype] = _center_fields(self, dtype)
         return found
 
@@ -128,13 +135,14 @@ def row_terms(rows: NDArray, distortion: Bregman) -> FloatArray | None:
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Rows in the model's coordinates; any numeric dtype and memory order will do. NaN are
-        missing values.
+        Rows in the model's coordinates, in any numeric dtype and memory order; NaN are missing.
     distortion : Bregman
+        The divergence between rows and centres.
 
     Returns
     -------
-    ndarray of shape (n_rows,), or None where it costs next to nothing
+    ndarray of shape (n_rows,) or None
+        None for squared Euclidean distances, whose terms cost next to nothing.
     """
     if distortion.code == SQUARED_EUCLIDEAN.code:
         return None
@@ -161,25 +169,24 @@ def block_sums(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Any numeric dtype and memory order will do. Distances and weights of rows of at most single
-        precision are computed in it, unless they are few (`daskmm.compiled.layout.working_dtype`);
-        near ties between nearest centres are decided, and sums over rows are taken, in double
-        precision.
+        Rows in any numeric dtype and memory order. Single precision, if the rows have no more and
+        `daskmm.compiled.layout.working_dtype` allows it, serves distances and weights; near ties
+        between nearest centres, and sums over rows, are always computed in double precision.
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
     coordinates : FeatureCoordinates or None
-        The model's; None if the rows are already in them.
+        The model's coordinates; None if the rows are already in them.
     prepared : PreparedCenters
         The centres, with feature weights, distortion and treatment of missing values.
     s : float
         The power; −∞ for a hard step.
     n_farthest : int
-        Number of rows farthest from their centres to list in a hard step.
+        Number of rows farthest from their centres that a hard step lists.
     terms : ndarray of shape (n_rows,), optional
         `row_terms` of the rows.
     shares : ndarray of shape (n_clusters,), optional
-        Shares of the clusters in the weight. At a finite power, weights that are negligible next
-        to them may be left out; where `daskmm.compiled.layout.have_waned`, some may count.
+        Each cluster's share of the weight. At a finite power, weights that are negligible next to
+        it may be left out; if `daskmm.compiled.layout.have_waned`, they may have mattered.
 
     Returns
     -------
@@ -224,7 +231,7 @@ def block_sums(
 
 
 class _Results(NamedTuple):
-    """What the loops write to, named as in `src/loops.h`."""
+    """Arrays that the loops write to, named as in `src/loops.h`."""
 
     n_j: FloatArray
     sums: FloatArray
@@ -236,7 +243,7 @@ class _Results(NamedTuple):
 
     @classmethod
     def of(cls, k: int, p: int, n_listed: int, prepared: PreparedCenters) -> Self:
-        """Return zeros."""
+        """Return arrays of zeros."""
         return cls(
             np.zeros(k),
             np.zeros((k, p)),
@@ -282,29 +289,29 @@ def known_sums(
 ) -> BlockSums:
     """Compute the sums of a hard step whose nearest centres are known, as `block_sums` does.
 
-    In late steps little changes: distances of rows to centres that stay, and sums of clusters that
-    no row enters or leaves, are those of the step before, to the bit.
+    In late steps little changes: distances to centres that have not moved, and sums of clusters
+    that no row enters or leaves, are taken from the step before, equal to the bit.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Rows in the input's units; any numeric dtype and memory order will do.
+        Rows in the input's units, in any numeric dtype and memory order.
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
     coordinates : FeatureCoordinates
-        Not whitened.
+        The model's coordinates, not whitened.
     prepared : PreparedCenters
         The centres, for squared Euclidean distances without feature weights.
     n_farthest : int
         Number of rows farthest from their centres to list.
     labels : ndarray of int32 of shape (n_rows,)
-        The nearest centres.
+        The nearest centre of each row.
     distances : ndarray of shape (n_rows,)
         Squared distances to them in the step before, negative where unknown; updated.
     moved : ndarray of bool of shape (n_clusters,)
-        Centres that have moved since: distances to them are computed again.
+        Whether each centre has moved since, so that distances to it are computed again.
     changed : ndarray of bool of shape (n_clusters,)
-        Clusters whose rows are others than in the step before: their sums are computed again.
+        Whether a row has entered or left each cluster, so that its sums are computed again.
     before : tuple of (ndarray of shape (n_clusters,), ndarray of shape (n_clusters, n_features))
         Weights and sums of that step; None if all are to be computed.
 
@@ -320,7 +327,7 @@ def known_sums(
         found.n_j[:], found.sums[:] = before
         found.n_j[changed], found.sums[changed] = 0.0, 0.0
     frame = frame_of(coordinates)
-    # Rows are added up in the same tiles as where the nearest centres are not known.
+    # Tiles are as in `block_sums`, so that sums have the same bits.
     dtype = prepared.dtype_for(rows, frame["scale"], -np.inf)
     of_rows = {
         "weights": None if weights is None else plain(weights),
@@ -335,17 +342,17 @@ def known_sums(
 
 
 def is_scored(n_clusters: int, dtype: np.dtype, is_plain: bool) -> bool:
-    """Return whether hard steps compute the distances to the nearest centres from the differences.
+    """Return whether hard steps compute the distances to the nearest centres from differences.
 
-    The cost must equal that of scoring in double precision, and that at known centres.
+    They do where the cost must equal that of scoring in double precision.
     """
     return dtype != _DOUBLE or (is_plain and n_clusters >= SCORED)
 
 
 def _unit(weights: FloatArray | None, dtype: np.dtype) -> float:
-    """Return what weights are divided by in soft steps.
+    """Return the number by which weights are divided in soft steps in single precision.
 
-    They may exceed the range of single precision; their relevant ratios do not.
+    Weights may exceed its range; their relevant ratios do not.
     """
     if dtype == np.float64 or weights is None:
         return 1.0
@@ -353,9 +360,9 @@ def _unit(weights: FloatArray | None, dtype: np.dtype) -> float:
 
 
 def _ratio_limits(shares: FloatArray | None, s: float, dtype: np.dtype) -> NDArray | None:
-    """Return, per cluster, the ratio to a row's smallest distance from which weights do not count.
+    """Return per cluster the ratio to a row's smallest distance from which weights are negligible.
 
-    Without `shares`, or where the weights of a row may grow too large, all count: None.
+    None says that all weights count: without `shares`, or where the weights of a row may be large.
     """
     # Weights of all rows together are at most k^(−1/s) times the largest.
     if shares is None or np.log2(len(shares)) > -s:
@@ -370,7 +377,7 @@ def _rounding(dtype: np.dtype, n_features: int) -> float:
 
 
 def _center_fields(prepared: PreparedCenters, dtype: np.dtype) -> dict[str, Any]:
-    """Return the planes of centres as rounded to `dtype`; norms must match the rounded ones."""
+    """Return the centres as rounded to `dtype`, with norms of the rounded centres."""
     centers, distortion, partial = prepared.centers, prepared.distortion, prepared.partial
     k, p = centers.shape
     held = centers

@@ -1,4 +1,4 @@
-"""Nearest centres of the rows of a block, by the loop of hard steps with results per row."""
+"""Find the nearest centres of the rows of a block by the loop of hard steps."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ def nearest_centers(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Rows in the input's units; any numeric dtype and memory order will do.
+        Rows in the input's units, in any numeric dtype and memory order.
     coordinates : FeatureCoordinates
+        The model's coordinates.
     prepared : PreparedCenters
         The centres, for squared Euclidean distances between complete rows.
     labels : ndarray of int32 of shape (n_rows,)
-        The first of the nearest centres, decided in double precision for any dtype of the rows.
+        Written: the first of the nearest centres, decided in double precision for all dtypes.
     distances : ndarray of shape (n_rows,), optional
-        Σ_l w_l (z_l − θ_l)² to that centre.
+        Written: Σ_l w_l (z_l − θ_l)² to that centre.
     others : ndarray of shape (n_rows,), optional
-        Lower bounds of the same to all other centres, certain in spite of rounding.
+        Written: lower bounds of the distances to all other centres, in spite of rounding.
 
     Returns
     -------

@@ -21,41 +21,39 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
-# Codes of squared Euclidean distances without missing values, which have their own loops; the
-# second in whitened coordinates.
+# Codes of squared Euclidean distances without missing values, which have their own loops.
 PLAIN, WHITENED, ON_SPHERE = -1, -2, -3
 SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
-# With so many centres, hard steps compute the distance to the nearest one from the differences, so
-# that the cost equals that at known centres.
+# From so many centres, hard steps compute the distance to the nearest one from differences, which
+# gives the same cost as steps at known centres.
 SCORED = 256
-# What is left out of a cluster's weight is at most NEGLIGIBLE units in its last place, provided
-# that the weight does not fall by more than a factor of WANING within the step. Rounding of the
-# distances, which are computed by products, changes weights by more than that.
+# Weights left out of a cluster sum to at most NEGLIGIBLE units in its last place, provided that
+# its weight does not fall by more than a factor of WANING within the step. Distances computed by
+# products change weights by more than that.
 NEGLIGIBLE, WANING = 8, 256
-# Nothing is left out of clusters whose weight is below this share of the mean: they are few, and
-# their weight may fall by any factor.
+# All weights count for clusters below this share of the mean weight, which may fall by any factor.
 _SMALL = 1e-3
-# Bytes of the distances of a tile, which should stay in a core's cache.
+# Bytes of the distances of a tile, which fit into a core's cache.
 _DISTANCE_BYTES = 1 << 20
 # Bytes of the rows of a tile.
 _ROW_BYTES = 1 << 20
-# Rows per tile. With fewer, setting up the loops dominates: they load dozens of constants.
+# Rows per tile. Setting up the loops, which load dozens of constants, dominates with fewer.
 _LEAST_ROWS, _MOST_ROWS = 128, 576
-# Whether negligible weights are looked for is decided anew with each group of so many tiles
-# (`RETRIED` in `src/weights.hpp`): where they are, blocks are cut between groups.
+# Each group of so many tiles decides anew whether to look for negligible weights (`RETRIED` in
+# `src/weights.hpp`); blocks are then cut between groups only.
 GROUPED = 8
-# Tiles are whole panels, three vectors of rows (`src/products.hpp`), of any instruction set.
+# Tiles are whole panels of three vectors of rows (`src/products.hpp`), in any instruction set.
 _PANEL_BYTES = 3 * 64
 # Single precision is used if centres and scales are within this factor of 1: their squares fit.
 _SINGLE_RANGE = 1e9
-# Blocks of fewer rows than this are computed in double precision, as rounding averages out over
-# many rows; but blocks of at least 64 rows in single precision, for a third of the time, where
-# computing their distances to all centres takes this many multiplications.
+# Blocks of fewer rows are computed in double precision, as rounding averages out over many rows
+# only. Blocks of at least 64 rows take single precision, a third of the time, if their distances to
+# all centres take this many multiplications.
 _FEW_ROWS, _LEAST_SINGLE, _MANY_PRODUCTS = 4096, 64, 1 << 22
 
 
 class Limits(NamedTuple):
-    """Limits of a floating type's regular range; see `src/loops.h`."""
+    """Limits of a floating type's regular range; `src/loops.h` describes each."""
 
     cancelled: float
     lowest: float
@@ -63,8 +61,8 @@ class Limits(NamedTuple):
     high: float
 
 
-# The lowest weights leave room for the factors of the rows and their values: products that are
-# subnormal numbers, too, take some processors a hundred cycles.
+# The lowest weights leave room for products with rows: some processors take a hundred cycles for
+# each subnormal number.
 LIMITS = {
     np.dtype(np.float64): Limits(CANCELLATION, float(np.log2(FLUSHED)), 1e-290, 1e300),
     np.dtype(np.float32): Limits(1e-3, -100.0, 1e-30, 1e30),
@@ -72,16 +70,16 @@ LIMITS = {
 
 
 def relevant_from(shares: FloatArray, dtype: np.dtype) -> FloatArray:
-    """Return for each cluster the weight below which that of a row is negligible.
+    """Return for each cluster the weight r^(s−1) below which that of a row is negligible.
 
-    Weights are those of ratios, r^(s−1): 1 for the nearest centre of a row.
+    r is the ratio of a distance to the row's smallest, so that its nearest centre has weight 1.
 
     Parameters
     ----------
     shares : ndarray of shape (n_clusters,)
-        Shares of the clusters in the weight at the step before.
+        Each cluster's share of the weight in the step before.
     dtype : numpy.dtype
-        Type in which weights are computed.
+        The type in which weights are computed.
     """
     unit = NEGLIGIBLE * float(np.finfo(dtype).eps) / WANING
     weights = np.where(shares * len(shares) < _SMALL, 0.0, unit * shares)
@@ -89,13 +87,13 @@ def relevant_from(shares: FloatArray, dtype: np.dtype) -> FloatArray:
 
 
 def have_waned(before: FloatArray, shares: FloatArray) -> bool:
-    """Return whether the share of a cluster fell by so much that it may need what was left out."""
+    """Return whether a cluster's share fell so much that weights left out may have mattered."""
     fell = (shares < before / WANING) & (before * len(before) >= _SMALL)
     return bool(fell.any())
 
 
 def frame_of(coordinates: FeatureCoordinates) -> dict[str, Any]:
-    """Return how rows get the model's coordinates, as fields of the loops' structures."""
+    """Return the fields of the loops that map rows to the model's coordinates."""
     whitening = None
     if isinstance(coordinates, WhitenedCoordinates):
         whitening = plain(coordinates.whitening)
@@ -109,7 +107,7 @@ def frame_of(coordinates: FeatureCoordinates) -> dict[str, Any]:
 
 
 def code_of(coordinates: FeatureCoordinates) -> int:
-    """Return the code of the squared Euclidean distance in some coordinates."""
+    """Return the code of the squared Euclidean distance in these coordinates."""
     if isinstance(coordinates, SphereCoordinates):
         return ON_SPHERE
     return WHITENED if isinstance(coordinates, WhitenedCoordinates) else PLAIN
@@ -128,7 +126,7 @@ def is_plain(values: NDArray, dtype: np.dtype) -> bool:
 
 
 def parts(rows: NDArray, dtype: np.dtype, unit: int) -> list[slice]:
-    """Return slices of the rows: one, or several of whole units of rows if they must be copied."""
+    """Return slices of the rows: one, or several of whole units if rows must be copied."""
     if is_plain(rows, dtype):
         return [slice(0, len(rows))]
     step = max(1, TILE_BYTES // (dtype.itemsize * rows.shape[1] * unit)) * unit
@@ -146,21 +144,21 @@ def call_in_parts(
 ) -> bool:
     """Run a loop over rows; return False if it ended at a value that is not finite.
 
-    Rows of another type or memory order are copied, so many whole tiles at a time that the copy is
-    small. Tiles are then the same in any memory order, and so are the sums.
+    Rows of another type or memory order are copied, a few whole tiles at a time. Tiles are the same
+    in any memory order, and so are the sums.
 
     Parameters
     ----------
     entry : str
         One of `DASKMM_ENTRIES` in `src/loops.h`.
     rows : ndarray of shape (n_rows, n_features)
-        Any numeric dtype and memory order will do.
+        Rows in any numeric dtype and memory order.
     dtype : numpy.dtype
-        The type in which the loop takes them.
+        The type of the rows that the loop takes.
     tile : int
         Rows per tile.
     of_rows : dict of str to ndarray of shape (n_rows,) or None
-        Fields that have a number for each row, of the type that the loop takes.
+        Fields with a number for each row, in the type that the loop takes.
     fields : dict of str to Any
         The other fields.
     grouped : int
@@ -199,7 +197,7 @@ def row_dtype(rows: NDArray) -> np.dtype:
 
 
 def tile_rows(n_rows: int, n_clusters: int, n_features: int, dtype: np.dtype) -> int:
-    """Return the rows per tile, whole panels, of a block of so many rows."""
+    """Return the rows per tile, in whole panels, of a block of so many rows."""
     rows = max(_LEAST_ROWS, _DISTANCE_BYTES // (dtype.itemsize * n_clusters))
     rows = min(rows, _ROW_BYTES // (dtype.itemsize * n_features), _MOST_ROWS)
     width = _PANEL_BYTES // dtype.itemsize

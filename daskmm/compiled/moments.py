@@ -2,7 +2,7 @@
 
 Each tile is visited twice while it is in the core's cache: for its mean, then for the squared
 deviations from it. Tiles are merged by the update of Chan, Golub & LeVeque. Means are kept as
-differences from the mean of one tile, so that rounding is small far from 0 too. The results are
+differences from the mean of one tile, which keeps rounding small far from 0. The results are
 defined by `daskmm.engine.moments.Moments`.
 """
 
@@ -17,7 +17,7 @@ from daskmm.compiled.layout import call_in_parts, plain
 
 FloatArray = NDArray[np.float64]
 
-# Numbers per tile. It is the same for all dtypes and memory orders, and so is the result.
+# Numbers per tile, the same for all dtypes and memory orders, so that results are equal.
 _TILE_ELEMENTS = 1 << 15
 
 
@@ -27,8 +27,11 @@ class BlockMoments(NamedTuple):
     Attributes
     ----------
     n_positive : int
+        Number of rows with a positive weight.
     weight : float
+        Sum of the weights.
     mean, deviations, lowest, highest : ndarray of shape (n_features,)
+        Weighted mean, sum of squared deviations from it, least and largest value per feature.
     """
 
     n_positive: int
@@ -40,19 +43,19 @@ class BlockMoments(NamedTuple):
 
 
 def block_moments(rows: NDArray, weights: FloatArray | None) -> BlockMoments | None:
-    """Return weighted count, mean, sum of squared deviations and range per feature.
+    """Return weighted count, mean, sum of squared deviations and range of each feature.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Any numeric dtype and memory order will do.
+        Rows in any numeric dtype and memory order.
     weights : ndarray of shape (n_rows,) or None
         Sample weights, finite and not negative.
 
     Returns
     -------
     BlockMoments or None
-        None if a value is not finite, also in a row without weight, or if its square overflows.
+        None if a value, even in a row without weight, is not finite or its square overflows.
     """
     p = rows.shape[1]
     single = np.result_type(rows.dtype, np.float32) == np.float32

@@ -1,4 +1,4 @@
-"""Compute the critical power, below which annealing has to begin."""
+"""Compute the critical power, above which annealing leaves all centres on the mean."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ def critical_power(
 ) -> float:
     r"""Return the power above which all centres fall onto the mean.
 
-    Linearised where all centres sit at the mean μ, differences between them grow by
-    2(1 − s)·λ_max(E[uuᵀ]) per step, u = (x − μ)/‖x − μ‖; so the collapsed state is stable for
-    s > s_crit = 1 − 1/(2 λ_max). Between 1 − p/2 (isotropic rows) and 1/2 (rows on a line).
-    Other distortions say themselves what grows there.
+    Differences between centres that all sit near the mean μ grow by 2(1 − s)·λ_max(E[uuᵀ]) per
+    step, with u = (x − μ)/‖x − μ‖; so the collapsed state is stable for
+    s > s_crit = 1 − 1/(2 λ_max), which lies between 1 − p/2 (isotropic rows) and 1/2 (rows on a
+    line). Other distortions define this growth in their method `growth`.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features), float64
-        A sample, in the metric of the clustering (centred, and scaled if it is to be). NaN are
-        values that are missing. Of many sparse rows some are taken.
+        A sample, in the metric of the clustering (centred, and scaled if the fit scales). NaN are
+        missing values. Large sparse samples are thinned.
     row_weights : ndarray of shape (n_rows,), float64
         Sample weights.
     distortion : Distortion
+        The distortion between rows and centres.
 
     Returns
     -------
@@ -57,7 +58,7 @@ def _largest_growth(rows: SparseRows, row_weights: NDArray[np.float64]) -> float
     """Return 2 λ_max(E[uuᵀ]) of sparse rows; None where all coincide."""
     shares = row_weights / row_weights.sum()
     mean = np.asarray(shares @ rows)
-    # Every distance from the mean, without a dense row.
+    # Distances from the mean, computed without a dense row.
     squares = np.bincount(rows.row_of_entry, np.square(rows.data), minlength=len(rows))
     distances = squares - 2.0 * (rows @ mean) + mean @ mean
     directed = distances > 1e-12 * squares.max(initial=0.0)
@@ -87,6 +88,6 @@ def _largest_eigenvalue(a: NDArray[np.float64]) -> float:
     if size <= _DENSE:
         return float(np.linalg.eigvalsh(a.T @ a)[-1])
     operator = LinearOperator((size, size), matvec=lambda v: a.T @ (a @ v), dtype=np.float64)
-    # A fixed start keeps the result reproducible; a ramp is orthogonal to nothing likely.
+    # A fixed start keeps the result reproducible; a ramp is hardly orthogonal to any vector.
     start = np.linspace(1.0, 2.0, size)
     return float(eigsh(operator, k=1, v0=start, tol=1e-6, return_eigenvectors=False)[0])

@@ -11,38 +11,39 @@ FloatArray = NDArray[np.float64]
 
 # Powers at which power means keep their digits; below the last, memberships are hard.
 _HOTTEST, _COLDEST = -0.2, -1e9
-# Rounds in which the dispersion is estimated, at most, and the change that ends them.
+# Most rounds of the estimate of the dispersion, and the relative change that ends them.
 _ROUNDS, _CHANGE = 50, 1e-3
 
 
 def calibrated_power(distances: FloatArray, apart: FloatArray, weights: FloatArray) -> float:
     r"""Choose the power s at which normalised φ come closest to posterior probabilities.
 
-    Assumed are clusters of equal weight, alike and symmetric around their centres, so that the
-    posterior is :math:`q_j \propto \exp(-d_j / \tau)`; τ is 2σ² for spherical normal clusters, and
-    twice the dispersion of an exponential family for half its deviance. Two steps:
+    The clusters are assumed to have equal weights and the same spread, symmetric around their
+    centres, so that the posterior is :math:`q_j \propto \exp(-d_j / \tau)`; τ is 2σ² for spherical
+    normal clusters, and twice the dispersion of an exponential family for half its deviance.
 
-    1. τ. The log odds of two normal clusters have a variance of twice their mean. With l the centre
-       next to j, the log odds of rows of j are :math:`(d_l - d_j)/\tau` with the mean
+    1. τ is estimated. The log odds of two normal clusters have a variance of twice their mean. With
+       l the centre next to j, the log odds of rows of j are :math:`(d_l - d_j)/\tau` with the mean
        :math:`D_{jl}/\tau`, so :math:`\tau = \sum q_{ij} (d_{il} - d_{ij} - D_{jl})^2 / 2 \sum
-       q_{ij} D_{jl}`, which is repeated until τ stands still. Only the spread along the lines
-       between centres counts, so that directions in which clusters do not differ do no harm.
-    2. s. The normalised φ are ∝ d_j^(s−1), a logistic model of log d with one coefficient, and are
-       fitted to the posteriors by their cross-entropy, which is convex. Near the boundary of two
-       clusters, at distance d, this is s − 1 ≈ −d/τ.
+       q_{ij} D_{jl}`, which is iterated until τ converges. Only the spread along the lines between
+       centres counts, so directions in which clusters do not differ have no influence.
+    2. s is fitted. The normalised φ are ∝ d_j^(s−1), a logistic model of log d with one
+       coefficient, which minimises the cross-entropy with the posteriors, a convex function. Near
+       the boundary of two clusters, at distance d, this is s − 1 ≈ −d/τ.
 
     Parameters
     ----------
     distances : ndarray of shape (n_rows, n_clusters)
-        Of some rows to the centres, in the model's distance; finite.
+        Distances of some rows to the centres, in the model's distance; finite.
     apart : ndarray of shape (n_clusters, n_clusters)
         Distances of each centre (first index) to the others.
     weights : ndarray of shape (n_rows,)
+        Sample weights.
 
     Returns
     -------
     float
-        At most −0.2; −∞ (hard memberships) where nothing is uncertain, or no two centres differ.
+        At most −0.2; −∞ (hard memberships) where no row is uncertain, or no two centres differ.
 
     References
     ----------
@@ -66,7 +67,7 @@ def calibrated_power(distances: FloatArray, apart: FloatArray, weights: FloatArr
     wanted = v @ np.einsum("ij,ij->i", softmax(-d / tau, axis=1), logs)
 
     def excess(log_slope: float) -> float:
-        # The logarithm of the nearest centre's distance is 0, so that nothing overflows.
+        # The logarithm for the nearest centre is 0, so nothing overflows.
         odds = np.exp(-np.exp(log_slope) * logs)
         return float(v @ (np.einsum("ij,ij->i", odds, logs) / odds.sum(axis=1)) - wanted)
 

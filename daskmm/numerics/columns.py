@@ -1,4 +1,4 @@
-"""Columns of several kinds: coded tables, their features, and the model's coordinates of these."""
+"""Coded tables with columns of several kinds, their features, and the model's coordinates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Kinds of columns in a coded table: a number; 0 or 1; the number of a level; a part of the year.
+# Kinds of columns in a coded table: a number; a flag, 0 or 1; the index of a level; a share of the
+# year.
 NUMBER, FLAG, CATEGORY, SEASON = range(4)
 
 
@@ -20,8 +21,9 @@ class Expansion:
     Attributes
     ----------
     kinds : ndarray of int of shape (n_columns,)
+        NUMBER, FLAG, CATEGORY or SEASON.
     sizes : ndarray of int of shape (n_columns,)
-        Features of each column: levels of a category, 2 for a season, else 1.
+        Number of features of each column: levels of a category, 2 for a season, else 1.
     """
 
     kinds: NDArray[np.int64]
@@ -40,13 +42,14 @@ class Expansion:
     def expand(
         self, rows: NDArray, absent: FloatArray | None = None, present: FloatArray | None = None
     ) -> FloatArray:
-        """Return coded rows as features, NaN where the code is.
+        """Return coded rows as features, which are NaN where the code is NaN.
 
         Parameters
         ----------
         rows : ndarray of shape (n_rows, n_columns)
+            Coded rows.
         absent, present : ndarray of shape (n_features,), optional
-            Values of the features of levels that a row does not have, and has; 0 and 1 by default.
+            Values for levels that a row does not have, and has; 0 and 1 by default.
 
         Returns
         -------
@@ -79,8 +82,9 @@ class MixedCoordinates:
     Attributes
     ----------
     expansion : Expansion
+        The features of the coded columns.
     mean, scale, shift : ndarray of shape (n_features,)
-        Numbers are standardised; of flags and levels, whose mean is a share, z is the smoothed x.
+        Numbers are standardised; flags and levels, whose mean is a share, are smoothed.
     """
 
     expansion: Expansion

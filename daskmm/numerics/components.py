@@ -19,7 +19,7 @@ _TILE = 256
 def projection(n_features: int) -> FloatArray:
     """Return a unit vector in an arbitrary, fixed direction.
 
-    Points that lie close together do so along it as well.
+    Points that lie close together also have close projections.
     """
     direction = np.random.default_rng(0).normal(size=n_features)
     return np.asarray(direction / np.linalg.norm(direction))
@@ -28,13 +28,15 @@ def projection(n_features: int) -> FloatArray:
 def close_edges(a: FloatArray, b: FloatArray, tol: float) -> Edges:
     """Return edges with the components of the graph of points at most `tol` apart.
 
-    Only tiles of points that are near along one direction are looked at, and of each tile only
-    as many edges are kept as connect its components.
+    Only tiles of points whose projections are near are compared, and each tile keeps only as many
+    edges as connect its components.
 
     Parameters
     ----------
     a, b : ndarray of shape (n_a, n_features) and (n_b, n_features)
+        Two sets of points.
     tol : float
+        Largest Euclidean distance between the two points of an edge.
 
     Returns
     -------

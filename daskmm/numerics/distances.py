@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 # A product-form distance below this share of ‖x‖² + ‖θ‖² has lost four digits or more to
 # cancellation, and is computed again from the differences.
 CANCELLATION = 1e-4
-# Rows × features of differences held at once while doing so.
+# Number of differences (rows × features) that are held at once for this.
 REDO_ELEMENTS = 1 << 18
 
 FloatArray = NDArray[np.float64]
@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float64]
 def product_rounding(dtype: np.dtype, n_features: int) -> float:
     """Return a bound of the error of an inner product, as a share of the squared norms' sum.
 
-    2 (4 + √p) units in the last place for p features: errors of single additions have random signs.
+    It is 2 (4 + √p) units in the last place for p features: signs of rounding errors are random.
     """
     return 2.0 * float(np.finfo(dtype).eps) * (4.0 + math.sqrt(n_features))
 
@@ -34,9 +34,9 @@ def squared_distances(
 ) -> FloatArray:
     """Compute weighted squared Euclidean distances Σ_l w_l (x_il − θ_jl)².
 
-    The matrix product ‖x‖² − 2 xᵀθ + ‖θ‖² gives them; those that cancel are computed again from
-    the differences, so that every distance has a relative error of about 1e-11 and a row that
-    lies on a centre has a distance of exactly 0.
+    The matrix product ‖x‖² − 2 xᵀθ + ‖θ‖² gives them. Distances that cancel are computed again from
+    the differences, so that each has a relative error of about 1e-11 and a row that lies on a
+    centre has a distance of exactly 0.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def squared_distances(
     feature_weights : ndarray of shape (n_features,), optional
         Weights w, not negative; all 1 when absent.
     squared_rows : ndarray of shape (n_rows, n_features), optional
-        ``rows ** 2`` where the caller has it already.
+        ``rows ** 2``, if the caller has it.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Compare sums over two sets of rows, cluster by cluster, with what sampling error explains."""
+"""Test for each cluster whether two sets of rows differ by more than sampling error."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from scipy import stats
 
 FloatArray = NDArray[np.float64]
 
-# Rows of a cluster from which on its mean is taken for normal.
+# The mean of at least so many rows of a cluster is taken for normal.
 LEAST_ROWS = 30
-# Directions in which clusters vary less than this share of the most are none.
+# Directions whose variance is below this share of the largest are left out.
 _RANK = 1e-10
 
 
 @dataclass(frozen=True)
 class ClusterSums:
-    """Sums over some rows, of each cluster.
+    """Sums over the rows of each cluster.
 
     Attributes
     ----------
     counts : ndarray of shape (n_clusters,)
+        Number of rows.
     sums : ndarray of shape (n_clusters, q)
-        Of the rows' deviations from their centre, in q coordinates.
+        Sums of the rows' deviations from their centre, in q coordinates.
     products : ndarray of shape (n_clusters, q, q)
-        Of these deviations.
+        Sums of the outer products of these deviations.
     distances, squares : ndarray of shape (n_clusters,)
         Sums of the distances to the centre, and of their squares.
     """
@@ -40,7 +41,7 @@ class ClusterSums:
 
     @classmethod
     def of(cls, deviations: FloatArray, labels: NDArray, distances: FloatArray, k: int) -> Self:
-        """Add up rows; those with a negative label are left out."""
+        """Add up rows, except those with a negative label."""
         order = np.argsort(labels, kind="stable")
         ends = np.searchsorted(labels[order], np.arange(k + 1))
         q = deviations.shape[1]
@@ -72,7 +73,7 @@ class ClusterSums:
 
     @property
     def costs(self) -> FloatArray:
-        """Mean distance of each cluster's rows; NaN without any."""
+        """Mean distance of each cluster's rows; NaN for an empty cluster."""
         with np.errstate(invalid="ignore"):
             return self.distances / self.counts
 
@@ -85,7 +86,7 @@ class ClusterSums:
 def share_p_values(reference: ClusterSums, new: ClusterSums) -> FloatArray:
     """Test whether each cluster has the same share of the rows, by the likelihood ratio.
 
-    With a correction for continuity, which errs towards no difference for small counts.
+    A correction for continuity makes the test conservative for small counts.
     """
     n, m = reference.counts.sum(), new.counts.sum()
     if not (n and m):
@@ -131,9 +132,9 @@ def center_shifts(reference: ClusterSums, new: ClusterSums) -> tuple[FloatArray,
     -------
     shifts : ndarray of shape (n_clusters,)
         Length of the shift in standard deviations of the cluster along it; NaN for clusters with
-        less than `LEAST_ROWS` rows, or q + `LEAST_ROWS` in all.
+        fewer than `LEAST_ROWS` rows in either set, or q + `LEAST_ROWS` in both.
     p_values : ndarray of shape (n_clusters,)
-        1 for such clusters.
+        Probabilities of a longer shift by chance; 1 where the shift is NaN.
     """
     k, q = new.sums.shape
     n, m = reference.counts, new.counts

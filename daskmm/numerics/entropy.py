@@ -48,8 +48,8 @@ def softmin_weights(
     lam : float
         Entropy penalty λ > 0.
     varying : ndarray of bool of shape (n_features,), optional
-        Features that take part. The others (constant ones, whose D = 0 would take all of the
-        weight and tell nothing) get weight 0.
+        Features that take part. Constant ones, whose D = 0 would get all of the weight, are left
+        out: their weight is 0.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Exponentials of arrays without subnormal numbers.
 
-Some processors (Intel's) take a hundred cycles for each subnormal number, in the exponential and
-in every product with it: where exponents reach −708, kernel sums took up to ten times as long.
+Some processors (Intel's) take a hundred cycles for each subnormal number: where exponents reached
+−708, kernel sums took up to ten times as long.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-# exp of this, 2e-300, and all below become 0.
+# Exponentials of this, 2e-300, and of all below become 0.
 LOWEST_EXPONENT = -690.0
 
 

@@ -13,17 +13,17 @@ def feature_distances(
 ) -> FloatArray:
     """Compute the squared distances in feature space of all rows to all cluster means.
 
-    d_ij = K_ii − 2 (K W)_ij + (Wᵀ K W)_jj, clipped at 0, the columns of W summing to 1:
-    θ_j = Σ_i W_ij φ(x_i).
+    d_ij = K_ii − 2 (K W)_ij + (Wᵀ K W)_jj, clipped at 0. The columns of W sum to 1, and
+    θ_j = Σ_i W_ij φ(x_i) are the means.
 
     Parameters
     ----------
     product : ndarray of shape (n_rows, n_clusters)
-        K W, one sweep over the Gram matrix.
+        The product K W, one sweep over the Gram matrix.
     memberships : ndarray of shape (n_rows, n_clusters)
-        W.
+        The memberships W.
     diagonal : ndarray of shape (n_rows,)
-        K_ii.
+        The diagonal K_ii of the Gram matrix.
 
     Returns
     -------
@@ -77,14 +77,15 @@ def one_hot(labels: NDArray[np.int_], n_clusters: int) -> FloatArray:
 def critical_power_of_gram(gram: FloatArray, row_weights: FloatArray) -> float:
     """Return the power above which all means in feature space fall onto the grand mean.
 
-    s_crit = 1 − 1/(2 λ_max) as in `critical_power`, with λ_max that of the centred,
-    row-normalised Gram matrix of a sample.
+    s_crit = 1 − 1/(2 λ_max) as in `critical_power`, with the largest eigenvalue of the centred
+    Gram matrix of a sample whose rows are normalised in feature space.
 
     Parameters
     ----------
     gram : ndarray of shape (n_rows, n_rows)
         Kernel values of a sample.
     row_weights : ndarray of shape (n_rows,)
+        Sample weights.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""Shares of each feature's variance that other features predict, held out of the fit.
+"""Compute the share of each feature's variance that other features predict.
 
-A cluster that consists of the rows with one word explains this word completely, and so does a
-principal axis that points at it. So the features are divided at random into halves, and directions
-of one half are used to predict the features of the other.
+A feature must not predict itself: a cluster of the rows with one word explains this word
+completely, and so does a principal axis that points at it. So the features are split at random into
+two halves, and directions of one half predict the features of the other.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-# Subspace iterations, and directions beside those that are wanted, which speed them up.
+# Subspace iterations, and directions computed beyond those that are wanted, which speed them up.
 _ITERATIONS, _FURTHER = 4, 8
-# Features of less than this share of the largest weight do not take part in directions.
+# Features whose weight is below this share of the largest do not determine directions.
 _NEGLIGIBLE = 1e-4
 
 
@@ -30,10 +30,11 @@ class HeldOut(NamedTuple):
     Attributes
     ----------
     shares : ndarray of shape (n_features,)
-        0 for a constant feature.
+        Share of each feature's variance; 0 for a constant feature.
     chance : float
-        What these shares are expected to be of a feature that is independent of all others.
+        Expected share for a feature that is independent of all others.
     n_directions : int
+        Number of directions.
     """
 
     shares: FloatArray
@@ -41,23 +42,24 @@ class HeldOut(NamedTuple):
     n_directions: int
 
     def limit(self, n_features: int) -> float:
-        """Return the share that one of so many independent features is expected to exceed.
+        """Return the share that one of `n_features` independent features is expected to exceed.
 
-        The share of a feature without long tails is chance · χ² / n_directions, with as many
-        degrees of freedom as directions.
+        The share of a feature without long tails is chance · χ² / n_directions, with n_directions
+        degrees of freedom.
         """
         tail = chi2.isf(1.0 / n_features, self.n_directions)
         return float(self.chance / self.n_directions * tail)
 
 
 class Standardized:
-    """Sparse rows whose weighted features have mean 0 and variance 1, without a dense row.
+    """Sparse rows whose features are standardised to mean 0 and variance 1 without dense rows.
 
     Parameters
     ----------
     rows : SparseRows of shape (n_rows, n_features)
+        Rows in the model's coordinates.
     row_weights : ndarray of shape (n_rows,)
-        Positive.
+        Sample weights, positive.
     """
 
     def __init__(self, rows: SparseRows, row_weights: FloatArray) -> None:
@@ -79,15 +81,16 @@ class Standardized:
     def halves(
         self, feature_weights: FloatArray, n_directions: int, rng: np.random.Generator
     ) -> HeldOut:
-        """Compute the shares of either half of the features along directions of the other half.
+        """Compute the shares of each half of the features along directions of the other half.
 
         Parameters
         ----------
         feature_weights : ndarray of shape (n_features,)
-            With which features determine directions.
+            Weights of the features that determine directions.
         n_directions : int
+            Number of directions of each half.
         rng : numpy.random.Generator
-            Draws the halves.
+            Splits the features.
         """
         varying = np.flatnonzero(self.varying)
         shares, chances, number = np.zeros(len(self.offset)), [], n_directions

@@ -1,4 +1,4 @@
-"""Quantiles of streamed numbers by histograms with narrow bins, which add up exactly."""
+"""Quantiles of streamed numbers, from histograms with narrow bins that add up exactly."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ FloatArray = NDArray[np.float64]
 # A bin is the sign, exponent and 8 leading bits of the fraction of a double: 256 bins per octave.
 _DROPPED_BITS = 44
 _BIN_BITS = 64 - _DROPPED_BITS
-# So many bins are counted one by one, which is faster than sorting, if all between the lowest and
-# the highest are few.
+# Up to so many bins between the lowest and the highest number are counted by `bincount`, which is
+# faster than sorting.
 _COUNTED = 1 << 18
 # Largest relative difference of a number and the middle of its bin.
 ERROR = 2.0**-9
@@ -22,7 +22,7 @@ ERROR = 2.0**-9
 
 @dataclass(frozen=True)
 class Histogram:
-    """Weights of non-negative numbers, of several groups, in bins of 1/256 of an octave.
+    """Weights of non-negative numbers in several groups, in bins of 1/256 of an octave.
 
     Bins are the same for all data, so histograms of blocks add up to that of all rows, and a
     quantile is within .2 % of the exact one. Only bins that are not empty take memory.
@@ -30,8 +30,9 @@ class Histogram:
     Attributes
     ----------
     codes : ndarray of shape (n_bins,), int64
-        Group and bin, sorted.
+        Group and bin in one number, sorted.
     weights : ndarray of shape (n_bins,)
+        Sum of the weights of the numbers in each bin.
     """
 
     codes: NDArray[np.int64]
@@ -39,14 +40,16 @@ class Histogram:
 
     @classmethod
     def of(cls, values: FloatArray, groups: NDArray, weights: FloatArray | None = None) -> Self:
-        """Count numbers, each of one group and one weight (1 without weights).
+        """Count numbers by group.
 
         Parameters
         ----------
         values : ndarray of shape (n,), float64
-            Not negative, not NaN.
+            Numbers, neither negative nor NaN.
         groups : ndarray of shape (n,), int
+            Group of each number.
         weights : ndarray of shape (n,), optional
+            Weight of each number; 1 if absent.
         """
         bins = np.ascontiguousarray(values, dtype=np.float64).view(np.int64) >> _DROPPED_BITS
         groups = groups.astype(np.int64)

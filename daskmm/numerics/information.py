@@ -1,4 +1,4 @@
-"""How much a partition of the rows explains of their features."""
+"""Compute how much of the features a partition of the rows explains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 FloatArray = NDArray[np.float64]
 
-# Least share of a feature's variance that is taken to be left within the clusters.
+# Least share of a feature's variance that is counted as within the clusters.
 LEAST_WITHIN = 1e-3
 
 
@@ -37,8 +37,9 @@ def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
+        A sample.
     weights : ndarray of shape (n_rows,)
-        Positive.
+        Sample weights, positive.
     """
     mean = weights @ rows / weights.sum()
     variance = weights @ np.square(rows - mean) / weights.sum()
@@ -46,18 +47,19 @@ def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def normal_scores(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Compute Φ⁻¹ of the share of weight below each value, plus half of that at the value.
+    """Compute Φ⁻¹ of the share of weight below each value, plus half of the share at the value.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
+        A sample.
     weights : ndarray of shape (n_rows,)
-        Positive.
+        Sample weights, positive.
 
     Returns
     -------
     ndarray of shape (n_rows, n_features)
-        A constant feature's are 0.
+        Scores; 0 for a constant feature.
     """
     scores = np.empty(rows.shape)
     for feature, values in enumerate(rows.T):
@@ -74,21 +76,23 @@ def partition(
     labels: NDArray[np.integer],
     variance: FloatArray | None = None,
 ) -> Partition:
-    """Compute what hard labels leave unexplained of each feature.
+    """Compute the share of each feature's variance that a partition leaves unexplained.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
+        A sample.
     weights : ndarray of shape (n_rows,)
-        Positive.
+        Sample weights, positive.
     labels : ndarray of shape (n_rows,)
+        Cluster of each row.
     variance : ndarray of shape (n_features,), optional
-        `weighted_variance` of the rows, where it is known.
+        `weighted_variance` of the rows, if the caller has it.
     """
     order = np.argsort(labels, kind="stable")
     ends = np.flatnonzero(np.diff(labels[order])) + 1
     left, sizes = np.zeros(rows.shape[1]), []
-    # Cluster by cluster, so that no second copy of all rows is made.
+    # One cluster at a time, so that all rows are not copied at once.
     for members in np.split(order, ends):
         own, part = weights[members], rows[members]
         sizes.append(own.sum())
@@ -106,7 +110,7 @@ def cluster_sums(
     rows: FloatArray, weights: FloatArray, labels: NDArray[np.integer], n_clusters: int
 ) -> FloatArray:
     """Return the weighted sum of the rows of each cluster, (n_clusters, n_features)."""
-    # A sparse product adds the rows in the order of np.add.at, fourteen times as fast.
+    # A sparse product adds the rows in the order of np.add.at, in a fourteenth of the time.
     member = csr_array((weights, labels, np.arange(len(labels) + 1)), (len(labels), n_clusters))
     return np.asarray(member.T @ rows)
 
@@ -122,12 +126,12 @@ def gain_over(
     Parameters
     ----------
     within, null : ndarray of shape (n_features,)
-        1 − R_l of the partition, and 1 − R⁰_l of one of rows without clusters.
+        1 − R_l of the partition, and 1 − R⁰_l of a partition of rows without clusters.
     varying : ndarray of bool of shape (n_features,)
         Features that count.
     entropies : ndarray of shape (n_features,), optional
-        H_l of the features that are flags or categories, NaN for others. Of these the clusters
-        explain H_l R_l nats, instead of −½ log(1 − R_l).
+        Entropies H_l of flags and categories, NaN for numbers. Clusters explain H_l R_l nats of
+        the former, instead of −½ log(1 − R_l).
     """
     ratio = np.maximum(null, LEAST_WITHIN) / np.maximum(within, LEAST_WITHIN)
     gains = 0.5 * np.log(ratio)

@@ -1,4 +1,4 @@
-"""Kernel functions on two blocks of rows."""
+"""Kernel functions between two blocks of rows."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from daskmm.numerics.exponentials import exponentiate
 FloatArray = NDArray[np.float64]
 KernelFunction = Callable[[FloatArray, FloatArray], FloatArray]
 
-# Cosines this near 1 are 1, and rows shorter than this are scikit-learn's zeros.
+# Cosines this near 1 count as 1, and rows shorter than this are zero rows for scikit-learn.
 _EQUAL_DIRECTIONS = 1e-15
 _NO_LENGTH = 10 * np.finfo(np.float64).eps
 # k(x, y) and k(y, x) may differ by this share of the largest value.
 ASYMMETRY = 1e-6
-# Kernels whose `bandwidth` matters.
+# Kernels that have a bandwidth.
 SCALED = frozenset({"rbf", "laplacian", "angular"})
-# Kernels whose distances do not change when all rows are moved: rows may be centred for them.
+# Kernels that do not change, up to centring in feature space, when all rows are shifted.
 _MOVABLE = frozenset({"rbf", "laplacian", "linear"})
 
 
 def are_movable(kernels: Iterable[Any]) -> bool:
-    """Return whether rows may be centred before all these kernels, names or callables, see them."""
+    """Return whether a shift of all rows leaves the clusters of all these kernels unchanged."""
     return all(isinstance(kernel, str) and kernel in _MOVABLE for kernel in kernels)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel k(x, y), evaluated block against block.
+    """A kernel k(x, y), evaluated between two blocks of rows.
 
     Attributes
     ----------
@@ -43,11 +43,11 @@ class Kernel:
         exp(−acos(xᵀy/‖x‖‖y‖)/(2σ²)) for "angular" (Paul, Chakraborty, Das & Xu 2020, their
         experiment on the sphere).
     degree, coef0 : float
-        "polynomial" is (xᵀy + coef0)^degree.
+        Parameters of "polynomial", (xᵀy + coef0)^degree.
     unit_diagonal : bool
-        Divide by √(k(x,x) k(y,y)); a row with k(x,x) = 0 is 0 with all.
+        Whether to divide by √(k(x,x) k(y,y)); a row with k(x,x) = 0 has kernel 0 with all rows.
     function : callable, optional
-        For "callable": takes two blocks, returns the matrix of kernel values.
+        The function of "callable", which takes two blocks and returns the matrix of kernel values.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Kernel:
 
     def block(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """Compute the kernel of the rows of `x` (n × p) and `y` (m × p): n × m."""
-        # What overflows is found, and named, where it is used.
+        # Values that overflow are reported by `finite_block`.
         with np.errstate(over="ignore", invalid="ignore"):
             values = self._raw(x, y)
             if self.unit_diagonal and self._raw_diagonal_varies:
@@ -71,7 +71,7 @@ class Kernel:
         """Compute k(x_i, x_i) of each row."""
         with np.errstate(over="ignore", invalid="ignore"):
             raw = self._raw_diagonal(x)
-        # What is not positive cannot be scaled to 1: callers refuse it, or take 0 as it is.
+        # A diagonal that is not positive cannot be scaled to 1: callers refuse it or use 0.
         return np.where(raw > 0, 1.0, raw) if self.unit_diagonal else raw
 
     def _norms(self, x: FloatArray) -> FloatArray:
@@ -80,8 +80,8 @@ class Kernel:
         return np.sqrt(np.where(raw > 0, raw, 1.0))
 
     def describe(self) -> dict[str, Any]:
-        """Return name and parameters for JSON; callables are given by qualified name."""
-        # Not by asdict, which would copy what a callable holds.
+        """Return name and parameters for JSON; a callable becomes its qualified name."""
+        # `asdict` would copy what a callable holds.
         described = dict(vars(self))
         function = described.pop("function")
         if function is not None:
@@ -114,7 +114,7 @@ class Kernel:
         cosines = pairwise.cosine_similarity(x, y)
         if self.name == "cosine":
             return cosines
-        # acos is steep at 1: a cosine one rounding below it is that of equal directions.
+        # acos is steep at 1: cosines within rounding of 1 are those of equal directions.
         cosines[cosines > 1.0 - _EQUAL_DIRECTIONS] = 1.0
         return self._of_angles(np.arccos(np.clip(cosines, -1.0, 1.0)))
 
@@ -138,7 +138,7 @@ class Kernel:
 
 
 def _gaussian(x: FloatArray, y: FloatArray, bandwidth: float) -> FloatArray:
-    """Compute exp(−‖x−y‖²/(2σ²)) in one array, twice as fast as scikit-learn's function."""
+    """Compute exp(−‖x−y‖²/(2σ²)) in one array, in half the time of scikit-learn's function."""
     x, y = x / bandwidth, y / bandwidth
     values = x @ y.T
     values -= 0.5 * np.einsum("il,il->i", x, x)[:, None]
@@ -153,14 +153,16 @@ def finite_block(kernel: Kernel, x: FloatArray, y: FloatArray, where: str = "") 
     Parameters
     ----------
     kernel : Kernel
+        The kernel.
     x, y : ndarray of shape (n, n_features) and (m, n_features)
+        Two blocks of rows.
     where : str
-        For the message: which part of the matrix it is.
+        Part of the matrix, for the message.
 
     Raises
     ------
     ValueError
-        Naming the kernel and the first such entry.
+        If a value is not finite; the message names the kernel and the first such entry.
     """
     values = kernel.block(x, y)
     # A sum is finite unless an entry is not, or it overflows; only then is each one tested.
@@ -176,20 +178,22 @@ def finite_block(kernel: Kernel, x: FloatArray, y: FloatArray, where: str = "") 
 
 
 def check_function(kernel: Kernel, rows: FloatArray) -> None:
-    """Raise ValueError if a function of the user is no kernel, as far as some rows can tell.
+    """Raise ValueError if a user's function is visibly no kernel on some rows.
 
-    It is none if it is not symmetric, or if it is 0 of each row with itself and not of others, as
-    distances are. Other kernels are not tested.
+    It is no kernel if it is not symmetric, or, like a distance, is 0 between each row and itself
+    and not between others. Kernels by name are not tested.
 
     Parameters
     ----------
     kernel : Kernel
+        The kernel.
     rows : ndarray of shape (n, n_features)
+        A few rows.
     """
     if kernel.function is None or not len(rows):
         return
     values, name = kernel.block(rows, rows), kernel.describe()["function"]
-    if not np.isfinite(values).all():  # which is refused, by its place, where it is used
+    if not np.isfinite(values).all():  # `finite_block` refuses it later
         return
     apart = np.abs(values - values.T)
     i, j = (int(index) for index in np.unravel_index(apart.argmax(), apart.shape))

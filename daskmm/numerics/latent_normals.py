@@ -1,9 +1,9 @@
-"""Numbers in place of mixed columns: normal ones that could have lain behind flags and levels.
+"""Replace flags and categories by latent normal numbers.
 
-A flag is whether a normal number lies below a threshold; a level, whether a first number does, or
-else a second, and so on, the commonest level first. Such numbers are drawn given the values. Flags
-and categories that do not depend on each other become independent normal features, whatever the
-shares of their levels, and so look like no clusters; what depends on the clusters still does.
+A flag says whether a normal number lies below a threshold. A level says whether a first number
+does, or else a second, and so on, the commonest level first. Such numbers are drawn given the
+values. Flags and categories that do not depend on each other become independent normal features,
+whatever the shares of their levels, and show no clusters; dependence on clusters is kept.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from daskmm.numerics.columns import CATEGORY, FLAG, SEASON, MixedCoordinates
 
 FloatArray = NDArray[np.float64]
 
-# Levels of a smaller share of the rows are not told apart.
+# Levels with a smaller share of the rows get no number of their own.
 LEAST_SHARE = 0.02
 # Radians by which the seasons of rows are blurred: 18 days. Any partition of an even circle into
-# sectors then explains less than the entropy of their shares; with .2 some explain more.
+# sectors then explains less than the entropy of their shares; with 0.2, some explain more.
 _BLUR = 0.316
 # Shares this close to 0 and 1 have no finite quantile.
 _EDGE = 1e-15
@@ -33,16 +33,18 @@ def latent_normals(
     Parameters
     ----------
     coordinates : MixedCoordinates
+        The model's coordinates.
     rows : ndarray of shape (n_rows, n_features)
-        In the model's coordinates, without holes.
+        Rows in the model's coordinates, without missing values.
     weights : ndarray of shape (n_rows,)
-        Positive.
+        Sample weights, positive.
     rng : Generator
+        Draws the numbers.
 
     Returns
     -------
     ndarray of shape (n_rows, n_normals)
-        Column by column; the variances of those of a column sum to 1.
+        Normal features, column by column; their variances within a column sum to 1.
     """
     expansion = coordinates.expansion
     values, found = coordinates.to_input(rows), []

@@ -11,12 +11,12 @@ from daskmm.numerics.information import cluster_sums
 
 FloatArray = NDArray[np.float64]
 
-# Least share of a direction's variance that is taken to be left within the clusters.
+# Least share of a direction's variance that is counted as within the clusters.
 LEAST_WITHIN = 1e-3
-# Cost of each coordinate of a centre, in nats for all rows (AIC3).
+# Cost of each coordinate of a centre, in nats (AIC3).
 PER_PARAMETER = 1.5
-# Directions with less than this share of the largest standard deviation are rounding; and there
-# are at least so many rows for each that counts.
+# Directions with less than this share of the largest standard deviation are rounding errors, and
+# there are at least so many rows for each direction.
 _FLAT = 1e-6
 _ROWS_PER_DIRECTION = 10
 
@@ -27,17 +27,18 @@ def whitened(rows: FloatArray, weights: FloatArray) -> FloatArray:
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
+        A sample.
     weights : ndarray of shape (n_rows,)
-        Positive.
+        Sample weights, positive.
 
     Returns
     -------
     ndarray of shape (n_rows, n_directions)
-        Principal components of unit variance; at most one for each ten rows, and none where
-        rows do not vary.
+        Principal components of unit variance, at most one for each ten rows; none for rows that
+        are all equal.
     """
     share = np.sqrt(weights / weights.sum())[:, None]
-    # Off the first row, rows that are all alike are exactly 0.
+    # Relative to the first row, equal rows are exactly 0.
     moved = rows - rows[:1]
     centered = share * (moved - weights @ moved / weights.sum())
     left, lengths, _ = np.linalg.svd(centered, full_matrices=False)
@@ -75,11 +76,11 @@ def partition_likelihood(
     Parameters
     ----------
     white : ndarray of shape (n_rows, n_directions)
-        Rows of `whitened`.
+        Rows as returned by `whitened`.
     weights : ndarray of shape (n_rows,)
-        Positive.
+        Sample weights, positive.
     labels : ndarray of shape (n_rows,)
-        From 0 on.
+        Cluster of each row, from 0.
 
     Returns
     -------
@@ -102,12 +103,14 @@ def without_tails(rows: FloatArray, width: float = 3.0) -> FloatArray:
     """Clip each feature at some robust standard deviations from its median.
 
     The robust deviation is 1.4826 times the median absolute one; where that is 0, because half
-    of the values are alike, the feature stays as it is.
+    of the values are equal, the feature is not clipped.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
+        A sample.
     width : float
+        Number of robust standard deviations.
     """
     median = np.median(rows, axis=0)
     deviation = 1.4826 * np.median(np.abs(rows - median), axis=0)

@@ -1,7 +1,7 @@
-"""Weighted blurring mean shift on blocks of representatives: one pair of blocks at a time.
+"""Weighted blurring mean shift on pairs of blocks of representatives.
 
-A representative stands for rows that have come together: a position, and the sum of the sample
-weights of its rows, its multiplicity.
+A representative stands for rows that have merged. It has a position and a multiplicity, the sum of
+the sample weights of its rows.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FloatArray = NDArray[np.float64]
 # Representatives per side of a tile. Its kernel values stay in a core's cache from the exponents
 # to the products.
 TILE = 192
-# A kernel sum below this has lost terms to underflow, and is made anew with a shift.
+# A kernel sum below this has lost terms to underflow and is computed again with a shift.
 LEAST_SUM = 1e-280
 # Exponents by one matrix product carry a rounding of about the largest ‖y‖²_w / h times 1e-16;
-# above this, distances are taken from differences where they cancel.
+# above this, distances that cancel are computed from differences.
 _LARGEST_EXPONENT = 1e6
 
 
@@ -36,7 +36,7 @@ class Points:
     left, right : ndarray of shape (n, n_features + 2)
         left_i · right_j is the exponent −‖y_i − y_j‖²_w / h.
     masses : ndarray of shape (n, n_features + 1)
-        Multiplicity times position, and multiplicity: what a kernel value multiplies.
+        Multiplicity times position, and multiplicity: the factors of kernel values.
     exact : bool
         Whether the product of `left` and `right` is exact enough.
     """
@@ -59,12 +59,13 @@ class Points:
         Parameters
         ----------
         positions : ndarray of shape (n, n_features)
-            In the model's coordinates, centred near the origin.
+            Positions in the model's coordinates, centred near the origin.
         multiplicity : ndarray of shape (n,)
+            Sum of the sample weights of each representative's rows.
         feature_weights : ndarray of shape (n_features,)
-            w, not negative.
+            Feature weights w, not negative.
         bandwidth : float
-            h > 0.
+            Bandwidth h > 0.
         """
         n, p = positions.shape
         left, right = np.empty((n, p + 2)), np.empty((n, p + 2))
@@ -85,7 +86,7 @@ class Points:
         return Points(self.left[rows], self.right[rows], self.masses[rows], self.exact)
 
     def exponents(self, other: Points) -> FloatArray:
-        """Compute −‖y_i − y_j‖²_w / h between these and others: (len(self), len(other))."""
+        """Return −‖y_i − y_j‖²_w / h for all pairs, an array of shape (len(self), len(other))."""
         if self.exact and other.exact:
             return self.left @ other.right.T
         mine, others = self.left[:, :-2], other.left[:, :-2]
@@ -95,14 +96,15 @@ class Points:
 def add_pair(a: Points, b: Points, sums_a: FloatArray, sums_b: FloatArray) -> None:
     """Add the kernel sums between two tiles of different representatives.
 
-    Each kernel value is made once, unshifted, and serves both sides. The sums are those above and
-    below the line of (3) in Chakraborty, Paul & Das, AAAI 2021.
+    Each kernel value is computed once and used for both sides. The sums are the numerator and
+    denominator of (3) in Chakraborty, Paul & Das, AAAI 2021.
 
     Parameters
     ----------
     a, b : Points
+        The representatives of the two tiles.
     sums_a, sums_b : ndarray of shape (len(a), n_features + 1) and (len(b), n_features + 1)
-        Σ_j K_ij c_j y_j, and in the last column Σ_j K_ij c_j; added to.
+        Σ_j K_ij c_j y_j and, in the last column, Σ_j K_ij c_j are added to these.
     """
     kernel = exponentiate(a.exponents(b))
     sums_a += kernel @ b.masses
@@ -115,11 +117,12 @@ def add_own(a: Points, own_share: FloatArray | float, sums: FloatArray) -> None:
     Parameters
     ----------
     a : Points
+        The representatives of the tile.
     own_share : ndarray of shape (len(a),), or float
-        Share of its own multiplicity that counts for a representative: 1 with the self term;
-        without it, what is left when a row does not count for itself.
+        Share of its own multiplicity that counts for a representative: 1 with the self term, and
+        less if a row does not count for itself.
     sums : ndarray of shape (len(a), n_features + 1)
-        As in `add_pair`.
+        Added to, as in `add_pair`.
     """
     kernel = exponentiate(a.exponents(a))
     np.fill_diagonal(kernel, own_share)
@@ -148,7 +151,7 @@ class ShiftedSums:
     Attributes
     ----------
     largest : ndarray of shape (n,)
-        Largest exponent so far; −∞ where nothing has been met.
+        Largest exponent so far; −∞ before the first.
     sums : ndarray of shape (n, n_features + 1)
         As in `add_pair`, divided.
     """
@@ -163,14 +166,15 @@ class ShiftedSums:
 
     @classmethod
     def of(cls, rows: Points, others: Points, own: NDArray[np.intp]) -> ShiftedSums:
-        """Sums over some others.
+        """Compute the kernel sums of `rows` over `others`.
 
         Parameters
         ----------
         rows, others : Points
+            Representatives.
         own : ndarray of int of shape (len(rows),)
-            Where each of the rows stands among the others, −1 if it does not; it does not count
-            for itself.
+            Index of each of the rows among the others, −1 if absent; a row does not count for
+            itself.
         """
         total = cls.empty(len(rows), rows.masses.shape[1] - 1)
         for tile in tiles(len(others), TILE):
@@ -197,21 +201,23 @@ def _finite(largest: FloatArray) -> FloatArray:
 def merging_groups(positions: FloatArray, tol: float, seed: int) -> NDArray[np.intp] | None:
     """Find groups of points that are at most a tolerance apart from each other.
 
-    Points in one cell of a grid whose diagonal is the tolerance. The grid lies anew for each
-    seed, so that points that stay together do not stay parted by a wall; the groups do not
+    Points of a group lie in one cell of a grid whose diagonal is the tolerance. Each seed shifts
+    the grid, so that close points are not kept apart by the same edge forever. The groups do not
     depend on the order of the points.
 
     Parameters
     ----------
     positions : ndarray of shape (n, n_features)
+        Positions of the points.
     tol : float
-        Distance; 0 merges nothing.
+        Largest distance within a group; 0 merges nothing.
     seed : int
+        Seed of the shift of the grid.
 
     Returns
     -------
     ndarray of int of shape (n,), or None
-        Group of each point, from 0; None where all would stay alone.
+        Group of each point, from 0; None if no two points share one.
     """
     n, p = positions.shape
     if tol == 0.0 or n == 0:
@@ -219,12 +225,12 @@ def merging_groups(positions: FloatArray, tol: float, seed: int) -> NDArray[np.i
     rng = np.random.default_rng(seed)
     cell = tol / np.sqrt(p)
     places = np.floor(positions / cell + rng.random(p))
-    if np.abs(places).max() >= 2.0**62:  # numbers that are coarser than any cell
+    if np.abs(places).max() >= 2.0**62:  # cells are smaller than rounding
         return None
     cells = places.astype(np.int64)
     factors = rng.integers(np.iinfo(np.int64).max, size=p) | 1
     _, first, groups = np.unique(cells @ factors, return_index=True, return_inverse=True)
-    # Different cells share one of 2⁶⁴ sums about never; then nothing is merged this time.
+    # Different cells hardly ever share one of 2⁶⁴ sums; then nothing is merged.
     if len(first) == n or (cells != cells[first[groups]]).any():
         return None
     return groups

@@ -1,14 +1,14 @@
 """Mean shift of micro-clusters: kernel sums between points and Gaussian clouds of rows.
 
-A micro-cluster stands for rows that are spread around its position, with variances s_l per
-feature. For such a row x and a point y, with t_l = 2 w_l s_l / (h + 2 w_l s_l),
+A micro-cluster stands for rows that are spread around its position, with variance s_l of feature l.
+For such a row x and a point y, with t_l = 2 w_l s_l / (h + 2 w_l s_l),
 
     E exp(−Σ_l w_l (x_l − y_l)² / h) = Π_l √(1 − t_l) exp(−(1 − t_l) w_l (μ_l − y_l)² / h),
 
 and under the kernel's weight the row has mean (1 − t_l) μ_l + t_l y_l and variance (1 − t_l) s_l.
-Kernel sums over rows are therefore sums over micro-clusters, without error where their rows are
-normal. Every term is a product of what belongs to the point and what belongs to the micro-cluster,
-so that the sums are matrix products.
+Kernel sums over rows are therefore sums over micro-clusters, exactly where their rows are normal.
+Every term is a factor of the point times a factor of the micro-cluster, so that the sums are matrix
+products.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from daskmm.numerics.rows import tiles
 
 FloatArray = NDArray[np.float64]
 
-# Points per tile: its kernel values with a few thousand micro-clusters stay in a core's cache.
+# Points per tile, whose kernel values with a few thousand micro-clusters stay in a core's cache.
 TILE = 64
 
 
@@ -34,10 +34,10 @@ class Neighbours(NamedTuple):
     Attributes
     ----------
     mean, variance : ndarray of shape (n, n_features)
-        NaN where nothing has weight; the variance is 0 in features in which no micro-cluster
+        NaN where all weights are 0; the variance is 0 in features in which no micro-cluster
         spreads.
     share : ndarray of shape (n,)
-        Share of the weight that is not the point's own micro-cluster.
+        Share of the weight outside of the point's own micro-cluster.
     """
 
     mean: FloatArray
@@ -52,13 +52,14 @@ class MicroClusters:
     Attributes
     ----------
     right : ndarray of shape (n, 2 n_features + 1)
-        Factor of the exponents: of a point y the other one is (y², y, 1).
+        Factors of the exponents, to be multiplied by (y², y, 1) of a point y.
     largest : ndarray of shape (n,)
-        Exponent of each for a point at its own position: Σ_l ½ log(1 − t_l).
+        Exponent for a point at the micro-cluster's own position: Σ_l ½ log(1 − t_l).
     masses : ndarray of shape (n, 1 + n_features + 4 n_spread)
-        What kernel values multiply: c, c (1 − t) μ; and for the features with a spread c t,
+        Factors of the kernel values: c, c (1 − t) μ; and for the features with a spread c t,
         c ((1 − t) s + (1 − t)² μ²), 2 c (1 − t) t μ and c t².
     spread : ndarray of bool of shape (n_features,)
+        Features in which a micro-cluster has a positive variance.
     """
 
     right: FloatArray
@@ -80,15 +81,15 @@ class MicroClusters:
         Parameters
         ----------
         positions : ndarray of shape (n, n_features)
-            μ, centred near the origin.
+            Positions μ, centred near the origin.
         scatter : ndarray of shape (n, n_features)
-            s, the variances of the rows around them.
+            Variances s of the rows around them.
         multiplicity : ndarray of shape (n,)
-            c.
+            Sums c of the rows' sample weights.
         feature_weights : ndarray of shape (n_features,)
-            w, not negative.
+            Feature weights w, not negative.
         bandwidth : float
-            h > 0.
+            Bandwidth h > 0.
         """
         wide = 2.0 * feature_weights * scatter
         pull = wide / (bandwidth + wide)
@@ -113,10 +114,11 @@ class MicroClusters:
         Parameters
         ----------
         points : ndarray of shape (n, n_features)
+            Positions of the points.
         own : ndarray of int of shape (n,)
             Index of the micro-cluster at each point.
         own_share : ndarray of shape (n,)
-            Share of its own kernel value that counts.
+            Share of the kernel value of a point's own micro-cluster that counts.
         """
         found = [
             self._around(points[tile], own[tile], own_share[tile])
@@ -127,11 +129,11 @@ class MicroClusters:
     def _around(self, y: FloatArray, own: NDArray[np.intp], own_share: FloatArray) -> Neighbours:
         rows, p = np.arange(len(y)), y.shape[1]
         kernel = np.column_stack([np.square(y), y, np.ones(len(y))]) @ self.right.T
-        # Products cancel for points that are far from the origin and near each other.
+        # Rounding must not raise exponents of near points that are far from the origin.
         np.minimum(kernel, self.largest, out=kernel)
         with np.errstate(divide="ignore"):
             kernel[rows, own] = self.largest[own] + np.log(own_share)
-        # In a scale of its own for each point, so that the nearest of far neighbours counts.
+        # Each point has its own scale, so that the nearest of far neighbours counts.
         kernel -= np.maximum(kernel.max(axis=1), -np.finfo(np.float64).max)[:, None]
         exponentiate(kernel)
         itself = kernel[rows, own] * self.masses[own, 0]

@@ -1,9 +1,9 @@
 """Names that parameters accept.
 
-They are kept apart from the classes and functions that they stand for, whose import takes seconds:
-help texts of the command line list the names only.
+They are kept apart from the classes and functions that they name, whose import takes seconds: help
+texts of the command line only list the names.
 """
 
 KERNELS = ("rbf", "laplacian", "polynomial", "linear", "cosine", "angular")
-# What mean shift follows where paper and authors' program differ.
+# Options for mean shift where the paper and its authors' program differ.
 CONVENTIONS = ("auto", "paper", "reference")

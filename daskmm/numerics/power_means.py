@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from daskmm.numerics.exponentials import exponentiate
 
-# Two centres whose distances to a row differ by less than this (relative) are tied for it.
+# Two centres whose distances to a row differ by less than this share are tied.
 TIE = 1e-6
 # Weights below this are exactly 0.
 FLUSHED = 1e-290
 
 
 class PowerMeans(NamedTuple):
-    """Power means of the distances of some rows, and what the MM step needs of them.
+    """Power means of the distances of some rows, and what the MM step uses of them.
 
     Attributes
     ----------
@@ -44,18 +44,18 @@ def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
               \varphi_j = \frac{\partial M_s}{\partial d_j}
                         = \tfrac1k\, d_j^{s-1} \Big(\tfrac1k \sum_l d_l^s\Big)^{1/s-1},
 
-    both written with the ratios r = d / min d ≥ 1, which never overflow: φ depends on the ratios
-    alone. The logarithm of a ratio is taken as log1p((d − m)/m), exact for near ties, so that a
-    power of −1e12 still tells them apart. The φ of a row sum to a number between 1 and
-    k^(−1/s), and are not to be normalised.
+    Both are computed from the ratios r = d / min d ≥ 1, which never overflow: φ depends on the
+    ratios alone. The logarithm of a ratio is taken as log1p((d − m)/m), exact for near ties, so
+    that a power of −1e12 still distinguishes them. The φ of a row sum to a number between 1 and
+    k^(−1/s) and must not be normalised.
 
     Parameters
     ----------
     distances : ndarray of shape (n_rows, n_clusters), float64
         Non-negative distances (squared, for k-means). Zeros and infinities are allowed.
     s : float
-        The power, below 0; −∞ gives the hard assignment to the nearest centre (the first of
-        them when tied).
+        The power, below 0; −∞ gives the hard assignment to the nearest centre (the first in a
+        tie).
 
     Returns
     -------
@@ -75,7 +75,7 @@ def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
         excess = (distances - m) / m
     irregular = ~((smallest > 0) & (smallest < np.inf))
     if irregular.any():
-        # All of the weight of such a row is with the centres at its smallest distance.
+        # All of the weight of such a row goes to the centres at its smallest distance.
         excess[irregular] = np.where(distances[irregular] == m[irregular], 0.0, np.inf)
     powers = np.log1p(excess)
     powers *= s

@@ -1,4 +1,4 @@
-"""Rows of a block in the coordinates of the model, a bounded tile at a time."""
+"""Transform the rows of a block to the coordinates of the model, tile by tile."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from daskmm.numerics.sparse_rows import SparseRows, dense, sums_of_rows
 
 FloatArray = NDArray[np.float64]
 
-# Temporaries of one block kernel, bytes. Tiles that stay in a core's cache are fastest.
+# Bytes of the temporaries of a tile. Tiles that stay in a core's cache are fastest.
 TILE_BYTES = 4 << 20
-# The same for tiles of sparse rows; they are made dense if this share of the values is stored.
+# The same for sparse rows; tiles with at least this share of stored values are made dense.
 _SPARSE_BYTES, DENSE_FROM = 64 << 20, 0.25
-# Sums of squares in between this and its inverse have all their digits.
+# Sums of squares between this and its inverse have all their digits.
 _LEAST_SQUARE = 1e-290
 
 
@@ -34,14 +34,14 @@ class Rows(Protocol):
 class Coordinates:
     """The model's coordinates z = (x − mean) / scale.
 
-    Distances by matrix products cancel far from the origin, so the mean is subtracted, except from
-    sparse rows, whose coordinates have a mean of 0: distances, which are all that counts, are the
-    same. `scale` is all ones unless the features are standardised.
+    Distances by matrix products cancel far from the origin, so the mean is subtracted. Sparse rows
+    would become dense; their coordinates have a mean of 0. Distances do not depend on it. `scale`
+    is all ones unless the features are standardised.
 
     Attributes
     ----------
     mean, scale : ndarray of shape (n_features,), float64
-        In the input's units.
+        Shift and scale of each feature, in the input's units.
     """
 
     mean: FloatArray
@@ -59,7 +59,9 @@ class Coordinates:
         """
         if isinstance(rows, SparseRows):
             if self.mean.any():
-                raise TypeError("Rows are sparse, and the model is of dense rows. Give dense ones.")
+                raise TypeError(
+                    "Rows are sparse, but the model was fitted to dense ones. Give those."
+                )
             return rows.with_data(rows.data / self.scale[rows.indices])
         z = np.subtract(rows, self.mean, dtype=np.float64)
         z /= self.scale
@@ -77,9 +79,9 @@ class WhitenedCoordinates:
     Attributes
     ----------
     mean : ndarray of shape (n_features,), float64
-        In the input's units.
+        Shift of each feature, in the input's units.
     whitening : ndarray of shape (n_features, n_features)
-        W, lower triangular, with W Wᵀ the matrix of the distance.
+        W, lower triangular; W Wᵀ is the matrix of the distance.
     """
 
     mean: FloatArray
@@ -87,7 +89,7 @@ class WhitenedCoordinates:
 
     @classmethod
     def of(cls, mean: FloatArray, precision: FloatArray) -> Self:
-        """Make the coordinates of the distance (x − y)ᵀ P (x − y)."""
+        """Return the coordinates of the distance (x − y)ᵀ P (x − y)."""
         return cls(mean, np.asarray(np.linalg.cholesky(precision), dtype=np.float64))
 
     @property
@@ -103,7 +105,7 @@ class WhitenedCoordinates:
     def to_model(self, rows: NDArray) -> FloatArray:
         """Transform rows of any numeric dtype to the model's coordinates: a new float64 array."""
         z = np.subtract(rows, self.mean, dtype=np.float64, order="C")
-        # In place, and W's zeros are not multiplied: zᵀ is in the order that BLAS takes.
+        # BLAS works in place on zᵀ and skips the zeros of W.
         whitened: FloatArray = dtrmm(1.0, self.whitening.T, z.T, overwrite_b=1).T
         return whitened
 
@@ -116,11 +118,12 @@ class WhitenedCoordinates:
 class SphereCoordinates:
     """Directions z = x / (√2 ‖x‖), whose squared distances are 1 − cos of the angles between rows.
 
-    A row of zeros remains one.
+    A row of zeros remains a row of zeros.
 
     Attributes
     ----------
     n_features : int
+        Number of features.
     """
 
     n_features: int
@@ -145,7 +148,7 @@ class SphereCoordinates:
         z: FloatArray = np.array(rows, dtype=np.float64, order="C")
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             squares = np.einsum("ij,ij->i", z, z)
-            # Rows whose squares overflow or underflow, and those that are not finite or zero.
+            # These rows overflow, underflow, are zero or are not finite.
             odd = np.flatnonzero(~((squares > _LEAST_SQUARE) & (squares < 1 / _LEAST_SQUARE)))
             largest = np.abs(z[odd]).max(axis=1, keepdims=True, initial=0.0)
             z[odd] /= np.where(largest == 0.0, 1.0, largest)
@@ -160,7 +163,7 @@ class SphereCoordinates:
 
 
 def _sparse_directions(rows: SparseRows) -> SparseRows:
-    """Return sparse rows at the length 1/√2; those of zeros remain."""
+    """Scale sparse rows to length 1/√2, except rows of zeros."""
     if not rows.nnz:
         return rows.with_data(rows.data.astype(np.float64))
     data = rows.data.astype(np.float64)
@@ -187,7 +190,7 @@ FeatureCoordinates = Coordinates | WhitenedCoordinates | SphereCoordinates | Mix
 
 
 def centers_in_model(coordinates: FeatureCoordinates, centers: FloatArray) -> FloatArray:
-    """Transform centres in the input's units, which are rows unless columns are coded."""
+    """Transform centres in the input's units; they are features even where columns are coded."""
     if isinstance(coordinates, MixedCoordinates):
         return coordinates.from_input(centers)
     return coordinates.to_model(centers)
@@ -197,17 +200,17 @@ def tile_rows(n_features: int, n_clusters: int) -> int:
     """Return the rows per tile for which the temporaries of one candidate fit `TILE_BYTES`.
 
     Three arrays as wide as the rows (shifted, squared, weighted) and five as wide as the
-    centres live at once.
+    centres are in memory at once.
     """
     bytes_per_row = 8 * (3 * n_features + 5 * n_clusters)
     return max(16, TILE_BYTES // bytes_per_row)
 
 
 def pieces(rows: NDArray, n_clusters: int) -> Iterator[tuple[slice, NDArray]]:
-    """Yield the tiles of a block: their slices and their rows, with an empty one of no rows.
+    """Yield the tiles of a block, their slices and rows; a block without rows has one empty tile.
 
-    Tiles of sparse rows are larger, as each prepares the centres anew; those of rows with few
-    zeros, which are dense faster, are made so.
+    Tiles of sparse rows are larger, as each prepares the centres anew. Sparse rows with few zeros
+    are faster dense, and are made dense.
     """
     n, p = rows.shape
     size = tile_rows(p, n_clusters)

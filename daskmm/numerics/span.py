@@ -16,15 +16,15 @@ from scipy.linalg.lapack import dpstrf
 
 FloatArray = NDArray[np.float64]
 
-# A table is wide if it has so many features, and so many for each row. The matrix of all products
-# of rows costs more than it saves if there are more rows than _MOST_ROWS.
+# A wide table has at least so many features, and so many per row. With more than _MOST_ROWS rows,
+# the matrix of their products costs more than it saves.
 _LEAST_FEATURES, _FEATURES_PER_ROW, _MOST_ROWS = 1000, 4, 2000
-# Products below this lose digits to underflow.
+# Smaller products lose digits to underflow.
 _LEAST_PRODUCT = 1e-250
 
 
 def is_wide(n_rows: int, n_features: int) -> bool:
-    """Return whether a table has so many more features than rows that `in_span` pays."""
+    """Return whether a table is so wide that `in_span` saves time."""
     wide = n_features >= max(_LEAST_FEATURES, _FEATURES_PER_ROW * n_rows)
     return wide and 0 < n_rows <= _MOST_ROWS
 
@@ -35,16 +35,16 @@ class Span(NamedTuple):
     Attributes
     ----------
     coordinates : ndarray of shape (n_rows, n_dimensions)
-        Of the rows.
+        Coordinates of the rows.
     basis : ndarray of int of shape (n_dimensions,)
-        Rows that span the space. Their coordinates are a lower triangular matrix.
+        Indices of rows that span the space; their coordinates are a lower triangular matrix.
     """
 
     coordinates: FloatArray
     basis: NDArray[np.int64]
 
     def to_features(self, points: FloatArray, rows: FloatArray) -> FloatArray:
-        """Return points of the space, given by their coordinates, in the features of the rows."""
+        """Return points, given by their coordinates in the space, in the features of `rows`."""
         shares = np.zeros((len(points), len(rows)))
         triangle = self.coordinates[self.basis]
         shares[:, self.basis] = solve_triangular(triangle, points.T, lower=True, trans="T").T
@@ -55,18 +55,18 @@ def span_of(rows: FloatArray) -> Span | None:
     """Return the space that the rows of a wide table span.
 
     Coordinates are the rows of a factor L of the matrix of their products, X Xᵀ = L Lᵀ, by
-    Cholesky's algorithm with pivots. Rows are scaled to length 1 first, so that each has errors in
-    proportion to its own length.
+    Cholesky's algorithm with pivots. Rows are first scaled to length 1, so that the error of each
+    is proportional to its length.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features), float64
-        Centred: products of rows far from the origin cancel.
+        Rows centred near the origin: products of rows far from it cancel.
 
     Returns
     -------
     Span or None
-        None if the rows are not `is_wide`, have missing values, or squares that overflow or all
+        None if the rows are not `is_wide`, have missing values, or their squares overflow or all
         underflow.
     """
     if not is_wide(*rows.shape):

@@ -1,7 +1,7 @@
-"""Sparse rows: a scipy CSR array that the functions of a block take where they take dense rows.
+"""Sparse rows: a scipy CSR array that the functions of a block take in place of dense rows.
 
 Scaled rows remain sparse and shifted ones do not, so models of sparse rows do not shift them. Sums
-and distances are products of CSR arrays. What needs dense rows asks `dense` for a few of them.
+and distances are products of CSR arrays. Code that needs dense rows calls `dense` on a few of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 FloatArray = NDArray[np.float64]
 
-# Bytes of the rows that are made dense where only an estimate is needed.
+# Bytes of the dense copies of sparse rows that are made where an estimate suffices.
 FEW_BYTES = 64 << 20
 _FEW_ROWS = 128
 
@@ -30,7 +30,7 @@ class SparseRows(csr_array):
         raise TypeError("Sparse rows are made dense by daskmm.numerics.sparse_rows.dense only.")
 
     def __getitem__(self, key: Any) -> Any:
-        """Return slices of rows as views, all else as scipy does."""
+        """Return slices of rows as views, anything else as scipy does."""
         if not isinstance(key, slice) or key.step not in (None, 1):
             return super().__getitem__(key)
         start, stop, _ = key.indices(len(self))
@@ -49,14 +49,14 @@ class SparseRows(csr_array):
 
 
 def made_of(data: NDArray, indices: NDArray, indptr: NDArray, n_features: int) -> SparseRows:
-    """Return rows of the arrays of a CSR array in canonical form, which are not copied."""
+    """Return rows that share the arrays of a CSR array in canonical form."""
     rows = SparseRows((data, indices, indptr), shape=(len(indptr) - 1, n_features))
     rows.has_canonical_format = True
     return rows
 
 
 def canonical(matrix: Any) -> SparseRows:
-    """Return a valid sparse matrix or array of any format as rows; arrays of its own if changed."""
+    """Return a sparse matrix or array of any format as rows; it is copied only to change it."""
     rows = SparseRows(matrix)
     if not rows.has_canonical_format:
         rows = SparseRows(rows, copy=True)
@@ -65,7 +65,7 @@ def canonical(matrix: Any) -> SparseRows:
 
 
 def zeroed(rows: SparseRows, left_out: NDArray[np.bool_]) -> SparseRows:
-    """Return rows in which some features are 0 everywhere, and nothing is stored of them."""
+    """Return rows with the values of some features set to 0 and no longer stored."""
     kept = ~left_out[rows.indices]
     ends = np.concatenate([[0], np.cumsum(kept)]).astype(rows.indptr.dtype)
     return made_of(rows.data[kept], rows.indices[kept], ends[rows.indptr], rows.shape[1])
@@ -102,20 +102,21 @@ def stacked(blocks: Sequence[Any]) -> Any:
 
 
 def has_holes(rows: Any) -> bool:
-    """Tell whether values of dense rows are missing (NaN); those of sparse rows never are."""
+    """Return whether dense rows have missing values (NaN); sparse rows never have."""
     return not isinstance(rows, SparseRows) and bool(np.isnan(rows).any())
 
 
 def rolled_columns(rows: Any, order: NDArray[np.int64], shifts: NDArray[np.int64]) -> Any:
-    """Return rows in another order, with each feature then rolled by a number of rows of its own.
+    """Return rows in another order, with each feature then rolled by its own number of rows.
 
     Parameters
     ----------
     rows : SparseRows or ndarray of shape (n_rows, n_features)
+        The rows.
     order : ndarray of int of shape (n_rows,)
-        New place of each row.
+        New position of each row.
     shifts : ndarray of int of shape (n_features,)
-        By which each feature is rolled: value l of row i ends in row
+        Number of rows by which each feature is rolled: value l of row i ends in row
         ``(order[i] + shifts[l]) % n_rows``.
     """
     n = len(rows)
@@ -128,13 +129,13 @@ def rolled_columns(rows: Any, order: NDArray[np.int64], shifts: NDArray[np.int64
 
 
 def fit_dense(rows: Any, n_copies: int = 1) -> bool:
-    """Return whether rows are dense, or so many dense copies would take no more than 64 MB."""
+    """Return whether rows are dense, or `n_copies` dense copies take at most 64 MB."""
     n_bytes = 8 * rows.shape[0] * rows.shape[1] * n_copies
     return not isinstance(rows, SparseRows) or n_bytes <= FEW_BYTES
 
 
 def few_dense(rows: Any, weights: FloatArray) -> tuple[NDArray, FloatArray]:
-    """Return dense rows unchanged; of sparse ones as many as fit into 64 MB, evenly spaced."""
+    """Return dense rows unchanged, and at most 64 MB of sparse ones made dense, evenly spaced."""
     if not isinstance(rows, SparseRows):
         return rows, weights
     most = max(_FEW_ROWS, FEW_BYTES // (8 * rows.shape[1]))
@@ -145,7 +146,7 @@ def few_dense(rows: Any, weights: FloatArray) -> tuple[NDArray, FloatArray]:
 
 
 def first_entry(mask: Any) -> tuple[int, int]:
-    """Return row and column of the first entry that is true, of a dense or sparse mask."""
+    """Return row and column of the first true entry of a dense or sparse mask."""
     if isinstance(mask, csr_array):
         entry = int(np.flatnonzero(mask.data)[0])
         row = int(np.searchsorted(mask.indptr, entry, side="right")) - 1

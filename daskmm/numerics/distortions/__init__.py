@@ -13,8 +13,8 @@ from daskmm.numerics.distortions.cosine import Cosine
 from daskmm.numerics.distortions.mixed import Mixed
 from daskmm.numerics.distortions.norms import Euclidean, Manhattan
 
-# The deviance of a distribution is twice the divergence that its log-likelihood belongs to, so
-# some names mean the same clusters.
+# The deviance of a distribution is twice the divergence of its log-likelihood, so some names mean
+# the same clusters.
 DISTORTIONS: dict[str, type[Distortion]] = {
     "sqeuclidean": SquaredEuclidean,
     "kl": KullbackLeibler,
@@ -22,12 +22,12 @@ DISTORTIONS: dict[str, type[Distortion]] = {
     "itakura-saito": ItakuraSaito,
     "gamma": ItakuraSaito,
     "logistic": Logistic,
-    # Squared Euclidean in whitened coordinates.
+    # Squared Euclidean distance in whitened coordinates.
     "mahalanobis": SquaredEuclidean,
-    # Squared Euclidean between directions.
+    # Squared Euclidean distance between directions.
     "cosine": Cosine,
     "manhattan": Manhattan,
     "euclidean": Euclidean,
-    # Of frames, by the kinds of their columns.
+    # A sum over the columns of a frame, by their kinds.
     "mixed": Mixed,
 }

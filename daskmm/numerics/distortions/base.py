@@ -1,4 +1,4 @@
-"""Interface of the distortions D(x, θ), and the tiles of rows that they work on."""
+"""Interface of the distortions D(x, θ), and the tiles of rows that they take."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Tile:
     Attributes
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        In the model's coordinates; 0 where there is no value.
+        Rows in the model's coordinates; 0 where a value is missing.
     observed : ndarray of shape (n_rows, n_features) or None
-        1 where there is a value and 0 where there is none; None where there are no holes.
+        1 where there is a value and 0 where it is missing; None if none is missing.
     terms : ndarray of shape (n_rows, n_features)
-        What the distances to all centres have in common; the rows themselves where nothing is.
+        Terms that the distances to all centres share; the rows themselves if there are none.
     """
 
     rows: FloatArray
@@ -50,11 +50,11 @@ class CenterUpdate(NamedTuple):
     Attributes
     ----------
     sums : ndarray of shape (n_clusters, n_features)
-        Σ_i φ_ij ω_ijl x_il, with ω of the majorizing function.
+        Σ_i φ_ij ω_ijl x_il, with the weights ω of the majorizing function.
     denominators : ndarray of shape (n_clusters, n_features) or None
         Σ_i φ_ij ω_ijl over the observed values; None where they are Σ_i φ_ij.
     squares : ndarray of shape (n_features,) or None
-        Majorizing dispersion per feature, as if all centres were 0; where features are weighted.
+        Majorizing dispersion of each feature if all centres were 0; None without feature weights.
     """
 
     sums: FloatArray
@@ -68,11 +68,11 @@ class Distortion(ABC):
     Attributes
     ----------
     code : int or None
-        By which the compiled loops know it; None where they do not.
+        Its number in the compiled loops; None where they do not support it.
     degree : int
         The power of ‖x − θ‖ with which it vanishes: 2 for Bregman divergences, 1 for norms.
     title, domain : str
-        The distortion, and the values it is defined for, in words.
+        The distortion, and the values for which it is defined, in words.
     infinite : bool
         Whether rows in the domain may be infinitely far from centres at its edge.
     """
@@ -82,17 +82,17 @@ class Distortion(ABC):
     title: ClassVar[str]
     domain: ClassVar[str] = "any number"
     infinite: ClassVar[bool] = False
-    # Whether it stays the same when rows and centres are shifted.
+    # Whether it is unchanged when rows and centres are shifted together.
     shifts: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> Distortion:
-        """Make the distortion for rows of a given mean and variance, in the model's coordinates."""
+        """Return the distortion for rows of this mean and variance, in the model's coordinates."""
 
     @abstractmethod
     def tile(self, rows: FloatArray, partial: bool) -> Tile:
-        """Prepare rows, of which NaN are holes where `partial` is set."""
+        """Prepare rows; NaN are missing values where `partial` is set."""
 
     @abstractmethod
     def distances(
@@ -113,7 +113,7 @@ class Distortion(ABC):
 
     @classmethod
     def outside(cls, rows: NDArray) -> NDArray[np.bool_] | None:
-        """Return the mask of values outside of the domain; None if all are inside, or NaN."""
+        """Return the mask of values outside of the domain; None if all are inside or NaN."""
         return None
 
     @abstractmethod
@@ -121,11 +121,11 @@ class Distortion(ABC):
         """Move rows to nearby centres from which every row has a finite distance."""
 
     def off_edges(self, centers: FloatArray) -> FloatArray:
-        """Move centres that lie on the edge of the domain inside."""
+        """Move centres from the edge of the domain to its inside."""
         return centers
 
     def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
-        """Return the best centres that are allowed, given the best of all and those before."""
+        """Return the allowed centres nearest to `centers`, or those before where there are none."""
         return centers
 
     @abstractmethod
@@ -135,8 +135,9 @@ class Distortion(ABC):
         Parameters
         ----------
         rows : ndarray of shape (n_rows, n_features)
-            NaN in holes.
+            A sample; NaN are missing values.
         row_weights : ndarray of shape (n_rows,)
+            Sample weights.
 
         Returns
         -------
@@ -150,7 +151,7 @@ class Distortion(ABC):
         return within_dispersion(squares, masses, means)
 
     def between(self, masses: FloatArray, means: FloatArray) -> FloatArray:
-        """Compute what `dispersion` takes off the squares, per feature."""
+        """Compute what `dispersion` subtracts from the squares, per feature."""
         return np.asarray((masses * means * means).sum(axis=0))
 
     def spread(self, rows: FloatArray, row_weights: FloatArray) -> float:

@@ -6,14 +6,14 @@ Whichever it is, the minimiser of a weighted sum over x is the weighted mean, so
 k-means anneal with the same sums (Banerjee, Merugu, Dhillon & Ghosh, "Clustering with Bregman
 Divergences", JMLR 6, 2005; Vellal, Chakraborty & Xu, "Bregman Power k-Means", ICML 2022).
 
-By the three-point identity with a reference m within the domain,
+The three-point identity with a reference m within the domain is
 
 .. math:: d(x, \theta) = d(x, m) + \sum_l c_l(\theta) + \sum_l x_l g_l(\theta),
           \quad g = \nabla F(m) - \nabla F(\theta), \quad c = d(m, \theta) - m g,
 
-of which the first term, where the logarithms of the rows are, is the same for all centres, and
-the last one a matrix product. Products that cancel are computed again from the definition, which
-is written so that it does not cancel where x is near θ.
+Its first term, with the logarithms of the rows, is the same for all centres, and the last one is a
+matrix product. Products that cancel are computed again from the definition, in a form that does not
+cancel where x is near θ.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from daskmm.numerics.sparse_rows import SparseRows, dense, has_holes, sums_of_ro
 
 # Coefficients of t − log(1 + t) in q = t/(2 + t): t q − 2 q³ Σ_i q^(2i) / (2i + 3).
 _SERIES = tuple(1.0 / (2 * i + 3) for i in range(14))
-# Below this size of t the series is used.
+# The series is used for |t| below this.
 _NEAR = 0.4
 
 
 class Planes(NamedTuple):
-    """Centres in the form that the matrix products need.
+    """Centres in the form that the matrix products take.
 
     Attributes
     ----------
     constants, factors : ndarray of shape (n_clusters, n_features)
-        c and g, 0 where the divergence is infinite but at the edge itself.
+        c and g; 0 where a centre is on an edge from which the divergence is infinite.
     reaches : ndarray of shape (n_clusters,)
-        Size of the terms of a product, of which rounding is a share.
+        Sum of the absolute terms of a product, to which its rounding is proportional.
     edges : ndarray of int8 of shape (n_clusters, n_features) or None
-        1 and 2 where a centre is at the lower or upper edge of the domain, where only rows at
-        the same edge have a finite distance; None where no centre is.
+        1 where a centre is at the lower edge of the domain, 2 at the upper one, from where only
+        rows at the same edge have a finite distance; None where no centre is.
     """
 
     constants: FloatArray
@@ -83,27 +83,26 @@ class Bregman(Distortion):
     Attributes
     ----------
     reference : ndarray of shape (n_features,)
-        m, best near the mean of the rows, and within the domain.
+        m, which lies within the domain, best near the mean of the rows.
     """
 
     reference: FloatArray
 
-    # Values at which the divergence from a centre within the domain is finite, and whether the
-    # least and the largest are among them.
+    # Ends of the domain, and whether they belong to it.
     lowest: ClassVar[float] = -np.inf
     highest: ClassVar[float] = np.inf
     closed: ClassVar[bool] = True
 
     @classmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> Bregman:
-        """Make the divergence, with its reference at the mean, or inside if that is on an edge."""
+        """Return the divergence with its reference at the mean, or inside if that is on an edge."""
         fallback = 0.5 * cls.highest if cls.highest < np.inf else 1.0
         within = (mean > cls.lowest) & (mean < cls.highest)
         return cls(np.where(within, mean, fallback))
 
     @abstractmethod
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
-        """Compute δ(x_l, θ_l) per feature, accurate near 0; ∞ and limits on the edges."""
+        """Compute δ(x_l, θ_l) per feature, accurately near 0, with its limits on the edges."""
 
     @abstractmethod
     def gradient(self, theta: FloatArray) -> FloatArray:
@@ -121,7 +120,7 @@ class Bregman(Distortion):
         factors = self.gradient(m) - self.gradient(theta)
         constants = self.elements(np.broadcast_to(m, theta.shape), theta) - m * factors
         if edges is not None:
-            # A row at the edge is no distance away from it: what its own term holds is taken off.
+            # A row at the edge has distance 0 from it: its own term is subtracted.
             for edge, value in ((1, self.lowest), (2, self.highest)):
                 at_edge = np.broadcast_to(np.asarray(value), m.shape)
                 if (edges == edge).any():
@@ -144,7 +143,7 @@ class Bregman(Distortion):
     def tile(self, rows: FloatArray, partial: bool) -> Tile:
         """Prepare rows, with their divergences from the reference per feature.
 
-        Those of sparse rows are differences from the divergences of zeros, which are sparse too.
+        Terms of sparse rows are differences from those of zeros, which are sparse too.
         """
         if isinstance(rows, SparseRows):
             m = np.broadcast_to(self.reference, rows.shape[1:])[rows.indices]
@@ -232,7 +231,7 @@ class Bregman(Distortion):
         """Return the mask of values outside of the domain."""
         if cls.lowest == -np.inf or rows.size == 0:
             return None
-        least = rows.min()  # NaN where one is among them
+        least = rows.min()  # NaN if a value is
         above = least >= cls.lowest if cls.closed else least > cls.lowest
         if above and (cls.highest == np.inf or rows.max() <= cls.highest):
             return None
@@ -262,10 +261,10 @@ class Bregman(Distortion):
         return self
 
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
-        r"""Centres at the mean μ part when (1 − s) λ_max(E[H^½ zzᵀ H^½ / d(x, μ)]) > 1.
+        r"""Centres at the mean μ separate when (1 − s) λ_max(E[H^½ zzᵀ H^½ / d(x, μ)]) > 1.
 
-        z = x − μ on the observed features, H = ∇²F(μ) divided by their share. For the squared
-        Euclidean distance H = 2.
+        z is x − μ on the observed features, and H is ∇²F(μ) divided by their share. H = 2 for the
+        squared Euclidean distance.
         """
         mean, held = observed_mean(rows, row_weights), None
         if has_holes(rows):
@@ -287,13 +286,13 @@ class Bregman(Distortion):
             scale = scale / np.maximum(weights @ held[directed], np.finfo(float).tiny)
         z = (rows if directed.all() else rows[directed]) - mean
         z *= np.sqrt(scale)
-        # Roots first: of denormal distances the quotient would overflow.
+        # Roots are taken first, as the quotient overflows for subnormal distances.
         z *= (np.sqrt(weights) / np.sqrt(distances[directed]))[:, None]
         return 1.0, z
 
 
 class SquaredEuclidean(Bregman):
-    """(x − θ)², of the generator x²: k-means."""
+    """(x − θ)², whose generator is x²: the distance of k-means."""
 
     code: ClassVar[int | None] = 0
     title: ClassVar[str] = "the squared Euclidean distance"
@@ -301,7 +300,7 @@ class SquaredEuclidean(Bregman):
 
     @classmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> SquaredEuclidean:
-        """Make it with the reference at the origin, the mean in the model's coordinates."""
+        """Return the distance with its reference at the origin, the mean in the model's units."""
         return cls(np.zeros_like(mean))
 
     def tile(self, rows: FloatArray, partial: bool) -> Tile:
@@ -317,7 +316,7 @@ class SquaredEuclidean(Bregman):
         return Planes(squares, -2.0 * weighted, squares.sum(axis=1), None)
 
     def weighed(self, rows: Any, feature_weights: FloatArray) -> tuple[Any, SquaredEuclidean]:
-        """Return rows whose distances are those of the given rows with features weighted."""
+        """Return rows whose plain distances are those of the given rows with feature weights."""
         roots = np.sqrt(feature_weights)
         if isinstance(rows, SparseRows):
             return rows.with_data(rows.data * roots[rows.indices]), self
@@ -348,10 +347,10 @@ class SquaredEuclidean(Bregman):
 
 
 class KullbackLeibler(Bregman):
-    """x log(x/θ) − x + θ, the generalised I-divergence, of the generator x log x.
+    """x log(x/θ) − x + θ, the generalised I-divergence, whose generator is x log x.
 
-    For x ≥ 0. Of probabilities it is the Kullback-Leibler divergence; of counts half the deviance
-    of Poisson distributions.
+    It is defined for x ≥ 0. It is the Kullback-Leibler divergence of probabilities, and half the
+    Poisson deviance of counts.
     """
 
     code: ClassVar[int | None] = 1
@@ -361,7 +360,7 @@ class KullbackLeibler(Bregman):
     lowest: ClassVar[float] = 0.0
 
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
-        """The divergence; θ at x = 0, and ∞ at θ = 0 < x."""
+        """Compute the divergence; θ at x = 0, and ∞ at θ = 0 < x."""
         return information(x, theta)
 
     def gradient(self, theta: FloatArray) -> FloatArray:
@@ -374,10 +373,10 @@ class KullbackLeibler(Bregman):
 
 
 class ItakuraSaito(Bregman):
-    """x/θ − log(x/θ) − 1, of the generator −log x.
+    """x/θ − log(x/θ) − 1, whose generator is −log x.
 
-    For x > 0. Of power spectra the distance of Itakura & Saito; half the deviance of gamma
-    distributions of one shape.
+    It is defined for x > 0. It is Itakura & Saito's distance of power spectra, and half the
+    deviance of gamma distributions of one shape.
     """
 
     code: ClassVar[int | None] = 2
@@ -387,10 +386,10 @@ class ItakuraSaito(Bregman):
     closed: ClassVar[bool] = False
 
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
-        """The divergence."""
+        """Compute the divergence."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             t = (x - theta) / theta
-            # 1 + t has lost all digits of an x that is far below θ.
+            # 1 + t loses all digits of an x that is far below θ.
             return np.where(t < -0.5, t - (np.log(x) - np.log(theta)), minus_log1p(t))
 
     def gradient(self, theta: FloatArray) -> FloatArray:
@@ -403,9 +402,9 @@ class ItakuraSaito(Bregman):
 
 
 class Logistic(Bregman):
-    """x log(x/θ) + (1 − x) log((1 − x)/(1 − θ)), of the negative entropy of a coin.
+    """x log(x/θ) + (1 − x) log((1 − x)/(1 − θ)), whose generator is the negative binary entropy.
 
-    For 0 ≤ x ≤ 1; half the deviance of binomial distributions, per trial.
+    It is defined for 0 ≤ x ≤ 1, and is half the deviance of binomial distributions per trial.
     """
 
     code: ClassVar[int | None] = 3
@@ -416,7 +415,7 @@ class Logistic(Bregman):
     highest: ClassVar[float] = 1.0
 
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
-        """The divergence; its limits at the edges."""
+        """Compute the divergence, with its limits at the edges."""
         return information(x, theta) + information(1.0 - x, 1.0 - theta)
 
     def gradient(self, theta: FloatArray) -> FloatArray:
@@ -441,7 +440,7 @@ SQUARED_EUCLIDEAN = SquaredEuclidean(np.zeros(1))
 
 
 class Metric(NamedTuple):
-    """How rows differ, and which features are one column (None: each is one)."""
+    """The distortion between rows, and the column of each feature (None: each is its own)."""
 
     distortion: Distortion = SQUARED_EUCLIDEAN
     groups: NDArray[np.int64] | None = None

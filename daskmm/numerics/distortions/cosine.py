@@ -3,7 +3,7 @@
 With z = x / (√2 ‖x‖) and centres of the same length, ‖z − θ‖² = 1 − cos(x, θ). The sum
 Σ φ ‖z − θ‖² over such centres is least in the direction of Σ φ z, so an MM step normalises the
 weighted mean: spherical k-means (Dhillon & Modha, "Concept Decompositions for Large Sparse Text
-Data using Clustering", Machine Learning 42, 2001) at s = −∞, and its power means before.
+Data using Clustering", Machine Learning 42, 2001) at s = −∞, and its power means at higher s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from daskmm.numerics.distortions.base import FloatArray
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
 from daskmm.numerics.sparse_rows import SparseRows
 
-# A mean of directions shorter than this share of their length has no direction of its own.
+# A mean of directions shorter than this share of their length has no direction.
 _UNDIRECTED = 1e-12
 
 
@@ -31,7 +31,7 @@ class Cosine(SquaredEuclidean):
 
     @classmethod
     def outside(cls, rows: NDArray) -> NDArray[np.bool_] | None:
-        """Return the mask of the values of rows that are all zeros."""
+        """Return the mask of the rows that are all zeros."""
         if isinstance(rows, SparseRows):
             held = rows.row_of_entry[rows.data != 0]
             empty = np.flatnonzero(np.bincount(held, minlength=len(rows)) == 0)
@@ -42,7 +42,7 @@ class Cosine(SquaredEuclidean):
         return np.broadcast_to(zero, rows.shape) if zero.any() else None
 
     def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
-        """Move centres along their direction to the sphere; those without one stay."""
+        """Scale centres to the sphere; those without a direction stay where they were."""
         lengths = np.sqrt(2.0 * np.square(centers).sum(axis=1, keepdims=True))
         directed = lengths > _UNDIRECTED
         if directed.all():
@@ -50,10 +50,10 @@ class Cosine(SquaredEuclidean):
         return np.where(directed, centers / np.where(directed, lengths, 1.0), before)
 
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
-        r"""Centres at the mean direction μ part when (1 − s) λ_max(E[ttᵀ / (1 − ⟨x, μ⟩)]) > r.
+        r"""Centres at the mean direction μ separate when (1 − s) λ_max(E[ttᵀ / (1 − ⟨x, μ⟩)]) > r.
 
         x are the rows at length 1, t their parts orthogonal to μ, and r the length of their mean:
-        a shorter mean turns farther.
+        a shorter mean turns more easily.
         """
         x = np.sqrt(2.0) * rows
         mean = row_weights @ x / row_weights.sum()
@@ -62,7 +62,7 @@ class Cosine(SquaredEuclidean):
         t = x - along[:, None] * (mean / length)
         distances = 1.0 - along
         directed = distances > _UNDIRECTED
-        if not (np.abs(t[directed]) > _UNDIRECTED).any():  # rows along a single line
+        if not (np.abs(t[directed]) > _UNDIRECTED).any():  # all rows lie on a line
             return 1.0, None
         weights = row_weights[directed] / row_weights[directed].sum()
         return 1.0, t[directed] * np.sqrt(weights / (distances[directed] * length))[:, None]

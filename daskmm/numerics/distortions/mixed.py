@@ -1,14 +1,14 @@
-"""Columns of several kinds: each has the Bregman divergence of its kind, on a common scale.
+"""Divergence of rows with columns of several kinds, on a common scale.
 
 A column is a group of the model's features: one for a number or a flag, one per level for a
-category, cosine and sine for the season of a date. The divergences are squared for numbers and
-seasons, logistic for flags, and Kullback-Leibler's between shares of levels for categories. Each is
-divided by the mean divergence of the rows from their mean, so that every column counts 1 in the
-mean distance of the rows from their mean.
+category, cosine and sine for the season of a date. The divergence is squared Euclidean for numbers
+and seasons, logistic for flags, and Kullback-Leibler's between shares of levels for categories.
+Each is divided by the mean divergence of the rows from their mean, so that every column adds 1 to
+the mean distance of the rows from their mean.
 
-A row of a category is not the corner (0, …, 1, …, 0) but (1 − ε) of it plus ε of the shares of all
-rows, and the same for flags: no centre is infinitely far from a row then, and means of such rows
-are smoothed shares. Centres are reported without it.
+The features of a category are not the corner (0, …, 1, …, 0) but (1 − ε) of it plus ε of the shares
+of all rows, and those of a flag likewise: no centre is then infinitely far from a row, and means
+are smoothed shares. Centres are reported without smoothing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from daskmm.numerics.distortions.bregman import Bregman, information
 
 _Function = Callable[[FloatArray], FloatArray]
 
-# Scale of the coordinates of flags and levels, which smooths them.
+# Scale of the coordinates of flags and levels, which smooths their values.
 _SMOOTHING = 1.0 / (1.0 - INWARDS)
-# Shares beyond their bounds by less are taken as they are.
+# Shares that exceed their bounds by less are kept.
 _ROUNDING = 1e-12
 
 
@@ -39,8 +39,9 @@ class Mixed(Bregman):
     Attributes
     ----------
     kinds : ndarray of int of shape (n_features,)
-        NUMBER (also seasons, and what is constant), FLAG or CATEGORY.
+        NUMBER (also for seasons and constant features), FLAG or CATEGORY.
     factors : ndarray of shape (n_features,)
+        Factor of each feature's divergence.
     """
 
     kinds: NDArray[np.int64]
@@ -51,14 +52,14 @@ class Mixed(Bregman):
 
     @classmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> Bregman:
-        """Make the divergence of numbers alone: moments do not tell kinds, as `measured` does."""
+        """Return the divergence of numbers alone; `measured` returns that of other kinds."""
         return cls(np.zeros_like(mean), np.full(len(mean), NUMBER), np.ones_like(mean))
 
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
         """Compute each feature's divergence."""
         x, theta = np.broadcast_arrays(x, theta)
         found = np.square(x - theta)
-        # A flag is two levels, of which the second has no feature of its own.
+        # A flag has two levels, of which the second is no feature.
         flags, levels = np.flatnonzero(self.kinds == FLAG), np.flatnonzero(self.kinds == CATEGORY)
         shares = np.concatenate([flags, levels])
         a, b = x[..., shares], theta[..., shares]
@@ -73,9 +74,8 @@ class Mixed(Bregman):
     def terms(self, rows: FloatArray) -> FloatArray:
         """Compute the divergence of rows from the reference, per feature.
 
-        In rows of a table, the feature of a flag or level takes three values: one without it, one
-        with it, and the reference where it is missing. Logarithms are taken once for each, not for
-        each row.
+        In rows of a table, the feature of a flag or level takes three values: without it, with
+        it, and the reference where it is missing. Logarithms are taken once for each of them.
         """
         share, m = self._is_share, self.reference
         values = np.stack([_smoothed(0.0, m), _smoothed(1.0, m)])
@@ -139,16 +139,16 @@ class Mixed(Bregman):
     def entropies(self) -> FloatArray:
         """Mean divergence, in nats, of all rows from their mean in the column of each feature.
 
-        NaN for features of numbers and constant ones.
+        It is NaN for numbers and constant features.
         """
         return np.where(self._is_share, 1.0 / self.factors, np.nan)
 
     def inside(self, rows: FloatArray) -> FloatArray:
-        """Return rows with missing values replaced by the reference: all are inside."""
+        """Return rows with missing values replaced by the reference; all are inside the domain."""
         return np.where(np.isnan(rows), self.reference, rows)
 
     def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
-        """Move shares that no rows can have, which estimated sums may give, to the nearest."""
+        """Clip shares that no rows can have, which estimated sums may give."""
         is_share = self._is_share
         least = np.where(is_share, INWARDS * self.reference, -np.inf)
         most = np.where(is_share, least + 1.0 - INWARDS, np.inf)
@@ -171,23 +171,26 @@ def measured(
     shares: FloatArray,
     weigh_shares: bool,
 ) -> tuple[MixedCoordinates, Mixed, FloatArray]:
-    """Return coordinates and divergence of rows of given moments, and the spread of each feature.
+    """Return coordinates and divergence for rows of given moments, and the spread of each feature.
 
     Parameters
     ----------
     expansion : Expansion
-    mean, variance, shares : ndarray of shape (n_features,)
-        Of the observed values of the features, and the share of the rows that have one.
+        The features of the coded columns.
+    mean, variance : ndarray of shape (n_features,)
+        Moments of the observed values of each feature.
+    shares : ndarray of shape (n_features,)
+        Share of the rows that have a value.
     weigh_shares : bool
-        Whether each column counts as if none of its values were missing.
+        Whether a column with missing values counts as much as a complete one.
 
     Returns
     -------
     coordinates : MixedCoordinates
-    distortion : Mixed
+    coordinates : MixedCoordinates
     spread : ndarray of shape (n_features,)
-        Mean divergence of the rows from their mean; 0 where a value is missing. Those of a column
-        sum to 1, or to the share of its values.
+        Mean divergence of the rows from their mean, with 0 for missing values. The features of a
+        column sum to 1, or to the share of its values.
     """
     groups = expansion.groups
     kinds = expansion.kinds[groups]
@@ -200,7 +203,7 @@ def measured(
     constant = is_share & ((mean <= 0) | (mean >= 1))
     kinds = np.where(constant | ~is_share, NUMBER, kinds)
     plain = Mixed(shift, kinds, np.ones(len(kinds)))
-    # A flag or level is there with its share, and not with the rest.
+    # A row has a flag or level with probability `mean`.
     with_it = plain.elements(_smoothed(1.0, mean), shift)
     without = plain.elements(_smoothed(0.0, mean), shift)
     expected = np.where(
@@ -215,5 +218,5 @@ def measured(
 
 
 def _smoothed(x: float, share: FloatArray) -> FloatArray:
-    """Return where `MixedCoordinates` put rows with a flag or level (1) or without it (0)."""
+    """Return the coordinate of rows with a flag or level (x = 1) or without it (x = 0)."""
     return (x - share) / _SMOOTHING + share

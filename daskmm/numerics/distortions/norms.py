@@ -1,9 +1,9 @@
-r"""Distances that are not squared, by majorization: Manhattan and Euclidean.
+r"""Manhattan and Euclidean distances, which are not squared, by majorization.
 
 Their best centres, medians and geometric medians, cannot be summed over blocks. But
 :math:`t \le t^2 / (2a) + a / 2` with equality at a = t, so each MM step is a weighted mean with
-ω = 1/(2a) at the centres before (Weiszfeld's step); iterated, it comes to the median. Where a is
-below the smoothing ε, ε stands for it, and the objective may rise by ε/2 per value at most.
+ω = 1/(2a) at the centres before (Weiszfeld's step), and the steps converge to the median. Where a
+is below the smoothing ε, it is replaced by ε; the objective then rises by at most ε/2 per value.
 
 References
 ----------
@@ -28,21 +28,21 @@ from daskmm.numerics.distortions.base import (
 )
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 
-# ε as a share of the rows' spread. A centre that lies on a row leaves it, if it should, in steps
-# that grow by a factor of as many rows as pull.
+# ε as a share of the rows' spread. A centre on a row leaves it, if it should, in steps that grow by
+# a factor of as many rows as attract it.
 SMOOTHING = 1e-6
-# ε where all rows are equal: its inverse is to be finite.
+# ε where all rows are equal, with a finite inverse.
 _SMALLEST = 1e-100
 
 
 @dataclass(frozen=True, eq=False)
 class Norm(Distortion):
-    """What both have in common.
+    """Common part of the two distances.
 
     Attributes
     ----------
     smoothing : ndarray of shape (n_features,)
-        ε, of which a Euclidean distance takes the norm.
+        ε per feature; the Euclidean distance uses its norm.
     """
 
     smoothing: FloatArray
@@ -52,17 +52,17 @@ class Norm(Distortion):
 
     @classmethod
     def around(cls, mean: FloatArray, variance: FloatArray) -> Norm:
-        """Make it with ε a share of the standard deviations."""
+        """Return the distance with ε as a share of the standard deviations."""
         deviations = np.sqrt(variance)
         usual = float(deviations.max()) or _SMALLEST / SMOOTHING
         return cls(SMOOTHING * np.where(deviations > 0, deviations, usual))
 
     def inside(self, rows: FloatArray) -> FloatArray:
-        """Move rows towards the mean (the origin), because first steps from a row are short."""
+        """Move rows towards the mean (the origin), because steps that start on a row are short."""
         return (1.0 - INWARDS) * np.where(np.isnan(rows), 0.0, rows)
 
     def off_edges(self, centers: FloatArray) -> FloatArray:
-        """Move given centres as `inside` does, as they often are rows."""
+        """Move given centres as `inside` does, as they are often rows."""
         return self.inside(centers)
 
 
@@ -114,10 +114,10 @@ class Manhattan(Norm):
         return CenterUpdate(sums, denominators, squares)
 
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
-        r"""Centres at the median part when (1 − s) λ_max(E[σσᵀ/d]) > 1, by its own measure.
+        r"""Centres at the median separate when (1 − s) λ_max(E[σσᵀ/d]) > 1 in a scaled metric.
 
-        σ are the signs of x − median, and the measure of feature l is twice the density of its
-        values at the median, which is the curvature of E|x − θ| there.
+        σ are the signs of x − median. The scale of feature l is twice the density of its values at
+        the median, which is the curvature of E|x − θ| there.
         """
         rows, observed = split_holes(rows, True)
         assert observed is not None
@@ -152,7 +152,7 @@ class Euclidean(Norm):
     def distances(
         self, tile: Tile, centers: FloatArray, feature_weights: FloatArray | None
     ) -> FloatArray:
-        """Compute the roots of squared distances, by matrix products."""
+        """Compute the roots of squared distances."""
         return np.sqrt(SQUARED_EUCLIDEAN.distances(tile, centers, feature_weights))
 
     def update(
@@ -172,7 +172,7 @@ class Euclidean(Norm):
         return CenterUpdate(omega.T @ tile.rows, masses, None)
 
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
-        r"""Centres at the geometric median part when (2 − s) λ_max(E[uuᵀ/d]) > E[1/d].
+        r"""Centres at the geometric median separate when (2 − s) λ_max(E[uuᵀ/d]) > E[1/d].
 
         u are the directions of the rows from it, on their observed features.
         """
@@ -199,10 +199,13 @@ def geometric_median(
     Parameters
     ----------
     tile : Tile
+        The rows.
     weights : ndarray of shape (n_rows,)
+        Sample weights.
     distortion : Euclidean
+        The distance, with its smoothing.
     most_steps : int
-        Unless it moves by less than 1e-10 of the mean distance before.
+        Largest number of steps; they end when the median moves by 1e-10 of the mean distance.
 
     Returns
     -------
@@ -231,13 +234,13 @@ def weighted_median(values: FloatArray, weights: FloatArray) -> float:
     Parameters
     ----------
     values, weights : ndarray of shape (n,)
-        Weights are positive.
+        Numbers, and their positive weights.
     """
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])
     half = 0.5 * below[-1]
     first = int(np.searchsorted(below, half * (1 - 1e-12)))
-    # Where exactly half of the weight lies below, all up to the next value are as good.
+    # Where exactly half of the weight lies below, all numbers up to the next value minimise it.
     last = first + 1 if below[first] <= half * (1 + 1e-12) and first + 1 < len(order) else first
     return float(0.5 * (values[order[first]] + values[order[last]]))
 
