@@ -1,1 +1,1 @@
-"""Tables as they come in: row blocks, files, validation."""
+"""Input tables: blocks of rows, files, validation."""

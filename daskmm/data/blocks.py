@@ -1,4 +1,4 @@
-"""Tables of any supported kind as blocks of rows."""
+"""Cut tables of any supported kind into blocks of rows."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ from daskmm.numerics.span import is_wide
 from daskmm.numerics.sparse_rows import SparseRows
 
 # A table in memory is cut into at most so many blocks of at least so many elements. The numbers are
-# fixed, so that results do not depend on the machine.
+# constants, so that results do not depend on the machine.
 _MEMORY_ELEMENTS = 1 << 16
 _MEMORY_BLOCKS = 64
 # Blocks have at least this many rows, which suits sums in single precision, if there are at least
-# _FEW_BLOCKS blocks then; their number is a multiple of it, which suits most numbers of threads.
+# _FEW_BLOCKS blocks then. The number of blocks is a multiple of it, which suits most numbers of
+# threads.
 _MEMORY_ROWS = 16384
 _FEW_BLOCKS = 16
-# Blocks of wide tables have at least this many rows: sums of each block, over all features, are as
-# large as a few of its rows.
+# Blocks of wide tables have at least this many rows: the sums of a block are as large as a few of
+# its rows.
 _WIDE_ROWS = 128
 # A pass visits small lazy blocks together: consecutive ones of at most _MEMORY_ELEMENTS elements in
-# all, as long as it makes _JOINED_BLOCKS calls, so that there is work for as many threads. Results
-# depend on what is visited together, so this follows from the chunks alone.
+# all, if it still makes _JOINED_BLOCKS calls, which keep as many threads busy. Results depend on
+# which blocks are visited together, so the chunks alone decide it.
 _JOINED_BLOCKS = 64
 # Blocks of sparse rows in memory have at least so many entries for each feature.
 _SPARSE_ENTRIES_PER_FEATURE = 20
-# What a layer that makes all blocks may need: open stores, and the like.
+# Most other graph nodes, such as open stores, that a layer of all blocks may use.
 _FEW_NODES = 16
-# About so many bytes of a zarr store, in whole chunks, make a block; more if there would be more
-# than _ZARR_BLOCKS blocks.
+# Blocks of a zarr store are whole chunks of about so many bytes in all; of more, if there would be
+# more than _ZARR_BLOCKS blocks.
 _ZARR_BLOCK_BYTES = 16 << 20
 _ZARR_BLOCKS = 1024
 
@@ -58,14 +59,15 @@ class Layout:
     rows : tuple of int or None
         Rows per block; None if unknown.
     n_blocks, n_features : int
+        Numbers of blocks and features.
     dtype : numpy.dtype
-        Of the input.
+        Type of the input.
     lazy : bool
-        Whether blocks are made by dask, or are views of an array in memory.
+        Whether dask makes the blocks; otherwise they are views of an array in memory.
     grid : Grid or None
-        Of lazy pixels, whose blocks are windows of a grid and not consecutive rows.
+        Grid of lazy pixels, whose blocks are windows of it and not consecutive rows.
     stored : float or None
-        Values stored per row, or what they are taken to be, where rows are sparse; else None.
+        Mean number of stored values per sparse row, which may be assumed; None for dense rows.
     """
 
     rows: tuple[int, ...] | None
@@ -83,7 +85,7 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Numbers in memory per row: features, or of sparse rows values with half an index each."""
+        """Numbers in memory per row: features, or stored values with half a number per index."""
         return self.n_features if self.stored is None else 1 + int(1.5 * self.stored)
 
     @property
@@ -101,16 +103,18 @@ class Layout:
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """A table as blocks of rows, in memory (views) or lazy (dask).
+    """A table as blocks of rows, which are views of an array in memory or lazy.
 
     Attributes
     ----------
     table : ndarray or dask Array of shape (n_rows, n_features)
+        The whole table.
     layout : Layout
+        How the table is cut into blocks.
     parts : tuple
-        Per block, an ndarray of shape (rows, n_features), or a Delayed that yields one.
+        Each block: an ndarray of shape (rows, n_features), or a Delayed that yields one.
     weights : tuple or None
-        The sample weights of each block, likewise.
+        The sample weights of each block: an ndarray or a Delayed, too.
     """
 
     table: NDArray | da.Array
@@ -120,37 +124,37 @@ class RowBlocks:
 
     @property
     def pairs(self) -> list[tuple[Any, Any]]:
-        """Rows and weights of each block; None where there are no weights."""
+        """Rows and weights of each block; weights are None if there are none."""
         weights = self.weights or (None,) * len(self.parts)
         return list(zip(self.parts, weights, strict=True))
 
 
 def is_lazy(X: Any) -> bool:
-    """Tell whether `X` is a dask collection or a zarr array, whose results are lazy."""
+    """Return whether `X` is a dask collection or a zarr array, whose results are lazy."""
     return dask.is_dask_collection(X) or is_zarr(X)
 
 
 def float_dtype(dtype: np.dtype) -> np.dtype:
     """Return the floating dtype in which an input dtype is computed.
 
-    float32 stays; float16, bool and integers of 8 or 16 bits become float32, all else float64.
+    float32 is kept; float16, bool and integers of 8 or 16 bits become float32, all others float64.
     """
     narrow = dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize == 4)
     return np.dtype(np.float32 if narrow else np.float64)
 
 
 def is_frame(X: Any) -> bool:
-    """Tell whether `X` is a dask DataFrame."""
+    """Return whether `X` is a dask DataFrame."""
     return _is_of_dataframe(X, "DataFrame")
 
 
 def is_series(X: Any) -> bool:
-    """Tell whether `X` is a dask Series."""
+    """Return whether `X` is a dask Series."""
     return _is_of_dataframe(X, "Series")
 
 
 def _is_of_dataframe(X: Any, kind: str) -> bool:
-    # dask.dataframe may not be installed; if it is not imported, `X` is not of it.
+    # If dask.dataframe is not imported, `X` is no object of it.
     module = sys.modules.get("dask.dataframe")
     return module is not None and isinstance(X, getattr(module, kind))
 
@@ -158,8 +162,8 @@ def _is_of_dataframe(X: Any, kind: str) -> bool:
 def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
     """Return a dask DataFrame and a series of sample weights as arrays.
 
-    Both come from one expression: if they are columns of one frame, it is loaded once. Raise
-    ValueError if their partitions differ in number or length.
+    Both come from one expression, so that columns of one frame are loaded once. ValueError is
+    raised if their partitions differ in number or length.
     """
     if X.npartitions != sample_weight.npartitions:
         raise ValueError(
@@ -179,7 +183,7 @@ def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
 
 
 def _frame_to_array(frame: Any) -> da.Array:
-    """Return a dask DataFrame as an array; row counts are known if its source says them."""
+    """Return a dask DataFrame as an array, with row counts if its source has them."""
     sized, lengths = with_lengths(frame)
     return sized.to_dask_array(lengths=lengths)
 
@@ -204,8 +208,8 @@ _with_weight.keeps_rows = True  # type: ignore[attr-defined]
 def as_dask_array(X: Any, name: str = "X") -> da.Array:
     """Return a dask Array, dask DataFrame or zarr Array as a dask array of blocks of whole rows.
 
-    Raise TypeError for other collections, and ValueError for those that are not numeric, not
-    two-dimensional or without features; messages say `name`.
+    TypeError is raised for other collections, and ValueError for tables that are not numeric, not
+    two-dimensional or without features; messages call the table `name`.
     """
     if is_zarr(X):
         X = _zarr_to_dask(X, name)
@@ -264,7 +268,7 @@ def no_features(shape: Any, name: str) -> str:
 
 
 def common_dtype(dtypes: Any) -> np.dtype:
-    """Return a numpy dtype for all columns; float64 for nullable ones, whose NA becomes NaN."""
+    """Return a numpy dtype for all columns; nullable ones become float64, with NaN for NA."""
     return np.result_type(*(d if isinstance(d, np.dtype) else np.float64 for d in dtypes))
 
 
@@ -279,7 +283,7 @@ def refuse_repeated(columns: Any, name: str = "X") -> None:
 
 
 def check_columns(dtypes: Any, name: str = "X") -> None:
-    """Raise ValueError if a frame has no columns, or some of one name or not numeric."""
+    """Raise ValueError if a frame has no columns, repeated names or columns that are no numbers."""
     if len(dtypes) == 0:
         raise ValueError(no_features("(n, 0)", name))
     refuse_repeated(dtypes.index, name)
@@ -287,7 +291,7 @@ def check_columns(dtypes: Any, name: str = "X") -> None:
         f"{column!r} ({dtype})"
         for column, dtype in dtypes.items()
         if np.dtype(getattr(dtype, "numpy_dtype", _numpy_or_object(dtype))).kind not in "fiubc"
-        and not str(dtype).startswith("decimal")  # Arrow's, which become floats
+        and not str(dtype).startswith("decimal")  # Arrow's decimals become floats
     ]
     if text:
         raise ValueError(
@@ -315,9 +319,9 @@ def _zarr_to_dask(store: Any, name: str) -> da.Array:
 
 
 def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: int = 1) -> Layout:
-    """Return how a table is cut: a dask array by its chunks, one in memory by fixed rules.
+    """Return the layout of a table: chunks of a dask array, fixed rules for one in memory.
 
-    `grid` is that of a table of pixels, `least_rows` the fewest rows of a block in memory.
+    `grid` is the grid of a table of pixels, `least_rows` the fewest rows of a block in memory.
     """
     n_features = table.shape[1]
     if isinstance(table, da.Array):
@@ -332,7 +336,7 @@ def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: i
     if isinstance(table, SparseRows):
         stored = table.nnz / max(1, n_rows)
         per_row = 1 + int(stored)
-        # Work with the centres, for each block, is to be little beside that with the rows.
+        # The work for the centres of each block should be small beside that for its rows.
         enough = max(enough, _SPARSE_ENTRIES_PER_FEATURE * n_features // per_row)
     elif is_wide(n_rows, n_features):
         enough = max(enough, _WIDE_ROWS)
@@ -344,7 +348,7 @@ def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: i
 def row_blocks(
     table: NDArray | da.Array, grid: Grid | None = None, least_rows: int = 1
 ) -> RowBlocks:
-    """Cut a table (if a dask array, with one column of blocks) into blocks; see `layout_of`."""
+    """Cut a table (a dask array must have one column of blocks) into blocks; see `layout_of`."""
     layout = layout_of(table, grid, least_rows)
     if isinstance(table, da.Array):
         return RowBlocks(table, layout, _delayed_blocks(table))
@@ -354,25 +358,26 @@ def row_blocks(
 def _delayed_blocks(table: da.Array) -> tuple[Delayed, ...]:
     """Return the blocks of a table with one column of blocks.
 
-    If one layer of the graph makes them, the graph keeps it: `to_delayed` would make its tasks.
+    Where one layer of the graph makes them, it is kept: `to_delayed` would make its tasks here.
     """
     keys = list(core.flatten(table.__dask_keys__()))
     graph = fuse_roots(optimize_blockwise(table.dask, keys=keys), keys=keys)
     others = [layer for name, layer in graph.layers.items() if name != table.name]
     if isinstance(graph.layers[table.name], Blockwise) and sum(map(len, others)) <= _FEW_NODES:
         return tuple(Delayed(key, graph, layer=table.name) for key in keys)
-    begun = da.Array(graph, table.name, table.chunks, meta=table._meta)  # what is fused stays so
+    # The fused graph is kept.
+    begun = da.Array(graph, table.name, table.chunks, meta=table._meta)
     return tuple(begun.to_delayed().ravel())
 
 
 def with_known_rows(table: da.Array, layout: Layout) -> da.Array:
-    """Return a table with the rows that passes have counted; its own chunks may not know them."""
+    """Return a table whose chunks have the row counts that a pass has found."""
     assert layout.rows is not None
     return da.Array(table.dask, table.name, (layout.rows, (table.shape[1],)), meta=table._meta)
 
 
 def cut_rows(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...]:
-    """Cut an array in memory into views of so many rows each."""
+    """Cut an array in memory into views with these numbers of rows."""
     if rows == (len(array),):
         return (array,)  # slices of sparse rows are copies
     ends = np.cumsum([0, *(rows or ())])
@@ -385,7 +390,7 @@ class Position(NamedTuple):
     Attributes
     ----------
     block : int
-        Its number.
+        Number of the block.
     start : int
         Number of rows in the blocks before it.
     known : bool
@@ -393,9 +398,9 @@ class Position(NamedTuple):
     shape : tuple of (int or None), optional
         Expected rows and features; None if unknown.
     pieces : tuple of Position, optional
-        Of the blocks that are visited together as this one.
+        Positions of the blocks that are visited together as this one.
     window : Window, optional
-        Where its rows lie on a grid of pixels.
+        Where the rows lie on a grid of pixels.
     sparse : bool, optional
         Whether rows are sparse.
     """
@@ -409,7 +414,7 @@ class Position(NamedTuple):
     sparse: bool = False
 
     def numbers(self, n_rows: int) -> NDArray[np.int64]:
-        """Return the global index of each of its rows, which does not depend on the blocks."""
+        """Return the index of each row in the whole table, which does not depend on the blocks."""
         if self.window is None:
             return self.start + np.arange(n_rows)
         if not self.pieces:
@@ -418,12 +423,12 @@ class Position(NamedTuple):
 
     @property
     def described(self) -> str:
-        """Name of the block, for messages."""
+        """Name of the block or blocks, for messages."""
         last = self.pieces[-1].block if self.pieces else self.block
         return f"block {self.block}" if last == self.block else f"blocks {self.block} to {last}"
 
     def of_row(self, row: int) -> str:
-        """Name a row of the block, for messages."""
+        """Return the name of a row of the block, for messages."""
         if self.pieces:
             end = bisect.bisect_right(self.pieces, self.start + row, key=lambda each: each.start)
             piece = self.pieces[end - 1]
@@ -451,7 +456,7 @@ def positions(layout: Layout) -> list[Position]:
 
 
 def visited_together(layout: Layout) -> list[range]:
-    """Return the consecutive blocks that each call of a pass visits: several if they are small."""
+    """Return ranges of consecutive blocks, each of which a call of a pass visits together."""
     most = layout.n_blocks // _JOINED_BLOCKS
     if layout.rows is None or not layout.lazy or most < 2:
         return [range(block, block + 1) for block in range(layout.n_blocks)]
@@ -467,7 +472,7 @@ def visited_together(layout: Layout) -> list[range]:
 
 
 def joined(places: Sequence[Position]) -> Position:
-    """Return the position of blocks that are visited together, of which rows are known."""
+    """Return the position of blocks that are visited together, whose numbers of rows are known."""
     first = places[0]
     if len(places) == 1:
         return first

@@ -1,4 +1,4 @@
-"""Read csv files in blocks: tell their format, and refuse lines that do not fit."""
+"""Read csv files in blocks: detect their format, and refuse lines that do not fit."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-# Bytes of text per block; as numbers it takes about half.
+# Bytes of text per block, which take about half as numbers.
 _BLOCK_BYTES = 32_000_000
-# Bytes at the beginning of the first file from which the format is told, and lines of it.
+# Bytes at the beginning of the first file that show its format, and most lines of them.
 _HEAD_BYTES = 1 << 18
 _HEAD_LINES = 200
 SUFFIXES = (".csv", ".tsv", ".tab")
-# Of text that may be no table: taken for one if a path names it, not if it lies in a folder.
+# Suffixes of text files, which are read as tables if the path names them, but not in a folder.
 _TEXT_SUFFIXES = (".txt", ".dat")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip")
 # Errors of decompression; bz2 raises an OSError with these words.
@@ -32,31 +32,32 @@ _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# Signs of a missing value in columns of numbers, besides those that pandas knows: R, SAS, surveys.
+# Missing values in columns of numbers, beyond those that pandas knows: R, SAS, surveys.
 _NO_VALUE = ("-", "--", ".", "?", "*")
 _MISSING = frozenset(
     ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>", *_NO_VALUE)
 )
 # Characters that may surround a number.
 _BLANKS = " \t\n\r\v\f"
-# Integers below this one are floats; there are others of so many digits above it.
+# Integers below this one are exact as floats; some with as many digits above it are not.
 _LEAST_INEXACT = 2**53
 _INTEGER = re.compile(r"[+-]?\d{16,308}$")
-# The first line by which Excel is told the separator.
+# The first line that tells Excel the separator.
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
 
 
 @dataclass(frozen=True)
 class CsvFormat:
-    r"""How csv files are written.
+    r"""The format of csv files.
 
     Attributes
     ----------
     separator, decimal, encoding : str
+        The sign between fields, the decimal mark, and the encoding of the text.
     names : tuple of str
-        The columns; their numbers where there is no header.
+        Names of the columns; their numbers if there is no header.
     n_skipped : int
-        Lines before the first row: a line ``sep=;``, comments, and the header.
+        Number of lines before the first row: a line ``sep=;``, comments, and the header.
     """
 
     separator: str
@@ -73,7 +74,7 @@ class CsvFormat:
 
 @dataclass(frozen=True)
 class _Block:
-    """Part of a file: whole lines that begin within `size` bytes from `start`; all if None."""
+    """Whole lines that begin within `size` bytes from `start` of a file; all lines if None."""
 
     path: str
     start: int
@@ -93,19 +94,19 @@ def open_csv(
     Parameters
     ----------
     path : str
-        A file, a pattern or a folder of csv files, also an URL; files may be compressed.
+        A file, a pattern or a folder of csv files, or an URL; files may be compressed.
     columns : sequence of str or None
         Columns to keep; others are not parsed.
     separator, decimal, encoding : str, optional
-        By default told from the beginning of the first file.
+        Format of the files; detected from the beginning of the first file by default.
     keep : sequence of str, optional
-        Further columns, as text, which come last.
+        Further columns, which are read as text and come last.
 
     Raises
     ------
     ValueError
-        If the format cannot be told, the only file has no rows, lines have other numbers of
-        fields than the header, or columns to be kept are not numeric.
+        If the format is unclear, the only file has no rows, lines have another number of fields
+        than the header, or columns that are used are not numeric.
     """
     import dask.dataframe as dd
     import pandas as pd
@@ -152,7 +153,7 @@ def open_csv(
 
 
 def is_csv(path: str, in_folder: bool = False) -> bool:
-    """Tell whether the name of a path, or of a file in a folder, is that of csv files."""
+    """Return whether the name of a path, or of a file in a folder, is that of csv files."""
     from pathlib import PurePosixPath
 
     suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
@@ -163,7 +164,7 @@ def is_csv(path: str, in_folder: bool = False) -> bool:
 
 
 def estimated_rows(path: str, encoding: str | None = None) -> int | None:
-    """Estimate the number of rows of csv files by their size; None for those that are compressed.
+    """Estimate the number of rows of csv files from their size; None for compressed files.
 
     Only the beginning of the first file is read.
     """
@@ -177,10 +178,10 @@ def estimated_rows(path: str, encoding: str | None = None) -> int | None:
 
 
 def _files(path: str) -> list[str]:
-    """Return the files of a path, a pattern or a folder, in order, without hidden ones."""
+    """Return the files of a path, pattern or folder, sorted, without hidden ones."""
     system, place = _system(path)
     if not is_csv(path) or system.isdir(place):
-        # Spark writes part-*.csv beside _SUCCESS, in folders such as year=2024 if it partitions.
+        # Spark writes part-*.csv beside _SUCCESS, or in folders such as year=2024.
         found = [
             file
             for file in sorted(system.find(place))
@@ -198,7 +199,7 @@ def _files(path: str) -> list[str]:
     else:
         found = [place]
     if not found:
-        raise FileNotFoundError(f"{path} holds no csv file.")
+        raise FileNotFoundError(f"{path} contains no csv file.")
     return [str(system.unstrip_protocol(file)) if "://" in path else str(file) for file in found]
 
 
@@ -206,7 +207,7 @@ def _system(path: str) -> tuple[Any, str]:
     """Return the file system of a path or URL and the path in it."""
     import fsspec
 
-    if "://" not in path:  # "::" is part of a local name, and chains URLs
+    if "://" not in path:  # a local name may contain "::", which chains URLs
         return fsspec.filesystem("file"), path
     system, place = fsspec.core.url_to_fs(path)
     return system, str(place)
@@ -214,7 +215,7 @@ def _system(path: str) -> tuple[Any, str]:
 
 @contextmanager
 def _open(path: str) -> Iterator[Any]:
-    """Open a file, also one that is compressed; errors of decompression name it."""
+    """Open a file, which may be compressed; errors of decompression name it."""
     system, place = _system(path)
     try:
         with system.open(place, mode="rb", compression="infer") as file:
@@ -250,7 +251,7 @@ def _head(path: str, encoding: str | None) -> tuple[str, str]:
 def _told(
     path: str, head: str, separator: str | None, decimal: str | None, encoding: str
 ) -> CsvFormat:
-    """Tell the format of a file from its beginning, and refuse what is ambiguous."""
+    """Detect the format of a file from its beginning; raise ValueError if lines differ."""
     lines = _lines(head)
     excel = _EXCEL.match(lines[0].strip())
     if excel:
@@ -258,7 +259,7 @@ def _told(
     n_before = bool(excel) + (n_comments := _n_comments(lines))
     lines = lines[n_comments:]
     if not lines:
-        raise ValueError(f"{path} cannot be read as csv: it begins with comments and nothing else.")
+        raise ValueError(f"{path} cannot be read as csv: it has no lines but comments.")
     separators = (separator,) if separator else _SEPARATORS
     decimals = (decimal,) if decimal else (".", ",")
     tries = [_Try.of(lines, one, mark) for one in separators for mark in decimals if one != mark]
@@ -268,7 +269,7 @@ def _told(
         raise ValueError(
             f"{path}, line {line + n_before}: {n_fields} fields where "
             f"{'the header' if best.header else 'the first line'} has {best.n_fields} (separated "
-            f"by {best.separator!r}). If the format was told wrongly, give separator, decimal and "
+            f"by {best.separator!r}). If this format is wrong, give separator, decimal and "
             "encoding (on the command line --separator, --decimal, --encoding); if fields before "
             "the first column are row names, name them in the header."
         )
@@ -281,8 +282,8 @@ def _told(
 def _n_comments(lines: Sequence[str]) -> int:
     """Return the number of lines of comments before the header and the rows.
 
-    A name may begin with #, as in ``#chrom,start``: then it is the last such line, with as many
-    fields as the one after it.
+    A header may begin with #, as in ``#chrom,start``: then it is the last such line, with as many
+    fields as the line after it.
     """
     n_marked = sum(1 for _ in itertools.takewhile(lambda line: line.startswith("#"), lines))
     last, after = "".join(lines[n_marked - 1 : n_marked]), "".join(lines[n_marked : n_marked + 1])
@@ -302,12 +303,14 @@ class _Try:
 
     Attributes
     ----------
+    separator, decimal : str
+        The sign between fields, and the decimal mark.
     n_fields : int
-        Of the first line.
+        Number of fields of the first line.
     header : int
-        Lines up to the end of the header; 0 if the first line is all numbers.
+        Number of lines up to the end of the header; 0 if the first line is all numbers.
     uneven : tuple of (int, int) or None
-        Number of the first line that has another number of fields, and how many it has.
+        Number of the first line that has another number of fields, and that number of fields.
     numeric : float
         Share of the fields after the header that are numbers or missing.
     """
@@ -323,7 +326,7 @@ class _Try:
     def of(cls, lines: list[str], separator: str, decimal: str) -> _Try:
         skips = separator == " "
         reader = csv.reader(lines, delimiter=separator, skipinitialspace=skips)
-        # Quoted names may hold line breaks; blank lines are no rows.
+        # Quoted names may contain line breaks; blank lines are no rows.
         found = ((reader.line_num, row) for row in reader if row)
         (first, names), *rows = itertools.islice(found, _HEAD_LINES)
         n_fields = len(names)
@@ -335,13 +338,13 @@ class _Try:
 
     @property
     def score(self) -> tuple[bool, bool, float, int]:
-        """Even lines first, then several fields, then numbers."""
+        """Sort key: equal numbers of fields first, then several fields, then numbers."""
         several = self.n_fields > 1 or (self.uneven is not None and self.uneven[1] > 1)
         return self.uneven is None and several, several, self.numeric, self.n_fields
 
 
 def _is_number(field: str, decimal: str) -> bool:
-    """Tell whether pandas reads a field as a number, or as a missing one."""
+    """Return whether pandas reads a field as a number or a missing value."""
     field = field.strip(_BLANKS)
     if field in _MISSING:
         return True
@@ -349,7 +352,7 @@ def _is_number(field: str, decimal: str) -> bool:
         if "." in field:
             return False
         field = field.replace(decimal, ".")
-    # Python reads 1_000, and digits of other scripts, and 1e999 as infinity; pandas does not.
+    # Unlike pandas, Python reads 1_000, digits of other scripts, and 1e999 as infinity.
     if "_" in field or not field.isascii():
         return False
     try:
@@ -362,7 +365,7 @@ def _encoding_of(head: bytes) -> str:
     try:
         head.decode("utf-8")
     except UnicodeDecodeError:
-        return "cp1252"  # Excel's, in the west; in a table of numbers it concerns names only
+        return "cp1252"  # Excel's encoding in the West, which concerns only names here
     return "utf-8"
 
 
@@ -377,7 +380,7 @@ def _decoded(path: str, text: bytes, encoding: str) -> str:
 
 
 def _names(text: str, separator: str) -> tuple[str, ...]:
-    """Return the names of a header as pandas does: blank ones and repeated ones are numbered."""
+    """Return the names of a header as pandas does, which numbers blank and repeated ones."""
     import pandas as pd
 
     header = pd.read_csv(io.StringIO(text), sep=separator, nrows=0, skipinitialspace=True)
@@ -385,14 +388,14 @@ def _names(text: str, separator: str) -> tuple[str, ...]:
 
 
 def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tuple[str, int]]]:
-    """Tell the columns of text from others by the beginning of a file.
+    """Find the columns of text from the beginning of a file.
 
     Returns
     -------
     kinds : dict
         "numbers", "flags" or "text" for each column.
     words : dict
-        For each column of text its first value that is not a number, and the line of it.
+        The first value of each column of text that is no number, and its line.
     """
     lines = _lines(_rows_of(head, format))[:_HEAD_LINES]
     frame = _parsed("".join(lines) or _line_of_blanks(format), format)
@@ -404,18 +407,18 @@ def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tupl
     text = [name for name in format.names if kinds[name] == "text"]
     for name, value, line in _others("".join(lines), format, text):
         words.setdefault(name, (value[:40], format.n_skipped + line))
-    for name in text:  # such as flags among numbers
+    for name in text:  # a column may mix flags and numbers
         words.setdefault(name, (str(frame[name].dropna().iloc[0])[:40], format.n_skipped + 1))
     return kinds, words
 
 
 def _lines(text: str) -> list[str]:
-    """Divide text where pandas and csv do, and not at the other marks of `str.splitlines`."""
+    """Split text where pandas and csv do, and not at the other marks of `str.splitlines`."""
     return list(io.StringIO(text, newline=""))
 
 
 def _rows_of(text: str, format: CsvFormat) -> str:
-    """Return the text after the lines that are no rows."""
+    """Return the text without the lines before the first row."""
     for _ in range(format.n_skipped):
         text = text[text.find("\n") + 1 :] if "\n" in text else ""
     return text
@@ -432,7 +435,7 @@ def _parsed(text: str, format: CsvFormat, dtypes: dict[Any, str] | None = None) 
         names=list(format.names),
         usecols=None if dtypes is None else list(dtypes),
         dtype=dtypes,
-        # Texts that are kept stay as they are.
+        # Columns that are kept as text have no missing values.
         na_values={name: _NO_VALUE for name in format.names if (dtypes or {}).get(name) != "str"},
         index_col=False,
         skipinitialspace=True,
@@ -440,7 +443,7 @@ def _parsed(text: str, format: CsvFormat, dtypes: dict[Any, str] | None = None) 
 
 
 def _blocks(files: list[str], encoding: str) -> Iterator[_Block]:
-    """Divide files into blocks; those that are compressed or in wide characters stay whole."""
+    """Divide files into blocks; files that are compressed or in wide characters stay whole."""
     for path in files:
         if path.lower().endswith(COMPRESSED) or encoding.lower().startswith(("utf-16", "utf-32")):
             yield _Block(path, 0, None)
@@ -486,12 +489,12 @@ def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
     if not format.has_header:
         return format
     lines = _lines(text)
-    if not lines:  # Spark writes such parts
+    if not lines:  # Spark writes empty parts
         return format
     before = int(bool(_EXCEL.match(lines[0].strip())))
     before += _n_comments(lines[before:])
     header = _Try.of(lines[before:], format.separator, format.decimal).header
-    n_skipped = before + max(header, 1)  # numbers in its place are told below
+    n_skipped = before + max(header, 1)  # a header of numbers is refused below
     names = _names("".join(lines[before:n_skipped]), format.separator)
     if sorted(names) != sorted(format.names):
         raise ValueError(
@@ -502,11 +505,11 @@ def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
 
 
 def _check_fields(block: _Block, text: str, format: CsvFormat) -> None:
-    """Raise ValueError for the first line that has another number of fields than the header."""
+    """Raise ValueError for the first line with another number of fields than the header."""
     n_fields, separator = len(format.names), format.separator
     if (place := text.find("\0")) >= 0:  # pandas would end the field there
         line = _line(block, format, len(_lines(text[: place + 1])) - 1)
-        raise ValueError(f"{block.path}, line {line}: the file is damaged, it holds zero bytes.")
+        raise ValueError(f"{block.path}, line {line}: the file is damaged: it has zero bytes.")
     if n_fields > 1 and separator != " " and '"' not in text:
         n_lines = text.count("\n") + (not text.endswith("\n"))
         if text.count(separator) == n_lines * (n_fields - 1):
@@ -525,8 +528,8 @@ def _check_fields(block: _Block, text: str, format: CsvFormat) -> None:
             last = rows.line_num
     except csv.Error as error:
         raise ValueError(
-            f"{block.path}, line {_line(block, format, last)}: {error} (is there a quote without "
-            "its end?)."
+            f"{block.path}, line {_line(block, format, last)}: {error} (perhaps a quote is not "
+            "closed)."
         ) from error
 
 
@@ -544,7 +547,7 @@ def _explained(
 
 
 def _fault(value: str, decimal: str) -> str:
-    """Say why a value is not read as a number."""
+    """Return why a value is not read as a number."""
     fault = f"is not a number (decimal mark {decimal!r})"
     if not value.isascii():
         sign = next(letter for letter in value if not letter.isascii())
@@ -556,7 +559,7 @@ def _fault(value: str, decimal: str) -> str:
 
 
 def _others(text: str, format: CsvFormat, names: Sequence[Any]) -> Iterator[tuple[Any, str, int]]:
-    """Yield the values of some columns that are no numbers: name, value, and line from 1."""
+    """Yield name, value, and line from 1 of the values of some columns that are no numbers."""
     places = {name: format.names.index(name) for name in names}
     rows = csv.reader(_lines(text), delimiter=format.separator, skipinitialspace=True)
     for row in rows:
@@ -566,10 +569,10 @@ def _others(text: str, format: CsvFormat, names: Sequence[Any]) -> Iterator[tupl
 
 
 def _refuse_rounded(block: _Block, text: str, format: CsvFormat, frame: Any) -> None:
-    """Raise ValueError for the first integer that was rounded to a float, as identifiers are."""
+    """Raise ValueError for the first integer, perhaps an identifier, that a float has rounded."""
     large = frame.select_dtypes("float64").abs() >= _LEAST_INEXACT
     mark = re.escape(format.decimal)
-    # Looked for in the whole text first: columns of large fractions are common.
+    # The whole text is searched first, as columns of large fractions are common.
     if not large.to_numpy().any() or not re.search(
         rf"(?<![\d{mark}])\d{{16,308}}(?![\d{mark}eE])", text
     ):

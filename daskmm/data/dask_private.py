@@ -1,8 +1,8 @@
-"""The private API of dask that is used; imported nowhere else.
+"""The private API of dask that daskmm uses, which no other module imports.
 
-dask offers no public way to run the nodes of one graph inside a task of another, nor to ask how
-long the partitions of a DataFrame are without loading them. Last seen to work with the versions in
-`SEEN_WITH`; ``tests`` check each property that is relied upon.
+dask has no public way to run the nodes of one graph inside a task of another, nor to find the
+lengths of the partitions of a DataFrame without loading them. The tests ran with the versions in
+`SEEN_WITH`, and check each property that is used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def futures_in(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Yield the futures in a graph, be they nodes or arguments of tasks.
+    """Yield the futures in a graph, which are nodes or arguments of tasks.
 
     A future of distributed is a `TaskRef` of a subclass.
     """
@@ -47,19 +47,20 @@ def futures_in(nodes: Iterable[Any]) -> Iterator[Any]:
 
 
 def with_lengths(frame: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Return a dask DataFrame and the rows of each of its partitions, if its source says them.
+    """Return a dask DataFrame and the rows of each partition, if its source has them.
 
-    Sources are parquet files, of which only the footers are read, and pandas frames. Everything
-    done to them must keep the number of rows of each partition: element-wise operations, selections
-    of columns, and functions with an attribute `keeps_rows`. Where few columns are read, dask joins
-    small partitions of files; the partitions of the returned frame are those that it will load.
+    Sources are parquet files, whose footers are read, and pandas frames. All operations on them
+    must keep the number of rows of each partition: element-wise operations, selections of columns,
+    and functions with an attribute `keeps_rows`. If few columns are read, dask joins small
+    partitions of files; the returned frame has the partitions that it will load.
 
     Returns
     -------
     frame : dask DataFrame
-        `frame`, with its final partitions if their lengths are known.
+        The frame, with its final partitions if their lengths are known.
     lengths : tuple of int or None
-        None if the source does not say them, or if rows are filtered or partitions selected.
+        Rows of each partition; None if the source does not have them, or if rows are filtered or
+        partitions selected.
     """
     if not hasattr(_source(frame.expr), "_get_lengths"):
         return frame, None
@@ -78,7 +79,7 @@ def with_lengths(frame: Any) -> tuple[Any, tuple[int, ...] | None]:
 
 
 def _source(expression: Any) -> Any:
-    """Return the first expression, from the last operation back, that may change row counts."""
+    """Return the first expression, back from the last operation, that may change row counts."""
     from dask.dataframe.dask_expr._expr import Elemwise, MapPartitions
 
     while isinstance(expression, Elemwise) or (

@@ -22,7 +22,7 @@ from daskmm.data.variables import variable_names, with_names
 from daskmm.data.zarr_chunks import check_chunks, read
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
 
-# Bounds of the bytes of a block: small ones save memory, large ones save tasks.
+# Bounds of the bytes of a block: small blocks save memory, large ones save tasks.
 _LEAST_BLOCK_BYTES = 16_000_000
 _MOST_BLOCK_BYTES = 64_000_000
 _WANTED_BLOCKS = 1024
@@ -32,7 +32,7 @@ _FORMATS = (
     ".csv.gz; a folder of such files, or a quoted pattern such as 'part-*.csv')"
 )
 _H5AD = (
-    "{0} is an HDF5 file of anndata, which is not read here. Write it as zarr, "
+    "{0} is an HDF5 file of anndata, which daskmm does not read. Write it as zarr, "
     "anndata.read_h5ad({0!r}).write_zarr('{1}.zarr'), and give {1}.zarr::X (or a layer, "
     "{1}.zarr::layers/NAME)."
 )
@@ -59,46 +59,48 @@ def open_data(
     Parameters
     ----------
     path : str or Path
-        A zarr array; a zarr group with a single two-dimensional array, or ``store.zarr::name``;
-        or a CSR group, as anndata writes it (``store.zarr``, ``store.zarr::layers/counts``); an
-        .npy file; an .npz file with an array named X or a single two-dimensional one, or of
-        `scipy.sparse.save_npz`; csv or
-        parquet files (extra ``dataframe``), also as a pattern or a folder of them; or a NetCDF file
-        (extra ``netcdf``), whose variables are the features, or ``scene.nc::name`` for a variable
-        with them along `feature_dim`, as ``scene.zarr::name`` of a group that xarray wrote. A csv
-        file whose
-        first line is all numbers has no header. URLs are opened by fsspec.
+        One of these; URLs are opened by fsspec.
+
+        - A zarr array; a zarr group with a single two-dimensional array, or ``store.zarr::name``;
+          or a CSR group as anndata writes it (``store.zarr``, ``store.zarr::layers/counts``).
+        - An .npy file; an .npz file with an array named X or a single two-dimensional one, or
+          written by `scipy.sparse.save_npz`.
+        - Csv or parquet files (extra ``dataframe``), a pattern, or a folder of them. A csv file
+          whose first line is all numbers has no header.
+        - A NetCDF file (extra ``netcdf``), whose variables are the features; or
+          ``scene.nc::name``, or ``scene.zarr::name`` of a group that xarray wrote, for a variable
+          with the features along `feature_dim`.
     component : str, optional
-        Array of a zarr group or of an .npz file, variable of a NetCDF file.
+        Array of a zarr group or of an .npz file, or variable of a NetCDF file.
     columns : sequence of str, optional
         Columns of a csv or parquet file, or features of a NetCDF file, to use; all by default.
     keep : sequence of str, optional
-        Further columns of any kind, such as names of the rows, which come last. Those of csv files
-        are text.
+        Further columns of any kind, such as names of the rows, which come last. They are text if
+        they come from csv files.
     chunks : int or "auto"
         Rows per block of an array, rounded up to whole stored chunks; "auto" makes blocks of
         16 to 64 MB. Blocks of csv and parquet files follow the files.
     separator, decimal, encoding : str, optional
-        Of csv files; by default they are told from the first lines, or the file is refused.
+        Format of csv files; by default it is detected from the first lines, which must be clear.
     mixed : bool
-        Whether columns may be of any kind. Only parquet files say of which.
+        Whether columns may be of any kind, which only parquet files record.
     feature_dim : str, optional
-        Dimension of a NetCDF file or of xarray's zarr groups that holds the features; the others
-        are the rows.
+        Dimension of a NetCDF file, or of a zarr group that xarray wrote, that holds the features;
+        the other dimensions are the rows.
 
     Returns
     -------
     dask Array of shape (n_rows, n_features), or dask DataFrame
         A DataFrame for csv and parquet, float64 for csv; an array of CSR blocks for sparse tables;
-        pixels of cubes in the order of the file.
-        Estimators find the names of an AnnData store's variables on its arrays.
-        Nothing is read before it is computed, except .npz, which cannot be read in parts unless it
-        is a CSR matrix that was saved without compression, and where rows of a CSR matrix begin.
+        pixels of cubes in the order of the file. Arrays carry the names of an AnnData store's
+        variables. Nothing is read before it is computed, except where the rows of a CSR matrix
+        begin, and .npz files, which are read whole unless they are CSR matrices that were saved
+        without compression.
 
     Warns
     -----
     UserWarning
-        If chunks of a zarr array are not in its store, and are read as a fill value that is not
+        If chunks of a zarr array are not in its store, and are read as a fill value other than
         NaN.
 
     Raises
@@ -106,7 +108,7 @@ def open_data(
     FileNotFoundError
         If the path does not exist.
     ValueError
-        If it cannot be read, is not two-dimensional or not numeric, or of an unknown format.
+        If it cannot be read, has an unknown format, or is not two-dimensional or not numeric.
     ImportError
         If the extra ``dataframe`` or ``netcdf`` is needed but not installed.
     """
@@ -116,25 +118,25 @@ def open_data(
     text = text if is_remote(text) else str(local_path(text))
     if component is None and "::" in text and not Path(text).exists():
         store, _, name = text.rpartition("::")
-        # fsspec chains addresses by "::" too, as in simplecache::s3://…
+        # fsspec also chains addresses by "::", as in simplecache::s3://…
         text, component = (text, None) if "://" in name else (store, name)
     kind = _kind(text)
     if mixed and kind != "parquet":
         raise ValueError(
-            f"{text}: mixed columns are read from parquet files, which say of what kind each is. "
+            f"{text}: mixed columns are read from parquet files, which record the kind of each. "
             "Write one, for instance by pandas.read_csv(...).to_parquet(...)."
         )
     if "://" not in text:
         text = str(Path(text).absolute())  # workers may have another working directory
     if kind != "csv" and {separator, decimal, encoding} != {None}:
-        raise ValueError(f"{text}: separator, decimal and encoding are of csv files.")
+        raise ValueError(f"{text}: separator, decimal and encoding are options of csv files.")
     if kind == "netcdf" or (kind == "zarr" and feature_dim is not None):
         if keep:
-            raise ValueError(f"{text}: there are no columns to keep beside pixels.")
+            raise ValueError(f"{text}: a cube has no columns to keep beside its pixels.")
         return open_cube(text, component, feature_dim, columns, chunks)
     if feature_dim is not None:
         raise ValueError(
-            f"{text} is no NetCDF file and no zarr group; feature_dim is a dimension of one."
+            f"{text} is no NetCDF file and no zarr group, which alone have a feature_dim."
         )
     if kind in ("csv", *_FRAMES.values()):
         if chunks != "auto":
@@ -167,7 +169,7 @@ def open_data(
 
 
 def has_columns(path: str) -> bool:
-    """Tell whether columns of a path, or a pattern, are named: csv, parquet and NetCDF files."""
+    """Return whether a path or pattern is of files with named columns: csv, parquet, NetCDF."""
     path = path if is_remote(path) else str(local_path(path))
     named = ("csv", "netcdf", *_FRAMES.values())
     return ("::" not in path or Path(path).exists()) and _kind(path) in named
@@ -181,21 +183,21 @@ def planned_table(
     Parameters
     ----------
     data : dask Array or DataFrame
-        Of `open_data`.
+        The table that `open_data` returned.
     path : str
-        Where it was opened.
+        The path that was opened.
     encoding : str, optional
-        Of csv files.
+        Encoding of csv files.
     mixed : bool
-        Whether columns are of any kind; they are to be coded.
+        Whether columns are of any kind and will be coded.
 
     Returns
     -------
     table : dask Array
-        Of csv files with equal blocks; `data` if row counts remain unknown.
+        The table, with equal blocks for csv files; `data` if row counts remain unknown.
     estimated : bool
-        Whether the number of rows is that of all lines if they are as long as the first ones; that
-        of parquet files is stored in them.
+        Whether the number of rows is estimated from the length of the first lines of csv files;
+        parquet files store it.
     """
     if not hasattr(data, "to_dask_array"):
         return data, False
@@ -213,7 +215,7 @@ def planned_table(
 
 
 def _kind(path: str) -> str:
-    """Return the format of what is at a path; raise if there is nothing, or it is unknown."""
+    """Return the format of a path; raise if nothing is there, or the format is unknown."""
     place = Path(path)
     remote = "://" in path
     pattern = not remote and any(mark in path for mark in "*?[") and not place.exists()
@@ -272,9 +274,9 @@ class _Npy:
     def open(self) -> NDArray:
         try:
             return np.load(self.path, mmap_mode="r")
-        except OSError:  # says which file, and that nobody may read it, say
+        except OSError:  # its message has the file and the reason
             raise
-        except Exception as error:  # a damaged header may say anything of shape and dtype
+        except Exception as error:  # a damaged header may contain any shape and dtype
             raise ValueError(f"{self.path} cannot be read as npy: {error}") from error
 
 
@@ -290,18 +292,18 @@ class _Zarr:
     def open(self) -> zarr.Array:
         try:
             node = zarr.open(self.path, mode="r")
-        except Exception as error:  # json, codecs and zarr raise their own kinds
+        except Exception as error:  # json, codecs and zarr have their own errors
             raise ValueError(f"{self.path} cannot be read as zarr: {error}") from error
         if isinstance(node, zarr.Array):
             if self.component is not None:
-                raise ValueError(f"{self.path} is one array and has no {self.component!r} in it.")
+                raise ValueError(f"{self.path} is a single array and has no {self.component!r}.")
             return node
         try:
             arrays: dict[str, Any] = dict(node.arrays())
             if not any(array.ndim == 2 for array in arrays.values()):
                 members = node.members(max_depth=None)
                 arrays = {name: one for name, one in members if isinstance(one, zarr.Array)}
-            # A name such as "level/name" reaches into nested groups.
+            # A name such as "level/name" is found in nested groups.
             chosen = None if self.component is None else node.get(self.component)
         except Exception as error:
             raise ValueError(f"{self.path} cannot be read as zarr: {error}") from error
@@ -309,7 +311,7 @@ class _Zarr:
             return _only_table(self.path, arrays)
         if not isinstance(chosen, zarr.Array):
             raise ValueError(
-                f"{self.path} has no array named {self.component!r}; it holds {_named(arrays)}."
+                f"{self.path} has no array named {self.component!r}; it has {_named(arrays)}."
             )
         return chosen
 
@@ -320,9 +322,9 @@ def _only_table(path: str, arrays: dict[str, Any]) -> Any:
     if len(tables) == 1:
         return next(iter(tables.values()))
     if not tables:
-        raise ValueError(f"{path} holds no two-dimensional array (it holds {_named(arrays)}).")
+        raise ValueError(f"{path} has no two-dimensional array (it has {_named(arrays)}).")
     raise ValueError(
-        f"{path} holds several two-dimensional arrays: {_named(tables)}. Choose one, for "
+        f"{path} has several two-dimensional arrays: {_named(tables)}. Choose one, for "
         f"instance {path}::{min(tables)}"
     )
 
@@ -337,7 +339,7 @@ def _check_array(array: Any, described: str) -> None:
         mend = " A single feature is X.reshape(-1, 1)." if array.ndim == 1 else ""
         if array.ndim > 2:
             mend = (
-                " Of a cube that xarray wrote, say which dimension holds the features "
+                " For a cube that xarray wrote, say which dimension holds the features "
                 "(feature_dim=, on the command line --feature-dim)."
             )
         raise ValueError(
@@ -356,7 +358,7 @@ def _read_npz(path: str, component: str | None) -> NDArray:
         with np.load(path) as archive:
             # Only private functions of numpy could read the shapes without the arrays.
             arrays = {name: archive[name] for name in archive.files}
-    except Exception as error:  # a bad zip file raises its own kind
+    except Exception as error:  # bad zip files have their own errors
         raise ValueError(f"{path} cannot be read as npz: {error}") from error
     name = component or ("X" if "X" in arrays else None)
     if name is None:
@@ -364,13 +366,13 @@ def _read_npz(path: str, component: str | None) -> NDArray:
     elif name in arrays:
         array = arrays[name]
     else:
-        raise ValueError(f"{path} has no array named {name!r}; it holds {_named(arrays)}.")
+        raise ValueError(f"{path} has no array named {name!r}; it has {_named(arrays)}.")
     _check_array(array, path if name is None else f"{path}::{name}")
     return array
 
 
 def _row_chunks(array: Any, unit: int, chunks: int | str) -> tuple[int, int]:
-    """Return chunks of whole rows, and of whole stored chunks of `unit` rows."""
+    """Return chunks of whole rows that are multiples of `unit` rows, the stored chunks."""
     n_rows, n_features = array.shape
     row_bytes = max(1, n_features * array.dtype.itemsize)
     if chunks == "auto":
@@ -387,7 +389,7 @@ def _row_chunks(array: Any, unit: int, chunks: int | str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _RowReader:
-    """Array-like that opens the source for each block: workers are sent its path only."""
+    """Array-like that opens the source for each block, so that workers are sent only its path."""
 
     source: _Source
     shape: tuple[int, int]
@@ -397,9 +399,9 @@ class _RowReader:
     def __getitem__(self, index: tuple[slice, slice]) -> NDArray:
         try:
             rows = patiently(lambda: _sliced(self.source.open(), index), self.source.described)
-            # Copied, so that a mapped file can be closed and its pages freed.
+            # A copy lets a mapped file be closed and its pages freed.
             return np.array(rows) if isinstance(rows, np.memmap) else np.asarray(rows)
-        except Exception as error:  # stores and codecs raise their own kinds
+        except Exception as error:  # stores and codecs have their own errors
             raise ValueError(
                 f"{self.source.described}: rows {index[0].start} to {index[0].stop} cannot be "
                 f"read: {error}"

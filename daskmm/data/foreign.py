@@ -1,4 +1,4 @@
-"""Tables of other libraries: polars frames, xarray arrays, AnnData."""
+"""Convert tables of other libraries: polars frames, xarray arrays, AnnData."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _BLOCK_BYTES = 16 << 20
 
 
 def unwrapped(X: Any) -> Any:
-    """Return the table inside an object of another library, and decimals of pandas as floats.
+    """Return the table inside an object of another library, with decimals of pandas as floats.
 
-    Any other object is returned unchanged.
-
-    None of these libraries is imported: an object of theirs shows that they are.
+    Any other object is returned unchanged. None of these libraries is imported here.
 
     Returns
     -------
-    A pandas DataFrame of a polars frame (a LazyFrame is collected); the numpy or dask array of an
-    xarray DataArray; of an AnnData object its array, in memory with the names of observations and
-    variables: as a DataFrame, or as `NamedSparse`.
+    table
+        The pandas DataFrame of a polars frame (a LazyFrame is collected), the numpy or dask array
+        of an xarray DataArray, or the array of an AnnData object. An AnnData array in memory
+        becomes a DataFrame or `NamedSparse` with the names of observations and variables.
 
     Raises
     ------
@@ -61,9 +60,9 @@ def unwrapped(X: Any) -> Any:
 
 
 def are_decimals(series: Any) -> bool:
-    """Tell whether the values of a pandas series are decimals: Arrow's, or objects.
+    """Return whether a pandas series has decimals: Arrow's, or Python objects.
 
-    pandas makes such objects of the decimals of a parquet file or of a database.
+    pandas makes such objects from the decimals of a parquet file or of a database.
     """
     if series.dtype != object:
         return str(series.dtype).startswith("decimal")
@@ -72,8 +71,8 @@ def are_decimals(series: Any) -> bool:
 
 
 def _with_floats(frame: Any) -> Any:
-    """Return a pandas frame with floats in place of objects that are decimals."""
-    if not frame.columns.is_unique:  # which is refused where columns are read
+    """Return a pandas frame with floats in place of decimals."""
+    if not frame.columns.is_unique:  # `check_columns` refuses it later
         return frame
     names = [name for name in frame.columns if are_decimals(frame[name])]
     return frame.astype(dict.fromkeys(names, np.float64)) if names else frame
@@ -100,8 +99,8 @@ def _of_anndata(data: Any) -> Any:
     if isinstance(array, da.Array):
         return array
     if hasattr(array, "format"):
-        # A sparse group of an open file, which each task opens for itself.
+        # Each task opens the sparse group by itself.
         return open_h5_rows(str(data.filename), array.group.name)
-    # The dataset of a file that is open ("backed").
+    # The dataset belongs to an open file ("backed").
     rows = max(1, _BLOCK_BYTES // max(1, array.shape[1] * array.dtype.itemsize))
     return da.from_array(array, chunks=(rows, -1), name=False, lock=True)

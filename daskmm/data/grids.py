@@ -1,4 +1,4 @@
-"""Grids of pixels whose blocks are not consecutive: where each row of a block belongs."""
+"""Grids of pixels, whose blocks are not consecutive rows, and the place of each row on them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class Window:
     Attributes
     ----------
     grid : Grid
+        The whole grid.
     starts, sizes : tuple of int
-        First pixel and number of pixels, per dimension.
+        First pixel and number of pixels along each dimension.
     """
 
     grid: Grid
@@ -27,7 +28,7 @@ class Window:
     sizes: tuple[int, ...]
 
     def numbers(self) -> NDArray[np.int64]:
-        """Return the number of each pixel in the grid, as if that were one block."""
+        """Return the number of each pixel if the whole grid were one block."""
         numbers = np.zeros((), dtype=np.int64)
         sides = zip(self.grid.shape, self.starts, self.sizes, strict=True)
         for length, start, size in sides:
@@ -35,7 +36,7 @@ class Window:
         return numbers.ravel()
 
     def described(self, row: int) -> str:
-        """Name a pixel by its place on the grid, for messages."""
+        """Return the place of a pixel on the grid, for messages."""
         inside = np.unravel_index(row, self.sizes)
         places = zip(self.grid.dims, self.starts, inside, strict=True)
         return ", ".join(f"{name} {start + int(i)}" for name, start, i in places)
@@ -50,7 +51,7 @@ class Grid:
     dims : tuple of str
         Names of the dimensions.
     chunks : tuple of tuple of int
-        Sizes of the blocks along each dimension, as dask has them.
+        Sizes of the blocks along each dimension, as in dask.
     """
 
     dims: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Input of the estimators: scikit-learn's checks in memory, and the same for lazy tables."""
+"""Check the input of the estimators, as scikit-learn does for tables in memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OF_X = re.compile(r"\bX\b|[Ff]ound array with|Expected 2D array|[Ff]eature|Spar
 
 
 def check_synchronous() -> None:
-    """Raise RuntimeError if the active dask client is asynchronous here, saying what to do."""
+    """Raise RuntimeError if the active dask client is asynchronous."""
     try:
         get_scheduler(cls=Delayed)
     except RuntimeError as error:
@@ -53,16 +53,16 @@ def check_synchronous() -> None:
 def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Array:
     """Return a table as a numpy array or sparse rows, or as a dask array of whole rows.
 
-    Finiteness is not tested here but in the passes, block by block.
+    Finiteness is tested later, block by block in the passes.
 
     Parameters
     ----------
     estimator : BaseEstimator
-        Its ``n_features_in_`` and ``feature_names_in_`` are set or compared.
+        Estimator whose ``n_features_in_`` and ``feature_names_in_`` are set or compared.
     X : array-like, sparse matrix, dask Array, DataFrame of pandas or dask, zarr Array, Raster
-        Or what `unwrapped` takes.
+        The table, or a table of another library that `unwrapped` converts.
     reset : bool
-        Whether to set (fit) or compare (predict) them.
+        Whether to set these attributes (fit) or compare them (predict).
 
     Raises
     ------
@@ -124,7 +124,7 @@ def _read_sparse(estimator: BaseEstimator, X: Any, reset: bool) -> SparseRows:
 
 
 def _refuse_sparse(estimator: BaseEstimator) -> None:
-    """Raise TypeError if an estimator, as its parameters are, does not take sparse rows."""
+    """Raise TypeError if an estimator does not take sparse rows with its parameters."""
     if get_tags(estimator).input_tags.sparse:
         return
     raise TypeError(
@@ -139,9 +139,9 @@ def _refuse_sparse(estimator: BaseEstimator) -> None:
 def by_name(estimator: BaseEstimator, X: Any) -> Any:
     """Return the columns of a frame that a fitted estimator knows by name, in its order.
 
-    Tables of other libraries are unwrapped. Otherwise `X` is returned unchanged if it is no frame,
-    if the estimator knows no names, or if `X` has none of them. Where some are missing, or stand
-    twice, `read_table` says which.
+    Tables of other libraries are unwrapped. `X` is returned unchanged if it is no frame, if the
+    estimator knows no names, or if `X` has none of them. `read_table` reports missing or repeated
+    ones.
     """
     X = unwrapped(X)
     names = getattr(estimator, "feature_names_in_", None)
@@ -159,8 +159,8 @@ def read_weighted(
 ) -> tuple[NDArray | da.Array, Any]:
     """Return a table as `read_table` does, and its sample weights.
 
-    A frame and a series of weights are optimized together: they are often columns of one frame,
-    which would otherwise be loaded twice.
+    A frame and a series of weights are optimized together: as columns of one frame, they would
+    otherwise be loaded twice.
     """
     X = unwrapped(X) if reset else by_name(estimator, X)
     if isinstance(X, Raster):
@@ -174,7 +174,7 @@ def read_weighted(
 
 
 def _from_objects(X: NDArray) -> NDArray[np.float64]:
-    """Convert an object array to numbers; raise naming the first row with anything else."""
+    """Convert an object array to numbers; raise for the first row with anything else."""
     try:
         return X.astype(np.float64)
     except (TypeError, ValueError) as error:

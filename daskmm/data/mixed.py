@@ -1,4 +1,4 @@
-"""Frames with columns of several kinds, coded as numbers block by block."""
+"""Code frames with columns of several kinds as numbers, block by block."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from daskmm.data.foreign import are_decimals
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, SEASON, Expansion
 from daskmm.storage.records import registered
 
-# More levels than this are names or keys of the rows, not categories; fewer may be, if nearly every
-# row has its own.
+# Columns with more levels than this, or with a level of their own for nearly every row, are names
+# or keys of the rows and no categories.
 MOST_LEVELS = 1000
 _KEYED_SHARE, _KEYED_ROWS = 0.9, 20
 _PARTS = ("trend", "season")
@@ -33,12 +33,13 @@ class Column:
     Attributes
     ----------
     name : str
-        That of the frame's column, or of a part of a date such as "day:season".
+        Name of the frame's column, or of a part of a date such as "day:season".
     source : str
-        The frame's column.
+        Name of the frame's column.
     kind : {"number", "flag", "category", "trend", "season"}
+        Kind of the values; the last two are parts of a date.
     levels : tuple
-        Of a category, sorted.
+        Levels of a category, sorted.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Column:
 
     @property
     def is_season(self) -> bool:
-        """Whether it goes round with the year."""
+        """Whether it is the season of a date."""
         return self.kind == "season"
 
 
@@ -67,20 +68,21 @@ def expansion_of(columns: Sequence[Column]) -> Expansion:
 
 
 def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
-    """Return the columns of a pandas frame, or of one without rows, by their dtypes.
+    """Return the columns of a pandas frame, which may have no rows, by their dtypes.
 
     Parameters
     ----------
     frame : pandas DataFrame
+        The frame.
     dates : iterable of str
-        What to take of columns of dates: "day:trend", "day:season".
+        The parts of dates to use: "day:trend", "day:season".
 
     Raises
     ------
     TypeError
-        If a name is not text, or a column is of dates of which nothing is said or of another dtype.
+        If a name is not text, a column has another dtype, or `dates` omits a column of dates.
     ValueError
-        If there is no column, or `dates` names what is not there.
+        If there is no column, or `dates` names a column that does not exist.
     """
     from pandas.api import types
 
@@ -90,7 +92,7 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
         source, _, part = entry.rpartition(":")
         if part not in _PARTS or source not in frame.columns:
             raise ValueError(
-                f"dates: {entry!r} is not a column of X with ':trend' (time that goes on) or "
+                f"dates: {entry!r} is not a column of X with ':trend' (time since 1970) or "
                 "':season' (the day of the year)."
             )
         wanted.setdefault(source, []).append(part)
@@ -101,7 +103,7 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
         if types.is_datetime64_any_dtype(dtype):
             if name not in wanted:
                 raise TypeError(
-                    f"X has dates in column {name!r}. Say what counts, metric_params="
+                    f"X has dates in column {name!r}. Choose the parts to use, metric_params="
                     f"{{'dates': ['{name}:trend', '{name}:season']}} or one of both, or leave the "
                     "column out."
                 )
@@ -115,14 +117,14 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
         else:
             raise TypeError(f"X has column {name!r} of dtype {dtype}, which is of no known kind.")
     if wanted:
-        raise ValueError(f"dates: column {next(iter(wanted))!r} is not of dates.")
+        raise ValueError(f"dates: column {next(iter(wanted))!r} has no dates.")
     if not columns:
         raise ValueError("Found array with 0 feature(s): X has no columns.")
     return columns
 
 
 def to_be_coded(X: Any) -> Any:
-    """Return a frame of as many coded columns, of which only the shape is to be looked at."""
+    """Return a frame with the shape of the coded one; its values are not to be computed."""
     frame = X._meta if is_frame(X) else X
     dated = [f"{name}:trend" for name, dtype in frame.dtypes.items() if dtype.kind == "M"]
     return Coding(tuple(columns_of(frame, dated)), "missing").of(X)
@@ -135,7 +137,7 @@ def _categorical() -> type:
 
 
 class Levels(NamedTuple):
-    """What occurs in a column of a block.
+    """Levels in a column of a block.
 
     Attributes
     ----------
@@ -144,7 +146,7 @@ class Levels(NamedTuple):
     n_rows : int
         Number of rows with a value.
     decimals : bool
-        Whether they are decimals, which are numbers and no levels.
+        Whether the values are decimals, which are numbers and no levels.
     """
 
     first: dict[Any, int]
@@ -158,7 +160,7 @@ def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
     Raises
     ------
     ValueError
-        If there are more than `MOST_LEVELS`, or a value is no level.
+        If there are more than `MOST_LEVELS`, or a value, such as a list, is no level.
     """
     import pandas as pd
 
@@ -184,7 +186,7 @@ def with_levels(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -
     Raises
     ------
     ValueError
-        If a column has no levels or too many, or some are text and others are not.
+        If a column has no levels or too many, or only some of its levels are text.
     """
     union: dict[str, dict[Any, int]] = {}
     found = list(found)
@@ -205,7 +207,7 @@ def with_levels(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -
 
 
 def _with_own(column: Column, decimals: set[str], union: dict[str, dict[Any, int]]) -> Column:
-    """Return a column with its levels, or a number in place of a category of decimals."""
+    """Return a column with its levels; decimals become a number."""
     if column.kind != "category":
         return column
     if column.source in decimals:
@@ -214,7 +216,7 @@ def _with_own(column: Column, decimals: set[str], union: dict[str, dict[Any, int
 
 
 def keys_among(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -> list[Column]:
-    """Return the columns in which nearly every row has a level of its own."""
+    """Return the columns in which nearly every row has its own level."""
     n_rows = Counter[str]()
     for levels in found:
         n_rows.update({name: own.n_rows for name, own in levels.items()})
@@ -226,12 +228,12 @@ def keys_among(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) ->
 
 
 def _refuse_other_kind(name: str, known: Any, levels: dict[Any, int], block: int) -> None:
-    """Raise ValueError if levels are text where a known one is not, or the other way round."""
+    """Raise ValueError if some levels are text and others are not."""
     for level, row in levels.items():
         if isinstance(level, str) != isinstance(known, str):
             raise ValueError(
                 f"X has {level!r} in column {name!r}, where {known!r} is a level too: block "
-                f"{block}, row {row} of the block. Levels are to be all text, or none of them."
+                f"{block}, row {row} of the block. All levels must be text, or none."
             )
 
 
@@ -246,7 +248,7 @@ def _refuse_among_decimals(name: str, levels: dict[Any, int], block: int) -> Non
 
 
 def _no_level(series: Any, block: int) -> ValueError:
-    """Return the error for a column that has values, such as lists, which cannot be levels."""
+    """Return the error for a column with values, such as lists, that cannot be levels."""
     row = next(row for row, value in enumerate(series) if not _is_hashable(value))
     return ValueError(
         f"X has a {type(series.iloc[row]).__name__} in column {series.name!r}, which is no level "
@@ -276,25 +278,26 @@ def _sorted(levels: set[Any]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Coding:
-    """Codes frames: numbers as they are, flags as 0 and 1, levels by their place; NaN in holes.
+    """Codes frames: numbers as they are, flags as 0 and 1, levels by index, missing values as NaN.
 
     Attributes
     ----------
     columns : tuple of Column
+        Columns of the coded frame.
     unknown : {"error", "missing"}
-        What levels are that the fit did not see.
+        Whether levels that the fit did not see raise an error or are missing values.
     """
 
     columns: tuple[Column, ...]
     unknown: str = "error"
-    # Coded frames have the rows of theirs: lengths of partitions stay known (`with_lengths`).
+    # `with_lengths` knows from this that coded partitions keep their rows.
     keeps_rows: ClassVar[bool] = True
-    # Instead of a digest of the levels.
+    # Identity for dask, which need not digest the levels.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def learned(self) -> bool:
-        """Whether levels had to be looked for."""
+        """Whether the data had to be searched for levels."""
         return any(column.kind == "category" for column in self.columns)
 
     def __dask_tokenize__(self) -> str:
@@ -309,13 +312,14 @@ class Coding:
         Parameters
         ----------
         X : pandas or dask DataFrame
-            May have other columns too.
+            The frame, which may have further columns.
 
         Raises
         ------
         ValueError
-            If columns are missing; and, of a lazy frame when its blocks are loaded, if a value is
-            not of its column's kind or a level is unknown: names column, level, block and row.
+            If columns are missing, or a value is not of its column's kind or an unknown level,
+            which a lazy frame reports when its blocks are loaded. Messages name column, value,
+            block and row.
         """
         sources = list(dict.fromkeys(column.source for column in self.columns))
         absent = [source for source in sources if source not in set(X.columns)]
@@ -361,7 +365,7 @@ class Coding:
         if len(unseen) and self.unknown == "error":
             raise ValueError(
                 f"X has the level {series.iloc[unseen[0]]!r} in column {column.source!r}, which "
-                f"the fit did not see: block {block}, row {unseen[0]} of the block. To take it as "
+                f"the fit did not see: block {block}, row {unseen[0]} of the block. To treat it as "
                 "missing, fit with metric_params={'unknown': 'missing'} and missing='partial'."
             )
         codes[codes < 0] = np.nan
@@ -372,7 +376,7 @@ _UNREADABLE = (TypeError, ValueError, AttributeError)
 
 
 def _numbers(series: Any, kind: str) -> NDArray[np.float64]:
-    """Code a column that is no category; raise one of `_UNREADABLE` if values are no such kind."""
+    """Code a column that is no category; raise an `_UNREADABLE` error for values of other kinds."""
     series = series.infer_objects()
     if not series.notna().any():
         return np.full(len(series), np.nan)

@@ -1,4 +1,4 @@
-"""Names of features and files, lists and counts for messages."""
+"""Names of features and files, and lists and counts for messages."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Said of features where none has more than an equal share of the weight.
+# Text for features of which none has more than an equal share of the weight.
 ALIKE = "weighted alike"
-# Items of a list that are spelled out.
+# Most items of a list in a message.
 _MOST_ITEMS = 6
-# First characters of what a spreadsheet computes, and numbers, with either decimal mark.
+# First characters of formulas in a spreadsheet, and numbers, with either decimal mark.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SIGNED_NUMBER = re.compile(r"[+-]*[\d.,]*([eE][+-]?\d+)?%?")
-# How messages about values name a feature.
+# How error messages name a feature.
 _FEATURE = re.compile(r"\bfeature (\d+)")
 
 
@@ -31,7 +31,7 @@ def feature_names(model: Any) -> list[str]:
 
 @contextmanager
 def features_named(owner: Any) -> Iterator[None]:
-    """Name the columns too where errors about values name features by their numbers.
+    """Add the name of a column to errors that name a feature by its number.
 
     `owner` is a frame, or an estimator, which may learn the names inside.
     """
@@ -61,7 +61,7 @@ def features_found(weights: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def listed(items: Sequence[str], most: int = _MOST_ITEMS, separator: str = ", ") -> str:
-    """Join the first items of a list, and say how many follow."""
+    """Join the first items of a list, and add how many follow."""
     shown, more = separator.join(items[:most]), len(items) - most
     return f"{shown} … and {more:,} more" if more > 0 else shown
 
@@ -85,10 +85,10 @@ def printable_lines(text: str) -> str:
 
 
 def cell(value: Any) -> Any:
-    """Return a value for a csv file; text of it neither drives a terminal nor is a formula.
+    """Return a value for a csv file that is safe in a terminal and in a spreadsheet.
 
-    Control characters are written as their escapes, and text that a spreadsheet would compute gets
-    an apostrophe before it, as OWASP advises; text of a number, such as "-5.3", does not.
+    Control characters are written as their escapes. Text that a spreadsheet would compute gets an
+    apostrophe before it, as OWASP advises, unless it is a number such as "-5.3".
     """
     if not isinstance(value, str):
         return value
@@ -98,11 +98,11 @@ def cell(value: Any) -> Any:
 
 
 def shell_word(text: object) -> str:
-    """Quote a name for a command that is suggested, on one printable line."""
+    """Quote a name for a suggested command, on one printable line."""
     name = str(text)
     if name.isprintable():
         return shlex.quote(name)
-    # What bash and zsh read; shlex would leave control characters as they are.
+    # bash and zsh read these escapes; shlex would leave control characters as they are.
     return "$'" + "".join(map(_escaped_in_shell, name)) + "'"
 
 

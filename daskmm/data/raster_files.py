@@ -1,7 +1,7 @@
-"""Cubes on disk whose pixels are the rows, read by xarray in strips along the first dimension.
+"""Read cubes on disk, whose pixels are the rows, by xarray.
 
-They are NetCDF files, or zarr groups as xarray writes them. Strips keep the pixels in the order of
-the file, so that one label per row can be laid on its grid.
+They are NetCDF files, or zarr groups as xarray writes them. They are read in strips along the first
+dimension, which keep the pixels in the order of the file, so that labels can be laid on its grid.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from daskmm.data.variables import with_names
 from daskmm.data.zarr_chunks import check_chunks
 
 SUFFIXES = (".nc", ".nc4", ".cdf")
-# First bytes of NetCDF 4, which is HDF5; older files are read by scipy.
+# First bytes of NetCDF 4, which is HDF5; scipy reads older files.
 _HDF5 = b"\x89HDF"
 _OF_HDF5 = ("h5netcdf", "netcdf4")
-# About so many bytes of values make a block.
+# Approximate bytes of the values of a block.
 _BLOCK_BYTES = 16_000_000
 
 
@@ -40,10 +40,11 @@ def open_cube(
     Parameters
     ----------
     path : str
-        May be a URL if it is a zarr group.
+        The file, or the zarr group, which may be an URL.
     component : str or None
         Variable with the features along `feature_dim`; by default all variables are features.
     feature_dim : str or None
+        Dimension of the features; None if the variables are the features.
     columns : sequence of str or None
         Features to use; all by default.
     chunks : int or "auto"
@@ -60,7 +61,7 @@ def open_cube(
     ValueError
         If the file cannot be read, or has no such variable, dimension or features.
     ImportError
-        If xarray, or what it reads this file with, is not installed.
+        If xarray, or its backend for this file, is not installed.
     """
     data = _dataset(path) if is_netcdf(path) else _group(path)
     if component is not None:
@@ -68,8 +69,8 @@ def open_cube(
         data = data[component]
         if feature_dim is None:
             raise ValueError(
-                f"{path}::{component} has the dimensions {', '.join(map(str, data.dims))}. Say "
-                "which one holds the features (feature_dim=, on the command line --feature-dim)."
+                f"{path}::{component} has the dimensions {', '.join(map(str, data.dims))}. Choose "
+                "that of the features (feature_dim=, on the command line --feature-dim)."
             )
     elif feature_dim is None and columns is not None:
         _check_known(path, "variable", columns, data.data_vars)
@@ -84,7 +85,7 @@ def open_cube(
 
 
 def _dataset(path: str) -> Any:
-    """Open a file by xarray, with missing values as NaN and what describes the grid set aside."""
+    """Open a file by xarray, with NaN for missing values and the grid's variables set aside."""
     if "://" in path:
         raise ValueError(f"{path}: NetCDF files are read from local disks only.")
     xarray = _xarray(path)
@@ -94,19 +95,19 @@ def _dataset(path: str) -> Any:
         raise ImportError(_needs(path))
     try:
         return xarray.open_dataset(path, decode_times=False, decode_coords="all")
-    except Exception as error:  # engines raise their own kinds
+    except Exception as error:  # engines have their own errors
         raise ValueError(f"{path} cannot be read as NetCDF: {error}") from error
 
 
 def _group(path: str) -> Any:
-    """Open a zarr group by xarray, as `_dataset` opens a file."""
+    """Open a zarr group by xarray, in the same way."""
     xarray = _xarray(path)
     try:
         with warnings.catch_warnings():
-            # Metadata need not be consolidated, and names of features have no type in zarr 3 yet.
+            # Metadata may be unconsolidated, and text has no type in zarr 3 yet.
             warnings.simplefilter("ignore")
             return xarray.open_zarr(path, chunks=None, decode_times=False, decode_coords="all")
-    except Exception as error:  # json, codecs, zarr and xarray raise their own kinds
+    except Exception as error:  # json, codecs, zarr and xarray have their own errors
         raise ValueError(
             f"{path} cannot be read as a cube with named dimensions, which xarray writes to zarr: "
             f"{error}"
@@ -114,7 +115,7 @@ def _group(path: str) -> Any:
 
 
 def _check_stored(path: str, variables: Iterable[Any]) -> None:
-    """Look whether the chunks of variables are in their group; xarray may read others as NaN."""
+    """Check that the chunks of variables are in their group, unless xarray reads absent as NaN."""
     for one in variables:
         array: Any = zarr.open_array(path, path=str(one.name), mode="r")
         if "_FillValue" not in one.encoding or one.encoding["_FillValue"] != array.fill_value:
@@ -130,7 +131,7 @@ def _xarray(path: str) -> Any:
 
 
 def is_netcdf(path: str) -> bool:
-    """Return whether a path is that of a NetCDF file, by its name."""
+    """Return whether the name of a path is that of a NetCDF file."""
     return Path(path).suffix.lower() in SUFFIXES
 
 
@@ -168,8 +169,8 @@ def _in_strips(data: Any, feature_dim: str | None, chunks: int | str) -> Any:
 
 
 def _stored_length(variable: Any, dim: str) -> int:
-    """Return how long the stored chunks of a variable are along a dimension."""
+    """Return the length of the stored chunks of a variable along a dimension."""
     encoding = variable.encoding
-    # As NetCDF and zarr call them; shards are read whole.
+    # NetCDF and zarr have different names for it; shards are read whole.
     sizes = encoding.get("chunksizes") or encoding.get("shards") or encoding.get("chunks")
     return int(sizes[variable.dims.index(dim)]) if sizes and dim in variable.dims else 1

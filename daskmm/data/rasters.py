@@ -18,19 +18,20 @@ _VARIABLES = "variable"
 
 @dataclass(frozen=True)
 class Raster:
-    """The pixels of a cube as rows of a table, block by block as the cube is chunked.
+    """The pixels of a cube as rows of a table, in blocks that follow the cube's chunks.
 
     Attributes
     ----------
     table : ndarray or dask Array of shape (n_pixels, n_features)
-        Of a lazy cube its blocks, each with all features: nothing is moved between them.
+        The pixels. The blocks of a lazy cube, each with all features, become blocks of rows.
     grid : Grid
         How the rows lie on the cube's other dimensions.
     pixels : xarray.DataArray
         One feature of the cube, for its dimensions and coordinates.
     feature_dim : str
+        Dimension of the features.
     names : list of str or None
-        Of the features, if their coordinate is text.
+        Names of the features, if their coordinate is text.
     """
 
     table: NDArray | da.Array
@@ -49,7 +50,7 @@ class Raster:
         return pd.DataFrame(columns=self.names, dtype=np.float64)
 
     def chosen(self, names: list[str]) -> Raster:
-        """Return the features of these names, in this order, if all are there."""
+        """Return the features of these names, in this order, or all if one is missing."""
         own = self.names
         if own is None or own == names or not set(names) <= set(own):
             return self
@@ -57,7 +58,7 @@ class Raster:
         return replace(self, table=self.table[:, order], names=names)
 
     def rows_of(self, values: Any) -> Any:
-        """Return an array or DataArray on the grid as one value per row; all else unchanged."""
+        """Return an array or DataArray on the grid as one value per row; others unchanged."""
         if hasattr(values, "dims"):
             values = values.broadcast_like(self.pixels).transpose(*self.pixels.dims).data
         if getattr(values, "shape", None) not in (self.grid.shape, (len(self.table),)):
@@ -69,9 +70,9 @@ class Raster:
         return _flat(values, 0)
 
     def on_grid(self, values: NDArray | da.Array, name: str, dim: str | None = None) -> Any:
-        """Return values of the rows as a DataArray on the grid; of a matrix `dim` is the columns.
+        """Return values of the rows as a DataArray on the grid, which is lazy if they are.
 
-        It is lazy if they are.
+        `dim` is the dimension of the columns of a matrix.
         """
         import xarray
 
@@ -86,29 +87,29 @@ class Raster:
 
 
 def grid_of(X: Any) -> Grid | None:
-    """Return the grid of whose windows the blocks are, for a lazy Raster; else None."""
+    """Return the grid of a lazy Raster, whose blocks are its windows; else None."""
     return X.grid if isinstance(X, Raster) and isinstance(X.table, da.Array) else None
 
 
 def pixels_of(X: Any, feature_dim: str | None, fitted_dim: str | None = None) -> Any:
-    """Return an xarray object as a `Raster`; without a dimension of features, `X` unchanged.
+    """Return an xarray object as a `Raster`; `X` unchanged if it has no dimension of features.
 
     Parameters
     ----------
     X : xarray DataArray or Dataset, or any other table
-        A dimension of a Dataset's features may be that of its only variable; otherwise its
-        variables are the features.
+        The pixels. The features of a Dataset lie along a dimension of its only variable, or are
+        its variables.
     feature_dim : str or None
-        As the user gives it.
+        Dimension of the features, as the user gives it.
     fitted_dim : str or None
-        That of the fit, if `feature_dim` is None.
+        Dimension of the fit, which is used if `feature_dim` is None.
 
     Raises
     ------
     TypeError
-        If `feature_dim` is given with another table.
+        If `feature_dim` is given with another kind of table.
     ValueError
-        If `X` does not have the dimension, or its values are not numbers.
+        If `X` does not have the dimension, or its values are not numeric.
     """
     kind = type(X).__name__
     if type(X).__module__.partition(".")[0] != "xarray" or kind not in ("DataArray", "Dataset"):
@@ -140,8 +141,8 @@ def _cube(data: Any, name: str) -> Any:
     if with_it:
         raise ValueError(
             f"X is a Dataset in which {len(with_it)} of {len(data.data_vars)} variables have the "
-            f"dimension {name!r}. Choose one, or leave feature_dim out: variables are features "
-            "then."
+            f"dimension {name!r}. Choose one, or omit feature_dim, so that the variables are the "
+            "features."
         )
     if not data.data_vars:
         raise ValueError("X is a Dataset without variables.")
@@ -180,7 +181,7 @@ def _flat_rows(array: Any, axis: int) -> Any:
 
 
 def _flat(array: da.Array, n_last: int) -> da.Array:
-    """Join the leading dimensions of every block, which stays one."""
+    """Join the leading dimensions of every block, which remains one block."""
     kept = array.ndim - n_last
     if kept == 1:
         return array

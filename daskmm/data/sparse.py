@@ -1,4 +1,4 @@
-"""Sparse tables: scipy's, those of the library sparse, and dask arrays of either."""
+"""Sparse tables: scipy's, those of the library sparse, and dask arrays with such blocks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scipy.sparse import csr_array, issparse
 
 from daskmm.numerics.sparse_rows import SparseRows, canonical
 
-# Bytes of the index of a stored value, and the share of stored values that is assumed where only
-# reading could tell.
+# Bytes of the index of a stored value, and the share of stored values that is assumed where it is
+# unknown without reading.
 INDEX_BYTES, _ASSUMED_SHARE = 4, 0.05
 # Attribute of dask arrays for the mean number of stored values per row.
 _STORED = "_daskmm_stored_per_row"
@@ -30,7 +30,7 @@ class NamedSparse(csr_array):
 
 
 def is_sparse(X: Any) -> bool:
-    """Tell whether a table, or the blocks of a dask array by what it says, are sparse."""
+    """Return whether a table, or the blocks of a dask array by its meta, are sparse."""
     X = X._meta if isinstance(X, da.Array) else X
     return issparse(X) or type(X).__module__.partition(".")[0] == "sparse"
 
@@ -38,7 +38,7 @@ def is_sparse(X: Any) -> bool:
 def stored_per_row(table: da.Array) -> float | None:
     """Return the mean number of values stored per row of a dask array; None if it is dense.
 
-    Where `with_stored` has not told it, one value in 20 is assumed.
+    One value in 20 is assumed unless `with_stored` has set the number.
     """
     if not is_sparse(table):
         return None
@@ -46,7 +46,7 @@ def stored_per_row(table: da.Array) -> float | None:
 
 
 def with_stored(table: da.Array, n_stored: int) -> da.Array:
-    """Note the number of stored values of a sparse table on a dask array of it; return it."""
+    """Set the number of stored values of a sparse dask array, and return the array."""
     setattr(table, _STORED, n_stored / max(1, table.shape[0]))
     return table
 
@@ -55,7 +55,7 @@ def whole_sparse_rows(table: da.Array) -> da.Array:
     """Return a sparse dask array with one column of blocks."""
     if table.numblocks[1] == 1:
         return table
-    # Blocks of scipy's matrices are those that dask joins.
+    # dask joins blocks of scipy's matrices.
     map_blocks: Callable[..., da.Array] = table.map_blocks
     return map_blocks(_to_scipy, meta=csr_array((0, 0), dtype=table.dtype)).rechunk({1: -1})
 
@@ -65,19 +65,20 @@ def _to_scipy(block: Any) -> Any:
 
 
 def sparse_rows(matrix: Any, where: str = "") -> SparseRows:
-    """Return a sparse table in memory, or a block (also a dense one), as rows.
+    """Return a sparse table in memory, or a block (dense ones, too), as sparse rows.
 
     Parameters
     ----------
     matrix : scipy sparse matrix or array, sparse.SparseArray, or ndarray
+        The table or block.
     where : str
         Name of the block, for messages; empty for a whole table.
 
     Raises
     ------
     ValueError
-        If it is not two-dimensional, or its arrays are no valid CSR or CSC matrix: with the block,
-        row and column.
+        If it is not two-dimensional, or its arrays are no valid CSR or CSC matrix; the message
+        names block, row and column.
     """
     if isinstance(matrix, SparseRows):
         return matrix
@@ -88,13 +89,13 @@ def sparse_rows(matrix: Any, where: str = "") -> SparseRows:
     if getattr(matrix, "format", "") in ("csr", "csc"):
         _check_compressed(matrix, where)
     if matrix.dtype.kind == "f" and matrix.dtype.itemsize not in (4, 8):
-        # scipy computes in these types only.
+        # scipy computes in these types alone.
         matrix = matrix.astype(np.float32 if matrix.dtype.itemsize < 4 else np.float64)
     return canonical(matrix)
 
 
 def _check_compressed(matrix: Any, where: str) -> None:
-    """Raise ValueError if the arrays of a CSR or CSC matrix do not fit together."""
+    """Raise ValueError if the arrays of a CSR or CSC matrix do not match."""
     axes = ("row", "column") if matrix.format == "csr" else ("column", "row")
     major, minor = matrix.shape if matrix.format == "csr" else matrix.shape[::-1]
     indptr, indices = matrix.indptr, matrix.indices

@@ -1,8 +1,8 @@
-"""Sparse tables on disk, read by rows: CSR groups of zarr and HDF5 as anndata writes them, and npz.
+"""Read sparse tables on disk: CSR groups of zarr and HDF5 as anndata writes them, and npz.
 
-A table is the three arrays of a CSR matrix: values, column indices, and where each row begins. The
-last one is read when the table is opened, and each block is sent its own part of it, so that a task
-reads the values of its rows and nothing else.
+A table is the three arrays of a CSR matrix: values, column indices, and the places where rows
+begin. The last one is read when the table is opened, and each block gets its own part of it, so
+that a task reads only the values of its rows.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from daskmm.data.zarr_chunks import StoredArray, check_chunks
 from daskmm.storage.remote import patiently
 
 _ARRAYS = ("data", "indices", "indptr")
-# About so many bytes of values and indices make a block; more if there would be more blocks.
+# Approximate bytes of values and indices per block; more, if there would be more blocks.
 _BLOCK_BYTES, _MOST_BLOCKS = 16_000_000, 1024
 _BY_COLUMNS = (
-    "{} is stored by columns (CSC), of which rows cannot be read alone. Write it by rows: "
+    "{} is stored by columns (CSC), so that its rows cannot be read alone. Write it by rows: "
     "X.tocsr(), or anndata's adata.X = adata.X.tocsr()."
 )
 
@@ -41,10 +41,10 @@ class SparseSource(Protocol):
 
     @property
     def described(self) -> str:
-        """Path and name, for messages."""
+        """Path and name of the matrix, for messages."""
 
     def arrays(self) -> dict[str, Any]:
-        """Open the arrays "data", "indices" and "indptr", to slice them."""
+        """Open the arrays "data", "indices" and "indptr" for slicing."""
 
 
 def lazy_rows(source: SparseSource, n_features: int, chunks: int | str = "auto") -> da.Array:
@@ -53,7 +53,9 @@ def lazy_rows(source: SparseSource, n_features: int, chunks: int | str = "auto")
     Parameters
     ----------
     source : SparseSource
+        The matrix on disk.
     n_features : int
+        Number of columns.
     chunks : int or "auto"
         Rows per block; "auto" makes blocks of about 16 MB.
     """
@@ -85,7 +87,7 @@ def _array_of(
     n_stored: int,
     token: str,
 ) -> da.Array:
-    """Return a dask array of CSR blocks, of which each task makes one."""
+    """Return a dask array of CSR blocks, each of which one task makes."""
     name = f"sparse-{token}"
     graph: Any = {(name, block, 0): task for block, task in enumerate(tasks)}
     chunks = (tuple(int(size) for size in np.diff(ends)), (n_features,))
@@ -95,7 +97,7 @@ def _array_of(
 
 
 def _block_ends(indptr: NDArray[np.int64], entry_bytes: int, chunks: int | str) -> NDArray:
-    """Return the rows at which blocks begin, and the number of rows."""
+    """Return the first row of each block, and the number of rows."""
     n_rows = len(indptr) - 1
     if isinstance(chunks, int) and chunks >= 1:
         return np.append(np.arange(0, n_rows, chunks), n_rows)
@@ -105,7 +107,7 @@ def _block_ends(indptr: NDArray[np.int64], entry_bytes: int, chunks: int | str) 
 
 
 def _read_rows(source: SparseSource, indptr: NDArray[np.int64], n_features: int) -> Any:
-    """Read the rows of a block, which are checked when they are visited (the task function)."""
+    """Read the rows of a block; the pass checks them."""
     span = slice(int(indptr[0]), int(indptr[-1]))
 
     def read() -> tuple[NDArray, NDArray]:
@@ -114,7 +116,7 @@ def _read_rows(source: SparseSource, indptr: NDArray[np.int64], n_features: int)
 
     try:
         data, indices = patiently(read, source.described)
-    except Exception as error:  # stores and codecs raise their own kinds
+    except Exception as error:  # stores and codecs have their own errors
         raise ValueError(
             f"{source.described}: values {span.start} to {span.stop} cannot be read: {error}"
         ) from error
@@ -133,7 +135,7 @@ class _ZarrGroup:
         return f"{self.path}::{self.component}" if self.component else self.path
 
     def group(self) -> Any:
-        import zarr  # slow, and needed here alone
+        import zarr  # zarr is slow to import
 
         return zarr.open_group(self.path, path=self.component, mode="r")
 
@@ -142,7 +144,7 @@ class _ZarrGroup:
         return {name: StoredArray(group[name]) for name in _ARRAYS}
 
     def check(self) -> None:
-        """Look whether all chunks are in the store."""
+        """Warn if chunks are not in the store."""
         for name, stored in self.arrays().items():
             check_chunks(stored.array, f"{self.described} ({name})")
 
@@ -150,14 +152,14 @@ class _ZarrGroup:
 def open_sparse_group(path: str, component: str | None, chunks: int | str) -> da.Array | None:
     """Open a CSR group of a zarr store, by default the root or its X; None if there is none.
 
-    Raise ValueError if the group is stored by columns.
+    ValueError is raised if the group is stored by columns.
     """
     for name in ("", "X") if component is None else (component,):
         source = _ZarrGroup(path, name)
         try:
             attributes = dict(source.group().attrs)
             kind, shape = attributes.get("encoding-type"), attributes.get("shape")
-        except Exception:  # no group, which others report
+        except Exception:  # there is no group, which other functions report
             continue
         if kind == "csc_matrix":
             raise ValueError(_BY_COLUMNS.format(source.described))
@@ -183,7 +185,7 @@ class _H5Group:
 
 @dataclass(frozen=True)
 class _H5Array:
-    """Array of an HDF5 file that is opened for each reading."""
+    """Array of an HDF5 file that is opened for each read."""
 
     path: str
     name: str
@@ -221,7 +223,7 @@ def open_h5_rows(path: str, name: str) -> da.Array:
 
 @dataclass(frozen=True)
 class _StoredNpz:
-    """A file of `scipy.sparse.save_npz(..., compressed=False)`, whose arrays are mapped."""
+    """A file written by `scipy.sparse.save_npz(..., compressed=False)`, which is memory-mapped."""
 
     path: str
 
@@ -234,7 +236,7 @@ class _StoredNpz:
 
 
 def _mapped(path: str, member: str) -> NDArray:
-    """Map an array that is stored in a zip file without compression."""
+    """Map an array of a zip file without compression into memory."""
     with zipfile.ZipFile(path) as archive, archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         read = {
@@ -252,10 +254,10 @@ def _mapped(path: str, member: str) -> NDArray:
 
 
 def open_sparse_npz(path: str, chunks: int | str) -> da.Array | None:
-    """Open a file of `scipy.sparse.save_npz`; None if it holds no sparse matrix.
+    """Open a file that `scipy.sparse.save_npz` wrote; None if it has no sparse matrix.
 
-    Its rows are read when they are needed if it is a CSR matrix without compression. Otherwise it
-    is read now, and cut into blocks.
+    Rows of an uncompressed CSR matrix are read when they are needed. Any other matrix is read now
+    and cut into blocks.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -264,7 +266,7 @@ def open_sparse_npz(path: str, chunks: int | str) -> da.Array | None:
             return None
         with np.load(path) as arrays:
             kind, shape = arrays["format"].item(), arrays["shape"]
-    except Exception:  # no zip file, or another one, which others report
+    except Exception:  # no zip file, or an array, which other functions report
         return None
     stored = all(info.compress_type == zipfile.ZIP_STORED for info in members.values())
     if stored and kind == b"csr":

@@ -1,4 +1,4 @@
-"""Tests of values and sample weights; messages name the block and row at fault."""
+"""Checks of values and sample weights; messages name the block and row at fault."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ def check_domain(
 ) -> None:
     """Raise ValueError if values are outside of a distortion's domain, naming block and row.
 
-    Where values may be missing, raise for infinities and for rows without any value too; elsewhere
-    `check_finite` tests that.
+    If values may be missing, also raise it for infinities and for rows without any value, for which
+    `check_finite` is not called then.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        In the model's coordinates.
+        Rows in the model's coordinates.
     position : Position
-        Of the block.
+        Position of the block.
     offset : int
         Row of the block at which `rows` start.
     distortion : Distortion, or its class
+        The distortion.
     partial : bool
         Whether NaN are missing values.
     optional : ndarray of bool of shape (n_rows,), or bool
-        Rows that may be without any value.
+        Rows that may lack all values.
     """
     if partial and np.isinf(rows).any():
         row, feature = (int(index) for index in np.argwhere(np.isinf(rows))[0])
         raise ValueError(
             f"Input X contains infinity: {position.of_row(offset + row)}, feature {feature}. "
-            "Missing values are to be NaN."
+            "Missing values must be NaN."
         )
     if partial and (empty := np.isnan(rows).all(axis=1) & ~np.asarray(optional)).any():
         row = int(np.flatnonzero(empty)[0])
@@ -72,8 +73,8 @@ _LIGHTEST, _HEAVIEST = 1e-100, 1e100
 def checked_rows(rows: Any, position: Position) -> NDArray:
     """Return the rows of a lazy block as a plain array, or as sparse rows.
 
-    Raise TypeError if they are neither, and ValueError if the shape is not the expected one, values
-    are not numeric or masked, or the arrays of a sparse matrix are not valid.
+    TypeError is raised if they are neither, and ValueError if the shape is unexpected, values are
+    not numeric or masked, or the arrays of a sparse matrix are not valid.
     """
     where = f"block {position.block}"
     if position.sparse:
@@ -95,7 +96,7 @@ def checked_rows(rows: Any, position: Position) -> NDArray:
     if not fits:
         n, p = ("n" if size is None else size for size in expected)
         raise ValueError(
-            f"X has changed since it was opened, or its chunks are not what they are said to be: "
+            f"X has changed since it was opened, or its chunks are wrong: "
             f"{position.described} has shape {rows.shape} in place of ({n}, {p})."
         )
     return rows
@@ -104,8 +105,8 @@ def checked_rows(rows: Any, position: Position) -> NDArray:
 def one_dimensional(sample_weight: Any, lazy: bool) -> NDArray | da.Array:
     """Read sample weights (an array, series, list or number) as an array of at most 1 dimension.
 
-    With `lazy`, dask arrays and series stay lazy, else they are computed. Raise ValueError if there
-    are more dimensions, or values in memory are masked.
+    With `lazy`, dask arrays and series stay lazy; otherwise they are computed. ValueError is raised
+    if there are more dimensions, or values in memory are masked.
     """
     if lazy and is_series(sample_weight):
         return sample_weight.to_dask_array()
@@ -120,7 +121,7 @@ def one_dimensional(sample_weight: Any, lazy: bool) -> NDArray | da.Array:
 
 
 def needs_row_counts(weights: NDArray | da.Array) -> bool:
-    """Tell whether rows must be counted before such weights are cut like them.
+    """Return whether rows must be counted before these weights can be cut into blocks.
 
     Weights of unknown length are matched block by block.
     """
@@ -128,11 +129,11 @@ def needs_row_counts(weights: NDArray | da.Array) -> bool:
 
 
 def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
-    """Return the same blocks with sample weights, as `one_dimensional` returns them.
+    """Return the same blocks with sample weights that `one_dimensional` has read.
 
     Weights may be chunked in any way. If their length is unknown, they must be chunked like the
-    rows; `checked_weights` tests the lengths in every pass. Raise ValueError if the numbers of rows
-    (or of blocks) differ.
+    rows; `checked_weights` tests the lengths in every pass. ValueError is raised if the numbers of
+    rows (or of blocks) differ.
     """
     layout, table = blocks.layout, blocks.table
     if weights.ndim == 0:
@@ -148,14 +149,14 @@ def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
             f"sample_weight has {weights.shape[0]} entries, X has {layout.n_rows} rows."
         )
     if weights.shape[0] == 0:
-        return blocks  # dask does not cut an empty array into several
+        return blocks  # dask does not cut an empty array into several blocks
     if not isinstance(table, da.Array):
         return replace(blocks, weights=cut_rows(weights, layout.rows))
     if not isinstance(weights, da.Array):
         weights = da.from_array(weights, chunks=-1)
     if not np.isnan(weights.shape[0]):
         weights = weights.rechunk((layout.rows,))
-    # Not optimized separately: a source of both rows and weights would be loaded twice.
+    # Optimized separately, a source of both rows and weights would be loaded twice.
     return replace(
         blocks,
         parts=tuple(table.to_delayed(optimize_graph=False).ravel()),
@@ -166,7 +167,7 @@ def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
 def checked_weights(weights: Any, n_rows: int, position: Position) -> NDArray[np.float64]:
     """Return the sample weights of one block as float64.
 
-    Raise ValueError if they are not one finite, non-negative number per row.
+    ValueError is raised if they are not one finite, non-negative number per row.
     """
     where = f"block {position.block}"
     refuse_masked(weights, "sample_weight", where)
@@ -203,7 +204,7 @@ def without_values(rows: NDArray) -> NDArray[np.bool_]:
     """Return the mask of the rows in which all values are NaN."""
     empty = np.zeros(len(rows), dtype=np.bool_)
     if rows.dtype.kind == "f":
-        # Most rows are known by their first value.
+        # The first value decides for most rows.
         first = np.flatnonzero(np.isnan(rows[:, 0]))
         empty[first] = np.isnan(rows[first]).all(axis=1)
     return empty
@@ -227,9 +228,9 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
 
 
 def check_squares(rows: NDArray, position: Position, light: NDArray[np.bool_]) -> None:
-    """Raise ValueError if the square of a value overflows, naming the block and row of the first.
+    """Raise ValueError if the square of a value overflows, naming block and row of the first.
 
-    `light` is the mask of the rows without weight, which are left out.
+    `light` is the mask of the rows without weight, which are not tested.
     """
     values = rows.data if isinstance(rows, SparseRows) else rows
     owner = rows.row_of_entry if isinstance(rows, SparseRows) else np.arange(len(rows))[:, None]
@@ -244,12 +245,12 @@ def check_squares(rows: NDArray, position: Position, light: NDArray[np.bool_]) -
 
 
 def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
-    """Raise ValueError if there are NaN or infinities, naming the block and row of the first.
+    """Raise ValueError if there are NaN or infinities, naming block and row of the first.
 
     `rows` start at row `offset` of the block.
     """
     values = rows.data if isinstance(rows, SparseRows) else rows
-    # Each entry is tested only if the sum is not finite: then one is not, or the sum overflows.
+    # Entries are tested only if the sum is not finite: an entry is not, or the sum overflows.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum()):
             return

@@ -1,4 +1,4 @@
-"""Names of columns that dask arrays carry along: those of the variables of an AnnData store."""
+"""Names of columns on dask arrays, such as those of the variables of an AnnData store."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _NAMES = "_daskmm_names"
 
 
 def with_names(table: da.Array, names: Sequence[str] | None) -> da.Array:
-    """Note the names of the columns of a table, if they are known, on a dask array of it."""
+    """Set the names of the columns of a dask array, if they are known; return the array."""
     if names is not None and len(names) == table.shape[1]:
         setattr(table, _NAMES, _distinct(names))
     return table
 
 
 def header_of(table: Any) -> Any:
-    """Return an empty frame with the names that were noted on a dask array, or the array."""
+    """Return an empty frame with the names that a dask array carries, or the array."""
     names = getattr(table, _NAMES, None)
     if names is None:
         return table
@@ -31,14 +31,14 @@ def header_of(table: Any) -> Any:
 
 
 def variable_names(path: str, component: str) -> list[str] | None:
-    """Read the names of the columns of X, raw/X or a layer of an AnnData store; None of others.
+    """Read the names of the columns of X, raw/X or a layer of an AnnData store, or return None.
 
     Parameters
     ----------
     path : str
-        Of the store.
+        Path of the store.
     component : str
-        Path of the array, or of the sparse group, in it.
+        Path of the array, or of the sparse group, within the store.
     """
     place, _, name = component.strip("/").rpartition("/")
     if place == "layers":
@@ -46,7 +46,7 @@ def variable_names(path: str, component: str) -> list[str] | None:
     if name != "X" or place not in ("", "raw"):
         return None
     variables = f"{place}/var" if place else "var"
-    import zarr  # slow, and needed here alone
+    import zarr  # zarr is slow to import
 
     try:
         group: Any = zarr.open_group(path, path=variables, mode="r")
@@ -55,12 +55,12 @@ def variable_names(path: str, component: str) -> list[str] | None:
             return None
         values: Any = index[:]
         return [str(value) for value in values]
-    except Exception:  # names are no condition of reading the rows
+    except Exception:  # rows can be read without names
         return None
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Number names that stand more than once, as anndata's `var_names_make_unique` does."""
+    """Number repeated names, as anndata's `var_names_make_unique` does."""
     known, found = set(names), []
     if len(known) == len(names):
         return list(names)

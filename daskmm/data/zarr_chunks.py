@@ -1,7 +1,7 @@
-"""Chunks of zarr arrays: which are in the store, and which are damaged.
+"""Find chunks of zarr arrays that are not in the store, or are damaged.
 
-zarr leaves out chunks that hold the fill value alone, and reads every chunk that is not in the
-store as if it were one of those: an incomplete copy too, and a shard whose file is empty.
+zarr does not store chunks of the fill value alone, and reads every absent chunk as one of them,
+even in an incomplete copy or in a shard whose file is empty.
 """
 
 from __future__ import annotations
@@ -23,36 +23,37 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import zarr
 
-# So many chunks are looked for, which takes a second on a local disk and some seconds elsewhere. Of
-# more of them these are spread evenly on a local disk; other stores are not listed then.
+# Most chunks that are looked up, which takes a second on a local disk and some seconds elsewhere.
+# If there are more, so many are sampled evenly on a local disk, and none in other stores.
 _MOST_LOOKS = 100_000
 _METADATA = ("zarr.json", ".zarray")
 
 
 def is_zarr(X: Any) -> bool:
-    """Tell whether `X` is a zarr array; zarr is slow to import, and is not imported for it."""
+    """Return whether `X` is a zarr array, without importing zarr, which is slow."""
     zarr = sys.modules.get("zarr")
     return zarr is not None and isinstance(X, zarr.Array)
 
 
 def check_chunks(array: zarr.Array, described: str) -> None:
-    """Look whether the chunks of an array (or its shards) are in its store, without reading them.
+    """Check that the chunks of an array (or its shards) are in its store, without reading them.
 
     Parameters
     ----------
     array : zarr.Array
+        The array.
     described : str
         Its path, for messages.
 
     Warns
     -----
     UserWarning
-        If some are not, unless they are read as NaN: how many, and which is the first.
+        If some are not, unless they are read as NaN; it has their number and the first of them.
 
     Raises
     ------
     ValueError
-        If one on a local disk is an empty file.
+        If the file of one on a local disk is empty.
     """
     unit = array.shards or array.chunks
     grid = tuple(math.ceil(n / size) for n, size in zip(array.shape, unit, strict=True))
@@ -100,7 +101,7 @@ def _folder(store: Any) -> Path | None:
 
 
 def _sizes_on_disk(folder: Path, keys: Sequence[str]) -> list[int | None]:
-    """Return the bytes of each file; None for those that do not exist."""
+    """Return the bytes of each file; None for absent files."""
     sizes: list[int | None] = []
     for key in keys:
         try:
@@ -111,9 +112,9 @@ def _sizes_on_disk(folder: Path, keys: Sequence[str]) -> list[int | None]:
 
 
 def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
-    """Return 1 for each chunk that a listing of the store has, else None; [] if it tells nothing.
+    """Return 1 for each chunk that the store lists, else None; [] if it cannot be listed.
 
-    A list that lacks the array's own metadata is that of a store that cannot be listed.
+    A list without the metadata of the array shows that the store cannot be listed.
     """
     from zarr.core.sync import sync
 
@@ -124,7 +125,7 @@ def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
 
     try:
         found = sync(names())
-    except Exception:  # each kind of store has its own; readers may not be allowed to list it
+    except Exception:  # stores have their own errors, and may forbid to list them
         return []
     if not any(f"{prefix}{name}" in found for name in _METADATA):
         return []
@@ -132,7 +133,7 @@ def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
 
 
 def check_chunks_of(X: Any) -> None:
-    """Call `check_chunks` for a zarr array, or for that of ``dask.array.from_zarr``."""
+    """Call `check_chunks` for a zarr array, or for the array of ``dask.array.from_zarr``."""
     if isinstance(X, da.Array):
         roots = X.dask.dependencies.get(X.name, ())
         nodes = [node for root in roots for node in X.dask.layers[root].values()][:1]
@@ -144,7 +145,7 @@ def check_chunks_of(X: Any) -> None:
 
 @dataclass(frozen=True)
 class StoredArray:
-    """Array-like of a zarr array, whose damaged chunks are named when they are read."""
+    """Array-like of a zarr array; reading a damaged chunk raises an error that names it."""
 
     array: zarr.Array
 
@@ -160,7 +161,7 @@ class StoredArray:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the values."""
+        """Type of the values."""
         return np.dtype(self.array.dtype)
 
     def __getitem__(self, index: Any) -> NDArray:
@@ -177,11 +178,11 @@ def read(array: zarr.Array, index: Any) -> NDArray:
     """
     try:
         values = np.asarray(array[index])
-    except Exception as error:  # stores and codecs raise their own kinds
+    except Exception as error:  # stores and codecs have their own errors
         if (key := _undecodable(array, index)) is None:
             raise
         raise ValueError(f"{key} is damaged: {error}") from error
-    # An empty chunk outside of a shard cannot be decoded, but empty shards are read as filled.
+    # An empty chunk raises an error, but an empty shard is read as the fill value.
     for piece in _pieces(array, index) if array.shards is not None else ():
         part = values[piece.within]
         if _is_filled(part, array.fill_value) and _size(array, piece.key) == 0:
@@ -190,7 +191,7 @@ def read(array: zarr.Array, index: Any) -> NDArray:
 
 
 class _Piece(NamedTuple):
-    """Part of a slice that lies in one stored object: its key, and where in array and slice."""
+    """Part of a slice in one stored object: key, place in the array, place in the slice."""
 
     key: str
     inside: tuple[slice, ...]
@@ -198,7 +199,7 @@ class _Piece(NamedTuple):
 
 
 def _pieces(array: zarr.Array, index: Any) -> Iterator[_Piece]:
-    """Yield the parts of a slice by stored objects; none of an index with anything but slices."""
+    """Yield the parts of a slice by stored object; nothing for other kinds of index."""
     cuts = index if isinstance(index, tuple) else (index,)
     if not all(isinstance(cut, slice) and cut.step in (None, 1) for cut in cuts):
         return
@@ -219,7 +220,7 @@ def _pieces(array: zarr.Array, index: Any) -> Iterator[_Piece]:
 
 
 def _is_filled(values: NDArray, fill: Any) -> bool:
-    """Tell whether all values are the fill value, mostly by the first one."""
+    """Return whether all values are the fill value; the first one mostly decides."""
     fill = np.asarray(0 if fill is None else fill, dtype=values.dtype)
     first = values[(slice(0, 1),) * values.ndim]
     some = (first, values)
@@ -227,7 +228,7 @@ def _is_filled(values: NDArray, fill: Any) -> bool:
 
 
 def _size(array: zarr.Array, key: str) -> int | None:
-    """Return the bytes of a stored object; None if it is not in the store."""
+    """Return the bytes of a stored object; None if it is absent."""
     from zarr.core.sync import sync
 
     try:
@@ -237,11 +238,11 @@ def _size(array: zarr.Array, key: str) -> int | None:
 
 
 def _undecodable(array: zarr.Array, index: Any) -> str | None:
-    """Return the key of the first stored object of a slice that is there but cannot be decoded."""
+    """Return the key of the first stored object of a slice that exists but cannot be decoded."""
     for piece in _pieces(array, index):
         try:
             there = _size(array, piece.key) is not None
-        except Exception:  # the store is out of reach
+        except Exception:  # the store cannot be reached
             return None
         try:
             array[piece.inside]

@@ -54,12 +54,13 @@ def make_ewp_simulation1(
     Parameters
     ----------
     n_samples : int, default=1000
+        Number of rows.
     n_clusters : int, default=100
-        At most `n_samples`.
-    n_informative : int, default=20
-        Features that tell clusters apart, at least 1.
+        Number of clusters, at most `n_samples`.
+    n_informative : int, default=2
+        Number of features that distinguish clusters, at least 1.
     n_noise : int, default=20
-        Features of noise.
+        Number of features of noise.
     cluster_std : float, default=0.015
         Standard deviation of a cluster in each informative feature. The paper prints 0.15, more
         than the step of the grid; its table is reproduced with 0.015.
@@ -73,10 +74,10 @@ def make_ewp_simulation1(
     Returns
     -------
     X : dask array of shape (n_samples, n_informative + n_noise), float64
-        In blocks of whole rows.
+        Rows, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row, from 0 to n_clusters - 1, in blocks of the same rows. Sizes of
-        clusters differ by at most 1. Rows are shuffled within runs of up to 1,000.
+        Cluster of each row, from 0 to n_clusters - 1, in blocks of the same rows. Cluster sizes
+        differ by at most 1. Rows are shuffled within runs of up to 1,000.
 
     Raises
     ------
@@ -93,7 +94,7 @@ def make_ewp_simulation1(
     -----
     A block takes the memory of its own rows and of 1,000 more (fewer if rows are wide). The
     informative features have a variance of about 1/12 and the noise has 1/3, so raw and
-    standardised features are two different problems; the table is that of raw ones.
+    standardised features are two different problems; the table is about raw ones.
 
     References
     ----------
@@ -132,12 +133,13 @@ def make_ewp_simulation2(
     Parameters
     ----------
     n_samples : int, default=2000
+        Number of rows.
     n_clusters : int, default=20
-        At most `n_samples`.
+        Number of clusters, at most `n_samples`.
     n_informative : int, default=5
-        Features that tell clusters apart, at least 1; they come first.
+        Number of features that distinguish clusters, at least 1.
     n_noise : int, default=95
-        Features of noise.
+        Number of features of noise.
     cluster_std : float, default=0.015
         Standard deviation of a cluster in each informative feature.
     random_state, chunks
@@ -146,9 +148,9 @@ def make_ewp_simulation2(
     Returns
     -------
     X : dask array of shape (n_samples, n_informative + n_noise), float64
-        In blocks of whole rows.
+        Rows, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row; sizes of clusters differ by at most 1.
+        Cluster of each row; cluster sizes differ by at most 1.
 
     See Also
     --------
@@ -181,13 +183,14 @@ def make_power_kmeans_blobs(
     Parameters
     ----------
     n_samples : int, default=2500
+        Number of rows.
     n_clusters : int, default=50
-        At most `n_samples`.
+        Number of clusters, at most `n_samples`.
     n_features : int, default=2
-        At least 1.
+        Number of features, at least 1.
     scale : float or tuple of two floats, default=(30.0, 60.0)
-        Length r of the sides of the hypercube; of a tuple, r is drawn uniformly between its two
-        numbers, as in the paper.
+        Length of the sides of the hypercube, or two numbers between which it is drawn uniformly,
+        as in the paper.
     cluster_std : float, default=1.0
         Standard deviation of a cluster in each feature. With the defaults, clusters overlap in 2
         features and are well separated in 5 or more, where Lloyd's algorithm from random rows
@@ -198,9 +201,9 @@ def make_power_kmeans_blobs(
     Returns
     -------
     X : dask array of shape (n_samples, n_features), float64
-        In blocks of whole rows.
+        Rows, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row; sizes of clusters differ by at most 1, which the paper does not state.
+        Cluster of each row; cluster sizes, which the paper does not state, differ by at most 1.
 
     References
     ----------
@@ -229,19 +232,20 @@ def make_wbms_simulation1(
 ) -> tuple[da.Array, da.Array]:
     """Make few rows for each of many clusters, for methods that find the number of clusters.
 
-    The mixture of :func:`make_ewp_simulation2`. This is simulation 1 (section 4.1.1) of the paper
-    on weighted blurring mean shift, which increases the number of clusters from 2 to 50 with 20
-    rows each.
+    The mixture is that of :func:`make_ewp_simulation2`. This is simulation 1 (section 4.1.1) of the
+    paper on weighted blurring mean shift, which increases the number of clusters from 2 to 50 with
+    20 rows each.
 
     Parameters
     ----------
     n_samples : int, default=200
+        Number of rows.
     n_clusters : int, default=10
-        At most `n_samples`.
+        Number of clusters, at most `n_samples`.
     n_informative : int, default=5
-        Features that tell clusters apart, at least 1; they come first.
+        Number of features that distinguish clusters, at least 1; they come first.
     n_noise : int, default=15
-        Features of noise, N(0, 1).
+        Number of features of noise, N(0, 1).
     cluster_std : float, default=0.02
         Standard deviation of a cluster in each informative feature, around centres uniform on
         the unit hypercube.
@@ -251,9 +255,9 @@ def make_wbms_simulation1(
     Returns
     -------
     X : dask array of shape (n_samples, n_informative + n_noise), float64
-        In blocks of whole rows.
+        Rows, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row; sizes of clusters differ by at most 1.
+        Cluster of each row; cluster sizes differ by at most 1.
 
     See Also
     --------
@@ -285,19 +289,20 @@ def make_wbms_simulation2(
 ) -> tuple[da.Array, da.Array]:
     """Make clusters among many features of noise, for methods that find the number of clusters.
 
-    The mixture of :func:`make_wbms_simulation1`. This is simulation 2 (section 4.1.2) of the paper
-    on weighted blurring mean shift, which increases the number of features p from 20 to 200, one
-    in twenty of them informative, but two of 20.
+    The mixture is that of :func:`make_wbms_simulation1`. This is simulation 2 (section 4.1.2) of
+    the paper on weighted blurring mean shift, which increases the number of features from 20 to
+    200. One in twenty features is informative there, except that two of 20 are.
 
     Parameters
     ----------
     n_samples : int, default=100
+        Number of rows.
     n_clusters : int, default=4
-        At most `n_samples`.
+        Number of clusters, at most `n_samples`.
     n_informative : int, default=2
-        Features that tell clusters apart, at least 1; they come first.
+        Number of features that distinguish clusters, at least 1; they come first.
     n_noise : int, default=18
-        Features of noise, N(0, 1).
+        Number of features of noise, N(0, 1).
     cluster_std : float, default=0.02
         Standard deviation of a cluster in each informative feature. The paper has a variance of
         0.3, with which clusters overlap, and says that they do not.
@@ -307,9 +312,9 @@ def make_wbms_simulation2(
     Returns
     -------
     X : dask array of shape (n_samples, n_informative + n_noise), float64
-        In blocks of whole rows.
+        Rows, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row; sizes of clusters differ by at most 1.
+        Cluster of each row; cluster sizes differ by at most 1.
 
     See Also
     --------
@@ -334,16 +339,16 @@ def make_wbms_toy(
 ) -> tuple[da.Array, da.Array]:
     """Make two clusters in two features, followed by features of noise.
 
-    Rows are N(0, 1) in every feature; those of the second cluster are moved by `separation` in
-    the first two. This is the toy example in the first figure of the paper on weighted blurring
-    mean shift, as published by the authors: 100 rows per cluster and 30 features of noise.
+    Rows are N(0, 1) in every feature; the second cluster is shifted by `separation` in the first
+    two. This is the toy example in the first figure of the paper on weighted blurring mean shift,
+    as published by the authors: 100 rows per cluster and 30 features of noise.
 
     Parameters
     ----------
     n_samples : int, default=200
-        At least 2.
+        Number of rows, at least 2.
     n_noise : int, default=30
-        Features of noise.
+        Number of features of noise.
     separation : float, default=5.0
         Distance of the centres in each of the two informative features, not negative.
     random_state, chunks
@@ -352,9 +357,9 @@ def make_wbms_toy(
     Returns
     -------
     X : dask array of shape (n_samples, 2 + n_noise), float64
-        In blocks of whole rows, not standardised.
+        Rows, in blocks of whole rows, not standardised.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row, 0 or 1; sizes differ by at most 1.
+        Cluster of each row, 0 or 1; cluster sizes differ by at most 1.
 
     References
     ----------
@@ -392,10 +397,11 @@ def make_rings(
     Parameters
     ----------
     n_samples : int, default=1000
-        At least the number of blobs.
+        Number of rows, at least one per blob.
     radii : sequence of float, default=(2.0, 5.0)
         Radii of the circles, not negative.
     blobs_per_ring : int, default=5
+        Number of blobs on each circle.
     cluster_std : float, default=0.35
         Standard deviation of a blob in each feature.
     random_state, chunks
@@ -404,10 +410,10 @@ def make_rings(
     Returns
     -------
     X : dask array of shape (n_samples, 2), float64
-        In blocks of whole rows.
+        Rows, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Blob of each row, circle by circle: ``y // blobs_per_ring`` is the circle.
-        Sizes of blobs differ by at most 1.
+        Blob of each row, circle by circle: ``y // blobs_per_ring`` is the circle. Sizes of blobs
+        differ by at most 1.
     """
     check_scalar(blobs_per_ring, "blobs_per_ring", Integral, min_val=1)
     circles = tuple(checked_real(radius, "radii", least=0.0) for radius in radii)
@@ -436,13 +442,14 @@ def make_vmf(
     Parameters
     ----------
     n_samples : int, default=1000
+        Number of rows.
     n_clusters : int, default=10
-        At most `n_samples`.
+        Number of clusters, at most `n_samples`.
     n_features : int, default=3
-        At least 2. Generating the rows takes time quadratic in it.
+        Number of features, at least 2. Generating the rows takes time quadratic in it.
     concentration : float, default=50.0
-        κ > 0. The angle between a row and its mean direction is about
-        √((n_features − 1) / κ) if that is small.
+        κ > 0. The angle between a row and its mean direction is about √((n_features − 1) / κ) if
+        that is small.
     random_state, chunks
         As in :func:`make_ewp_simulation1`.
 
@@ -451,7 +458,7 @@ def make_vmf(
     X : dask array of shape (n_samples, n_features), float64
         Unit vectors, in blocks of whole rows.
     y : dask array of shape (n_samples,), int64
-        Cluster of each row; sizes of clusters differ by at most 1.
+        Cluster of each row; cluster sizes differ by at most 1.
     """
     check_sizes(n_samples, n_clusters)
     check_scalar(n_features, "n_features", Integral, min_val=2)

@@ -1,7 +1,7 @@
 """Random rows that do not depend on the chunks of the array that holds them.
 
-Rows are drawn in strips of up to 1,000, each from a random stream of its own; a block assembles
-the strips that it overlaps.
+Rows are drawn in strips of up to 1,000 rows, each from its own random stream; a block assembles the
+strips that it overlaps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sklearn.utils import check_scalar
 
 FloatArray = NDArray[np.float64]
 
-# Rows of a strip, and the most numbers in it. Changing either changes the data of every seed.
+# Most rows of a strip, and most numbers in it. Changing either changes the data of every seed.
 _STRIP_ROWS = 1000
 _STRIP_ELEMENTS = 1 << 20
 # Bytes of a block of X for chunks="auto".
@@ -33,11 +33,12 @@ Chunks = str | int | Sequence[int]
 
 @dataclass(frozen=True)
 class Simulation(ABC):
-    """Clusters of equal size, of which any strip of rows can be drawn without the others.
+    """Clusters of equal size, any strip of whose rows can be drawn without the others.
 
     Attributes
     ----------
     n_samples, n_clusters, n_features : int
+        Numbers of rows, clusters and features.
     entropy : int
         Seed of all streams.
     """
@@ -67,7 +68,7 @@ class Simulation(ABC):
         centers = self.centers()
         X = np.empty((stop - start, self.n_features))
         for stream, labels, inside, place in self._strips(start, stop):
-            # A random stream can only be drawn from its beginning, so the strip is drawn whole.
+            # A random stream is drawn from its beginning, so the whole strip is drawn.
             X[place] = self.draw(stream, labels, centers)[inside]
         return X
 
@@ -88,15 +89,15 @@ class Simulation(ABC):
     ) -> Iterator[tuple[np.random.Generator, NDArray[np.int64], slice, slice]]:
         """Yield the strips that overlap rows start to stop - 1.
 
-        Each comes as its stream, all of its labels, and its overlap with the rows: as a slice of
-        the strip, and as one of the rows.
+        Each is a tuple of its stream, all of its labels, and its overlap with the rows: as a slice
+        of the strip, and as a slice of the rows.
         """
         size = self.strip_rows
         for number in range(start // size, -(-stop // size)):
             first, end = number * size, min((number + 1) * size, self.n_samples)
             low, high = max(first, start), min(end, stop)
-            # Labels are drawn first, so that y can be had without X. Row numbers modulo
-            # n_clusters, shuffled, keep cluster sizes equal over any number of strips.
+            # Labels are drawn first, so that y needs no X. Row numbers modulo n_clusters,
+            # shuffled, keep cluster sizes equal over any number of strips.
             stream = self.stream(1, number)
             labels = stream.permutation(np.arange(first, end, dtype=np.int64) % self.n_clusters)
             yield (
@@ -113,7 +114,7 @@ class Mixture(Simulation):
 
     n_informative: int
     cluster_std: float
-    # The sides of the hypercube of the centres are drawn between these.
+    # Range from which the length of the sides of the centres' hypercube is drawn.
     scale: tuple[float, float] = (1.0, 1.0)
 
     def centers(self) -> FloatArray:
@@ -293,7 +294,7 @@ def _row_chunks(chunks: Chunks, simulation: Simulation) -> tuple[int, ...]:
     if isinstance(chunks, int | np.integer) and chunks >= 1:
         size = int(chunks)
     elif isinstance(chunks, str) and chunks == "auto":
-        # Blocks of whole strips: none is drawn for two blocks.
+        # Blocks consist of whole strips, so that no strip is drawn for two blocks.
         strips = _BLOCK_BYTES // (8 * simulation.n_features * simulation.strip_rows)
         size = max(1, strips) * simulation.strip_rows
     else:

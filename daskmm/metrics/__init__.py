@@ -1,4 +1,4 @@
-"""Agreement of two labelings, and the quality of one, on numpy or dask data of any size."""
+"""Agreement of two labelings, and quality of one, for numpy or dask data of any size."""
 
 from daskmm.metrics.agreement import (
     adjusted_rand_score,

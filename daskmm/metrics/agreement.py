@@ -1,8 +1,7 @@
 """Agreement of two labelings, numpy or dask, from their contingency table.
 
-Every score is a function of how often each pair of labels occurs together. Each block of labels
-becomes a small table of counts, and the tables are added in a tree, so labels may be larger than
-memory.
+Every score is a function of the counts of pairs of labels. Each block of labels becomes a small
+table of counts, and the tables are added in a tree, so labels may be larger than memory.
 """
 
 from __future__ import annotations
@@ -45,16 +44,16 @@ def contingency_matrix(labels_true: Any, labels_pred: Any) -> NDArray[np.int64]:
     Parameters
     ----------
     labels_true, labels_pred : array-like, dask or zarr array, or dask series, of shape (n_samples,)
-        Labels of any sortable kind: integers, strings, objects. One may be in memory and the
-        other lazy, and their chunks may differ. Lazy ones of unknown chunk sizes are loaded if
+        Labels of any sortable kind: integers, strings, objects. One labeling may be in memory and
+        the other lazy, and their chunks may differ. A labeling of unknown chunk sizes is loaded if
         the other is in memory; otherwise both must have the same number of blocks, which are
-        then matched one to one.
+        matched one to one.
 
     Returns
     -------
     ndarray of shape (n_classes_true, n_classes_pred), int64
-        Counts; rows and columns in the sorted order of the labels that occur. Of shape (0, 0)
-        for empty labelings.
+        Counts; rows and columns are the labels that occur, sorted. The shape is (0, 0) for empty
+        labelings.
 
     Raises
     ------
@@ -66,7 +65,7 @@ def contingency_matrix(labels_true: Any, labels_pred: Any) -> NDArray[np.int64]:
 
     Notes
     -----
-    Lazy labels are counted by the active dask scheduler in one compute. Memory is bounded by a few
+    Lazy labels are counted by the active dask scheduler in one compute, in the memory of a few
     blocks and the non-zero entries of the table; only the returned matrix is dense.
     """
     return contingency(labels_true, labels_pred).table.toarray()
@@ -89,17 +88,17 @@ def normalized_mutual_info_score(
     Returns
     -------
     float
-        Between 0 (independent) and 1 (the same partition). 1 if both labelings are empty or
-        have a single cluster, 0 if only one of them has.
+        A number between 0 (independent) and 1 (the same partition); 1 if both labelings are empty
+        or have a single cluster, 0 if only one of them has.
 
     Raises
     ------
     ValueError
-        If `average_method` is not one of the four, or as in :func:`contingency_matrix`.
+        If `average_method` is unknown, or as in :func:`contingency_matrix`.
 
     Notes
     -----
-    One compute, as in :func:`contingency_matrix`.
+    Lazy labels take one compute, as in :func:`contingency_matrix`.
     """
     if average_method not in _AVERAGES:
         raise ValueError(
@@ -129,8 +128,8 @@ def adjusted_rand_score(labels_true: Any, labels_pred: Any) -> float:
     Returns
     -------
     float
-        Between -0.5 and 1; about 0 for independent labelings, 1 for the same partition, also
-        when both are empty.
+        A number between -0.5 and 1: about 0 for independent labelings, 1 for the same partition
+        and for empty labelings.
 
     Raises
     ------
@@ -139,8 +138,8 @@ def adjusted_rand_score(labels_true: Any, labels_pred: Any) -> float:
 
     Notes
     -----
-    One compute, as in :func:`contingency_matrix`. Pairs are counted in exact integers, so that
-    billions of samples do not overflow.
+    Lazy labels take one compute, as in :func:`contingency_matrix`. Pairs are counted in exact
+    integers, so that billions of samples do not overflow.
 
     References
     ----------
@@ -151,7 +150,7 @@ def adjusted_rand_score(labels_true: Any, labels_pred: Any) -> float:
     in_true = _sum_of_squares(table.sum(axis=1))
     in_pred = _sum_of_squares(table.sum(axis=0))
     n_samples = int(table.sum())
-    # Ordered pairs: together in both, in neither, in one labeling only.
+    # Numbers of ordered pairs: together in both, in one labeling only, in neither.
     both = together - n_samples
     only_true, only_pred = in_true - together, in_pred - together
     neither = n_samples**2 - in_true - in_pred + together
@@ -175,8 +174,8 @@ def variation_of_information(labels_true: Any, labels_pred: Any) -> float:
     Returns
     -------
     float
-        In nats, between 0 (the same partition, exactly) and log(n_samples); 0 for empty
-        labelings.
+        The distance in nats, between 0 (the same partition, exactly) and log(n_samples); 0 for
+        empty labelings.
 
     Raises
     ------
@@ -185,8 +184,8 @@ def variation_of_information(labels_true: Any, labels_pred: Any) -> float:
 
     Notes
     -----
-    One compute, as in :func:`contingency_matrix`. Computed as H(U|V) + H(V|U), whose terms all
-    have one sign: near 0 nothing cancels.
+    Lazy labels take one compute, as in :func:`contingency_matrix`. The distance is computed as
+    H(U|V) + H(V|U), whose terms all have one sign, so that nothing cancels near 0.
 
     References
     ----------
@@ -199,13 +198,14 @@ def variation_of_information(labels_true: Any, labels_pred: Any) -> float:
 
 @dataclass(frozen=True)
 class Contingency:
-    """Counts of label pairs in some rows; a sum holds those of all its rows.
+    """Counts of label pairs in some rows, which can be added.
 
     Attributes
     ----------
     true, pred : ndarray
         Distinct labels of each labeling, sorted.
     table : csr_array of shape (len(true), len(pred)), int64
+        Number of rows with each pair of labels.
     """
 
     true: NDArray
@@ -238,7 +238,7 @@ class Contingency:
 def _sparse_sum(
     counts: NDArray[np.int64], rows: NDArray, columns: NDArray, shape: tuple[int, int]
 ) -> csr_array:
-    """Return a sparse matrix, with counts at the same place added up."""
+    """Return a sparse matrix, in which counts at the same place are added."""
     return coo_array((counts, (rows, columns)), shape=shape).tocsr()
 
 
@@ -246,7 +246,7 @@ def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
     """Count the pairs of two labelings, in one compute if either is lazy."""
     true = as_labels(labels_true, "labels_true")
     pred = as_labels(labels_pred, "labels_pred")
-    # Labels of a dask DataFrame, whose partitions are of unknown lengths.
+    # Lengths of the partitions of a dask DataFrame are unknown.
     if isinstance(pred, np.ndarray) and _is_unmatchable(true):
         true = true.compute()
     if isinstance(true, np.ndarray) and _is_unmatchable(pred):
@@ -278,7 +278,7 @@ def as_labels(labels: Any, name: str) -> Any:
     """Return labels as a one-dimensional numpy or dask array; lazy ones stay lazy."""
     if not is_lazy(labels):
         labels = np.asarray(labels)
-    # Asked of the type: a Delayed claims to have every attribute.
+    # The type is asked, because a Delayed object claims to have every attribute.
     elif not hasattr(type(labels), "ndim"):
         raise TypeError(
             f"{name} must be an array, a list or a dask array; got {type(labels).__name__}."
@@ -295,7 +295,7 @@ def as_labels(labels: Any, name: str) -> Any:
 
 
 def _is_unmatchable(labels: NDArray | da.Array) -> bool:
-    """Tell whether labels in memory cannot be cut like lazy ones: several blocks, no lengths."""
+    """Return whether labels have several blocks of unknown lengths."""
     return isinstance(labels, da.Array) and np.isnan(labels.shape[0]) and labels.npartitions > 1
 
 
@@ -318,9 +318,9 @@ def _match_blocks(true: Any, pred: Any) -> tuple[da.Array, da.Array]:
 
 
 def _chunked_like(labels: NDArray, other: da.Array) -> da.Array:
-    """Return labels in memory as a dask array chunked like another; one chunk if unknown."""
+    """Return labels in memory with the chunks of others; one chunk if these are unknown."""
     chunks = -1 if np.isnan(other.shape[0]) else other.chunks
-    # Without a name dask would hash all the labels.
+    # Without `name`, dask would hash all labels.
     return da.from_array(labels, chunks=chunks, name=False)
 
 
@@ -371,5 +371,5 @@ def _mutual_information(table: csr_array) -> float:
 
 
 def _sum_of_squares(counts: NDArray[np.int64]) -> int:
-    """Sum squares exactly, in Python integers: 64 bits may overflow."""
+    """Sum squares exactly, in Python integers, because 64 bits may overflow."""
     return sum(count * count for count in counts.tolist())

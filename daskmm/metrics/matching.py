@@ -1,4 +1,4 @@
-"""Clusters of two labelings, matched one to one by the rows that they share."""
+"""Match the clusters of two labelings one to one by the rows that they share."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Matching(NamedTuple):
     Attributes
     ----------
     first, second : ndarray
-        The labels that occur in each.
+        The labels that occur in each labeling.
     table : ndarray of shape (len(first), len(second)), int64
         Number of rows with each pair of labels.
     pairs : ndarray of shape (n_pairs, 2)
-        Indices into `first` and `second` of the clusters that are matched, in the order of `first`:
-        so that the sum of `jaccard` is largest. Clusters that are left over share no rows with any
-        that is, or are too many.
+        Indices into `first` and `second` of the matched clusters, in the order of `first`, such
+        that the sum of `jaccard` is largest. Clusters without a partner, or that share no rows
+        with it, are left out.
     jaccard : ndarray of shape (n_pairs,)
-        Rows that both clusters of a pair have, over those that one of them has.
+        Number of rows in both clusters of a pair, divided by the number in at least one.
     """
 
     first: NDArray
@@ -48,7 +48,7 @@ def match_clusters(labels_a: Any, labels_b: Any) -> Matching:
     Returns
     -------
     Matching
-        See also :func:`daskmm.plot.matching`.
+        The matching, which :func:`daskmm.plot.matching` draws.
 
     Raises
     ------
@@ -65,6 +65,6 @@ def match_clusters(labels_a: Any, labels_b: Any) -> Matching:
 
 
 def jaccard_matrix(table: NDArray[np.int64]) -> FloatArray:
-    """Return rows that two clusters share, over all of their rows, for each pair of clusters."""
+    """Return the Jaccard similarity of each pair of clusters."""
     union = table.sum(axis=1, keepdims=True) + table.sum(axis=0, keepdims=True) - table
     return np.asarray(table / np.maximum(union, 1))

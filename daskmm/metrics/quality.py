@@ -1,7 +1,7 @@
-"""Scores of one clustering from its rows, for tables of any size and labels of any origin.
+"""Scores of one clustering from rows and labels, for tables of any size.
 
-Rows and labels may be numpy or dask; blocks are visited by the active scheduler, each once per
-pass. Rows with negative labels (outliers, rows without any value) are left out.
+Rows and labels may be numpy or dask; the active scheduler visits each block once per pass. Rows
+with negative labels (outliers, rows without any value) are left out.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from daskmm.metrics.agreement import as_labels
 
 FloatArray = NDArray[np.float64]
 
-# 2^64 over the golden ratio: its multiples leave no gaps in a table.
+# 2^64 over the golden ratio: its multiples are spread evenly.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# Groups of rows that are left out in turn for a standard error.
+# Number of groups of rows of the jackknife.
 _GROUPS = 10
-# Distances held at once.
+# Number of distances in memory at once.
 _DISTANCES = 1 << 22
 
 
 class Estimate(NamedTuple):
-    """A score, and its standard error as an estimate of that of all rows there could be."""
+    """A score, and its standard error as an estimate of the score of the whole population."""
 
     value: float
     standard_error: float
@@ -40,18 +40,19 @@ class Estimate(NamedTuple):
 def calinski_harabasz_score(X: Any, labels: Any) -> float:
     """Compute the ratio of the variances between and within clusters, per degree of freedom.
 
-    Equals :func:`sklearn.metrics.calinski_harabasz_score`, in one pass over rows of any number.
+    The score equals :func:`sklearn.metrics.calinski_harabasz_score`, in one pass.
 
     Parameters
     ----------
     X : array-like, dask Array or dask DataFrame of shape (n_samples, n_features)
+        The rows.
     labels : array-like, dask Array or Series of shape (n_samples,)
-        Integers. Negative ones are left out.
+        Cluster of each row, an integer; rows with negative labels are left out.
 
     Returns
     -------
     float
-        Larger is better.
+        The score; larger is better.
 
     Raises
     ------
@@ -73,8 +74,8 @@ def calinski_harabasz_score(X: Any, labels: Any) -> float:
 def davies_bouldin_score(X: Any, labels: Any) -> float:
     """Compute the mean, over clusters, of the largest ratio of two widths to their distance.
 
-    Equals :func:`sklearn.metrics.davies_bouldin_score`, in two passes over rows of any number:
-    widths are mean distances to the mean of the cluster (q = 1 in the paper).
+    The score equals :func:`sklearn.metrics.davies_bouldin_score`, in two passes: widths are mean
+    distances to the mean of the cluster (q = 1 in the paper).
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ def davies_bouldin_score(X: Any, labels: Any) -> float:
     Returns
     -------
     float
-        Smaller is better.
+        The score; smaller is better.
 
     References
     ----------
@@ -108,13 +109,13 @@ def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> 
     X, labels
         As in :func:`calinski_harabasz_score`.
     centers : array-like of shape (n_clusters, n_features), optional
-        Those of cluster 0, 1 and so on. By default the means, by a pass of their own.
+        Centres of cluster 0, 1 and so on; by default the means, which take a pass of their own.
 
     Returns
     -------
     Estimate
-        Mean of (b − a) / max(a, b) over all rows, a the distance to the own centre and b to the
-        nearest other one; and its standard error. Between −1 and 1; larger is better.
+        Mean of (b − a) / max(a, b) over all rows, where a is the distance to the row's own centre
+        and b to the nearest other one. It is between −1 and 1; larger is better.
 
     References
     ----------
@@ -139,22 +140,22 @@ def silhouette_score(
 ) -> Estimate:
     """Compute the mean silhouette on a sample, in one pass over the rows.
 
-    Equals :func:`sklearn.metrics.silhouette_score` on the sample, which is spread evenly over the
-    table.
+    The score equals :func:`sklearn.metrics.silhouette_score` of the sample, which is spread evenly
+    over the table.
 
     Parameters
     ----------
     X, labels
         As in :func:`calinski_harabasz_score`.
     sample_size : int, default=5000
-        Rows between which all distances are computed.
+        Number of rows between which all distances are computed.
     metric : str, default="euclidean"
-        Of :func:`sklearn.metrics.pairwise_distances`.
+        A metric of :func:`sklearn.metrics.pairwise_distances`.
 
     Returns
     -------
     Estimate
-        Its standard error is that of the jackknife over ten groups of sampled rows.
+        The score, with the standard error of the jackknife over ten groups of sampled rows.
 
     References
     ----------
@@ -168,7 +169,7 @@ def silhouette_score(
     columns = own * _GROUPS + group
     member = csr_array((np.ones(n), (np.arange(n), columns)), shape=(n, k * _GROUPS))
     counts = np.bincount(columns, minlength=k * _GROUPS).reshape(k, _GROUPS)
-    # Sums without none of the groups, then without each.
+    # The first column leaves out no group, each other one leaves out one group.
     left_out = np.hstack([np.zeros((_GROUPS, 1)), np.eye(_GROUPS)])
     sizes = counts.sum(axis=1)[:, None] - counts @ left_out
     totals, rows = np.zeros(_GROUPS + 1), np.zeros(_GROUPS + 1)
@@ -194,7 +195,7 @@ def sampled_rows(X: Any, labels: Any, most: int) -> tuple[FloatArray, NDArray[np
 
 
 def _silhouette(sums: FloatArray, sizes: FloatArray, own: NDArray) -> FloatArray:
-    """Return silhouettes of rows from sums of distances to clusters, for some sets of columns."""
+    """Return silhouettes of rows from sums of distances to clusters, without each of the groups."""
     places = np.arange(len(own))
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = sums[places, own] / (sizes[own] - 1.0)
@@ -207,7 +208,7 @@ def _silhouette(sums: FloatArray, sizes: FloatArray, own: NDArray) -> FloatArray
 
 @dataclass(frozen=True)
 class _Clusters:
-    """Size, mean and sum of squared deviations of clusters, by label."""
+    """Size, mean and sum of squared deviations of each cluster."""
 
     labels: NDArray[np.int64]
     counts: FloatArray
@@ -247,7 +248,7 @@ def _block_clusters(block: int, start: int, X: Any, labels: Any) -> _Clusters:
     names, own = np.unique(labels, return_inverse=True)
     counts = np.bincount(own, minlength=len(names)).astype(np.float64)
     member = csr_array((np.ones(len(own)), (own, np.arange(len(own)))), (len(names), len(own)))
-    # Sums of deviations from some row lose no digits far from the origin.
+    # Sums of deviations from a row lose no digits far from the origin.
     origin = rows[:1]
     means = origin + (member @ (rows - origin)) / counts[:, None]
     squares = np.square(rows - means[own]).sum(axis=1)
@@ -279,7 +280,7 @@ def _silhouettes(
     rows, labels = _checked(block, start, X, labels)
     own = np.searchsorted(names, labels)
     if len(labels) and (own.max() >= len(names) or (names[own] != labels).any()):
-        raise ValueError(f"labels hold numbers that have no center, such as {labels.max()}.")
+        raise ValueError(f"labels contain numbers that have no center, such as {labels.max()}.")
     values = []
     step = max(1, _DISTANCES // len(centers))
     for part in (slice(at, at + step) for at in range(0, len(rows), step)):
@@ -296,7 +297,7 @@ def _silhouettes(
 
 @dataclass(frozen=True)
 class _Sample:
-    """The rows of the lowest priorities."""
+    """The rows with the lowest priorities."""
 
     most: int
     priorities: NDArray[np.uint64]
@@ -320,7 +321,7 @@ def _sampled(block: int, start: int, X: Any, labels: Any, most: int) -> _Sample:
 
 
 def _checked(block: int, start: int, X: Any, labels: Any) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Return the rows of one block and their labels, without those of negative labels."""
+    """Return the rows of a block and their labels, except those with negative labels."""
     rows, labels = np.asarray(X, dtype=np.float64), np.asarray(labels)
     if rows.ndim != 2 or len(rows) != len(labels):
         raise ValueError(

@@ -1,8 +1,8 @@
 """Pictures of a fitted model, on matplotlib (the extra ``plot``).
 
 Every function returns a figure whose label (``figure.get_label()``) describes it in a sentence, as
-alternative text, and raises ImportError if matplotlib is not installed. A notebook shows the figure
-once, at the end of the cell, whether or not the cell ends with it.
+alternative text, and raises ImportError if matplotlib is not installed. A notebook shows each
+figure once, at the end of its cell.
 """
 
 from daskmm.plot.blurring import blur_frames

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Limits of the replay, so that it takes a moment: rows, rows² times features, and iterations.
+# Limits of the repeated blurring, for speed: rows, rows² times features, and iterations.
 MOST_ROWS, _MOST_PRODUCTS = 1500, 2_000_000_000
 _MOST_ITERATIONS = 100
-# Frames are shown when these shares of the total movement remain.
+# Frames are drawn when these shares of the total movement remain.
 _TO_GO = (0.7, 0.4, 0.15, 0.03)
 
 
@@ -36,7 +36,7 @@ class Replay:
     Attributes
     ----------
     frames : list of ndarray of shape (n_rows, 2)
-        Before the first iteration, and after each.
+        Positions before the first iteration, and after each.
     n_points : list of int
         Number of distinct points in each frame.
     """
@@ -45,7 +45,7 @@ class Replay:
     n_points: list[int]
 
     def stages(self) -> list[int]:
-        """Select the frames to show: the first, the first that has settled, and some between."""
+        """Select frames to draw: the first, the first with final clusters, and some between."""
         way = np.array([np.abs(frame - self.frames[-1]).sum() for frame in self.frames])
         to_go = way / way[0] if way[0] > 0 else np.zeros(len(way))
         merged = np.array(self.n_points) == self.n_points[-1]
@@ -61,15 +61,16 @@ class Replay:
 def replay(model: Any, rows: NDArray, clusters: NDArray) -> Replay:
     """Blur rows again with the bandwidth and the feature weights of a fitted mean shift.
 
-    These are the final weights, so this repeats the last stage of the fit on fewer rows, whose
-    kernel sums estimate the same density.
+    Fewer rows estimate the same density, so this repeats the last stage of the fit.
 
     Parameters
     ----------
     model : fitted WeightedBlurringMeanShift
+        The model.
     rows : ndarray of shape (n_rows, n_features)
-        In the input's units.
+        Rows in the input's units.
     clusters : ndarray of int of shape (n_rows,)
+        Cluster of each row.
 
     Returns
     -------
@@ -79,8 +80,8 @@ def replay(model: Any, rows: NDArray, clusters: NDArray) -> Replay:
     start = Coordinates(model.mean_, model.scale_).to_model(rows)
     state = Neighborhood.of(start, np.ones(len(rows)), model.merge_tol)
     frames, n_points, calm = [plane.place(start, clusters)], [state.n], 0
-    # The self term is included for "reference" as well: without it, isolated pairs swap places in
-    # every frame.
+    # The self term is included for "reference" as well, as isolated pairs would otherwise swap
+    # places in every frame.
     first = 0 if model.convention == "paper" else 1
     with one_blas_thread():
         for iteration in range(_MOST_ITERATIONS):
@@ -106,10 +107,11 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
     Parameters
     ----------
     model : fitted WeightedBlurringMeanShift
+        The model.
     sample : array-like of shape (n_rows, n_features)
-        In the input's units; at most 1,500 rows (fewer where they are wide) are used.
+        Rows in the input's units; at most 1,500 (fewer if they are wide) are used.
     labels : array-like of shape (n_rows,), optional
-        Cluster of each row, for its colour; the nearest mode by default.
+        Cluster of each row, for its colour; by default that of the nearest mode.
 
     Returns
     -------
@@ -121,7 +123,7 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
         If the model is not a mean shift.
     """
     if not hasattr(model, "bandwidth_") or not hasattr(model, "merge_tol"):
-        raise ValueError(f"{type(model).__name__} blurs no rows: frames are of a mean shift.")
+        raise ValueError(f"{type(model).__name__} has no frames: only mean shifts blur rows.")
     require_matplotlib()
     rows = np.asarray(sample)
     clusters = np.asarray(model.predict(sample) if labels is None else labels)

@@ -12,17 +12,17 @@ from daskmm.plot.figures import BLUE, GREY, MARKS, RED, new_figure, open_frame
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# p-values below this are drawn alike.
+# Smaller p-values get the same colour.
 _LEAST_P = 1e-12
 
 
 def drift(monitor: Any) -> Figure:
-    """Draw what a monitor saw: the cost of each look, and how certain drift of each cluster is.
+    """Draw the cost of each partition that a monitor compared, and the p-values of its clusters.
 
     Parameters
     ----------
     monitor : Monitor
-        From :func:`daskmm.monitor`, with at least one look.
+        A monitor of :func:`daskmm.monitor` that has compared at least one partition.
 
     Returns
     -------
@@ -31,11 +31,11 @@ def drift(monitor: Any) -> Figure:
     Raises
     ------
     ValueError
-        If there was no look.
+        If the monitor has compared no partition.
     """
     looks = monitor.looks
     if not looks:
-        raise ValueError("The monitor has seen no partition: call look(X) first.")
+        raise ValueError("The monitor has compared no partition: call look(X) first.")
     numbers = np.array([look.number for look in looks])
     drifted = np.array([look.drifted for look in looks])
     ratios = np.array([look.cost / look.reference_cost for look in looks])

@@ -1,4 +1,4 @@
-"""Figures, axes, colours and names, as all pictures draw them."""
+"""Figures, axes, colours and names that all pictures share."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Largest number of features in a picture.
+# Most features in a picture.
 MOST_FEATURES = 60
 BLUE, GREY, RED = "#1f5fa8", "#a8b0b8", "#b8442a"
-# Ten colours that colour-blind readers can tell apart: Petroff, "Accessible Color Sequences for
+# Ten colours that colour-blind readers can distinguish: Petroff, "Accessible Color Sequences for
 # Data Visualization", 2021.
 _TEN_COLORS = (
     *("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6"),
@@ -30,14 +30,14 @@ _TEN_COLORS = (
 )
 # Style of lines with points.
 MARKS: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.4}
-# Characters of a name that are drawn.
+# Most characters of a name in a picture.
 _NAME_LENGTH = 18
-# Whether names are drawn by the fonts of whoever looks at a picture.
+# Whether the reader's browser draws the names with its own fonts.
 _READERS_FONTS = ContextVar("readers_fonts", default=False)
 
 
 def checked(path: object, kind: type, origin: str) -> None:
-    """Raise TypeError if what is to be drawn is not of a kind; the message says who makes one."""
+    """Raise TypeError if `path` is not of a kind; the message says where such objects come from."""
     if not isinstance(path, kind):
         raise TypeError(f"Expected a {kind.__name__}, got {type(path).__name__}. It is {origin}.")
 
@@ -62,13 +62,13 @@ def new_figure(**options: Any) -> Figure:
 
 
 def _in_notebook() -> bool:
-    """Tell whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def require_matplotlib() -> None:
-    """Raise ImportError, naming the extra, if matplotlib is not installed."""
+    """Raise ImportError, which names the extra, if matplotlib is not installed."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -78,13 +78,13 @@ def require_matplotlib() -> None:
 
 
 def refuse_mixed(model: Any) -> None:
-    """Raise ValueError for a model of mixed columns, whose centres have no place on axes."""
+    """Raise ValueError for a model of mixed columns, whose centres are no points on axes."""
     if hasattr(model, "columns_"):
         raise ValueError("Mixed columns are not drawn: see the tables summary_ and level_shares_.")
 
 
 def open_frame(axes: Axes, *hidden: str) -> None:
-    """Draw a light grid, and hide sides of the frame: top and right, unless others are given."""
+    """Draw a light grid, and hide some sides of the frame: by default top and right."""
     axes.grid(alpha=0.25)
     axes.spines[list(hidden or ("top", "right"))].set_visible(False)
 
@@ -131,7 +131,7 @@ def short_name(name: str) -> str:
 
 
 def name_ticks(axis: Any, names: Sequence[str]) -> None:
-    """Write names instead of numbers along an axis; dollar signs in them are no formulas."""
+    """Write names instead of numbers along an axis; dollar signs in them start no formulas."""
     labels = [short_name(name) for name in names]
     fonts: dict[str, list[str]] = {}
     if not _READERS_FONTS.get():
@@ -141,7 +141,7 @@ def name_ticks(axis: Any, names: Sequence[str]) -> None:
 
 @contextmanager
 def drawn_with_fonts_of_readers() -> Iterator[None]:
-    """Leave names as they are, for pictures in which text remains text."""
+    """Leave names unchanged in pictures whose text the browser draws."""
     token = _READERS_FONTS.set(True)
     try:
         yield
@@ -150,7 +150,7 @@ def drawn_with_fonts_of_readers() -> Iterator[None]:
 
 
 def _with_fonts(labels: list[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return labels with escapes of what no installed font has, and the fonts for the others."""
+    """Return labels, with escapes for characters that no font has, and fonts for the others."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties, findfont
 
@@ -168,14 +168,14 @@ def _with_fonts(labels: list[str]) -> tuple[list[str], dict[str, list[str]]]:
 
 @functools.lru_cache
 def _fonts_with(letters: frozenset[int]) -> tuple[list[str], set[int]]:
-    """Return families of fonts that have some characters, and the characters that none has."""
+    """Return families of fonts with some of the characters, and the characters that none has."""
     from matplotlib.font_manager import FontProperties, findfont, fontManager
 
     families, left = [], set(letters)
     for font in fontManager.ttflist:
         # The font of last resort has a box for every character.
         if left & _characters(font.fname) and "Last Resort" not in font.name:
-            # Another file of the family may be taken.
+            # matplotlib may take another file of the family.
             has = _characters(findfont(FontProperties(family=[font.name])))
             if left & has:
                 families.append(font.name)
@@ -185,7 +185,7 @@ def _fonts_with(letters: frozenset[int]) -> tuple[list[str], set[int]]:
 
 @functools.cache
 def _characters(path: str) -> frozenset[int]:
-    """Return the characters that a font draws; those of bitmaps (emoji) are not drawn."""
+    """Return the characters that a font draws; fonts of bitmaps (emoji) draw none."""
     from matplotlib.font_manager import get_font
 
     try:

@@ -1,4 +1,4 @@
-"""Pictures of how a fit went, and of the feature weights it learned; public in `daskmm.plot`."""
+"""Pictures of the course of a fit, and of its feature weights; public in `daskmm.plot`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def annealing_trace(model: Any) -> Figure:
     Parameters
     ----------
     model : fitted estimator
-        Lloyd steps are shaded; a fit without annealing has no power to show. Iterations on a
-        sample, or on low-rank features, are grey.
+        The model. Lloyd steps are shaded; iterations on a sample, or on low-rank features, are
+        grey; the power is not drawn if the fit does not anneal.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def annealing_trace(model: Any) -> Figure:
 
 
 def _runs(flags: NDArray[np.bool_]) -> list[slice]:
-    """Return the stretches in which a flag does not change."""
+    """Return the slices in which a flag does not change."""
     ends = [*(np.flatnonzero(np.diff(flags)) + 1), len(flags)]
     return [slice(int(low), int(high)) for low, high in pairwise([0, *ends])]
 
@@ -107,7 +107,7 @@ def feature_weights(model: Any) -> Figure:
     Parameters
     ----------
     model : fitted estimator with ``feature_weights_``
-        Beyond 60 features only the 60 largest weights are drawn.
+        The model; at most the 60 largest weights are drawn.
 
     Returns
     -------

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def matching(found: Any) -> Figure:
-    """Draw the rows that clusters of two labelings share, matched ones on the diagonal.
+    """Draw the rows that clusters of two labelings share, with matched clusters on the diagonal.
 
     Parameters
     ----------
     found : Matching
-        From :func:`daskmm.metrics.match_clusters`.
+        The matching that :func:`daskmm.metrics.match_clusters` returns.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Figures that a notebook shows once, however the call that draws them is written."""
+"""Figures that a notebook shows once, whether or not a cell ends with them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from matplotlib.figure import Figure
 
 
 class CellFigure(Figure):
-    """A figure that pyplot keeps, and the notebook shows at the end of the cell."""
+    """A figure that the notebook shows at the end of the cell, through pyplot."""
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """Leave the formats to the notebook, and close: a figure on show is not shown again."""
+        """Close the figure when the notebook displays it, so that it is not shown twice."""
         pyplot.close(self)
         return {}
 
 
 def figure_of_cell(**options: Any) -> Figure:
-    """Create an empty figure, the current one of pyplot."""
+    """Create an empty figure, which becomes the current one of pyplot."""
     return pyplot.figure(FigureClass=CellFigure, **options)

@@ -1,4 +1,4 @@
-"""Pictures of how parameters were chosen; public in `daskmm.plot`."""
+"""Pictures of the choices of parameters; public in `daskmm.plot`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
     Parameters
     ----------
     path : BandwidthPath
-        From :func:`daskmm.selection.bandwidth_path`. The plateau around the choice is shaded. Of
-        more than 60 features, those with the largest weights at the choice are drawn.
+        The result of :func:`daskmm.selection.bandwidth_path`. The plateau around the choice is
+        shaded. At most 60 features, those with the largest weights at the choice, are drawn.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
     axes[0].set_ylabel("clusters (log scale)")
     axes[1].plot(path.bandwidths, path.gain, color=BLUE, **MARKS)
     axes[1].axhline(0.0, color=GREY, linewidth=1)
-    # Partitions that are far too fine lose much; keep the range of the choice readable.
+    # Partitions that are far too fine lose much: the range shows the gains near the choice.
     top = max(float(path.gain.max()), 0.1)
     axes[1].set_ylim(max(float(path.gain.min()), -top) - 0.1 * top, 1.1 * top)
     axes[1].set_ylabel("gain (nats per row)", color=BLUE)
@@ -89,9 +89,9 @@ def lam_path(path: LamPath) -> Figure:
     Parameters
     ----------
     path : LamPath
-        From :func:`daskmm.selection.lam_path`, or the ``lam_path_`` of a model. The rule accepts
-        penalties with a gain above the broken line, and takes the largest. Of more than 60
-        features, those with the largest weights at the choice are drawn.
+        The result of :func:`daskmm.selection.lam_path`, or the ``lam_path_`` of a model. The rule
+        takes the largest penalty with a gain above the broken line. At most 60 features, those
+        with the largest weights at the choice, are drawn.
 
     Returns
     -------
@@ -134,9 +134,9 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     Parameters
     ----------
     path : ClusterNumberPath
-        From :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a model.
-        Above the broken lines there are clusters. What clusters explain beyond noise is drawn
-        where it was computed: where clusters are not separated.
+        The result of :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a
+        model. There are clusters above the broken lines. The information that clusters explain
+        beyond noise is drawn if it was computed, which is done where clusters overlap.
 
     Returns
     -------
@@ -177,7 +177,7 @@ def distortion_choice(choice: DistortionChoice) -> Figure:
     Parameters
     ----------
     choice : DistortionChoice
-        From :func:`daskmm.selection.choose_distortion`.
+        The result of :func:`daskmm.selection.choose_distortion`.
 
     Returns
     -------
@@ -208,7 +208,7 @@ def distortion_choice(choice: DistortionChoice) -> Figure:
 
 
 def _draw_weights(axis: Axes, places: NDArray, path: BandwidthPath | LamPath) -> None:
-    """Draw a line for each feature; of many, for those with the largest weights at the choice."""
+    """Draw a line for each feature, for at most 60 with the largest weights at the choice."""
     heaviest = np.argsort(-path.feature_weights[path.chosen], kind="stable")[:MOST_FEATURES]
     axis.plot(places, path.feature_weights[:, np.sort(heaviest)], linewidth=1, alpha=0.8)
     rest = path.feature_weights.shape[1] - len(heaviest)

@@ -1,4 +1,4 @@
-"""Projection of a sample on the plane in which clusters differ most; public in `daskmm.plot`."""
+"""Projection of a sample to the plane in which clusters differ most; public in `daskmm.plot`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Largest number of clusters whose numbers are written.
+# Most clusters whose numbers are written.
 _MOST_NUMBERS = 100
 # Axes have equal units unless rows spread this many times wider along one of them.
 _MOST_OBLONG = 8
-# Weight of the rows' own spread, which matters only where centres span less than two axes.
+# Weight of the spread of rows within clusters, for centres that span less than two axes.
 _OWN_SPREAD = 1e-3
 
 
@@ -39,10 +39,11 @@ class Plane:
     Attributes
     ----------
     axes : ndarray of shape (n_features, 2)
-        In weighted coordinates of the model.
+        The axes in the model's coordinates, times the feature weights.
     middle : ndarray of shape (n_features,)
+        Mean of the rows' centres in the model's coordinates.
     levels : ndarray of shape (n_clusters,)
-        Offsets on the second axis, which separate clusters of a single feature.
+        Offsets on the second axis that separate clusters of a single feature; else 0.
     shares : ndarray of shape (2,)
         Share of the spread between clusters along each axis.
     points, centers : ndarray of shape (n_rows, 2) and (n_clusters, 2)
@@ -63,9 +64,11 @@ class Plane:
         Parameters
         ----------
         model : fitted estimator
+            The model.
         rows : ndarray of shape (n_rows, n_features)
-            In the input's units; values may be missing.
+            Rows in the input's units; values may be missing.
         clusters : ndarray of int of shape (n_rows,)
+            Cluster of each row.
         """
         refuse_mixed(model)
         coordinates = Coordinates(model.mean_, model.scale_)
@@ -73,9 +76,9 @@ class Plane:
         points = coordinates.to_model(rows) * weights
         if hasattr(model, "cluster_centers_"):
             centers = coordinates.to_model(model.cluster_centers_) * weights
-        else:  # the centres lie in a feature space: take means of the sample
+        else:  # centres in a feature space have no coordinates, so means of the sample are taken
             centers = cluster_means(points, clusters, model.n_clusters)
-        # Missing values are drawn at the value of the cluster's centre.
+        # Missing values are replaced by those of the cluster's centre.
         points = np.where(np.isnan(points), centers[clusters], points)
         levels = np.zeros(len(centers))
         served = centers[clusters]
@@ -99,7 +102,7 @@ class Plane:
         )
 
     def place(self, positions: FloatArray, clusters: NDArray) -> FloatArray:
-        """Project positions in the model's coordinates; of shape (n_rows, 2)."""
+        """Return the projections of positions in the model's coordinates, (n_rows, 2)."""
         placed: FloatArray = (positions - self.middle) @ self.axes
         placed[:, 1] += self.levels[clusters]
         return placed
@@ -114,11 +117,12 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     Parameters
     ----------
     model : fitted estimator
+        The model.
     sample : array-like of shape (n_rows, n_features)
         A few thousand rows, in the input's units.
     labels : array-like of shape (n_rows,), optional
-        Cluster of each row; by default the nearest centre. Rows of −1, which have no value, are
-        left out.
+        Cluster of each row; by default that of the nearest centre. Rows without any value, which
+        are labelled −1, are left out.
 
     Returns
     -------

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Largest number of clusters and features in the heat map, deviation of the strongest colour, and
-# number of clusters up to which sizes are written beside their bars.
+# Most clusters and features in the heat map, deviation with the strongest colour, and most clusters
+# whose sizes are written beside their bars.
 MOST_CLUSTERS, MOST_COLUMNS = 100, 40
 _MOST_DEVIATIONS = 3.0
 _MOST_COUNTS = 40
@@ -44,13 +44,14 @@ class Profiles:
     centers : ndarray of shape (n_clusters, n_features)
         Means of the clusters' rows in the input's units; centres where the model has no means.
     sizes : ndarray of shape (n_clusters,), or None
-        Rows of each cluster, where they are known.
+        Number of rows of each cluster; None if unknown.
     separation : ndarray of shape (n_features,)
-        The share of a feature's variance that lies between the clusters, where the spread of the
-        data is known; otherwise its part in the model's distances between centres.
+        Share of each feature's variance between the clusters; its part in the model's distances
+        between centres, if the spread of the data is unknown.
     weights : ndarray of shape (n_features,)
         Feature weights of the model; equal if it has none.
     names : list of str
+        Names of the features.
     unit : str
         Unit of the deviations.
     """
@@ -87,8 +88,8 @@ class Profiles:
             centers = np.asarray(getattr(model, "cluster_means_", model.cluster_centers_))
         elif rows is None:
             raise ValueError(
-                f"The means of {type(model).__name__} lie in a feature space; give a sample, for "
-                "the means of its rows."
+                f"The means of {type(model).__name__} lie in a feature space; give a sample, whose "
+                "means can be drawn."
             )
         else:
             clusters = np.asarray(model.predict(sample) if labels is None else labels)
@@ -120,20 +121,20 @@ _OF_CENTERS = "standard deviations of the means"
 def _mean_and_spread(
     model: Any, rows: FloatArray | None, centers: FloatArray
 ) -> tuple[FloatArray, FloatArray, str]:
-    """Return mean, spread and unit: of the data, or of the centres if nothing else is known."""
+    """Return mean, spread and unit of the data, or of the centres if the data are unknown."""
     if rows is not None and len(rows):
         held = ~np.isnan(rows)
         count = np.maximum(held.sum(axis=0), 1)
         mean = np.where(held, rows, 0.0).sum(axis=0) / count
         variance = np.where(held, np.square(rows - mean), 0.0).sum(axis=0) / count
         return mean, np.sqrt(variance), _OF_DATA
-    if np.any(model.scale_ != 1.0):  # standardised: the data's own mean and spread
+    if np.any(model.scale_ != 1.0):  # the model knows mean and spread of the data
         return model.mean_, model.scale_, _OF_DATA
     return np.nanmean(centers, axis=0), np.nanstd(centers, axis=0), _OF_CENTERS
 
 
 def _sizes(model: Any, sizes: ArrayLike | None) -> NDArray[np.int64] | None:
-    """Return the number of rows of each cluster, if it is known without computing."""
+    """Return the number of rows of each cluster; None if it would have to be computed."""
     if sizes is not None:
         return np.asarray(sizes, dtype=np.int64)
     labels = getattr(model, "labels_", None)
@@ -150,23 +151,22 @@ def cluster_profiles(
 ) -> Figure:
     """Draw the clusters as a heat map, in deviations from the mean of the data, and their sizes.
 
-    A deviation is that of the mean of the cluster's rows (`cluster_means_`), which the sizes count;
-    that of the centre where it is no mean (medians, modes).
-
-    Clusters are in order of size; up to 40 features are drawn, those that separate the clusters
-    most. Without a sample, the spread of the data is known for standardised models only; for
-    others, deviations are relative to the means themselves.
+    Deviations are those of the mean of a cluster's rows (`cluster_means_`), or of its centre where
+    the centre is a median or a mode. Clusters are in order of size; at most 40 features are drawn,
+    those that separate the clusters most. Without a sample, the spread of the data is known for
+    standardised models only; for others, deviations are relative to the means themselves.
 
     Parameters
     ----------
     model : fitted estimator
+        The model.
     sample : array-like of shape (n_rows, n_features), optional
-        A few thousand rows in the input's units, for mean and spread. Required for kernel models,
-        whose own means lie in a feature space: the means of these rows are drawn.
+        A few thousand rows in the input's units, for mean and spread. It is required for kernel
+        models, whose means lie in a feature space: the means of these rows are drawn instead.
     labels : array-like of shape (n_rows,), optional
         Cluster of each row of the sample; predicted by the model by default.
     sizes : array-like of shape (n_clusters,), optional
-        Number of rows of each cluster; by default from ``labels_``, unless these are lazy.
+        Number of rows of each cluster; by default from ``labels_``, unless it is lazy.
 
     Returns
     -------
@@ -189,7 +189,7 @@ def draw_profiles(profiles: Profiles) -> Figure:
     features = np.argsort(-profiles.separation, kind="stable")[:MOST_COLUMNS]
     names = [short_name(profiles.names[feature]) for feature in features]
     body = max(1.3, (0.25 if len(clusters) <= _MOST_COUNTS else 0.14) * len(clusters))
-    # Letters that fonts may lack are wider, or escapes.
+    # Characters that fonts lack are wide, or escapes.
     height = 1.5 + 0.075 * min(max(len(ascii(name)) for name in names), 24) + body
     width = max(5.6, 3.6 + 0.2 * len(features))
     figure = new_figure(figsize=(width, height))

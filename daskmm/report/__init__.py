@@ -1,1 +1,1 @@
-"""One HTML page about a fitted model: page, figures and style sheet."""
+"""One HTML page about a fitted model: its text, figures and style sheet."""

@@ -1,4 +1,4 @@
-"""The figures of a report and their captions, and figures as SVG within the page."""
+"""Draw the figures of a report, with captions, as SVG within the page."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ _THEMED = {
     GREY: "--grey",
     RED: "--red",
 }
-# More points than this are drawn as one image, of this resolution.
+# More points than this are drawn as one image with this resolution.
 _MANY_POINTS, _DPI = 100, 160
 # A point is 1/72 inch, a pixel of CSS 1/96.
 _PIXELS_PER_POINT = 96 / 72
-# Figures shrink to this share of their width at least, below which they scroll; those narrower than
-# _NOT_WIDE (in pixels) shrink to the width of a telephone.
+# Figures shrink to this share of their width and then scroll; those narrower than _NOT_WIDE (in
+# pixels) shrink to the width of a telephone.
 _LEAST_SHARE, _PHONE, _NOT_WIDE = 0.62, 330, 700
 
 
@@ -96,8 +96,9 @@ class Sampled(NamedTuple):
     Attributes
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        In the input's units.
+        Rows in the input's units.
     labels : ndarray of shape (n_rows,), int32
+        Cluster of each row.
     """
 
     rows: NDArray
@@ -120,14 +121,16 @@ def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> 
     Parameters
     ----------
     model : fitted estimator
+        The model.
     sampled : Sampled or None
         Rows of the data; without them, figures of rows are left out.
     profiles : Profiles or None
+        Profiles of the clusters; without them, their figure is left out.
     """
     found = []
 
     def add(name: str, title: str, caption: str, draw: Callable[..., Figure], *what: Any) -> None:
-        with drawn_with_fonts_of_readers():  # those of the browser
+        with drawn_with_fonts_of_readers():
             found.append(Picture(name, title, caption, draw(*what)))
 
     if sampled is not None:
@@ -149,7 +152,7 @@ def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> 
 
 
 def drift_picture(monitor: Any) -> Picture:
-    """Draw what a monitor saw."""
+    """Draw the partitions that a monitor compared with the reference."""
     with drawn_with_fonts_of_readers():
         figure = plot.drift(monitor)
     return Picture("looks", "Partitions beside the reference", _LOOKS, figure)
@@ -164,8 +167,9 @@ def inline_svg(figure: Figure, name: str) -> str:
     Parameters
     ----------
     figure : matplotlib Figure
+        The figure.
     name : str
-        Prefix of all ids, so that they differ from those of other figures of the page.
+        Prefix of all ids, which distinguishes them from those of other figures of the page.
     """
     import matplotlib
 
@@ -176,7 +180,7 @@ def inline_svg(figure: Figure, name: str) -> str:
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     text = io.StringIO()
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # The browser has the glyphs that matplotlib's font lacks.
+        # The browser has characters that matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(text, format="svg", dpi=_DPI, transparent=True, metadata=nothing)
     drawn = text.getvalue()

@@ -1,4 +1,4 @@
-"""The report of a fit: one self-contained HTML page without scripts."""
+"""Write the report of a fit: one self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from daskmm.report.style import STYLE
 from daskmm.storage.readable import readable_bytes, readable_seconds
 from daskmm.storage.strict_json import plain
 
-# Limits: rows of the table of clusters and features named in each, kernels listed, items of arrays
-# written out, characters of a parameter or of a feature name; looks of a monitor listed.
+# Most rows of the table of clusters, and features named in each; looks of a monitor; kernels; items
+# of an array; characters of a parameter or of a feature name.
 _MOST_ROWS, _TELLING = 500, 3
 _MOST_LOOKS = 50
-# Around the section of drift, which is replaced.
+# Marks around the section about drift, which is replaced by a later one.
 _DRIFT = "<!-- drift -->"
 _MOST_KERNELS = 4
 _MOST_ITEMS, _MOST_LETTERS = 12, 60
@@ -34,11 +34,11 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
     Parameters
     ----------
     model : fitted estimator
-        Lazy labels are not computed.
+        The model; lazy labels are not computed.
     summary : mapping
-        As in the ``summary.json`` of the run folder.
+        The content of ``summary.json`` in the run folder.
     sampled : Sampled or None
-        Rows of the data with their clusters; without them, figures that need rows are left out.
+        Rows of the data with their clusters; without them, figures of rows are left out.
 
     Raises
     ------
@@ -69,14 +69,14 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
 
 
 def with_drift(page: str, monitor: Any) -> str:
-    """Return a report with a section of what a monitor saw, in place of a former one.
+    """Return a report with a section about the partitions that a monitor compared.
 
     Parameters
     ----------
     page : str
-        As `report_page` returned it.
+        The page that `report_page` returned; a former section is replaced.
     monitor : Monitor
-        With at least one look.
+        A monitor that has compared at least one partition.
     """
     page = "".join(page.split(_DRIFT)[::2])
     looks = "\n".join(_look(look) for look in monitor.looks[-_MOST_LOOKS:])
@@ -132,7 +132,7 @@ def _text(value: Any) -> str:
 
 
 def _profiles(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> Profiles | None:
-    """Compute the cluster profiles; None where they would need a sample, and there is none."""
+    """Compute the cluster profiles; None where they need a sample that is missing."""
     rows, labels = (None, None) if sampled is None else sampled
     try:
         return Profiles.of(model, rows, labels, summary["cluster_sizes"])
@@ -176,7 +176,7 @@ def _per_row(summary: Mapping[str, Any]) -> float | None:
 
 
 def _number(value: Any) -> str:
-    """Format a number with few digits; None stands for a number that is not finite."""
+    """Format a number with few digits; None is a number that is not finite."""
     if value is None:
         return "not finite"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
@@ -309,7 +309,7 @@ def _shortened(text: str) -> str:
 
 
 def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
-    """Collect results of the fit beyond the numbers at the top of the page."""
+    """Return results of the fit beyond the numbers at the top of the page."""
     found = {}
     if "inertia" in summary:
         found["inertia"] = _number(summary["inertia"])

@@ -1,1 +1,1 @@
-"""Files written completely or not at all; records, arrays and digests to put into them."""
+"""Files that are written completely or not at all, and the records and arrays in them."""

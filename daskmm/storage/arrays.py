@@ -11,10 +11,7 @@ CHECKSUM_BYTES = 4
 
 
 def checksummed() -> dict[str, Any]:
-    """Return the codecs: little-endian values, then their CRC32C.
-
-    Compression would slow down streaming.
-    """
+    """Return codecs that write little-endian values and their CRC32C, uncompressed for speed."""
     from zarr.codecs import BytesCodec, Crc32cCodec  # zarr is slow to import
 
     return {"serializer": BytesCodec(), "compressors": [Crc32cCodec()]}
@@ -30,7 +27,9 @@ def create_array(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dt
     path : Path
         A new folder; it may lie in that of a zarr group.
     shape, chunks : tuple of int
+        Shape of the array, and of its chunks.
     dtype : numpy dtype
+        Type of its numbers.
 
     Returns
     -------

@@ -17,29 +17,28 @@ from typing import Any
 def written_whole(
     path: Path, replace: bool = False, turn: AbstractContextManager[Any] | None = None
 ) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; what is written there is renamed to `path` at the end.
+    """Yield a temporary path beside `path`, which is renamed to `path` at the end.
 
-    The file or folder is on the disk before it gets its name, so that a crash at any moment
-    leaves what was there before, or nothing. If the block raises, `path` stays as it was.
+    The file or folder is flushed to the disk before it gets its name, so that a crash at any
+    moment leaves the former one, or nothing. If the block raises, `path` stays as it was.
 
     Parameters
     ----------
     path : Path
-        Parent folders are made as needed.
+        The file or folder to write; its parent folders are made as needed.
     replace : bool
-        Whether to replace what is at the path: a file by a file, a folder by a folder. A folder
-        cannot be replaced in one step: should the process die in between, `restore_former` puts
-        the former one back.
+        Whether to replace a file by a file or a folder by a folder. A folder is replaced in two
+        steps: if the process dies between them, `restore_former` puts the former one back.
     turn : context manager, optional
         Entered while the new file or folder takes its place. Processes that replace the same folder
-        must exclude each other there.
+        must exclude each other by it.
 
     Raises
     ------
     FileExistsError
         If the path exists and is not to be replaced.
     OSError
-        If there is a folder in the place of a file, or the reverse, or the disk is full.
+        If a folder is in the place of a file, or the reverse, or the disk is full.
     """
     if not replace:
         check_absent(path)
@@ -80,8 +79,8 @@ def _replace_folder(fresh: Path, path: Path) -> None:
 
 
 def is_replaced(path: Path) -> bool:
-    """Tell whether a folder that was missing a moment ago is, or has just been, replaced."""
-    # A name leaves and enters the list of its folder in one step, so it is read once.
+    """Return whether a folder that was missing a moment ago is there, or is being replaced."""
+    # A rename changes the list of a folder in one step, so the list is read once.
     with contextlib.suppress(OSError):
         entries = list(path.parent.iterdir())
         return path in entries or bool(_former_folders(path, entries))
@@ -97,9 +96,9 @@ def restore_former(path: Path) -> None:
 
 
 def _former_folders(path: Path, entries: Iterable[Path]) -> list[Path]:
-    """Return where the folder at a path is while another one takes its place, among entries.
+    """Return, from entries, the names that a folder has while another one takes its place.
 
-    Their names have a unique number that only this module makes. More than one is left only where
+    The names have a unique number that only this module makes. More than one is left only where
     processes do not exclude each other.
     """
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}\.former")
@@ -108,7 +107,7 @@ def _former_folders(path: Path, entries: Iterable[Path]) -> list[Path]:
 
 
 def check_absent(path: Path) -> None:
-    """Raise FileExistsError if there is something at the path, also a link to nothing."""
+    """Raise FileExistsError if there is something at the path, even a broken link."""
     if path.exists() or path.is_symlink():
         raise FileExistsError(f"{path} exists. Choose another path, or remove it first.")
 
@@ -120,12 +119,12 @@ def flush_tree(path: Path) -> None:
             flush_tree(child)
         flush_folder(path)
     else:
-        with path.open("r+b") as file:  # Windows flushes only what is open for writing
+        with path.open("r+b") as file:  # Windows flushes only files that are open for writing
             os.fsync(file.fileno())
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk; does nothing on Windows, which cannot."""
+    """Flush the names in a folder to the disk, except on Windows, which cannot."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 
 
 def digest(*arrays: Any) -> str:
-    """Return a digest of arrays, CSR ones too, which changes with any bit, dtype or shape."""
+    """Return a digest of arrays, dense or CSR, that changes with any bit, dtype or shape."""
     found = hashlib.blake2b(digest_size=16)
     parts = (
         (array.data, array.indices, array.indptr) if issparse(array) else (array,)

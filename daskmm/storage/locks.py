@@ -1,4 +1,4 @@
-"""Locks of paths that are about to be written: two processes do not write the same one."""
+"""Locks that keep two processes from writing the same path."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# Bytes of a lock file, so that a disk without any room left is noticed.
+# A lock file is so large that a full disk is noticed when it is written.
 _SIZE = 1 << 16
-# Seconds between two looks at a lock that another process holds.
+# Seconds between two tries to take a lock that another process holds.
 _PAUSE = 0.005
 # Neither follow a link at the path of a lock nor, on Windows, translate ends of lines.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-# Errors of writing that free space mends.
+# Errors of writing that go away when space is freed.
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 class LockedError(OSError):
-    """A path cannot be locked: the message says which process has it, or what is in the way."""
+    """A path cannot be locked: the message names the process that holds it, or the obstacle."""
 
 
 class _ForeignLockError(LockedError):
-    """What is at the path of a lock was not written by this library."""
+    """The file at the path of a lock was not written by this library."""
 
 
 @contextmanager
@@ -48,17 +48,17 @@ def reserved(out: str | Path, patience: float = 0.0) -> Iterator[None]:
     Parameters
     ----------
     out : str or Path
-        A local path is locked by a file beside it. To an object store, which has no locks, an
-        empty object is written.
+        The output. A local path is locked by a file beside it. Object stores have no locks; an
+        empty object is written there as a test.
     patience : float
         Seconds to wait for a process that holds the lock.
 
     Raises
     ------
     LockedError
-        If another process holds the lock, or the lock file is not one of this library.
+        If another process holds the lock, or the file in its place is no lock of this library.
     OSError
-        If the output cannot be written; the message has the reason.
+        If the output cannot be written; the message says why.
     """
     if is_remote(out):
         check_writable(str(out))
@@ -73,14 +73,14 @@ def reserved(out: str | Path, patience: float = 0.0) -> Iterator[None]:
 def locked(path: Path, lock: Path, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of a local path that is going to be written.
 
-    The lock file has host, process and time. The system also locks it for this process, and so
+    The lock file names host, process and time. The system also locks it for this process, and
     releases it when the process dies. Folders that are made for it are removed at the end, unless
-    something else is in them.
+    they have other contents.
 
     Parameters
     ----------
     path : Path
-        For messages.
+        The path that is going to be written, for messages.
     lock : Path
         The lock file.
     patience : float
@@ -108,17 +108,17 @@ def locked(path: Path, lock: Path, patience: float = 0.0) -> Iterator[None]:
             _release(descriptor, lock)
     finally:
         for folder in reversed(made):
-            with contextlib.suppress(OSError):  # not empty
+            with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
 
 
 def _make_folders(folder: Path, made: list[Path]) -> None:
-    """Make a folder and its parents, and add those that this process made to a list."""
+    """Make a folder and its parents, and add those that this process made to `made`."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
         try:
             each.mkdir()
-        except FileExistsError:  # made by another process meanwhile, unless it is a file
+        except FileExistsError:  # another process made it, or it is a file
             if not each.is_dir():
                 raise
         else:
@@ -155,20 +155,20 @@ def _taken(path: Path, lock: Path) -> int:
 
 
 def _check_free(descriptor: int, new: bool, path: Path, lock: Path) -> None:
-    """Raise LockedError if another process may hold a lock, or the file is of something else."""
+    """Raise LockedError if another process may hold the lock, or the file is no lock."""
     free = _is_free(descriptor)
     owner = {} if new else _owner(descriptor)
     if owner is None and free is not False:
         raise _foreign(path, lock)
     owner = owner or {}
-    # Locks of network file systems may be those of one host only.
+    # Locks of network file systems may hold on one host only.
     here = owner.get("host", socket.gethostname()) == socket.gethostname()
     if not (new if free is None else free and here):
         raise LockedError(_held(path, lock, owner))
 
 
 def _opened(path: Path, lock: Path) -> tuple[bool, int]:
-    """Open a lock file, and return whether it is new, and its descriptor; follow no link."""
+    """Open a lock file, without following links; return whether it is new, and its descriptor."""
     while True:
         with contextlib.suppress(FileExistsError):
             return True, os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
@@ -179,7 +179,7 @@ def _opened(path: Path, lock: Path) -> tuple[bool, int]:
 
 
 def _owner(descriptor: int) -> dict[str, Any] | None:
-    """Return what a lock file says of its owner: nothing if it is empty, None if it is foreign."""
+    """Return the owner that a lock file names: {} if it is empty, None if it is no lock."""
     content = os.read(descriptor, _SIZE + 1)
     if not content:  # its owner died before it wrote anything
         return {}
@@ -192,7 +192,7 @@ def _owner(descriptor: int) -> dict[str, Any] | None:
 
 
 def _is_free(descriptor: int) -> bool | None:
-    """Lock a file for this process, and return whether no other has it; None if nobody knows."""
+    """Lock a file for this process; return whether it was free, or None if that is unknown."""
     if fcntl is None:
         return None
     try:
@@ -205,7 +205,7 @@ def _is_free(descriptor: int) -> bool | None:
 
 
 def _is_named(descriptor: int, lock: Path) -> bool:
-    """Return whether an open file still is the one at a path."""
+    """Return whether an open file is still the one at a path."""
     try:
         return os.path.samestat(os.fstat(descriptor), lock.lstat())
     except FileNotFoundError:
@@ -213,7 +213,7 @@ def _is_named(descriptor: int, lock: Path) -> bool:
 
 
 def _claimed(descriptor: int, lock: Path) -> int:
-    """Write into a lock file who holds it; return its descriptor."""
+    """Write the owner into a lock file; return its descriptor."""
     mine = {"host": socket.gethostname(), "process": os.getpid(), "since": time.time()}
     try:
         _write(descriptor, json.dumps(mine).ljust(_SIZE).encode())
@@ -225,8 +225,8 @@ def _claimed(descriptor: int, lock: Path) -> int:
 
 def _foreign(path: Path, lock: Path) -> _ForeignLockError:
     return _ForeignLockError(
-        f"{path} cannot be written: {lock} is in the way, which is not a lock file of daskmm. "
-        "Choose another path, or move it."
+        f"{path} cannot be written: {lock} is in the way and is not a lock file of daskmm. "
+        "Choose another path, or move that file."
     )
 
 
@@ -242,7 +242,7 @@ def _held(path: Path, lock: Path, owner: dict[str, Any]) -> str:
 
 
 def _write(descriptor: int, content: bytes) -> None:
-    """Write the whole of a file, down to the disk."""
+    """Write the whole of a file and flush it to the disk."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     while content:
         content = content[os.write(descriptor, content) :]
@@ -251,7 +251,7 @@ def _write(descriptor: int, content: bytes) -> None:
 
 def _release(descriptor: int, lock: Path) -> None:
     mine = _is_named(descriptor, lock)
-    if fcntl is None:  # Windows removes no file that is open
+    if fcntl is None:  # Windows does not remove open files
         os.close(descriptor)
     with contextlib.suppress(OSError):
         if mine:
@@ -261,5 +261,5 @@ def _release(descriptor: int, lock: Path) -> None:
 
 
 def remedy(error: OSError) -> str:
-    """Say what to do about an error of writing."""
-    return "free space" if error.errno in _FULL else "mend that"
+    """Return what a user can do about an error of writing."""
+    return "free space" if error.errno in _FULL else "correct that"

@@ -8,7 +8,7 @@ def readable_bytes(count: float | None) -> str:
     if count is None:
         return "unknown"
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5:  # what is rounded to 1000 gets the next unit
+        if count < 999.5:  # 1000 after rounding gets the next unit
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB" if count < 999.5 else f"{count:,.0f} TB"

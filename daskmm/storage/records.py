@@ -1,9 +1,9 @@
-"""Values of numbers, arrays and records as JSON and arrays, and state files of such values.
+"""Store values of numbers, arrays and records as JSON and arrays, and in state files.
 
 `encode` returns JSON and sets the arrays aside; `decode` is its inverse. A saved model keeps both
-in a zarr group. A state file, as in a checkpoint, is a line with format and version, the JSON,
-the bytes of the arrays, and a digest of everything before it. Reading runs no code from a file:
-records are made only of classes that were registered here by name.
+in a zarr group. A state file, as in a checkpoint, has a line with format and version, the JSON, the
+bytes of the arrays, and a digest of all of these. Reading a file runs no code from it: records are
+made only of classes that are registered here by name.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _LENGTH = struct.Struct("<Q")
 _DIGEST_BYTES = 16
 # Kinds of numpy dtypes that are stored as bytes: numbers and booleans, never objects.
 _KINDS = "fiub"
-# Dataclasses that a file may hold, by name.
+# Dataclasses that a file may contain, by name.
 _REGISTERED: dict[str, type] = {}
 
 
 def registered(kind: type[T]) -> type[T]:
-    """Class decorator: allow files to hold this dataclass, known by its name and field names."""
+    """Class decorator: allow files to contain this dataclass, by its name and field names."""
     _REGISTERED[kind.__name__] = kind
     return kind
 
@@ -48,7 +48,7 @@ def encode(
     Parameters
     ----------
     value : None, bool, int, float, str, Path, ndarray, or list, tuple, dict or dataclass of such
-        What else numpy can convert, such as a DataFrame, is stored as an array.
+        The value. Other things that numpy can convert, such as a DataFrame, are stored as arrays.
     put : callable
         Takes a name that is unique within the value and an array of numbers; stores the array
         and returns a JSON object with the key "array" from which `decode` finds it again.
@@ -60,7 +60,7 @@ def encode(
     Raises
     ------
     TypeError
-        If the value contains something else.
+        If the value contains anything else.
     """
 
     def inner(item: Any, key: Any) -> Any:
@@ -91,7 +91,7 @@ def encode(
             return {"strings": value.tolist()}
     elif hasattr(value, "__array__"):
         return encode(np.asarray(value), put, name)
-    raise TypeError(f"A file cannot hold a {type(value).__name__} ({name}).")
+    raise TypeError(f"A file cannot contain a {type(value).__name__} ({name}).")
 
 
 def _alike(values: list[Any]) -> bool:
@@ -117,11 +117,12 @@ def _columns(records: list[Any], put: Callable[[str, NDArray], Any], name: str) 
 
 
 def decode(node: Any, get: Callable[[dict[str, Any]], NDArray]) -> Any:
-    """Return the value that `encode` made JSON of.
+    """Return the value of JSON that `encode` returned.
 
     Parameters
     ----------
     node : JSON value
+        The JSON.
     get : callable
         Takes what `put` returned for an array, and returns the array.
 
@@ -161,21 +162,23 @@ class DamagedStateError(ValueError):
 
 
 def write_state(path: Path, value: Any) -> None:
-    """Write a value to a state file, in place of the one that is there.
+    """Write a value to a state file, which replaces a former one.
 
     A crash at any moment leaves the former file, or none.
 
     Parameters
     ----------
     path : Path
+        The state file.
     value : as for `encode`
+        The value to write.
 
     Raises
     ------
     TypeError
-        If the value contains something that a file cannot hold.
+        If a file cannot contain the value.
     OSError
-        If the file cannot be written (a full disk); the former one stays.
+        If the file cannot be written, for example to a full disk; the former one stays.
     """
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     with written_whole(path, replace=True) as fresh, fresh.open("wb") as file:
@@ -186,7 +189,7 @@ def write_state(path: Path, value: Any) -> None:
 
 
 def _pieces(value: Any) -> Iterator[bytes]:
-    """Yield the content of a state file, all but its digest."""
+    """Yield the content of a state file without its digest."""
     arrays: list[NDArray] = []
 
     def put(name: str, array: NDArray) -> dict[str, Any]:
@@ -226,12 +229,12 @@ def read_state(path: Path) -> Any:
         return _unpacked(body, first.end())
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(
-            f"{path} holds what this version of daskmm cannot read: {error}"
+            f"{path} has content that this version of daskmm cannot read: {error}"
         ) from error
 
 
 def _unpacked(body: bytes, place: int) -> Any:
-    """Return the value of a file that agrees with its digest."""
+    """Return the value of a file whose digest is right."""
     (length,) = _LENGTH.unpack_from(body, place)
     place += _LENGTH.size
     header = json.loads(body[place : place + length])

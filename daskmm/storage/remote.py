@@ -1,8 +1,8 @@
-"""Folders on object stores: written whole or not at all, and read, by way of local ones.
+"""Write and read folders on object stores through local copies.
 
 fsspec knows the stores. An object appears when all of its bytes have arrived, but a folder is only
-a common prefix of names, so one object of it, which readers look for first, is written last.
-Every request is repeated, for `PATIENCE` at most, while the store is out of reach.
+a common prefix of names, so the object that readers look for first is written last. Every request
+is repeated, for `PATIENCE` at most, while the store cannot be reached.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from typing import Any
 
 from daskmm.storage.atomic import check_absent
 
-# Seconds for which a request is tried again, and pauses between the tries.
+# Seconds for which a request is repeated, and pauses between the tries.
 PATIENCE, _PAUSES = 300.0, (1.0, 2.0, 4.0, 8.0, 15.0)
-# Errors that another try will not mend.
+# Errors that another try will not correct.
 _LASTING = (FileNotFoundError, PermissionError, KeyError, TypeError, ValueError, MemoryError)
 _EXPECTED = (OSError, ImportError, *_LASTING)
 
 logger = logging.getLogger("daskmm")
 
-# Object that lists the objects of an upload while it goes on.
+# Object that lists the objects of an upload until it is complete.
 UNFINISHED = ".daskmm-upload"
 
-# Also what pathlib makes of an URL: "s3:/bucket".
+# The single slash is what pathlib makes of an URL: "s3:/bucket".
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def is_remote(path: str | Path) -> bool:
-    """Tell whether a path is an URL of something other than local files."""
+    """Return whether a path is an URL of something other than local files."""
     return bool(_URL.match(str(path))) and not str(path).startswith("file:/")
 
 
 def local_path(path: str | Path, what: str = "This") -> Path:
-    """Return a path of this machine; ``file://`` is understood.
+    """Return a path of this machine; the scheme ``file://`` is removed.
 
     Raises
     ------
     ValueError
-        If the path is an URL of another kind; the message begins with `what`.
+        If the path is an URL with another scheme; the message begins with `what`.
     """
     if is_remote(path):
         raise ValueError(
             f"{what} cannot be kept at {_whole(path)}: it is changed in place, which object stores "
-            "do not do. Choose a local or a mounted folder."
+            "do not support. Choose a local or a mounted folder."
         )
     return Path(re.sub(r"^file:/+", "/", str(path)))
 
 
 @contextmanager
 def refusals(path: str | Path) -> Iterator[None]:
-    """Raise what a store's own library raises, such as missing credentials, as an OSError."""
+    """Raise errors of a store's own library, such as missing credentials, as OSError."""
     try:
         yield
     except _EXPECTED:
@@ -74,7 +74,7 @@ def refusals(path: str | Path) -> Iterator[None]:
 
 
 def patiently(request: Callable[[], Any], path: str | Path) -> Any:
-    """Return what a request for a path gives; if it is remote and out of reach, try again."""
+    """Return the result of a request; repeat it while a remote path cannot be reached."""
     if not is_remote(path):
         return request()
     end = time.monotonic() + PATIENCE
@@ -102,7 +102,7 @@ def check_new(path: str | Path) -> None:
 
 
 def inside(path: str | Path, name: str) -> str | Path:
-    """Return the path or URL of something in a folder."""
+    """Return the path or URL of an entry of a folder."""
     return f"{str(path).rstrip('/')}/{name}" if is_remote(path) else local_path(path) / name
 
 
@@ -125,14 +125,14 @@ def check_writable(url: str) -> None:
     try:
         with tempfile.NamedTemporaryFile() as empty:
             store.put(Path(empty.name), "")
-    except Exception as error:  # each kind of store has its own
+    except Exception as error:  # each kind of store has its own errors
         raise OSError(f"{url} cannot be written: {str(error) or repr(error)}") from error
-    with contextlib.suppress(Exception):  # some may write objects, but not remove them
+    with contextlib.suppress(Exception):  # some users may write objects, but not remove them
         store.remove("")
 
 
 def names_in(path: str | Path) -> set[str]:
-    """Return the names of the files and folders in a folder; none if there is no folder."""
+    """Return the names of the files and folders in a folder; {} if there is no folder."""
     if is_remote(path):
         return {name.split("/", 1)[0] for name in _Store(path).names()}
     folder = local_path(path)
@@ -143,26 +143,26 @@ def names_in(path: str | Path) -> set[str]:
 def uploaded(
     url: str, last: str, replaced: Callable[[str], object] | None = None
 ) -> Iterator[Path]:
-    """Yield a local path that is uploaded to an URL at the end, if there is no error.
+    """Yield a local path that is uploaded to an URL at the end, unless an error is raised.
 
-    What is written there is a folder, or one file. While a folder is uploaded, an object
-    `UNFINISHED` lists the objects that belong to it, so that another upload may replace them after
-    a crash.
+    The caller makes a folder or one file there. While a folder is uploaded, an object `UNFINISHED`
+    lists the objects that belong to it, so that another upload may replace them after a crash.
 
     Parameters
     ----------
     url : str
+        Where the file or folder will be.
     last : str
-        File of a folder without which readers take it for nothing. It is uploaded last; if
-        something is replaced, it is removed first, and a crash in between leaves nothing readable.
+        File that readers of the folder look for first. It is uploaded last; if a folder is
+        replaced, it is removed first, so that a crash leaves nothing that can be read.
     replaced : callable, optional
-        Takes the name of an object at the URL, relative to it, and tells whether it belongs to what
-        is replaced. Other objects stay. By default, there must be nothing at the URL.
+        Takes the name of an object at the URL, relative to it, and returns whether it may be
+        replaced. Other objects stay. By default, there must be nothing at the URL.
 
     Raises
     ------
     FileExistsError
-        If there is an object at the URL that is not to be replaced; nothing is written then.
+        If an object at the URL may not be replaced; nothing is written then.
     OSError
         If the store cannot be written.
     """
@@ -192,16 +192,16 @@ def uploaded(
             store.put(folder / name, name)
         for name in sorted(former - {*files, last}):
             store.remove(name)
-        with contextlib.suppress(Exception):  # some may write objects, but not remove them
+        with contextlib.suppress(Exception):  # some users may write objects, but not remove them
             store.remove(UNFINISHED)
 
 
 def _unfinished(store: _Store, scratch: Path) -> set[str]:
-    """Return the names of the objects that an upload which did not end may have written."""
+    """Return the names of the objects that an unfinished upload may have written."""
     store.get(UNFINISHED, scratch / "former")
     try:
         return {str(name) for name in json.loads((scratch / "former").read_bytes())}
-    except (ValueError, TypeError):  # it was cut
+    except (ValueError, TypeError):  # the list is incomplete
         return set()
 
 
@@ -214,7 +214,7 @@ def downloaded(url: str, *parts: str) -> Iterator[Path]:
     FileNotFoundError
         If there is nothing at the URL.
     ValueError
-        If a name there would lead out of the folder.
+        If a name there leads out of the folder.
     """
     store = _Store(url)
     with tempfile.TemporaryDirectory(prefix="daskmm-download-") as scratch:
@@ -224,7 +224,7 @@ def downloaded(url: str, *parts: str) -> Iterator[Path]:
             raise FileNotFoundError(f"{url} does not exist.")
         for name in found:
             if ".." in name.split("/"):
-                raise ValueError(f"{url} holds {name!r}, which is no name of a file.")
+                raise ValueError(f"{url} has an object {name!r}, which is no name of a file.")
             if not parts or name.split("/", 1)[0] in parts:
                 store.get(name, folder / name)
         folder.mkdir(exist_ok=True)
@@ -232,20 +232,21 @@ def downloaded(url: str, *parts: str) -> Iterator[Path]:
 
 
 class Mirror:
-    """A local folder with some files of a folder on an object store, for as long as it is used.
+    """A local copy of some files of a folder on an object store, removed with the object.
 
     Parameters
     ----------
     url : str
-        Need not exist.
+        The remote folder, which need not exist.
     wanted : callable
-        Takes the name of a file at the URL, and tells whether it is copied.
+        Takes the name of a file at the URL, and returns whether it is copied.
 
     Attributes
     ----------
     url : str
+        The remote folder.
     folder : Path
-        Removed with the mirror.
+        The local copy.
     names : set of str
         Names of all files and folders at the URL.
     """
@@ -266,7 +267,7 @@ class Mirror:
         Raises
         ------
         OSError
-            If the store cannot be written; what is there stays.
+            If the store cannot be written; a former object stays.
         """
         with _as_os_errors():
             self._store.put(self.folder / name, name)
@@ -287,7 +288,7 @@ class Mirror:
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise errors of any kind as OSError: each kind of store has its own."""
+    """Raise errors of any kind as OSError, because each kind of store has its own."""
     try:
         yield
     except OSError:
@@ -310,7 +311,7 @@ class _Store:
         self._place = str(place).rstrip("/")
 
     def request(self, method: str, name: str = "") -> Any:
-        """Return what a method of the file system answers about an object."""
+        """Return the result of a method of the file system for an object."""
         self._system.invalidate_cache()
         act = getattr(self._system, method)
         return patiently(lambda: act(self._at(name)), self.url)
@@ -344,5 +345,5 @@ class _Store:
 
 
 def _whole(url: str | Path) -> str:
-    """Return an URL with both of its slashes, of which pathlib makes one."""
+    """Return an URL with both of its slashes, which pathlib reduces to one."""
     return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/+", r"\1://", str(url))

@@ -331,7 +331,7 @@ def test_dates_count_as_the_user_says():
     for wrong in ("day:month", "hour:trend"):
         with pytest.raises(ValueError, match=wrong):
             fit(wrong)
-    with pytest.raises(ValueError, match="'x' is not of dates"):
+    with pytest.raises(ValueError, match="'x' has no dates"):
         fit("day:trend", "x:trend")
 
 

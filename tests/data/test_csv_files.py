@@ -174,7 +174,7 @@ def test_compressed_files_that_are_cut_or_damaged_are_named(tmp_path, suffix):
 def test_a_quote_without_its_end_is_named_by_its_line(tmp_path):
     lines = [*FRAME.to_csv(index=False).splitlines()[:201], '"1,2,3', *["1,2,3"] * 40_000]
     (tmp_path / "x.csv").write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"x\.csv, line 202: .*quote without its end"):
+    with pytest.raises(ValueError, match=r"x\.csv, line 202: .*quote is not closed"):
         read(tmp_path / "x.csv")
 
 
@@ -273,7 +273,7 @@ def test_a_header_may_begin_with_a_comment_sign(tmp_path):
     ]
     only = tmp_path / "only.csv"
     only.write_text("# nothing\n# here\n")
-    with pytest.raises(ValueError, match="begins with comments and nothing else"):
+    with pytest.raises(ValueError, match="it has no lines but comments"):
         open_data(only)
 
 

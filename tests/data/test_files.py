@@ -76,7 +76,7 @@ def test_zarr_group(tmp_path, table):
     np.testing.assert_array_equal(open_data(f"{tmp_path}/g.zarr::y").compute(), 3 * table)
     deep = open_data(tmp_path / "g.zarr", component="deep/z")
     np.testing.assert_array_equal(deep.compute(), 2 * table)
-    with pytest.raises(ValueError, match=r"no array named 'w'; it holds label, x, y"):
+    with pytest.raises(ValueError, match=r"no array named 'w'; it has label, x, y"):
         open_data(f"{tmp_path}/g.zarr::w")
 
 

@@ -98,7 +98,7 @@ def test_packed_values_are_unpacked(tmp_path):
 
 def test_refusals(path, tmp_path):
     for arguments, message in [
-        ({}, "dimensions y, band, x. Say which one holds the features"),
+        ({}, "dimensions y, band, x. Choose that of the features"),
         ({"feature_dim": "time"}, "not feature_dim 'time'"),
         ({"feature_dim": "band", "columns": ["nir"]}, "no feature 'nir'; it has 'blue', 'green'"),
         ({"feature_dim": "band", "chunks": 0}, "at least 1; got 0"),
@@ -112,7 +112,7 @@ def test_refusals(path, tmp_path):
     with pytest.raises(ValueError, match="cannot be read as NetCDF"):
         open_data(tmp_path / "broken.nc")
     np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="no NetCDF file and no zarr group; feature_dim"):
+    with pytest.raises(ValueError, match="no NetCDF file and no zarr group, which alone have"):
         open_data(tmp_path / "rows.npy", feature_dim="band")
 
 

@@ -441,7 +441,7 @@ def test_blur_frames(tmp_path):
     np.testing.assert_allclose(points, replayed.frames[0], atol=1e-9)
     modes = Plane.of(model, X, model.labels_).centers
     np.testing.assert_allclose(replayed.frames[-1], modes[model.labels_], atol=0.2)
-    with pytest.raises(ValueError, match="KMeans blurs no rows"):
+    with pytest.raises(ValueError, match="KMeans has no frames"):
         plot.blur_frames(quick(KMeans, 2).fit(X), X)
 
 

@@ -167,7 +167,7 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path, capsys, kind, t
     lock.parent.mkdir(exist_ok=True)
     lock.symlink_to(tmp_path / target)
     message = begin(kind, tmp_path / "out", capsys)
-    assert f"out cannot be written: {lock} is in the way, which is not a lock file" in message
+    assert f"out cannot be written: {lock} is in the way and is not a lock file" in message
     assert (tmp_path / "precious").read_text() == "years of work"
     assert not (tmp_path / "absent").exists()
     assert lock.is_symlink()
@@ -235,4 +235,4 @@ def test_threads_that_wait_take_turns(tmp_path):
 
 def test_advice_is_that_of_the_error():
     assert remedy(OSError(errno.ENOSPC, "")) == "free space"
-    assert remedy(OSError(errno.EROFS, "")) == "mend that"
+    assert remedy(OSError(errno.EROFS, "")) == "correct that"

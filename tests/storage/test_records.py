@@ -26,9 +26,9 @@ def test_every_flipped_bit_is_noticed(tmp_path):
 
 
 def test_what_is_neither_number_nor_text_is_refused(tmp_path):
-    with pytest.raises(TypeError, match=r"cannot hold a function \(value-f\)"):
+    with pytest.raises(TypeError, match=r"cannot contain a function \(value-f\)"):
         write_state(tmp_path / "state", {"f": lambda: None})
-    with pytest.raises(TypeError, match="cannot hold a ndarray"):
+    with pytest.raises(TypeError, match="cannot contain a ndarray"):
         write_state(tmp_path / "state", np.array([object()]))
     assert not (tmp_path / "state").exists()
 
