@@ -1,7 +1,7 @@
-"""Tasks of blocks that are made where they run, from the one task that dask has for all of them.
+"""Make the tasks of blocks where they run, from the one task that dask has for all of them.
 
-A blockwise layer of dask holds one task, and rules that give the arguments of each block. dask
-would make, and send, a million tasks for a table of a million blocks.
+A blockwise layer of dask has one task, and rules that give the arguments of each block. dask would
+make and send a million tasks for a table of a million blocks.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from dask.typing import Key
 from daskmm.data.dask_private import GraphNode, Task, TaskRef
 from daskmm.engine.columns import packed, unpacked
 
-# Rules that give values, and no names of other tasks.
+# Rules that give values, not keys of other tasks.
 _RULES = (ArrayBlockIdDep, ArrayChunkShapeDep, ArraySliceDep, ArrayValuesDep)
-# Axis of a rule whose only block serves for all.
+# Axis of a rule with one block for all.
 _BROADCAST = -1
 
 
 @dataclass(frozen=True)
 class BlockFunction:
-    """What the tasks of all blocks have in common.
+    """The common part of the tasks of all blocks.
 
     Attributes
     ----------
     task : Task
-        Refers to its arguments by names.
+        The task, which refers to its arguments by names.
     constants : dict
         Name of an argument -> its value.
     references : dict
         Name of an argument -> key of its value.
     rules : dict
-        Name of an argument -> (what gives it for a place, axes of the block that make up the
-        place). They know all blocks, and are not pickled.
+        Name of an argument -> (its rule, axes of the block's index that the rule takes). Rules know
+        all blocks, and are not pickled.
     """
 
     task: Task
@@ -48,14 +48,14 @@ class BlockFunction:
     rules: dict[Key, tuple[Any, tuple[int, ...]]]
 
     def __call__(self, own: Sequence[Any], *inputs: Any) -> Any:
-        """Return a block, given what the rules gave for it, and the values of the references."""
+        """Return a block, given the values of its rules and of the references."""
         values = dict(self.constants)
         values.update(zip(self.rules, own, strict=True))
         values.update(zip(self.references, inputs, strict=True))
         return self.task(values)
 
     def own(self, key: Key) -> tuple[Any, ...]:
-        """Return what the rules give for a block."""
+        """Return the values of the rules for a block."""
         assert isinstance(key, tuple)
         return tuple(
             rule[tuple(0 if axis == _BROADCAST else key[1 + axis] for axis in axes)]
@@ -73,12 +73,13 @@ class BlockTask(GraphNode):
     Parameters
     ----------
     key : tuple
-        Name of the array, and the place of the block.
+        Name of the array, and index of the block.
     function : BlockFunction
+        The common part of the tasks.
     needs : frozenset of keys
         The references of the function.
     own : tuple, optional
-        What the rules give for the block, if they are not at hand.
+        Values of the rules for the block; needed if the function was unpickled.
     """
 
     __slots__ = ("_own", "function")
@@ -97,7 +98,7 @@ class BlockTask(GraphNode):
 
     @property
     def own(self) -> tuple[Any, ...]:
-        """What the rules give for the block."""
+        """Values of the rules for the block."""
         return self.function.own(self.key) if self._own is None else self._own
 
     def __call__(self, values: Mapping[Key, Any]) -> Any:
@@ -105,7 +106,7 @@ class BlockTask(GraphNode):
         return self.function(self.own, *map(values.__getitem__, self.function.references.values()))
 
     def substitute(self, subs: Any, key: Key | None = None) -> Any:
-        """Return an ordinary task, with other names for what it needs."""
+        """Return an ordinary task, with other keys for its dependencies."""
         inputs = map(TaskRef, self.function.references.values())
         return Task(self.key, self.function, self.own, *inputs).substitute(subs, key=key)
 
@@ -115,7 +116,7 @@ class BlockTask(GraphNode):
 
 @dataclass(frozen=True)
 class BlockColumn:
-    """Tasks of blocks of one function, which are pickled fast, and short where they are regular."""
+    """Tasks of blocks of one function, which are pickled fast, in few bytes if they are regular."""
 
     function: BlockFunction
     keys: Sequence[Key]
@@ -136,7 +137,7 @@ def _block_column(function: BlockFunction, keys: Any, own: Any) -> BlockColumn:
 
 
 def column_of(keys: list[Key], nodes: Mapping[Key, GraphNode]) -> BlockColumn | None:
-    """Return the tasks of some keys, or None unless all are of one function."""
+    """Return the tasks of some keys, or None unless all have the same function."""
     tasks = [nodes.get(key) for key in keys]
     first = tasks[0]
     if not isinstance(first, BlockTask):
@@ -150,7 +151,7 @@ def column_of(keys: list[Key], nodes: Mapping[Key, GraphNode]) -> BlockColumn | 
 
 
 def nodes_of(graph: Any) -> tuple[dict[Key, BlockTask], dict[Key, Any]]:
-    """Return the tasks of blocks in a graph, and its other nodes."""
+    """Return the tasks of blocks in a graph, and all other nodes."""
     if not isinstance(graph, HighLevelGraph):
         return {}, dict(graph)
     blocks: dict[Key, BlockTask] = {}
@@ -172,7 +173,7 @@ def _keys(layer: Blockwise) -> list[Key]:
 
 
 def _block_function(layer: Blockwise) -> BlockFunction | None:
-    """Return what the blocks of a layer have in common, or None if dask must make its tasks."""
+    """Return the common part of a layer's tasks, or None if dask must make them."""
     constants: dict[Key, Any] = {}
     references: dict[Key, Key] = {}
     rules: dict[Key, tuple[Any, tuple[int, ...]]] = {}
@@ -190,7 +191,7 @@ def _block_function(layer: Blockwise) -> BlockFunction | None:
         elif type(argument) is TaskRef:
             references[name] = argument.key
         elif isinstance(argument, (GraphNode, TaskRef)):
-            return None  # a future, or what others make
+            return None  # a future, or a nested task
         else:
             constants[name] = argument
     known = constants.keys() | references.keys() | rules.keys()

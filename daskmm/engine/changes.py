@@ -1,9 +1,9 @@
-"""Data that change between two passes: what each later reading of a block is tested for.
+"""Detect data that change between passes.
 
-A call of a pass asks its record whether all values were finite, or looks at the values itself. Only
-if something is wrong is the block searched, by the tests of the first pass, for the row at fault.
-Finite changes show in totals that no pass changes: those of a few rows of each block, in every
-pass, and those of all rows, in hard steps.
+A call of a pass asks its record whether all values were finite, or tests the values itself. Only if
+something is wrong does it search the block, by the tests of the first pass, for the row at fault.
+Finite changes show in totals that must be equal in all passes: those of a few rows of each block,
+in every pass, and those of all rows, in hard steps.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-# Rows of each block whose values are added up in every pass: at least so many, evenly spaced.
+# Least number of evenly spaced rows of each block whose values are summed in every pass.
 _SOME_ROWS = 8
-# Totals differ if a feature's mean has moved by more than this share of its standard deviation, or
-# by more than rounding: shares of the mean, in eps of the dtype that it is read in and in float64.
+# Totals differ if a feature's mean has moved by more than this share of its standard deviation plus
+# rounding, in multiples of the input's eps and as a share of the mean.
 _OF_DEVIATION, _EPS, _OF_MEAN = 1e-6, 8.0, 1e-12
 # Sums of weights differ by more than this share.
 _OF_WEIGHT = 1e-8
@@ -40,8 +40,9 @@ class Seen(NamedTuple):
     Attributes
     ----------
     record : record with ``+``
+        Sum of the records.
     some : ndarray of shape (n_features + 2,)
-        Sums of the values of some rows of each block; the number of these rows; their weight.
+        Sums of the values of some rows of each block, number of these rows, sum of their weights.
     """
 
     record: Any
@@ -58,16 +59,16 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Watch:
-    """How the calls of a pass test what they read.
+    """Tests that the calls of a pass make on their blocks.
 
     Attributes
     ----------
     family : type of Distortion
-        Values must be in its domain.
+        Distortion whose domain the values must be in.
     partial : bool
         Whether NaN are missing values.
     later : bool
-        Whether the first pass, which tests all values itself, is over.
+        Whether the first pass, which tests all values itself, has ended.
     """
 
     family: type[Distortion]
@@ -84,13 +85,13 @@ class Watch:
     ) -> Seen:
         """Call a block function, and return its record with totals of some rows.
 
-        Records that would show a value that is not finite have an attribute `finite`.
+        Records in which a value that is not finite shows have an attribute `finite`.
 
         Raises
         ------
         ValueError
-            If the values are not those that passed the tests of the first pass; names block and
-            row. Or if they are, and the record is not finite.
+            If a value, whose block and row are named, fails the tests of the first pass; or if none
+            does, but the record is not finite.
         """
         try:
             record = function(rows, weights, position, *shared)
@@ -101,7 +102,7 @@ class Watch:
             raise
         if self.later:
             fine = have_finite_squares(rows) if finite is None else finite
-            # Sums by compiled loops are not finite where a value lies outside of the domain.
+            # Sums by compiled loops are not finite if a value is outside of the domain.
             shown = finite is not None and not self.partial and library.available()
             shown = shown and isinstance(rows, np.ndarray)
             hidden = self._bounded and not shown
@@ -117,11 +118,11 @@ class Watch:
 
     @property
     def _bounded(self) -> bool:
-        """Whether values are tested for the domain, which only their least and largest one show."""
+        """Whether a test of the domain compares least and largest values with bounds."""
         return getattr(self.family, "lowest", -np.inf) > -np.inf
 
     def refuse_bad(self, rows: NDArray, weights: NDArray | None, position: Position) -> None:
-        """Raise ValueError, naming block and row, if the first pass would have refused a block."""
+        """Raise ValueError, naming block and row, if a block fails the tests of the first pass."""
         light = np.zeros(len(rows), np.bool_) if weights is None else weights == 0
         try:
             if self.partial:
@@ -132,8 +133,7 @@ class Watch:
             check_squares(rows, position, light)
         except ValueError as error:
             raise ValueError(
-                f"X has changed since the first pass, which found {position.described} in order. "
-                f"{error}"
+                f"X has changed since the first pass, which accepted {position.described}. {error}"
             ) from error
 
     def _totals_of_some(self, rows: NDArray, weights: NDArray | None) -> FloatArray:
@@ -155,7 +155,7 @@ class Watch:
 
 
 def have_finite_squares(rows: NDArray) -> bool:
-    """Tell whether no value is NaN or infinite, nor its square: surely, if True."""
+    """Return True only if all values and their squares are finite; large finite ones give False."""
     values = rows.data if isinstance(rows, SparseRows) else rows.ravel(order="K")
     with np.errstate(over="ignore", invalid="ignore"):
         return values.dtype.kind != "f" or bool(np.isfinite(np.dot(values, values)))
@@ -163,14 +163,14 @@ def have_finite_squares(rows: NDArray) -> bool:
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals of the first pass, which later ones must find again.
+    """Totals of the first pass, which later ones must reproduce.
 
     Attributes
     ----------
     moments : Moments
-        They are in the input's units.
+        Moments in the input's units.
     eps : float
-        Relative rounding of the values as they are read.
+        Relative rounding of the input's values.
     some : ndarray of shape (n_features + 2,), or None
         Totals as in `Seen`; None if the rows are read only once.
     """
@@ -181,10 +181,10 @@ class Totals:
 
     @property
     def _allowed(self) -> FloatArray:
-        """How far the mean of each feature may move, in the input's units."""
+        """Tolerance of the mean of each feature, in the input's units."""
         of_mean = (_EPS * self.eps + _OF_MEAN) * np.abs(self.moments.mean)
         allowed = _OF_DEVIATION * np.sqrt(self.moments.variance) + of_mean
-        return np.asarray(allowed + np.finfo(np.float64).tiny)  # denormals have fewer digits
+        return np.asarray(allowed + np.finfo(np.float64).tiny)  # subnormals have fewer digits
 
     def compare_some(self, found: FloatArray, n_passes: int) -> None:
         """Raise ValueError if the totals of some rows are not those of the first pass."""
@@ -196,9 +196,9 @@ class Totals:
         )
 
     def of_rows(self, coordinates: Coordinates) -> tuple[FloatArray, FloatArray]:
-        """Return the sums of all rows in the model's coordinates and their weight, and a bound.
+        """Return the sums of all rows in the model's coordinates and their weight, and tolerances.
 
-        Both arrays are of shape (n_features + 1,); the bound is on how far later ones may be off.
+        Both arrays have the shape (n_features + 1,).
         """
         moments, masses = self.moments, self.moments.masses
         sums = masses * (moments.mean - coordinates.mean) / coordinates.scale
@@ -207,9 +207,10 @@ class Totals:
         return np.append(sums, weight), np.append(allowed, _OF_WEIGHT * weight)
 
     def of_first_step(self, found: FloatArray, reach: float) -> tuple[FloatArray, FloatArray]:
-        """Return as `of_rows`, from what the first hard step found in other coordinates.
+        """Return sums and tolerances as `of_rows`, given those of the first hard step.
 
-        `reach` is the weight times the root of the rows' mean squared distance from their mean.
+        The step may use other coordinates. `reach` is the weight times the root of the rows' mean
+        squared distance from their mean.
         """
         weight, sums = self.moments.weight, found[:-1]
         allowed = _OF_DEVIATION * reach + _OF_WEIGHT * np.abs(sums)
@@ -217,12 +218,12 @@ class Totals:
 
 
 def compare(known: FloatArray, found: FloatArray, allowed: FloatArray, n_passes: int) -> None:
-    """Raise ValueError if totals differ by more than is allowed.
+    """Raise ValueError if totals differ by more than the tolerances.
 
     Parameters
     ----------
     known, found, allowed : ndarray of shape (n,)
-        Sums over the values of each feature, then anything else, then the weight.
+        Former totals, present ones and tolerances: for each feature, any others, then the weight.
     n_passes : int
         Number of the present pass.
     """

@@ -1,4 +1,4 @@
-"""Pack lists of similar values by columns; constant ones and ranges take a few bytes."""
+"""Pack lists of similar values by columns; constants and ranges take a few bytes."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-# Types whose equal values have the same bits; floats have not, as 0.0 == -0.0.
+# Types whose equal values have the same bits, unlike floats: 0.0 == -0.0.
 _PLAIN = (int, str, bool, type(None))
 _ENDS = ("start", "stop", "step")
 
 
 class Constant(NamedTuple):
-    """A value, repeated."""
+    """A repeated value."""
 
     value: Any
     number: int
 
 
 class Columns(NamedTuple):
-    """Tuples of one kind and length, or slices, by their parts."""
+    """Tuples of one kind and length, or slices, stored part by part."""
 
     kind: type
     parts: list[Any]
 
 
 def packed(values: Sequence[Any]) -> Any:
-    """Return a list as a range, `Constant` or `Columns` where it can be one, or as it is."""
+    """Return a list as a range, `Constant` or `Columns` if possible, or as it is."""
     first = values[0] if values else None
     kinds = set(map(type, values))
     if len(kinds) != 1:

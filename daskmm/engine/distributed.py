@@ -1,8 +1,8 @@
 """Passes on a distributed cluster that may lose workers or its scheduler.
 
-A scheduler gives the tasks of a lost worker to others, and waits for ever if there are none. Here
-the wait ends (`ClusterLostError`), a restarted cluster gets the work again, and a block that kills
-its workers is found (`DeadlyBlockError`).
+A scheduler gives the tasks of a lost worker to others, and waits for ever if there are none. This
+module ends the wait (`ClusterLostError`), submits again to a restarted cluster, and finds blocks
+that kill their workers (`DeadlyBlockError`).
 """
 
 from __future__ import annotations
@@ -53,32 +53,32 @@ logger = logging.getLogger("daskmm")
 
 T = TypeVar("T")
 
-# How long a cluster may have no worker, or not answer: a key of dask's configuration.
+# Key of dask's configuration for the time that a cluster may have no worker, or not answer.
 TIMEOUT_KEY = "daskmm.lost-cluster-timeout"
 DEFAULT_TIMEOUT = "5 minutes"
-# Attempts at one computation on a cluster that is restarted again and again.
+# Most attempts at one computation on a cluster that is restarted repeatedly.
 ATTEMPTS = 5
-# A function with shared arguments (states of many centres) of more bytes is sent to a worker ahead
-# of the tasks, from where others get it; records are as large, and are merged on the workers.
+# A function with shared arguments (states of many centres) of more bytes is sent to one worker,
+# from which others get it, before the tasks. Records are as large, and are merged on the workers.
 _LARGE_BYTES = 4 << 20
-# Passes of less time have one task per worker. It is dask's default of
+# Shorter passes have one task per worker. It is dask's default of
 # ``distributed.adaptive.target-duration``: clusters that adapt do not grow for less work.
 _BRIEF_SECONDS = 5.0
-# Seconds between two looks at a cluster, at most.
+# Most seconds between two checks that a cluster has workers.
 _LOOK_SECONDS = 1.0
 
 
 class ClusterLostError(RuntimeError):
     """A distributed cluster has lost all workers or its scheduler, and none came back in time.
 
-    The time is dask's configuration value ``daskmm.lost-cluster-timeout`` (5 minutes unless it is
-    set, e.g. by ``dask.config.set({"daskmm.lost-cluster-timeout": "30s"})``, which also holds for
-    clusters that have not got their first worker yet).
+    The time is dask's configuration value ``daskmm.lost-cluster-timeout``, by default 5 minutes. It
+    can be set, e.g. by ``dask.config.set({"daskmm.lost-cluster-timeout": "30s"})``, and also holds
+    for clusters that have not got their first worker yet.
     """
 
 
 class RestartedError(ClusterLostError):
-    """A cluster was restarted and has forgotten what it was computing."""
+    """A cluster was restarted and has lost its computation."""
 
 
 class LostFuturesError(ClusterLostError):
@@ -86,11 +86,11 @@ class LostFuturesError(ClusterLostError):
 
 
 class DeadlyBlockError(RuntimeError):
-    """A block of the data killed every worker that it was given to."""
+    """A block of the data killed every worker that loaded it."""
 
 
 class _SuspectedError(Exception):
-    """Workers died with these calls; `finished` holds futures that came out well."""
+    """Workers died with these calls; `finished` holds futures of tasks that succeeded."""
 
     def __init__(self, calls: Sequence[int], finished: Sequence[Any] = ()) -> None:
         super().__init__(calls)
@@ -99,7 +99,7 @@ class _SuspectedError(Exception):
 
 
 class _KilledError(Exception):
-    """Tasks failed because all workers died that ran them; `errors` are dask's, one per task."""
+    """Tasks failed because all workers that ran them died; `errors` are dask's, one per task."""
 
     def __init__(self, errors: Sequence[Any]) -> None:
         super().__init__(errors)
@@ -110,10 +110,10 @@ class _KilledError(Exception):
 
 
 def connected(address: str, timeout: float) -> Any:
-    """Return a client of the scheduler at an address, which has `timeout` seconds to answer.
+    """Return a client of the scheduler at an address, which must answer within `timeout` seconds.
 
-    It does not become the default client: one that fails to connect would stay so, and later
-    computes would wait for it. Raise OSError or ValueError if no scheduler answers.
+    It does not become the default client, for which later computes would wait even if it failed to
+    connect. OSError or ValueError is raised if no scheduler answers.
     """
     from distributed import Client
 
@@ -128,9 +128,9 @@ def client_of(schedule: Callable[..., Any]) -> Any:
 
 
 def computed(*collections: Any) -> tuple[Any, ...]:
-    """Call `dask.compute`; if a cluster is active, start again if it is restarted.
+    """Call `dask.compute`, again if the active cluster is restarted.
 
-    Raise ClusterLostError if it is lost.
+    ClusterLostError is raised if it is lost.
     """
     client = client_of(get_scheduler(cls=Delayed))
     if client is None:
@@ -157,7 +157,7 @@ def reduce_on(
 ) -> Any:
     """Sum ``function(*own, *shared)`` over all calls of a graph, on the workers of a cluster.
 
-    `name`, that of this pass, must be unique.
+    `name` is the name of this pass, which must be unique.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def reduce_on(
         If the cluster has lost all workers or its scheduler, and they do not come back in time;
         its subclass LostFuturesError, if persisted data among the arguments were lost.
     DeadlyBlockError
-        If a call killed every worker that it was given to.
+        If a call killed every worker that made it.
     """
 
     def attempt() -> Any:
@@ -177,12 +177,12 @@ def reduce_on(
             any_order = large and graph.kept_by_user and tasks.are_scattered
             sums = _sums(client, tasks, call, name, graph.spare, any_order)
             graph.keep_time(time.monotonic() - began)
-            # The last time, no call is handed over, and so none is missed.
+            # The last attempt hands no calls over to other workers, so that none is skipped.
             for again, spare in (("missed", graph.spare), ("missed-twice", None)):
                 if not sums.missed:
                     break
-                # Data at hand were moved, or lost and made again: now they are sent. Or the worker
-                # was lost that had taken over calls of a slow one.
+                # Persisted blocks were moved, or lost and made again, so now they are inputs of the
+                # tasks. Or the worker that had taken over calls of a slow one was lost.
                 graph.forget_home()
                 grouping = _grouping_on(client, graph, call).of_calls(sums.missed)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
@@ -206,14 +206,14 @@ def reduce_on(
 def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any, int]]:
     """Compute the nodes among the arguments of a graph, and keep them on the workers.
 
-    They are kept in packs, each a list of what some calls need, made by one task: what a pass costs
-    the scheduler grows with packs, not with blocks. Raise as `reduce_on`; other errors are raised
+    One task makes a pack, a list of the values of several calls, because the scheduler's time grows
+    with the number of packs, not of blocks. The errors of `reduce_on` are raised here, and others
     where the futures are used.
 
     Returns
     -------
     dict
-        Key of a node -> the future of its pack, and its place there.
+        Key of a node -> the future of its pack, and its position there.
     """
     lazy = [tuple(ref for ref in own if ref.key in graph.nodes) for own in graph.references]
     wanted = [call for call, own in enumerate(lazy) if own]
@@ -226,13 +226,13 @@ def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any,
     nodes, keys = tasks.runs(name, load_pickled, ())
 
     def attempt() -> dict[Key, tuple[Any, int]]:
-        # On whichever worker: tasks bound to one, however loosely, wait for ever if it is lost at
-        # the wrong moment.
+        # Tasks may run on any worker: if they prefer one that is lost at the wrong moment, they
+        # wait for ever.
         made = _gathered(client, lambda: _submitted(client, nodes, keys), fetch=False)
         if killed := _killed(made):
             suspects = tasks.calls_of(error.task for error in killed.values())
             for future in killed:
-                future.release()  # or the scheduler would remember that it cannot be made
+                future.release()  # otherwise the scheduler remembers that it failed
             raise _SuspectedError(suspects, [future for future in made if future not in killed])
         places: dict[Key, tuple[Any, int]] = {}
         for future, calls in zip(made, tasks.calls, strict=True):
@@ -258,9 +258,9 @@ def _tasks_on(client: Any, graph: TaskGraph, call: bytes) -> GroupTasks:
 def _grouping_on(client: Any, graph: TaskGraph, call: bytes) -> Grouping:
     """Group the calls of a graph for the workers that the cluster has now.
 
-    Brief passes have a task for each worker, since the scheduler's time counts there; long ones
-    have several for each thread. Large records are few: each worker makes one or two. Nothing waits
-    for workers here: a cluster that adapts starts them for tasks that have none.
+    Short passes have one task per worker, because the scheduler's time counts there; long ones have
+    several per thread. Large records are few: each worker makes one or two. Nothing waits for
+    workers here, since a cluster that adapts starts them only for tasks that wait.
     """
     threads: Mapping[str, int] = client.sync(_answered, client)
     if not graph.futures:
@@ -287,9 +287,8 @@ def _with_retries(
 ) -> T:
     """Return the result of an attempt, repeated if the cluster was restarted or lost workers.
 
-    A worker dies with all tasks it has, each of many calls. So the calls under suspicion are tried
-    one by one before one is blamed. If only calls are suspected again that were tried before, all
-    other calls are tried.
+    A worker dies with all of its tasks, each of many calls, so the suspected calls are tried one by
+    one before a block is blamed. If all suspects have been tried before, all other calls are tried.
     """
     finished: Sequence[Any] = ()
     innocent: set[int] = set()
@@ -301,7 +300,7 @@ def _with_retries(
             logger.warning("the cluster was restarted; %s starts again", name)
             _check_futures(graph)
         except _SuspectedError as error:
-            finished = error.finished  # held, so that they are not computed again
+            finished = error.finished  # kept alive, so that they are not computed again
             suspects = sorted(set(error.calls) - innocent)
             suspects = suspects or sorted(set(range(len(graph.arguments))) - innocent)
             _try_alone(client, graph, suspects, function, shared, name)
@@ -331,7 +330,7 @@ def _try_alone(
             raise DeadlyBlockError(
                 f"{graph.described(call)} killed {error.errors[0].allowed_failures + 1} "
                 f"workers, one after the other (pass {name}). It may be too large for a "
-                "worker's memory: take smaller chunks, or larger workers. Or the code that "
+                "worker's memory: use smaller chunks, or larger workers. Or the code that "
                 "loads it crashes: the workers' logs say more."
             ) from error
 
@@ -356,11 +355,11 @@ def _sums(
 ) -> PartialSums:
     """Run tasks on a cluster and return the sum of their records.
 
-    `call` is the pickled function with its shared arguments. With `spare`, a graph of the same
-    calls, calls that slow workers have not begun are made by others, from that graph. With
-    `any_order`, large records are added as they come, if they may be.
+    `call` is the pickled function with its shared arguments. If `spare`, a graph of the same calls,
+    is given, other workers make calls that slow workers have not begun from that graph. With
+    `any_order`, large records are added as they arrive if they allow it.
     """
-    sent = _sent(client, call, any_order)  # held until the end, or the cluster would forget it
+    sent = _sent(client, call, any_order)  # kept alive, or the cluster would forget it
     large = len(call) > _LARGE_BYTES
 
     def submit(some: GroupTasks, key: str, **where: Any) -> list[Any]:
@@ -387,9 +386,9 @@ def _sums(
 
 
 def _sent(client: Any, call: bytes, any_order: bool) -> Any:
-    """Return the future of a large value on a worker; None for others, or without workers.
+    """Return the future of a large value on a worker; None for small ones, or without workers.
 
-    If it is lost with its worker, the tasks that need it are cancelled, and the pass starts again.
+    If it is lost with its worker, the tasks that use it are cancelled, and the pass starts again.
     """
     if len(call) <= _LARGE_BYTES or not client.nthreads():
         return None
@@ -400,7 +399,7 @@ def _sent(client: Any, call: bytes, any_order: bool) -> Any:
 
 
 def _killed(futures: Sequence[Any]) -> dict[Any, Any]:
-    """Return the KilledWorker errors of those futures that failed with one, by future."""
+    """Return the KilledWorker error of each future that failed with one."""
     from distributed import KilledWorker
 
     return {
@@ -412,7 +411,7 @@ def _killed(futures: Sequence[Any]) -> dict[Any, Any]:
 
 def _submitted(client: Any, graph: dict[Key, GraphNode], keys: list[Key], **where: Any) -> Any:
     """Submit a graph and return the futures of some keys; `where` are options of `Client.get`."""
-    # dask would tokenize all of a plain dict before sending it.
+    # dask would tokenize all of a plain dict before it is sent.
     layers = HighLevelGraph.from_collections(str(keys[0]), graph, dependencies=())
     return client.get(layers, keys, sync=False, **where)
 
@@ -426,11 +425,11 @@ def _gathered(
     fetch: bool = True,
     meanwhile: Callable[[Any], Awaitable[Any]] | None = None,
 ) -> Any:
-    """Return the values of the futures that `submit` returns, in any nest of lists and tuples.
+    """Return the values of the futures that `submit` returns, in nested lists and tuples.
 
-    With ``fetch=False``, return the futures once all have ended; with `meanwhile`, what it returns,
-    given the futures. Raise RestartedError if the cluster was restarted, ClusterLostError if it is
-    lost, and _KilledError if tasks killed workers.
+    With ``fetch=False``, the futures are returned once all have ended; with `meanwhile`, its result
+    for the futures. RestartedError is raised if the cluster was restarted, ClusterLostError if it
+    is lost, and _KilledError if tasks killed workers.
     """
     import distributed
 
@@ -450,7 +449,7 @@ def _gathered(
             client.sync(_watched, client, ended)
             return futures
     except distributed.KilledWorker as error:
-        # Which of the tasks that died with a worker is gathered first says nothing about the cause.
+        # The first of the tasks that died with a worker need not be the cause.
         killed = _killed(distributed.futures_of(futures))
         raise _KilledError([*killed.values()] or [error]) from error
     except (CancelledError, OSError) as error:
@@ -464,9 +463,9 @@ def _gathered(
 
 
 def _is_of_a_task(error: BaseException, futures: Sequence[Any]) -> bool:
-    """Tell whether a task raised an error, say because it could not read a file.
+    """Return whether a task raised an error, for example because it could not read a file.
 
-    Errors of the cluster's own connections are none of a task, wherever they come up.
+    Errors of the cluster's own connections belong to no task.
     """
     from distributed.comm import CommClosedError
 
@@ -476,7 +475,7 @@ def _is_of_a_task(error: BaseException, futures: Sequence[Any]) -> bool:
 
 
 def _explained(client: Any, error: BaseException) -> BaseException:
-    """Return what an error of a submission, or of the wait for its results, means."""
+    """Return the error to raise for one of a submission, or of the wait for its results."""
     if client.status in ("closing", "closed"):
         return ClusterLostError(
             f"The scheduler at {_address(client)} is gone. Start a cluster, connect a new "
@@ -484,8 +483,7 @@ def _explained(client: Any, error: BaseException) -> BaseException:
         )
     if isinstance(error, CancelledError | OSError):
         return RestartedError(
-            f"The cluster at {_address(client)} was restarted while it computed, time and again: "
-            f"{error}"
+            f"The cluster at {_address(client)} was restarted repeatedly while it computed: {error}"
         )
     return error
 
@@ -497,7 +495,7 @@ def _address(client: Any) -> str:
 
 @contextlib.contextmanager
 def _seceded() -> Iterator[None]:
-    """Inside a task, leave the worker's thread to other tasks while waiting for them."""
+    """Inside a task, free the worker's thread for other tasks during a wait."""
     from distributed import get_worker, rejoin, secede
 
     left = False

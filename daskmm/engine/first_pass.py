@@ -1,4 +1,4 @@
-"""The first pass over the data: what a fit has to know before it starts."""
+"""The first pass: test all values, and compute moments and samples."""
 
 from __future__ import annotations
 
@@ -38,27 +38,26 @@ _PLENTY_PER_CLUSTER = 200
 SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
 _LEAST_ROWS_PER_CLUSTER = 10
-# All rows of tables up to this many times as large are taken.
+# All rows of tables of up to this many times the size of the sample are used.
 _LARGE = 2
 # Bytes (as float64) of the larger sample, on which hard steps are taken before the table is read
-# again; drawn from tables of more than twice that. With many clusters it is larger, up to half of
-# the table: what it leaves unsettled takes passes over the table. It has so many rows per cluster
-# in a multiple of the bytes, or fewer in so many bytes as they are read (for thousands of
-# clusters); the choice that allows more rows counts.
+# again; it is drawn from tables of more than twice its size. With many clusters it is larger, up to
+# half of the table, to save passes over the table: the larger of a number of rows per cluster
+# within a multiple of the bytes, and fewer rows per cluster within more bytes, as they are read.
 LARGER_SAMPLE_BYTES = 16 << 20
 _ROWS_OF_SOME, _MULTIPLE_OF_SOME = 3000, 3
 _ROWS_OF_MANY, _BYTES_OF_MANY = 400, 512 << 20
-# From so many clusters on fits proceed otherwise: k-means++ runs within cells of the sample, and
-# one start goes on to the table (tests/benchmarks/many_clusters.py).
+# From so many clusters, k-means++ runs within cells of the sample, and one start goes on to the
+# table (tests/benchmarks/many_clusters.py).
 MANY_CLUSTERS = 256
-# In memory, bounds of distances make their later steps cheap: a larger sample is drawn only from
-# tables at least so many times its size.
+# In memory, Hamerly bounds make later steps cheap: a larger sample is drawn only from tables of at
+# least so many times its size.
 _LARGE_IN_MEMORY = 4
 # Squared coefficient of variation of the distances from the mean above which a uniform sample
-# estimates costs too badly. Clusters of light tails have less than 1, Student's t with 5 degrees of
-# freedom in 10 dimensions 0.8, with 2 some hundreds.
+# estimates costs too badly. It is below 1 for clusters with light tails; for Student's t in 10
+# dimensions it is 0.8 with 5 degrees of freedom, and some hundreds with 2.
 _UNEVEN = 4.0
-# float64 holds all integers up to this one.
+# float64 represents all integers up to this one.
 _EXACT_INTEGER = 1 << 53
 _EXACT_TILE_ROWS = 1000
 
@@ -70,13 +69,14 @@ class Survey:
     Attributes
     ----------
     n_rows : int
+        Number of rows.
     weight : float
         Sum of the sample weights (the number of rows without them).
     coordinates : FeatureCoordinates
         The model's coordinates.
     variance : ndarray of shape (n_features,)
         Population variance in the model's coordinates; exactly 0 for a constant feature. Where
-        values are missing, the sum of squared deviations of the observed ones over all rows.
+        values are missing, it is the sum of squared deviations of the others over all rows.
     sample : Sample
         Rows drawn without replacement, in the model's coordinates, without rows of weight 0:
         uniformly, with their sample weights; or by distance, with larger weights (see `_Draw`).
@@ -84,9 +84,9 @@ class Survey:
         A larger sample that contains `sample`, in the input's units and dtype; None for tables
         that are not much larger.
     drawn : str
-        Digest of the sampled rows and their weights, as they were read.
+        Digest of the sampled rows and their weights in the input's units.
     distortion : Distortion
-        In the model's coordinates.
+        The distortion in the model's coordinates.
     partial : bool
         Whether values are missing.
     spread : float
@@ -109,7 +109,7 @@ class Survey:
 
     @cached_property
     def critical_power(self) -> float:
-        """s_crit of the sample."""
+        """The critical power s_crit of the sample."""
         return critical_power(self.sample.rows, self.sample.weights, self.distortion)
 
     @property
@@ -119,7 +119,7 @@ class Survey:
 
     @property
     def metric(self) -> Metric:
-        """How rows in the model's coordinates differ."""
+        """The distortion and the columns of the features, in the model's coordinates."""
         return Metric(self.distortion, self.groups)
 
     @property
@@ -168,21 +168,27 @@ def first_pass(
 ) -> Survey:
     """Test all values, and compute moments and samples, in one pass.
 
-    Unknown row counts are counted first: the sample is drawn by global row index, so that it
-    depends on `seed` and the number of rows, not on the chunks. A uniform sample misses the few
-    rows that carry most of the cost of data with heavy tails: those are sampled by their distance
-    from the mean, which takes a second pass.
+    Unknown row counts are found first, because the sample is drawn by global row index: it depends
+    on `seed` and the number of rows, not on the chunks. A uniform sample lacks the few rows that
+    carry most of the cost of data with heavy tails; those are sampled by their distance from the
+    mean, in a second pass.
 
     Parameters
     ----------
+    passes : Passes
+        Passes over the table.
+    n_clusters : int
+        Number of clusters, for the sizes of the samples.
     standardize : bool
         Whether the model's coordinates divide by the population standard deviation.
+    seed : int
+        Seed of the samples.
     wanted : int, optional
         Rows of the sample; the default is `sample_size`.
     with_larger : bool
         Whether to draw a larger sample too, if the table is large.
     family : type of Distortion
-        Values must be in its domain.
+        Distortion whose domain the values must be in.
     partial : bool
         Whether NaN are missing values.
     weigh_shares : bool
@@ -193,7 +199,7 @@ def first_pass(
     centered : bool
         Whether the model's coordinates subtract the mean, where the distortion allows it.
     expansion : Expansion, optional
-        Of coded columns, for the distortion `Mixed`: moments are those of their features.
+        Features of coded columns, for the distortion `Mixed`; moments are those of the features.
 
     Raises
     ------
@@ -209,7 +215,7 @@ def first_pass(
     check_row_count(n_rows, n_clusters)
     rng = np.random.default_rng(seed)
     size, larger = sample_sizes(layout, n_clusters, wanted, with_larger)
-    # Of a table in memory all rows are at hand, and none has to be copied.
+    # All rows of a table in memory are used without a copy.
     all_here = size == n_rows and not (layout.lazy or layout.sparse)
     chosen = np.arange(0) if all_here else _sample_indices(n_rows, larger or size, rng)
     passes.watch(family, partial)
@@ -260,7 +266,7 @@ def _model_coordinates(
     weigh_shares: bool,
     shifts: bool,
 ) -> tuple[FeatureCoordinates, Distortion, FloatArray]:
-    """Return the model's coordinates, the distortion there, and the variance of each feature."""
+    """Return the model's coordinates, the distortion in them, and each feature's variance."""
     mean, variance = mean_and_variance(moments)
     shares = _observed_shares(moments, None if expansion is None else expansion.groups)
     if expansion is not None:
@@ -282,7 +288,7 @@ def _resampled_by_distance(
     n_clusters: int,
     seeds: tuple[int, np.random.Generator],
 ) -> Survey:
-    """Return the survey, with samples drawn by distance in one more pass if costs are uneven."""
+    """Return the survey, with samples drawn by distance in another pass if costs are uneven."""
     coordinates, distortion, sample = survey.coordinates, survey.distortion, survey.sample
     assert isinstance(coordinates, Coordinates)
     squared = distortion.code == SQUARED_EUCLIDEAN.code
@@ -305,7 +311,7 @@ def _resampled_by_distance(
 
 
 def _whole(blocks: RowBlocks) -> Sample:
-    """Return all rows of a table in memory, which are not copied."""
+    """Return all rows of a table in memory, without a copy."""
     assert isinstance(blocks.table, np.ndarray)
     weights = blocks.weights
     return Sample(
@@ -314,7 +320,7 @@ def _whole(blocks: RowBlocks) -> Sample:
 
 
 def _in_order(sample: Sample, numbers: NDArray[np.int64]) -> Sample:
-    """Sort rows by their global index, which that of the blocks of a grid is not."""
+    """Sort rows by their global index, in which blocks of a grid do not follow each other."""
     order = np.argsort(numbers, kind="stable")
     return Sample(sample.rows[order], sample.weights[order])
 
@@ -335,7 +341,7 @@ def sample_size(n_rows: int, n_features: int, n_clusters: int) -> int:
 
 
 class SampleSizes(NamedTuple):
-    """Rows that the first pass draws: to anneal on, and as the larger sample (0: none)."""
+    """Numbers of rows of the sample for annealing and of the larger sample (0: there is none)."""
 
     sample: int
     larger: int
@@ -344,7 +350,7 @@ class SampleSizes(NamedTuple):
 def sample_sizes(
     layout: Layout, n_clusters: int, wanted: int | None, with_larger: bool
 ) -> SampleSizes:
-    """Return how many rows `first_pass` draws from a table of this layout."""
+    """Return the numbers of rows that `first_pass` draws from a table of this layout."""
     n_rows, p = layout.n_rows or 0, layout.width
     size = min(n_rows, wanted or sample_size(n_rows, p, n_clusters))
     affordable = LARGER_SAMPLE_BYTES // (8 * p)
@@ -386,7 +392,7 @@ def _first_look(
 def _drawn(
     chosen: NDArray[np.int64], position: Position, n_rows: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of a block that are among the chosen ones: their places and numbers."""
+    """Return positions in the block, and numbers, of its rows that are among the chosen ones."""
     if position.window is None:  # consecutive numbers
         first, last = np.searchsorted(chosen, (position.start, position.start + n_rows))
         return chosen[first:last] - position.start, chosen[first:last]
@@ -403,13 +409,13 @@ def checked_moments(
     family: type[Distortion],
     partial: bool,
 ) -> Moments:
-    """Return the moments of one block, of which all values are tested.
+    """Return the moments of a block, and test all of its values.
 
     Raises
     ------
     ValueError
         If a value is not finite or outside of the domain, or an integer that float64 does not
-        hold; names block and row.
+        represent; the message names block and row.
     """
     moments = _block_moments(rows, weights, position, partial)
     check_domain(rows, position, 0, family, False)
@@ -429,7 +435,7 @@ def _expanded_moments(
 
 
 def _distances(rows: FloatArray, center: FloatArray, distortion: Distortion) -> FloatArray:
-    """Compute the distances of rows in the model's coordinates, NaN in holes, from a centre."""
+    """Compute the distances of rows in the model's coordinates from a centre."""
     tile = distortion.tile(rows, has_holes(rows))
     return distortion.distances(tile, center[None, :], None)[:, 0]
 
@@ -446,10 +452,11 @@ def _variation(distances: FloatArray, weights: FloatArray, extreme: float, n_row
     Parameters
     ----------
     distances, weights : ndarray of shape (n_sampled,)
-        Of a uniform sample.
+        Distances and sample weights of a uniform sample.
     extreme : float
-        A distance that one of all rows has at least, which the sample may have missed.
+        Lower bound of the largest distance of all rows, which the sample may lack.
     n_rows : int
+        Number of all rows.
     """
     costs = weights * distances
     total = n_rows * costs.mean() + extreme * weights.mean()
@@ -460,11 +467,11 @@ def _variation(distances: FloatArray, weights: FloatArray, extreme: float, n_row
 
 
 class _Rate(NamedTuple):
-    """Expected number of times that a row is drawn: a share of the weight plus one of the cost.
+    """Expected number of times that a row is drawn, from its shares of the weight and of the cost.
 
-    The probabilities of lightweight coresets (Bachem, Lucic & Krause, "Scalable k-means clustering
-    via lightweight coresets", KDD 2018; Lucic, Bachem & Krause 2016 for Bregman divergences), but
-    each row is drawn at most once.
+    These are the probabilities of lightweight coresets (Bachem, Lucic & Krause, "Scalable k-means
+    clustering via lightweight coresets", KDD 2018; Lucic, Bachem & Krause 2016 for Bregman
+    divergences), but each row is drawn at most once.
     """
 
     coordinates: Coordinates
@@ -484,10 +491,10 @@ class _Rate(NamedTuple):
 class _Draw:
     """Rows drawn by distance, with their sample weights, rates and numbers, in the blocks' order.
 
-    Priority sampling (Duffield, Lund & Thorup, J. ACM 54, 2007): a row of rate r has the key u/r,
-    with u uniform on (0, 1). The sample is the rows with the smallest keys; if the next key is τ,
-    a row of weight v has weight v/min(1, r τ) there, and weighted sums are unbiased. Rows with keys
-    above 1 are left out.
+    They are a priority sample (Duffield, Lund & Thorup, J. ACM 54, 2007): a row of rate r has the
+    key u/r, with u uniform on (0, 1), and the rows with the smallest keys are drawn. If the next
+    key is τ, a row of weight v gets the weight v/min(1, r τ), and weighted sums are unbiased. Rows
+    with keys above 1 are left out.
     """
 
     rows: NDArray
@@ -509,7 +516,7 @@ class _Draw:
         return joined._below(joined._bound(self.n_drawn + 1))
 
     def _bound(self, n_drawn: int) -> float:
-        """Return the key next to the smallest `n_drawn`; 1 if there are no more."""
+        """Return the key that follows the smallest `n_drawn`; 1 if there is none."""
         return float(np.partition(self.keys, n_drawn)[n_drawn]) if len(self.keys) > n_drawn else 1.0
 
     def _below(self, bound: float) -> Self:
@@ -539,7 +546,7 @@ def _draw_by_distance(
     rate: _Rate,
     key: tuple[int, int],
 ) -> _Draw:
-    """Draw rows of one block."""
+    """Draw rows of one block by distance."""
     v = np.ones(len(rows)) if weights is None else weights.astype(np.float64)
     rates = np.empty(len(rows))
     for tile, some in pieces(rows, 1):
@@ -552,7 +559,7 @@ def _draw_by_distance(
 
 
 def row_uniforms(key: tuple[int, int], rows: NDArray[np.int64]) -> FloatArray:
-    """Hash global row numbers to uniform numbers in (0, 1), whatever the chunks (splitmix64)."""
+    """Hash global row numbers to uniform numbers in (0, 1) that do not depend on chunks."""
     seed = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
     with np.errstate(over="ignore"):
         x = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed
@@ -576,7 +583,7 @@ def _observed_shares(moments: Moments, groups: NDArray[np.int64] | None) -> Floa
 def _block_moments(
     rows: NDArray, weights: NDArray | None, position: Position, partial: bool = False
 ) -> Moments:
-    """Return the moments of one block; raise on bad values."""
+    """Return the moments of one block; raise ValueError for bad values."""
     if isinstance(rows, SparseRows):
         check_finite(rows, position)
         _check_exact(rows.data[:, None], position)
@@ -586,14 +593,14 @@ def _block_moments(
         moments = Moments.of_block(rows, weights)
         if moments is not None:
             return moments
-        # Some value is bad; the loop below finds which one.
+        # The tests below find the bad value.
     n_rows, n_features = rows.shape
     moments = Moments.empty(n_features)
     for tile in tiles(n_rows, tile_rows(n_features, 1)):
         wide = rows[tile].astype(np.float64)
         v = None if weights is None else weights[tile]
         if partial and np.isnan(wide).any():
-            # A row that has no weight need not have a value either.
+            # A row without weight may lack all values.
             light = False if v is None else v == 0
             check_domain(wide, position, tile.start, SquaredEuclidean, partial, light)
             moments = moments + Moments.of_partial(wide, v)
@@ -604,14 +611,14 @@ def _block_moments(
 
 
 def _check_exact(rows: NDArray, position: Position) -> None:
-    """Raise ValueError if there are integers that float64 cannot hold, naming the first one."""
+    """Raise ValueError for the first integer that float64 cannot represent."""
     if rows.dtype.kind not in "iu" or rows.dtype.itemsize < 8 or not rows.size:
         return
     if rows.max() <= _EXACT_INTEGER and rows.min() >= -_EXACT_INTEGER:
         return
     for start in range(0, len(rows), _EXACT_TILE_ROWS):
         tile = rows[start : start + _EXACT_TILE_ROWS]
-        # Compared as Python integers: float64 may round up to a value the dtype cannot hold.
+        # Python integers are compared, as float64 may round up to a value beyond the dtype.
         inexact = np.argwhere(
             (np.abs(tile.astype(np.float64)) >= _EXACT_INTEGER)
             & (tile.astype(np.float64).astype(object) != tile.astype(object))
@@ -620,13 +627,13 @@ def _check_exact(rows: NDArray, position: Position) -> None:
             row, feature = (int(index) for index in inexact[0])
             raise ValueError(
                 f"Input X contains {tile[row, feature]}: {position.of_row(start + row)}, feature "
-                f"{feature}. float64 does not hold such integers exactly (beyond 2**53). Subtract "
-                "an offset; or, where rounding does no harm, pass X.astype('float64')."
+                f"{feature}. float64 does not represent such integers (beyond 2**53) exactly. "
+                "Subtract an offset; or, if rounding is harmless, pass X.astype('float64')."
             )
 
 
 def mean_and_variance(moments: Moments) -> tuple[FloatArray, FloatArray]:
-    """Return mean and population variance: of a constant feature exactly its value and 0.
+    """Return mean and population variance; those of a constant feature are exact.
 
     Raises
     ------
@@ -646,7 +653,7 @@ def mean_and_variance(moments: Moments) -> tuple[FloatArray, FloatArray]:
 
 
 def described_data(layout: Layout, survey: Survey) -> dict[str, Any]:
-    """Return what identifies the data of a fit: shape, dtype, chunks, moments, digest of rows."""
+    """Return the identity of the data of a fit: shape, dtype, chunks, moments, digest of rows."""
     return {
         "shape": [survey.n_rows, layout.n_features],
         "dtype": str(layout.dtype),

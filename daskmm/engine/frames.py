@@ -1,4 +1,4 @@
-"""Block functions over dask DataFrames; the results keep their partitions and index."""
+"""Map block functions over dask DataFrames; results keep their partitions and index."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NAME = "cluster"
 
 @dataclass(frozen=True)
 class _Partition:
-    """A block function that takes a pandas frame, and returns a series or a frame of its index."""
+    """A block function that takes a pandas frame, and returns a series or frame with its index."""
 
     function: Callable[..., NDArray]
     shared: tuple[Any, ...]
     columns: Sequence[str] | None
-    # Instead of a digest: the arguments may be large, or hold callables that dask cannot tokenize.
+    # Identity for dask: the arguments may be too large to digest, or callables without a token.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __dask_tokenize__(self) -> str:
@@ -37,7 +37,7 @@ class _Partition:
 
     def __call__(self, part: Any, partition_info: dict[str, Any] | None = None) -> Any:
         number = 0 if partition_info is None else int(partition_info["number"])
-        # dask joins partitions of files that are read in few columns: nothing else is known.
+        # dask may join partitions of files, so the number of rows is unknown.
         place = Position(number, 0, False, (None, part.shape[1]))
         with features_named(part):
             values = self.function(checked_rows(part.to_numpy(), place), place, *self.shared)
@@ -60,26 +60,26 @@ def map_frame(
 ) -> Any:
     """Return ``function(rows, position, *shared)`` of all partitions, aligned with the frame.
 
-    The result can be assigned to the frame, or to one of which it is made by choosing columns,
-    even where lengths of partitions and divisions are unknown.
+    The result can be assigned to the frame, or to a frame from which it was selected, even if
+    lengths of partitions and divisions are unknown.
 
     Parameters
     ----------
     function : callable
         A block function, such as those for `daskmm.kmeans.assignment.map_rows`.
     frame : dask DataFrame
-        Of numbers.
+        A frame of numbers.
     *shared
         Further arguments, the same for every partition.
     columns : sequence of str, optional
         Names of the columns of the result; without them it is a series.
     dtype : dtype
-        Of the result.
+        Type of the result.
 
     Returns
     -------
     dask Series or DataFrame
-        Lazy.
+        The lazy result.
     """
     numbers = frame.astype(common_dtype(frame.dtypes))
     mapped = _Partition(function, shared, columns)
@@ -91,7 +91,7 @@ def map_frame(
 def labels_in_frame(labels: NDArray[np.int32], frame: Any) -> Any:
     """Return the labels of all rows of a dask DataFrame as a lazy series aligned with it.
 
-    Rows are counted when it is computed: dask may join partitions until then.
+    Rows are counted when it is computed, because dask may join partitions until then.
     """
     import pandas as pd
 
@@ -111,7 +111,7 @@ def _ones(part: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Picked:
-    """Return the labels of rows, given a series of their numbers counted from 1."""
+    """Take the labels of rows, given a series of their numbers, counted from 1."""
 
     labels: NDArray[np.int32]
     token: str = field(default_factory=lambda: uuid.uuid4().hex)

@@ -1,4 +1,4 @@
-"""The dask graph of a pass: few tasks, each making many calls, and no value made twice."""
+"""The dask graph of a pass: few tasks, each of many calls, in which no value is made twice."""
 
 from __future__ import annotations
 
@@ -31,49 +31,50 @@ from daskmm.engine.group_making import make_group, references_of
 from daskmm.engine.grouping import Grouping
 from daskmm.engine.worker_task import Arguments, merge, n_records, pickled
 
-# Records merged by one task.
+# Most records that one task merges.
 SPLIT_EVERY = 16
 # Arguments and constants (such as an open array) of more bytes become tasks of their own on a
 # cluster: they are sent once per worker, not with every task.
 _INLINE_BYTES = 1 << 18
 
-# Large records, per thread, that a task may leave unmerged, so that the bits of a total do not
-# depend on who made which call. More would fill the memory of a worker, and travel.
+# Most large records per thread that a task may leave unmerged, so that the bits of a total do not
+# depend on the grouping. More would fill the memory of a worker, and travel.
 _FEW_RECORDS = 2
 
 # Prefix of the names of tasks.
 NAME = "daskmm-"
 # Owner of a node that several groups need.
 _SHARED = -1
-# `dask.order` starts with the last of the names of tasks. Numbers count down from here, so that the
-# first groups, which are the largest, start first.
+# Numbers in the names of tasks count down from here: `dask.order` starts with the last name, and
+# the first groups, which are the largest, should start first.
 _COUNTDOWN = 10**9 - 1
 
 
 class TaskGraph:
     """The calls of a pass, and the nodes that make their arguments.
 
-    Built once and run many times: tasks are kept from pass to pass.
+    A graph is built once and run many times: tasks are kept from pass to pass.
 
     Parameters
     ----------
     arguments : sequence of tuple
-        Own arguments of each call; may hold Delayed.
+        Own arguments of each call, which may be Delayed.
     source : dask collection, optional
-        What the Delayed were taken from. If it was persisted on a cluster, it knows the futures;
-        optimised graphs only refer to them.
+        Collection of the Delayed. If it was persisted on a cluster, it holds the futures, to which
+        optimised graphs only refer.
     noun : str
-        What messages call a call, unless one of its arguments says so itself by `described`.
+        What messages call a call whose arguments have no attribute `described`.
     spare : callable, optional
-        Returns a graph of the same calls that loads their data anew, where this one has them kept.
+        Returns a graph of the same calls that loads data anew which this graph keeps persisted.
 
     Attributes
     ----------
     nodes : dict
+        Key of a node -> the node.
     arguments : list of tuple
-        As given, with a `TaskRef` for each Delayed.
+        Own arguments of each call, with a `TaskRef` for each Delayed.
     futures : dict
-        Futures that the nodes refer to, by key.
+        Key of a future to which the nodes refer -> the future.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class TaskGraph:
         self.futures = {
             future.key: future for future in (*futures_in(raw.values()), *futures_of(source))
         }
-        # To the graph, a future is a key that is made elsewhere.
+        # In this graph, a future is a key that is made elsewhere.
         elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self.futures}
         self.nodes: dict[Key, GraphNode] = blocks
         self.nodes.update(
@@ -113,13 +114,13 @@ class TaskGraph:
 
     @functools.cached_property
     def spare(self) -> TaskGraph:
-        """Return the graph from which other workers make calls that a slow one gives up."""
+        """The graph from which other workers make calls that a slow worker gives up."""
         return self if self._spare is None else self._spare()
 
     def tasks(self, grouping: Grouping, pickle: bool, home: Any = None) -> GroupTasks:
         """Return the tasks of a grouping; the latest ones are kept.
 
-        `home` is the client of a cluster, if its workers hold all the data of these tasks.
+        `home` is the client of a cluster whose workers hold all data of these tasks.
         """
         sign = (grouping, pickle)
         if self._latest is None or self._latest[0] != sign:
@@ -133,26 +134,26 @@ class TaskGraph:
 
     @property
     def kept_by_user(self) -> bool:
-        """Whether the user persisted data: a worker may hold every second block, or any others."""
+        """Whether the user persisted data, in any distribution over the workers."""
         return bool(self.futures) and self._spare is None
 
     def forget_home(self) -> None:
-        """Assume no longer that workers hold the data of the latest tasks."""
+        """Forget which cluster's workers hold the data of the latest tasks."""
         self._home = None
 
     def keep_time(self, seconds: float) -> None:
-        """Keep how long the latest pass over a cluster took."""
+        """Keep the duration of the latest pass over a cluster."""
         self._seconds = seconds
 
     def took_less_than(self, seconds: float) -> bool:
-        """Tell whether the latest pass over a cluster did; False before the first."""
+        """Return whether the latest pass over a cluster did; False before the first."""
         return self._seconds < seconds
 
     def processes(self, schedule: Any) -> dict[str, Any]:
-        """Return the options of dask's process scheduler: processes that live as long as this.
+        """Return options of dask's process scheduler, with processes that live as long as this.
 
-        It would start others for each pass, which takes seconds. There are none for other
-        schedulers, nor where dask's configuration says how to start processes.
+        Without them it starts processes for each pass, which takes seconds. There are none for
+        other schedulers, or if dask's configuration says how to start processes.
         """
         configured = config.get("pool", None) or config.get("multiprocessing.initializer", None)
         if schedule is not named_schedulers["processes"] or configured is not None:
@@ -175,11 +176,11 @@ class TaskGraph:
         return [key for own in self.arguments for key in references_of(own) if key in self.nodes]
 
     def closure(self, keys: Iterable[Key]) -> dict[Key, GraphNode]:
-        """Return the nodes of these keys and of all that they need."""
+        """Return the nodes of these keys and all of their dependencies."""
         return _closure(keys, self.nodes)
 
     def described(self, call: int) -> str:
-        """Name a call for messages: its block, or whatever its arguments say it is about."""
+        """Return the name of a call for messages, as its arguments or `noun` describe it."""
         found = [own.described for own in self.arguments[call] if hasattr(own, "described")]
         return str(found[0]) if found else f"{self._noun} {call}"
 
@@ -187,7 +188,7 @@ class TaskGraph:
     def futures_of_calls(self) -> list[list[Key]]:
         """Futures that each call needs, without those that most calls need.
 
-        The latter (a mean, a model) do not say where the work should be done.
+        The latter (a mean, a model) do not determine where the work should be done.
         """
         needed: list[list[Key]] = []
         for own in self.arguments:
@@ -201,15 +202,15 @@ class TaskGraph:
 
 
 class GroupTasks:
-    """Groups of calls as tasks, and the tasks they share.
+    """Groups of calls as tasks, and the tasks that they share.
 
     A node that only one group needs runs inside that group's task, right before its call; one that
-    several groups need stays a task of its own.
+    several groups need remains a task of its own.
 
     Attributes
     ----------
     groups : list of (Group or bytes, tuple of keys)
-        With the keys of its inputs; pickled for a cluster.
+        Each group, pickled for a cluster, with the keys of its inputs.
     calls : tuple of tuple of int
         Calls of each group.
     alone : bool
@@ -229,7 +230,7 @@ class GroupTasks:
         self._owner: dict[Key, int] = {}
         queues = grouping.queues
         self._n_queues = [len(own) for own in queues]
-        # Queues are numbered from first to last: each owns what only its own calls need.
+        # Queues have consecutive numbers; each owns the nodes that only its own calls need.
         firsts = [0, *itertools.accumulate(map(len, queues))]
         for number, calls in enumerate(itertools.chain.from_iterable(queues)):
             self._own(number, [key for call in calls for key in references_of(arguments[call])])
@@ -253,7 +254,7 @@ class GroupTasks:
 
     @functools.cached_property
     def are_scattered(self) -> bool:
-        """Whether the records of a group have so few neighbours that many are left unmerged."""
+        """Whether calls of a group have so few neighbours that many records stay unmerged."""
         return any(
             n_records(calls, self._n_calls) > _FEW_RECORDS * n_queues
             for calls, n_queues in zip(self.calls, self._n_queues, strict=True)
@@ -264,12 +265,12 @@ class GroupTasks:
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
         """Return the tasks ``run(group, *call, *inputs)`` of a pass, and the keys of its records.
 
-        Where there are many records, tasks merge them too.
+        If there are many records, tasks merge them too.
         """
         graph, records = self.runs(name, run, call)
-        # A scheduler starts tasks that are merged together in any order, those first of which most
-        # are: so the largest, which should start first, are merged among themselves, and as many
-        # at once as anywhere.
+        # A scheduler starts tasks that are merged together in any order, the most numerous first:
+        # so the largest tasks, which should start first, are merged among themselves, and no other
+        # merge has more of them.
         least = max(map(len, self.calls), default=0) // 2
         n_large = next((n for n, calls in enumerate(self.calls) if len(calls) <= least), 0)
         return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY, n_large)
@@ -283,7 +284,7 @@ class GroupTasks:
         for number, (group, inputs) in enumerate(self.groups):
             key = (name, _COUNTDOWN - number)
             needs = map(TaskRef, inputs)
-            # Evenly over the workers: dask gives all other tasks that share an input to its holder.
+            # Spread over the workers: dask gives other tasks with the same input to its holder.
             spread = all(need in self._nodes for need in inputs)
             graph[key] = Task(key, run, group, *call, *needs, _data_producer=spread)
             records.append(key)
@@ -292,12 +293,12 @@ class GroupTasks:
     def graph_of_total(
         self, name: str, run: Callable[..., Any], call: tuple[Any, ...]
     ) -> tuple[dict[Key, GraphNode], list[Key]]:
-        """Return tasks as `graph` does, and a single key: large records are merged in pairs."""
+        """Return tasks as `graph` does, and a single key: pairs of large records are merged."""
         graph, records = self.runs(name, run, call)
         return graph, _merged(records, name, graph, 2, 1)
 
     def calls_of(self, keys: Iterable[Key]) -> list[int]:
-        """Return the calls of tasks in order; of a shared task, those of a group that needs it."""
+        """Return the calls of tasks, sorted; for a shared task, those of a group that needs it."""
         return sorted({call for key in keys for call in self._calls_of_task(key)})
 
     def _calls_of_task(self, key: Key) -> Sequence[int]:
@@ -309,7 +310,7 @@ class GroupTasks:
         )
 
     def _own(self, number: int, keys: list[Key]) -> None:
-        """Assign nodes, and what they need, to a group; mark what another has as shared."""
+        """Assign nodes and their dependencies to a group; mark those of other groups as shared."""
         while keys:
             key = keys.pop()
             owner = self._owner.get(key)
@@ -340,20 +341,20 @@ def _merged(
 ) -> list[Key]:
     """Add tasks that merge `width` records until at most `most` are left; return their keys.
 
-    The `n_first` first ones are merged among themselves, down to one.
+    The first `n_first` records are merged among themselves, down to one.
     """
     level = 0
     while len(records) > most:
         level += 1
         merged: list[Key] = []
-        # As equal as can be, and no other ones of more records than these.
+        # The first tasks have equal numbers of records, and no others have more.
         n_tasks = -(-n_first // width)
         starts = [n_first * task // n_tasks for task in range(n_tasks)]
         others = max(2, n_first // n_tasks) if n_tasks else width
         starts += [*range(n_first, len(records), others), len(records)]
         for start, end in itertools.pairwise(starts):
             some = records[start:end]
-            if len(some) == 1:  # a task of its own might move it to another worker
+            if len(some) == 1:  # a task for one record might move it to another worker
                 merged += some
                 continue
             key = (f"{name}-merge", level, _COUNTDOWN - start)
@@ -372,7 +373,7 @@ def futures_of(source: Any) -> list[Any]:
     distributed = sys.modules.get("distributed")
     if distributed is None or not is_dask_collection(source):
         return []
-    # Blockwise layers hold no futures of persisted data, and may be large.
+    # Blockwise layers have no futures of persisted data, and may be large.
     layers = getattr(source.__dask_graph__(), "layers", {"": source.__dask_graph__()}).values()
     persisted = [dict(layer) for layer in layers if not isinstance(layer, Blockwise)]
     return list(distributed.futures_of(persisted))

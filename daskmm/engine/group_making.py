@@ -1,4 +1,4 @@
-"""Groups of calls with the nodes to run for each, made in the client or where they run."""
+"""Make groups of calls with the nodes to run for each, in the client or where they run."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def make_group(
     queues : tuple of sequences of int
         Calls that each thread makes.
     arguments : sequence of tuple
-        Of all calls of the pass.
+        Own arguments of all calls of the pass.
     nodes : mapping
+        Key of a node -> the node.
     inside : sequence of callable
-        Of each queue: whether it runs the node of a key; others become inputs.
+        For each queue, whether it runs the node of a key; other nodes become inputs.
     at_hand : sequence of keys
-        Every worker that has the first one holds them all, so only the first stays an input.
+        Persisted data. Every worker that has the first one has all, so only it stays an input.
     pickle : bool
-        Whether the group will be pickled: it may then be one that becomes a `Group` where it is
-        unpickled.
+        Whether the group will be pickled, so that it may be a `PackedGroup`.
     """
     if pickle and not at_hand:
         group = _packed(queues, arguments, nodes, inside)
@@ -62,7 +62,7 @@ def _queue(
     inside: Callable[[Key], bool],
     inputs: dict[Key, None],
 ) -> tuple[Call, ...]:
-    """Return calls with the nodes to run for each; note the inputs of their group."""
+    """Return calls with the nodes to run for each; add the inputs of their group."""
     met: set[Key] = set()
     orders: list[list[Key]] = []
     for own in arguments:
@@ -90,7 +90,7 @@ def _queue(
 def _spent(
     arguments: Sequence[Arguments], orders: Sequence[list[Key]], nodes: Mapping[Key, GraphNode]
 ) -> Iterator[tuple[Key, ...]]:
-    """Yield the values used for the last time by each node that is run and each call."""
+    """Yield the keys of values that are used for the last time, for each node and each call."""
     uses: list[Iterable[Key]] = []
     for own, order in zip(arguments, orders, strict=True):
         uses += [nodes[key].dependencies for key in order]
@@ -102,26 +102,28 @@ def _spent(
 
 
 def references_of(own: Arguments) -> list[Key]:
-    """Return the keys that the arguments of a call refer to."""
+    """Return the keys of the references among the arguments of a call."""
     return [item.key for item in own if isinstance(item, TaskRef)]
 
 
 @dataclass(frozen=True)
 class PackedGroup:
-    """A group whose calls visit blocks of the same arrays; pickled, it becomes a `Group`.
+    """A group whose calls visit blocks of the same arrays; unpickled, it becomes a `Group`.
 
-    A million calls, and the nodes for each, take a minute to make and to pickle one by one.
+    It takes a minute to make and pickle a million calls, and the nodes for each, one by one.
 
     Attributes
     ----------
     queues : tuple of sequences of int
+        Calls that each thread makes.
     columns : list
-        First arguments of all calls, second ones, and so on, each as `_unpacked_column` takes them.
+        First arguments of all calls, second ones, and so on, each packed by `_packed_column`.
     others : dict
-        Other nodes that the queues run.
+        Other nodes that the queues run, by key.
     inputs : tuple of keys
+        Values that other tasks make for the group.
     n_calls : int
-        Of the whole pass.
+        Number of calls of the whole pass.
     """
 
     queues: Groups
@@ -141,7 +143,7 @@ def _packed(
     nodes: Mapping[Key, GraphNode],
     inside: Sequence[Callable[[Key], bool]],
 ) -> PackedGroup | None:
-    """Return a packed group, or None if calls need anything but blocks of the same arrays."""
+    """Return a packed group, or None unless calls need only blocks of the same arrays."""
     rows = [arguments[call] for queue in queues for call in queue]
     if len(set(map(len, rows))) != 1:
         return None
@@ -166,7 +168,7 @@ def _packed(
 
 
 def _packed_column(column: Sequence[Any], nodes: Mapping[Key, GraphNode]) -> Any:
-    """Return a column of arguments as `_unpacked_column` takes it, or None."""
+    """Return a column of arguments as `_unpacked_column` takes it; None if it cannot be packed."""
     kinds = set(map(type, column))
     if TaskRef in kinds:
         return column_of([item.key for item in column], nodes) if len(kinds) == 1 else None
@@ -184,7 +186,7 @@ def _unpacked(
     inputs: tuple[Key, ...],
     n_calls: int,
 ) -> Group:
-    """Return the group that `PackedGroup` stands for; `queues` are packed as well."""
+    """Return the unpacked group; `queues` are packed as well."""
     nodes = dict(others)
     numbers = [list(unpacked(queue)) for queue in queues]
     for column in columns:

@@ -1,4 +1,4 @@
-"""Which calls of a pass go into one dask task."""
+"""Divide the calls of a pass into groups, each for one dask task."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from dask.typing import Key
 
 from daskmm.engine.halves import starts_of_halves
 
-# Least number of tasks per thread of this process, where there are enough calls: few tasks cost
+# Least number of tasks per thread of this process, if there are enough calls: few tasks cost
 # little, many balance the load.
 GROUPS_PER_THREAD = 8
-# In long passes over a cluster each thread gets a large task, then about two small ones, of the
-# last fourth of the calls: they balance the load, and a cluster that adapts grows for tasks that
-# wait. A scheduler gives each worker one task more than it has threads, so that some make a small
-# one more than others. With a hundred workers a task costs the scheduler 0.6 ms.
+# Number of tasks per thread in long passes over a cluster: a large one, then about two small ones,
+# of the last fourth of the calls. Small tasks balance the load, and a cluster that adapts grows for
+# tasks that wait. A scheduler gives each worker one task more than it has threads, so that some
+# make one more small task than others. Each task costs it 0.6 ms with a hundred workers.
 _GROUPS_PER_CLUSTER_THREAD = 3
-# Least number of halves (see `daskmm.engine.halves`) of which groups consist.
+# Least number of subtrees (see `daskmm.engine.halves`) of which groups consist.
 _HALVES_PER_GROUP = 32
-# Threads that a cluster without workers is expected to get. The next pass is grouped for those that
-# it has got.
+# Expected number of threads of a cluster without workers. The next pass is grouped for its actual
+# threads.
 _EXPECTED_THREADS = 8
 
 # Numbers of the calls in each group, ascending.
@@ -39,11 +39,11 @@ class Grouping(NamedTuple):
         Numbers of the calls in each group, ascending.
     at_hand : tuple of tuples of keys
         Persisted data of each group. Every worker that holds the first key holds all of them, so
-        it is enough to name the first as an input of the task: a scheduler spends 0.1 ms on each.
+        only the first is an input of the task: a scheduler spends 0.1 ms on each.
     settled : bool
-        Whether that is all the persisted data the calls need.
+        Whether these are all the persisted data that the calls need.
     threads : tuple of int
-        Threads that each task spreads its calls over; one each if empty.
+        Number of threads among which each task divides its calls; 1 each if empty.
     """
 
     groups: Groups
@@ -53,24 +53,24 @@ class Grouping(NamedTuple):
 
     @property
     def queues(self) -> list[Groups]:
-        """Calls of each group, cut into one share per thread."""
+        """Calls of each group, divided into one share per thread."""
         threads = self.threads or (1,) * len(self.groups)
         return [shares(group, n) for group, n in zip(self.groups, threads, strict=True)]
 
     def of_calls(self, calls: Collection[int]) -> Grouping:
-        """Restrict the groups to some calls, which are sent all their data."""
+        """Restrict the groups to some calls, which are sent all of their data."""
         wanted = set(calls)
         groups = (tuple(call for call in group if call in wanted) for group in self.groups)
         return without_data(tuple(group for group in groups if group))
 
 
 def without_data(groups: Groups, threads: tuple[int, ...] = ()) -> Grouping:
-    """Return groups that are sent all their data, with the threads of each."""
+    """Return groups that are sent all of their data, with the threads of each."""
     return Grouping(groups, ((),) * len(groups), threads=threads)
 
 
 def expected_threads(threads: Mapping[str, int]) -> int:
-    """Return the threads of all workers, or of those that a cluster without any may get."""
+    """Return the threads of all workers, or the expected ones of a cluster without workers."""
     return sum(threads.values()) or _EXPECTED_THREADS
 
 
@@ -89,7 +89,7 @@ def streamed_groups(n_calls: int, n_threads: int) -> Groups:
 
 
 def _starts(n_calls: int, n_groups: int) -> list[int]:
-    """Return calls that so many groups may begin with, so that the records of each are few."""
+    """Return first calls for about `n_groups` groups, such that each leaves few records."""
     return starts_of_halves(n_calls, _HALVES_PER_GROUP * n_groups)
 
 
@@ -100,11 +100,9 @@ def grouped_by_holder(
 ) -> Grouping:
     """Group calls for the workers that hold their data.
 
-    Consecutive groups would do on one machine; on two workers they copy half of the persisted
-    data to the other one, and a pass over 256 small blocks takes 40 ms instead of 15.
-
-    `needed` are the keys of each call, `holders` the workers that hold each key, `threads` the
-    threads of each worker.
+    Groups of consecutive calls would copy half of the persisted data between two workers, and a
+    pass over 256 small blocks takes 40 ms instead of 15 then. `needed` are the keys of each call,
+    `holders` the workers that hold each key, `threads` the threads of each worker.
     """
     workers = [next((holders[key] for key in keys if holders.get(key)), ()) for keys in needed]
     groups = groups_by_holder(workers, threads)
@@ -117,7 +115,7 @@ def grouped_by_holder(
 
 
 def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) -> tuple[Key, ...]:
-    """Return as many keys as possible that every worker holds that has the first of them."""
+    """Return as many keys as possible, such that a worker with the first one holds all."""
     held = {key: frozenset(holders[key]) for key in keys if holders.get(key)}
     if not held:
         return ()
@@ -131,7 +129,7 @@ def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) ->
 def consecutive_groups(n_calls: int, least: int) -> Groups:
     """Return groups of consecutive calls with one record each: `least` to twice as many.
 
-    Of fewer calls than that, one per call.
+    If there are fewer calls than that, each is a group.
     """
     cuts = [*starts_of_halves(n_calls, least), n_calls]
     return tuple(range(*pair) for pair in itertools.pairwise(cuts))
@@ -145,9 +143,10 @@ def on_all_threads(
     Parameters
     ----------
     threads : mapping
-        Threads of each worker. If some have more, groups are for one thread each. Workers with
-        several groups divide their threads among them.
+        Threads of each worker. If their numbers differ, groups are for one thread each. Workers
+        with several groups divide their threads among them.
     n_calls : int
+        Number of calls.
     cut : callable
         Returns about ``n_groups`` groups as ``cut(n_calls, n_groups)``: one for each worker, or
         for each thread.
@@ -161,14 +160,14 @@ def on_all_threads(
 
 
 def packs(n_calls: int, n_groups: int) -> Groups:
-    """Return at most so many groups of consecutive calls, as equal as can be."""
+    """Return at most so many groups of consecutive calls, of nearly equal sizes."""
     starts, n = _starts(n_calls, n_groups), min(n_calls, n_groups)
     cuts = [*(starts[len(starts) * i // n] for i in range(n)), n_calls]
     return tuple(tuple(range(*pair)) for pair in itertools.pairwise(cuts))
 
 
 def shares(calls: Sequence[int], n: int) -> Groups:
-    """Cut calls into at most `n` shares; those of a half are halves or consist of few."""
+    """Divide calls into at most `n` shares that leave few records if the calls are a subtree."""
     return tuple(calls[cut[0] : cut[-1] + 1] for cut in packs(len(calls), n))
 
 
@@ -178,7 +177,7 @@ def groups_by_holder(
     """Return a group for each worker, of the calls whose data it holds, and its threads.
 
     One task for all threads of a worker costs the scheduler less than one for each. Calls whose
-    data no worker holds (any more) are grouped as if their blocks were streamed.
+    data no worker holds are grouped as if their blocks were streamed.
     """
     held: dict[str, list[int]] = {}
     lost: list[int] = []

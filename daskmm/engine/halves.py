@@ -1,15 +1,16 @@
-"""Ranges of calls that arise when those of a pass are halved, again and again.
+"""The binary tree along which the records of a pass are merged.
 
-Records are merged along these halves, so that neither the bits of a total nor the order of
-concatenated records depend on which task made which call. A group of calls that is one of the
-halves has one record; others have few.
+The calls of a pass are halved again and again; each range of calls that arises is a subtree, and
+its record is the sum of those of its two halves. Neither the bits of a total nor the order of
+concatenated records then depend on which task made which call. A group of calls that is a subtree
+has one record; other groups have few.
 """
 
 from __future__ import annotations
 
 
 def starts_of_halves(n_calls: int, least: int) -> list[int]:
-    """Return the first calls of the halves of equal depth, at least so many if there are calls.
+    """Return the first calls of the subtrees of equal depth: at least `least`, if there are calls.
 
     Their sizes differ by one at most.
     """
@@ -26,11 +27,11 @@ def starts_of_halves(n_calls: int, least: int) -> list[int]:
 
 
 def other_half(start: int, stop: int, n_calls: int) -> tuple[int, int] | None:
-    """Return the half that makes up a larger one together with a given half; None of all calls."""
+    """Return the other half of the subtree of which a given subtree is one; None for the root."""
     low, high, other = 0, n_calls, None
     while (low, high) != (start, stop):
         if not low <= start < stop <= high or high - low < 2:
-            raise ValueError(f"[{start}, {stop}) is no half of {n_calls} calls")
+            raise ValueError(f"[{start}, {stop}) is no subtree of {n_calls} calls")
         middle = (low + high) // 2
         if start < middle:
             high, other = middle, (middle, high)

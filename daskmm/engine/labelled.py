@@ -1,4 +1,4 @@
-"""Write labels with columns that are carried along, as one csv or parquet file."""
+"""Write labels beside columns of the table, as one csv or parquet file."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ def write_labelled(
     Parameters
     ----------
     labels : ndarray, dask Array or dask Series of shape (n_rows,), int32
+        Cluster of each row; −1 for outliers and rows without any value.
     kept : dask DataFrame or None
-        Columns that are written beside a series of its labels.
+        Columns that are written beside the labels, a series of it.
     path : str or Path
-        ``.csv`` or ``.parquet``, also an URL. In csv, text that a spreadsheet would compute gets an
-        apostrophe before it, and control characters become escapes; parquet holds text as it is.
-        The file holds all rows or, after an error, what was there
-        before. A few partitions are in memory at a time.
+        A path or URL that ends in ``.csv`` or ``.parquet``. It gets all rows or, after an error,
+        stays as it was. In csv, text that a spreadsheet would compute gets an apostrophe before it,
+        and control characters become escapes. A few partitions are in memory at a time.
     replace : bool
         Whether to replace a file at the path.
 
     Returns
     -------
     counts : ndarray of shape (largest label + 1,), int64
-        Rows with each label.
+        Number of rows with each label.
     nowhere : int
-        Rows with the label −1.
+        Number of rows with the label −1.
 
     Raises
     ------
     FileExistsError
-        If the path exists and is not to be replaced; nothing is computed then.
+        If the path exists and `replace` is not set; nothing is computed then.
     ValueError
-        If a column is called like that of the labels, "cluster".
+        If a column has the name of the labels, "cluster".
     """
     if kept is not None and NAME in kept.columns:
-        raise ValueError(f"The column {NAME!r} is that of the labels, and cannot be kept.")
+        raise ValueError(f"The column {NAME!r} has the name of the labels, and cannot be kept.")
     counts, nowhere = np.zeros(0, dtype=np.int64), 0
     if is_remote(path):
         whole = uploaded(str(path), "", (lambda name: not name) if replace else None)
@@ -72,12 +72,12 @@ def write_labelled(
 
 
 def is_labelled(path: str | Path) -> bool:
-    """Tell whether a path is that of a file with columns."""
+    """Return whether a path has the suffix of a file with columns."""
     return Path(path).suffix.lower() in _WRITERS
 
 
 def _parts(labels: Any, kept: Any) -> Iterator[Any]:
-    """Compute pandas frames of consecutive rows, a few partitions together."""
+    """Yield pandas frames of consecutive rows; a few partitions are computed together."""
     import pandas as pd
 
     if kept is not None:
@@ -126,12 +126,12 @@ def _parquet_writer(path: Path) -> Iterator[Append]:
         if len(part) or writers:
             write(part)
         else:
-            empty.append(part)  # types of text are known from rows only
+            empty.append(part)  # only rows show the types of text
 
     def write(part: Any) -> None:
         schema = writers[0].schema if writers else None
         table = pa.Table.from_pandas(part, schema=schema, preserve_index=False)
-        table = table.replace_schema_metadata(None)  # pandas' notes hold for these rows only
+        table = table.replace_schema_metadata(None)  # pandas' metadata are those of these rows
         if not writers:
             writers.append(pq.ParquetWriter(path, table.schema))
         writers[0].write_table(table)

@@ -20,11 +20,11 @@ from daskmm.storage.arrays import create_array
 from daskmm.storage.atomic import written_whole
 from daskmm.storage.remote import is_remote, local_path, uploaded
 
-# Labels per stored chunk, 16 MB.
+# Labels per stored chunk of 16 MB.
 LABEL_CHUNK_ROWS = 4_000_000
-# Blocks computed together; their labels are in memory at once.
+# Number of blocks that are computed together, and whose labels are in memory at once.
 BLOCKS_TOGETHER = 32
-# Files of an array of labels.
+# Names of the files of an array of labels.
 _FILES = re.compile(r"zarr\.json|c/\d+")
 
 
@@ -34,9 +34,9 @@ class LabelWriter:
     Attributes
     ----------
     n_rows : int
-        Labels so far.
+        Number of labels so far.
     counts : ndarray of shape (largest label + 1,), int64
-        Rows with each label; −1, of outliers and rows without any value, is left out.
+        Number of rows with each label, without −1 (outliers and rows without any value).
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,7 +58,7 @@ class LabelWriter:
             self._write(waiting - waiting % LABEL_CHUNK_ROWS)
 
     def append_all(self, labels: Any) -> None:
-        """Add all labels: of an array, or a dask array or series, a few blocks at a time."""
+        """Add all labels of an array, or of a dask array or series, a few blocks at a time."""
         if is_series(labels):
             labels = labels.to_dask_array()
         if not isinstance(labels, da.Array):
@@ -72,11 +72,11 @@ class LabelWriter:
                 self.append(block)
 
     def finish(self) -> None:
-        """Write the rest."""
+        """Write the remaining labels."""
         self._write(sum(map(len, self._waiting)))
 
     def _write(self, rows: int) -> None:
-        """Write the first `rows` labels that wait: whole chunks, except in the last call."""
+        """Write the first `rows` waiting labels: whole chunks, except in the last call."""
         labels = np.concatenate([np.empty(0, dtype=np.int32), *self._waiting])
         self._waiting = [labels[rows:]]
         if self._array is None:
@@ -90,13 +90,13 @@ class LabelWriter:
 
 
 def holds_labels(path: str | Path) -> bool:
-    """Tell whether there is an array of labels at a path or an URL, and no other file in it."""
+    """Return whether there is an array of labels at a path or an URL, and no other file in it."""
     try:
         array = zarr.open_array(str(path if is_remote(path) else local_path(path)), mode="r")
-    except Exception:  # whatever is there, it is not a readable array
+    except Exception:  # there is no readable array
         return False
     known = array.ndim == 1 and array.dtype.kind == "i"
-    if not known or is_remote(path):  # other objects stay where labels are replaced
+    if not known or is_remote(path):  # replacing labels leaves other objects of a store
         return known
     folder = local_path(path)
     files = (file.relative_to(folder) for file in folder.rglob("*") if not file.is_dir())
@@ -105,9 +105,9 @@ def holds_labels(path: str | Path) -> bool:
 
 @contextmanager
 def label_writer(path: str | Path, replace: bool = False) -> Iterator[LabelWriter]:
-    """Yield a writer whose array appears at `path` at the end, unless there is an error.
+    """Yield a writer whose array appears at `path` at the end, unless an error is raised.
 
-    There must be nothing at the path, unless it is to be replaced.
+    FileExistsError is raised if something is at the path and `replace` is not set.
     """
     if is_remote(path):
         whole = uploaded(str(path), "zarr.json", _FILES.fullmatch if replace else None)
@@ -127,25 +127,25 @@ def write_labels(
     Parameters
     ----------
     labels : ndarray, dask Array or dask Series of shape (n_rows,)
-        −1 for outliers and rows without any value. Lazy ones are computed a few blocks at a time by
-        the active scheduler; chunk sizes may be unknown.
+        Cluster of each row; −1 for outliers and rows without any value. Lazy labels are computed a
+        few blocks at a time by the active scheduler; chunk sizes may be unknown.
     path : str or Path
-        Also an URL that fsspec knows: labels are gathered in a temporary folder then. It holds
-        all labels or, after an error, what was there before.
+        A path, or an URL that fsspec knows, for which labels are gathered in a temporary folder. It
+        gets all labels or, after an error, stays as it was.
     replace : bool
         Whether to replace what is at the path.
 
     Returns
     -------
     counts : ndarray of shape (largest label + 1,), int64
-        Rows with each label.
+        Number of rows with each label.
     nowhere : int
-        Rows with the label −1.
+        Number of rows with the label −1.
 
     Raises
     ------
     FileExistsError
-        If the path exists and is not to be replaced; nothing is computed then.
+        If the path exists and `replace` is not set; nothing is computed then.
     """
     with label_writer(path, replace) as writer:
         writer.append_all(labels)

@@ -1,4 +1,4 @@
-"""Mergeable records of the first pass: moments of the features, and samples of the rows."""
+"""Records of the first pass, which can be merged: moments of features, and samples of rows."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ FloatArray = NDArray[np.float64]
 class Moments:
     """Weighted count, mean, sum of squared deviations and range per feature.
 
-    Squares of very large values overflow to infinity without a warning; the first pass raises.
+    Squares of very large values overflow to infinity without a warning; the first pass raises then.
 
     Attributes
     ----------
     n_positive : int
-        Rows of positive weight.
+        Number of rows of positive weight.
     weight : float
         Sum of the sample weights.
     mean, deviations : ndarray of shape (n_features,)
         Weighted mean, and Σ w (x − mean)².
     lowest, highest : ndarray of shape (n_features,)
-        Over the rows of positive weight.
+        Least and largest value over the rows of positive weight.
     observed : ndarray of shape (n_features,) or None
-        Sum of the weights of the rows that have a value; None if no value is missing.
+        Sum of the weights of the rows with a value; None if no value is missing.
     """
 
     n_positive: int
@@ -82,7 +82,7 @@ class Moments:
 
     @classmethod
     def of_sparse(cls, rows: SparseRows, weights: FloatArray | None) -> Self:
-        """Compute the moments of sparse rows: zeros that are not stored count as one number."""
+        """Compute the moments of sparse rows, with all zeros that are not stored as one value."""
         n_rows, p = rows.shape
         v = np.ones(n_rows) if weights is None else weights
         total, n_positive = float(v.sum()), int(np.count_nonzero(v))
@@ -106,9 +106,9 @@ class Moments:
 
     @classmethod
     def of_block(cls, rows: NDArray, weights: FloatArray | None) -> Self | None:
-        """Compute the moments of rows of any number and dtype by the compiled loops.
+        """Compute the moments of any number of rows of any dtype by the compiled loops.
 
-        Return None if a value is not finite, or its square overflows.
+        The result is None if a value is not finite, or its square overflows.
         """
         found = block_moments(rows, weights)
         return None if found is None else cls(*found)
@@ -140,7 +140,7 @@ class Moments:
 
     @property
     def masses(self) -> FloatArray:
-        """Sum of the weights of the rows that have a value, per feature."""
+        """Sum of the weights of the rows with a value, per feature."""
         return np.full_like(self.mean, self.weight) if self.observed is None else self.observed
 
     @property

@@ -71,10 +71,10 @@ Persist = bool | Literal["auto"]
 
 # With persist="auto", data are persisted if this many times their size fits into memory.
 _ROOM = 3
-# Largest table that is loaded once unasked, where passes that load it again would cost more.
+# Largest table that is loaded once into this process, where loading it in each pass costs more.
 AT_HAND_BYTES = 64 << 20
-# With fewer products per step (rows × features × clusters), threads mostly wait for each other:
-# what Python does between compiled loops takes longer than these.
+# With fewer products per step (rows × features × clusters), Python's work between compiled loops
+# takes longer than the loops, and threads mostly wait for each other.
 _FEW_PRODUCTS = 1 << 18
 
 
@@ -84,14 +84,16 @@ class Passes:
     Parameters
     ----------
     blocks : RowBlocks
+        The table.
     skip_empty : bool
-        Whether rows without any value (all NaN) have the weight 0.
+        Whether rows without any value (all NaN) have weight 0.
 
     Attributes
     ----------
     blocks : RowBlocks
+        The table, with the row counts, weights and persisted blocks that it got since.
     known : Totals or None
-        Those of the first pass, from its end on.
+        Totals of the first pass; None before its end.
     """
 
     def __init__(self, blocks: RowBlocks, skip_empty: bool = False) -> None:
@@ -103,42 +105,42 @@ class Passes:
         self._n_passes = 0
         self._graph_of: tuple[RowBlocks, TaskGraph] | None = None
         self._at_hand_of: tuple[RowBlocks, list[Arguments]] | None = None
-        # The lazy blocks, while they are persisted.
+        # These are the lazy blocks, while they are persisted.
         self._streamed: RowBlocks | None = None
 
     @property
     def n_passes(self) -> int:
-        """Number of passes so far; each loaded every block once."""
+        """Number of passes so far, each of which loaded every block once."""
         return self._n_passes
 
     def add(self, n_passes: int) -> None:
-        """Count passes made otherwise: by the run that is resumed, or without `reduce`."""
+        """Count passes made otherwise: by a run that is resumed, or without `reduce`."""
         self._n_passes += n_passes
 
     def reduce(self, function: Callable[..., Any], *shared: Any) -> Any:
         """Sum ``function(rows, weights, position, *shared)`` over all blocks.
 
-        Blocks in memory are visited by threads of this process. Lazy ones go to the active dask
-        scheduler in one compute, as a few tasks that load their blocks one by one; small blocks are
-        visited together. Small tables are loaded once where other passes would cost more than
-        holding them here.
+        Threads of this process visit blocks in memory. The active dask scheduler visits lazy
+        blocks in one compute, as a few tasks that load their blocks one by one; small blocks are
+        visited together. Small tables are loaded into this process once, where loading them in each
+        pass costs more.
 
         Parameters
         ----------
         function : callable
-            Pure; returns a record with ``+``, also for a block without rows.
+            A pure function that returns a record with ``+``, also for a block without rows.
         *shared
-            The same for every block.
+            Further arguments, the same for every block.
 
         Returns
         -------
         record
-            Merged in block order: the same blocks give the same bits.
+            The sum in block order, such that the same blocks give the same bits.
 
         Raises
         ------
         ValueError
-            If a block cannot be used, or is not as the first pass found it.
+            If a block cannot be used, or has changed since the first pass.
         """
         self._n_passes += 1
         layout, watch = self.blocks.layout, self._watch
@@ -158,14 +160,14 @@ class Passes:
         return found.record
 
     def watch(self, family: type[Distortion], partial: bool) -> None:
-        """Begin the first pass, which tests all values: totals of some rows are taken from now on.
+        """Begin the first pass, which tests all values; passes sum some rows from now on.
 
-        The values are those of a distortion; with `partial`, NaN are missing values.
+        Values must be in the domain of the distortion; with `partial`, NaN are missing values.
         """
         self._watch, self.known = Watch(family, partial), None
 
     def expect(self, moments: Moments) -> None:
-        """End the first pass, which found these moments: later ones raise if the data change."""
+        """End the first pass, which found these moments; later passes raise if data change."""
         assert self._watch is not None
         eps = float(np.finfo(float_dtype(self.blocks.layout.dtype)).eps)
         self._watch = replace(self._watch, later=True)
@@ -181,7 +183,9 @@ class Passes:
         rows : ndarray of shape (n_rows, n_features)
             All rows, in these coordinates.
         weights : ndarray of shape (n_rows,)
+            Their sample weights.
         coordinates : Coordinates
+            The coordinates.
         """
         assert self._watch is not None
         place = joined(positions(self.blocks.layout))._replace(sparse=False)
@@ -204,7 +208,7 @@ class Passes:
         watch: Watch | None = None,
         schedule: Any = None,
     ) -> Any:
-        """Sum over blocks that the active scheduler, or another one, loads or holds."""
+        """Sum over blocks that the active scheduler, or `schedule`, loads or holds."""
         visit = functools.partial(_visit_blocks, self._skip_empty, watch, function)
         name = function.__name__
         with one_blas_thread():
@@ -213,22 +217,22 @@ class Passes:
                     return reduce_graph(self._graph(), visit, shared, name, schedule)
                 except LostFuturesError:
                     if self._streamed is None:
-                        raise  # the caller persisted the data; they cannot be rebuilt here
-                    # The cluster was restarted and has forgotten what it held.
+                        raise  # the caller persisted the data, which cannot be rebuilt here
+                    # The restarted cluster has lost the persisted blocks.
                     streamed = replace(self._streamed, layout=self.blocks.layout)
                     self.blocks = _in_memory(streamed)
             return reduce_graph(self._graph(), visit, shared, name, schedule)
 
     def _at_hand(self) -> list[Arguments]:
-        """Return checked rows, weights and position of each call, loaded by the first pass."""
+        """Return checked rows, weights and position of each call, loaded on first use."""
         if self._at_hand_of is None or self._at_hand_of[0] is not self.blocks:
-            # Other processes take longer to start than a small table takes to be read.
+            # Starting processes takes longer than reading a small table here.
             here = named_schedulers["sync"] if _by_processes() else None
             self._at_hand_of = self.blocks, self._reduce_lazy(_taken, (), schedule=here)
         return self._at_hand_of[1]
 
     def count_rows(self) -> None:
-        """Count the rows of each block, where they are unknown, by a pass of its own."""
+        """Count the rows of each block in a pass of its own, if they are unknown."""
         if self.blocks.layout.rows is None:
             rows = tuple(self.reduce(_block_length))
             self.blocks = replace(self.blocks, layout=replace(self.blocks.layout, rows=rows))
@@ -236,12 +240,13 @@ class Passes:
     def weigh(self, sample_weight: Any) -> None:
         """Give every row a sample weight from now on.
 
-        Rows are counted first where that is needed to cut the weights into blocks. Raise
-        ValueError if they do not match the rows; their values are tested in every pass.
+        Rows are counted first if the weights cannot be cut into blocks otherwise. ValueError is
+        raised if they do not match the rows; every pass tests their values.
 
         Parameters
         ----------
         sample_weight : array-like, dask Array or dask Series of shape (n_rows,), number, or None
+            The weights; None means 1.
         """
         if sample_weight is None:
             return
@@ -254,14 +259,14 @@ class Passes:
     def persisted(self, persist: Persist) -> Iterator[None]:
         """Keep the blocks and their weights in memory within the context.
 
-        On a cluster its workers hold them, else this process does. They are released at the end,
-        and blocks are streamed again. Enter it once the rows have their weights.
+        The workers of a cluster hold them, otherwise this process does. At the end they are
+        released, and blocks are streamed again. Rows must have their weights before.
 
         Parameters
         ----------
         persist : bool or "auto"
-            "auto" persists data of less than a third of the memory there is. Unknown rows are
-            counted for that, by a pass of its own.
+            Whether to persist; "auto" persists data of less than a third of the available memory,
+            for which unknown rows are counted in a pass of its own.
         """
         if persist == "auto" and self.blocks.layout.lazy:
             self.count_rows()
@@ -302,7 +307,7 @@ def weighted_passes(
 
 
 def weights_in_memory(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
-    """Return one checked sample weight per row, computed if they are lazy; 1 for None."""
+    """Return one checked sample weight per row; lazy ones are computed, and None means 1."""
     if sample_weight is None:
         return np.ones(n_rows)
     weights = one_dimensional(sample_weight, lazy=True)
@@ -318,7 +323,7 @@ def _visit_blocks(
     position: Position,
     *arguments: Any,
 ) -> Any:
-    """Call a block function on rows and weights that have been checked, and joined if several."""
+    """Call a block function on rows and weights, which are checked, and joined if several."""
     pieces = position.pieces or (position,)
     own, shared = arguments[: 2 * len(pieces)], arguments[2 * len(pieces) :]
     rows = [checked_rows(part, place) for part, place in zip(own[::2], pieces, strict=True)]
@@ -340,7 +345,7 @@ def _graph_of(blocks: RowBlocks, spare: Callable[[], TaskGraph] | None = None) -
 
 
 def _arguments(blocks: RowBlocks) -> list[Arguments]:
-    """Return what each call visits: its position, then the rows and weights of its blocks."""
+    """Return the arguments of each call: its position, then rows and weights of its blocks."""
     pairs, places = blocks.pairs, positions(blocks.layout)
     return [
         (
@@ -372,17 +377,18 @@ def tree_reduce(
     Parameters
     ----------
     function : callable
+        Returns a record with ``+``.
     arguments : sequence of tuple
-        Own arguments of each call; may hold Delayed where `lazy`.
+        Own arguments of each call, which may be Delayed if `lazy`.
     shared : tuple
         Arguments of all calls.
     lazy : bool
         Whether to run on the active dask scheduler, in one compute, or on threads here.
     name : str
-        Of the tasks, as dask's dashboard shows them.
+        Name of the tasks on dask's dashboard.
     products : float
-        Rows × features × clusters of the steps that the calls take. With few, calls take turns on
-        this thread, unless a cluster takes them.
+        Rows × features × clusters of the steps of the calls. If they are few, calls run one after
+        the other on this thread, unless there is a cluster.
     """
     few = products < _FEW_PRODUCTS
     if not lazy or (few and client_of(get_scheduler(cls=Delayed)) is None):
@@ -400,13 +406,13 @@ def reduce_graph(
 ) -> Any:
     """Sum ``function(*own, *shared)`` over the calls of a graph, on the active scheduler.
 
-    Records are merged by halves in the order of the calls, so that the bits do not depend on how
-    calls are grouped. On a cluster, `ClusterLostError` and `DeadlyBlockError` may be raised.
-    `schedule` is a scheduler function to take instead of the active one.
+    Records are merged along a binary tree of the calls, so that the bits do not depend on the
+    grouping of calls. On a cluster, `ClusterLostError` and `DeadlyBlockError` may be raised.
+    `schedule` is a scheduler function that replaces the active one.
     """
     schedule = schedule or get_scheduler(cls=Delayed)
     if schedule is named_schedulers["processes"] and not graph.nodes:
-        # All data are here.
+        # All data are in this process.
         return _reduce_at_hand(function, graph.arguments, shared)
     client = client_of(schedule)
     name = _unique(name)
@@ -430,8 +436,8 @@ def reduce_graph(
 def _in_memory(blocks: RowBlocks) -> RowBlocks:
     """Compute lazy blocks, each once, and return them in memory.
 
-    On a cluster they are futures: blocks stay with the workers that loaded them, and are released
-    with the last reference.
+    On a cluster they become futures: blocks stay with the workers that loaded them, and are
+    released with the last reference.
     """
     client = client_of(get_scheduler(cls=Delayed))
     if client is None:
@@ -466,8 +472,8 @@ def _rows_and_weights(position: Position, rows: Any, weights: Any) -> list[tuple
 
 
 def _kept(places: dict[Key, tuple[Any, int]]) -> dict[Key, Delayed]:
-    """Return what is kept in packs on a cluster, by its key; see `persist_on`."""
-    # One graph for all, so that it is looked through once.
+    """Return the values in the packs of `persist_on`, by key."""
+    # One graph serves all, so that it is searched once.
     graph: dict[Key, Any] = {pack.key: pack for pack, _ in places.values()}
     taken: dict[Key, Delayed] = {}
     for number, (key, (pack, place)) in enumerate(places.items()):
@@ -488,10 +494,10 @@ def _data_bytes(blocks: RowBlocks) -> int:
 
 
 def cheaper_at_hand(layout: Layout, n_bytes: int) -> bool:
-    """Tell whether to load a lazy table once, since it is small and each loading costs much.
+    """Return whether to load a lazy table once, as it is small and each loading costs much.
 
-    Opening a block costs a tenth of a millisecond, and sending data to other processes more than
-    visiting them.
+    Opening a block costs a tenth of a millisecond, and sending data to other processes costs more
+    than visiting them.
     """
     if not layout.lazy or layout.n_rows is None or n_bytes > AT_HAND_BYTES:
         return False
@@ -499,12 +505,12 @@ def cheaper_at_hand(layout: Layout, n_bytes: int) -> bool:
 
 
 def _by_processes() -> bool:
-    """Tell whether dask's local process scheduler is active."""
+    """Return whether dask's local process scheduler is active."""
     return bool(get_scheduler(cls=Delayed) is named_schedulers["processes"])
 
 
 def _unique(name: str) -> str:
-    """Return a name for the tasks of one pass."""
+    """Return a unique name for the tasks of a pass."""
     return f"{NAME}{name.strip('_').replace('_', '-')}-{uuid.uuid4().hex}"
 
 
@@ -516,14 +522,14 @@ def _reduce_here(
 ) -> Any:
     calls = [functools.partial(function, *own, *shared) for own in arguments]
     with one_blas_thread():
-        # Merged as they come, so that few records are alive at once.
+        # Records are merged as they come, so that few are alive at once.
         return merge((call() for call in calls) if in_turn else run_on_threads(calls))
 
 
 def _reduce_at_hand(
     function: Callable[..., Any], arguments: Sequence[Arguments], shared: Arguments
 ) -> Any:
-    """Sum over data of this process, merged as if a scheduler had run it: the same bits."""
+    """Sum over data in this process, merged as a scheduler would, to the same bits."""
     calls = [functools.partial(function, *own, *shared) for own in arguments]
     with one_blas_thread():
         found = enumerate(run_on_threads(calls))
@@ -540,9 +546,9 @@ def run_on_threads(calls: Sequence[Callable[[], Any]]) -> Iterator[Any]:
 
 
 class _OneBlasThread:
-    """Limits BLAS to one thread while anybody is inside.
+    """Limits BLAS to one thread while any thread is inside.
 
-    The limit holds for the process: the first to enter sets it, the last to leave lifts it.
+    The limit holds for the process: the first thread to enter sets it, the last to leave lifts it.
     """
 
     def __init__(self) -> None:

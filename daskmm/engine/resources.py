@@ -24,6 +24,7 @@ class Worker:
     Attributes
     ----------
     threads : int
+        Number of its threads.
     memory : int or None
         Bytes that the process may take in all; None if unlimited or unknown.
     """
@@ -44,12 +45,12 @@ def this_process() -> Worker:
 
 
 def smallest_worker(lazy: bool) -> Worker:
-    """Return the process with the least memory per thread of those that will visit blocks.
+    """Return the process with the least memory per thread among those that will visit blocks.
 
     Parameters
     ----------
     lazy : bool
-        Whether blocks are lazy; those in memory are visited by this process.
+        Whether blocks are lazy; this process visits blocks in memory.
     """
     client = client_of(get_scheduler(cls=Delayed))
     if client is None or not lazy:
@@ -62,9 +63,9 @@ def smallest_worker(lazy: bool) -> Worker:
 
 
 def memory_bytes() -> int:
-    """Return the memory for persisted data: what is free here, or the limits of all workers.
+    """Return the memory for persisted data: free memory here, or the limits of all workers.
 
-    0 is counted for a worker without a limit, as its memory is unknown.
+    A worker without a limit counts as 0, as its memory is unknown.
     """
     client = client_of(get_scheduler(cls=Delayed))
     if client is None:
@@ -93,7 +94,7 @@ def available_bytes() -> int:
 
 
 def _resident_bytes() -> int:
-    """Return the memory that this process has; 0 if unknown."""
+    """Return the memory that this process occupies; 0 if unknown."""
     pages = _read("/proc/self/statm").split()
     return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else 0
 
@@ -106,9 +107,9 @@ def _read(path: str) -> str:
 
 
 def peak_memory_bytes() -> int | None:
-    """Return the peak memory of this process so far; None where the system does not tell."""
+    """Return the peak memory of this process so far; None if the system does not report it."""
     try:
-        # High-water mark of this program; getrusage may include that of its parent.
+        # This is the peak of this program; getrusage may include that of its parent.
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         return int(status.split("VmHWM:")[1].split()[0]) * 1024
     except (OSError, IndexError):

@@ -1,9 +1,9 @@
-"""Calls that a slow worker has not begun are taken from it, and given to idle workers.
+"""Hand calls that a slow worker has not begun over to idle workers.
 
 A pass ends with its last task, and a task makes many calls: all workers wait for one that is ten
 times slower. So when half of them have been idle for a while, the client asks the others which
-calls they have not begun. They skip these, and whoever is idle makes them: at most two blocks of a
-task are read twice.
+calls they have not begun. They skip these, and idle workers make them: at most two blocks of a task
+are read twice.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from dask.typing import Key
 from daskmm.engine.graph import GroupTasks
 from daskmm.engine.worker_task import PartialSums, completed, give_up, merge, without_records
 
-# Seconds until the workers are looked at for the first time, and least seconds between two looks;
-# later looks come when the time since the pass began has grown by a share, or after a second.
+# Seconds until the first check of the workers, and least seconds between two checks; the time
+# between checks is a share of the time since the pass began, and at most a second.
 _FIRST_LOOK, _SHARE, _LAST_LOOK = 0.25, 1 / 10, 1.0
-# A key of dask's configuration. Blocks are handed over once half of the workers have been idle for
+# A key of dask's configuration: calls are handed over once half of the workers have been idle for
 # this share of the time that they worked; with infinity, never.
 PATIENCE_KEY = "daskmm.straggler-patience"
 DEFAULT_PATIENCE = 0.1
-# What the user may have annotated that says where tasks run.
+# Annotations by which users choose where tasks run.
 _PLACES = {"workers", "resources"}
 
 Calls = Sequence[int]
 
 
 def patience() -> float:
-    """Return the configured patience; infinity where the user has said where tasks run."""
+    """Return the configured patience; infinity if the user has chosen where tasks run."""
     if _PLACES & dask.get_annotations().keys():
         return math.inf
     return float(dask.config.get(PATIENCE_KEY, DEFAULT_PATIENCE))
@@ -57,15 +57,18 @@ class Handover:
     Attributes
     ----------
     client : distributed.Client
+        The client of the cluster.
     name : str
-        Of the pass, and its tasks.
+        Name of the pass, and of its tasks.
     tasks : GroupTasks
+        The tasks of the pass.
     submit : callable
         Submits calls under a name to some workers, given as address -> threads, and returns their
         tasks, and the futures of their records.
     patience : float
+        Share of the time of work for which half of the workers must have been idle.
     large : bool
-        Whether records are large: they are merged on the workers to one, which alone is fetched.
+        Whether records are large: workers merge them to one, and only that is fetched.
     asked : bool
         Whether slow workers have been asked for their calls.
     """
@@ -92,8 +95,8 @@ class Handover:
                 seen = await self._value(self._task("missed", without_records, sums))
             else:
                 sums = seen = merge(await self._value(futures))
-            # A task that was run again, say because its worker had died, made all of its calls and
-            # misses none. What was handed over cannot be used then: the caller makes what is left.
+            # A task that ran again, for example because its worker died, made all of its calls: what
+            # was handed over cannot be used then, and the caller makes the skipped calls.
             found = await watching if self.asked and seen.missed else None
             if found is None or not found.calls <= set(seen.missed):
                 return sums
@@ -118,7 +121,7 @@ class Handover:
         return self.client.submit(function, *arguments, key=key)
 
     async def _made_elsewhere(self) -> HandedOver | None:
-        """Wait for slow workers, and return what others made of their calls."""
+        """Wait for slow workers; return their calls with the sum that other workers made."""
         from distributed import KilledWorker
 
         try:
@@ -132,12 +135,12 @@ class Handover:
             others = {worker: n for worker, n in threads.items() if worker not in slow}
             return HandedOver(frozenset(calls), await self._made_by(others, calls))
         except (OSError, CancelledError, KilledWorker):
-            return None  # the calls are missing, and will be made by the next attempt
+            return None  # the next attempt makes the skipped calls
 
     async def _made_by(self, workers: dict[str, int], calls: list[int]) -> Any:
         """Return the `sums` of calls made by some workers; raise OSError if these are lost.
 
-        Those that are slow among them hand calls over in turn.
+        Slow ones among them hand calls over in turn.
         """
         name = f"{self.name}-again"
         tasks, futures = self.submit(name, calls, workers)
@@ -145,7 +148,7 @@ class Handover:
         made = asyncio.ensure_future(again.sums(futures))
         try:
             while not (await asyncio.wait({made}, timeout=_LAST_LOOK))[0]:
-                # Tasks bound to workers that are lost would wait for ever.
+                # Tasks that are bound to lost workers would wait for ever.
                 if workers.keys().isdisjoint(await self.client.nthreads()):
                     raise OSError("all workers are lost that took over calls")
             return made.result()
@@ -174,5 +177,5 @@ class Handover:
                 }
 
     def _own(self, keys: Sequence[Key]) -> list[Key]:
-        """Return the keys of those tasks that are of this pass."""
+        """Return the keys of tasks of this pass."""
         return [key for key in keys if isinstance(key, tuple) and key[0] == self.name]

@@ -1,4 +1,4 @@
-"""What one task of a pass does: its calls one after the other, reading the next block ahead."""
+"""Run the calls of one task of a pass one after the other, reading the next block ahead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskmm.data.dask_private import GraphNode, TaskRef
 from daskmm.engine.halves import other_half
 from daskmm.engine.malloc import memory_recycled
 
-# Once a block took longer than this to load, the next ones are loaded ahead by another thread.
+# If a block takes longer than this to load, another thread loads the next ones ahead.
 _SLOW_SECONDS = 1e-3
 
 Arguments = tuple[Any, ...]
@@ -36,13 +36,13 @@ class Call(NamedTuple):
     Attributes
     ----------
     number : int
-        Its place among all calls of the pass.
+        Number of the call in the pass.
     arguments : tuple
-        A `TaskRef` stands for the value of the node of that key.
+        Its arguments; a `TaskRef` is replaced by the value of the node with that key.
     steps : tuple of (GraphNode, keys)
-        Nodes to run for it, in order, each with the values to delete afterwards.
+        Nodes to run before it, in order, each with the values to delete afterwards.
     spent : tuple of keys
-        Values to delete once the arguments have been taken.
+        Values to delete once the arguments are complete.
     """
 
     number: int
@@ -61,9 +61,9 @@ class Group(NamedTuple):
     inputs : tuple of keys
         Values that other tasks make for them.
     at_hand : tuple of keys
-        Values that the worker should hold already.
+        Persisted values that should be in the worker's memory.
     n_calls : int
-        Of the whole pass.
+        Number of calls of the whole pass.
     """
 
     queues: tuple[tuple[Call, ...], ...]
@@ -78,9 +78,9 @@ class Group(NamedTuple):
 
 
 class GroupQueue:
-    """Groups without inputs that the tasks of one process take in turns.
+    """Groups without inputs that the tasks of one process share.
 
-    A task so reads ahead across groups, and a slow one takes fewer.
+    Tasks pull groups from this queue, so that fast tasks take more, and read ahead across groups.
     """
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -102,24 +102,24 @@ class GroupQueue:
             yield taken
 
     def close(self) -> None:
-        """Hand out no more groups."""
+        """End the queue."""
         self._open = False
 
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Sums of the records of some calls of a pass, merged along its halves.
+    """Sums of the records of some calls of a pass, merged along its tree (`daskmm.engine.halves`).
 
     Attributes
     ----------
     n_calls : int
-        Of the whole pass.
+        Number of calls of the whole pass.
     parts : dict
-        First call of a half -> (sum of its records, call after its last one).
+        First call of a subtree -> (sum of its records, call after its last one).
     missed : tuple of int
-        Calls not made: their data were not where they had been, or the worker gave them up.
+        Calls not made: their persisted data were elsewhere, or the worker gave them up.
     loose : Loose or None
-        Of more calls, whose records were added in any order.
+        Sum over further calls, whose records were added in any order.
     """
 
     n_calls: int
@@ -158,7 +158,7 @@ class PartialSums:
 
 
 class Loose(NamedTuple):
-    """Sum of the records of some calls, wherever they are; the first of them, and their number."""
+    """Sum of the records of any calls; the first of them, and their number."""
 
     first: int
     n_calls: int
@@ -166,7 +166,7 @@ class Loose(NamedTuple):
 
 
 def _in_turn(one: Loose | None, other: Loose | None) -> Loose | None:
-    """Add loose sums, that of the earliest call first."""
+    """Add unordered sums, that of the earliest call first."""
     if one is None or other is None:
         return one or other
     a, b = (one, other) if one.first < other.first else (other, one)
@@ -176,7 +176,7 @@ def _in_turn(one: Loose | None, other: Loose | None) -> Loose | None:
 def _put(
     parts: dict[int, tuple[Any, int]], start: int, stop: int, record: Any, n_calls: int
 ) -> None:
-    """Add the sum of a half to `parts`, merging it with other halves that are there."""
+    """Add the sum of a subtree to `parts`, and merge it with its siblings there."""
     if start in parts:
         raise RuntimeError(f"the record of call {start} was added twice")
     while (other := other_half(start, stop, n_calls)) is not None:
@@ -190,7 +190,7 @@ def _put(
 
 
 def n_records(calls: Iterable[int], n_calls: int) -> int:
-    """Return how many records of some calls are left once neighbours are merged."""
+    """Return the number of records of some calls that are left once neighbours are merged."""
     parts: dict[int, tuple[Any, int]] = {}
     for call in calls:
         _put(parts, call, call + 1, 0, n_calls)
@@ -198,17 +198,17 @@ def n_records(calls: Iterable[int], n_calls: int) -> int:
 
 
 def merge(records: Iterable[Any]) -> Any:
-    """Sum records, first to last."""
+    """Sum records in order."""
     return functools.reduce(operator.add, records)
 
 
 def without_records(sums: PartialSums) -> PartialSums:
-    """Return which calls are missed, without any record."""
+    """Return the skipped calls without the records."""
     return PartialSums(sums.n_calls, missed=sums.missed)
 
 
 def completed(sums: PartialSums, others: PartialSums, calls: Collection[int]) -> PartialSums:
-    """Add the sum of calls that are missed."""
+    """Add the sum of some of the skipped calls."""
     missed = tuple(call for call in sums.missed if call not in calls)
     return replace(sums, missed=missed) + others
 
@@ -219,19 +219,19 @@ def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments
     try:
         return _run(calls, queue.n_calls, function, shared, {})
     except BaseException:
-        queue.close()  # or other tasks would go on in the background
+        queue.close()  # otherwise other tasks would go on in the background
         raise
 
 
-# Calls that have not begun, of the tasks that this worker runs: by the pass and their first call.
+# Calls that have not begun, for each task of this worker: by the pass and the task's first call.
 _UNBEGUN: dict[tuple[str, int], set[int]] = {}
-# The latest tasks that have ended, which have nothing to give up.
+# The latest tasks that have ended, which give up nothing.
 _ENDED: deque[tuple[str, int]] = deque(maxlen=256)
 
 
 @contextlib.contextmanager
 def _unbegun(name: str, calls: Sequence[int]) -> Iterator[set[int]]:
-    """Give the calls of a task that have not begun; `give_up` may take some at any time."""
+    """Yield the calls of a task that have not begun; `give_up` may remove some at any time."""
     task = (name, calls[0])
     try:
         yield _UNBEGUN.setdefault(task, set(calls))
@@ -241,7 +241,7 @@ def _unbegun(name: str, calls: Sequence[int]) -> Iterator[set[int]]:
 
 
 def _taken(calls: set[int], call: int) -> bool:
-    """Take a call out of a set; tell whether it was there, and no other thread took it."""
+    """Remove a call from a set; return whether it was there, for one thread only."""
     try:
         calls.remove(call)
     except KeyError:
@@ -250,15 +250,16 @@ def _taken(calls: set[int], call: int) -> bool:
 
 
 def give_up(name: str, tasks: Mapping[str, Sequence[Sequence[int]]], dask_worker: Any) -> list[int]:
-    """Return the calls of this worker's tasks that have not begun; they will be missed.
+    """Return the calls of this worker's tasks that have not begun, which it will skip.
 
     Parameters
     ----------
     name : str
-        Of the pass.
+        Name of the pass.
     tasks : dict
         Address of a worker -> the calls of each of its tasks.
     dask_worker : distributed.Worker
+        This worker.
     """
     found: list[int] = []
     for calls in tasks[dask_worker.address]:
@@ -277,7 +278,7 @@ def run_group(
 
 
 def pickled(value: Any) -> bytes:
-    """Pickle as distributed does: functions of an interactive session by value."""
+    """Pickle as distributed does, which pickles functions of an interactive session by value."""
     from distributed.protocol.pickle import dumps
 
     return bytes(dumps(value))
@@ -285,16 +286,17 @@ def pickled(value: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Parcel:
-    """Large pickled value that a scheduler takes for a small one.
+    """A large pickled value whose size a scheduler takes for small.
 
-    Tasks are drawn to the largest of their inputs. They belong where their blocks are kept, not
-    where the state of a pass happened to arrive first.
+    A scheduler runs tasks where their largest input is, but they should run where their blocks are
+    kept, not where the state of a pass happened to arrive first.
 
     Attributes
     ----------
     content : bytes or another buffer
+        The pickled value.
     any_order : bool
-        Whether records are added as they come, if their attribute `any_order` is true.
+        Whether records whose attribute `any_order` is true are added as they come.
     """
 
     content: Any
@@ -311,8 +313,8 @@ class Parcel:
 def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> PartialSums:
     """Run a pickled group with a pickled (function, shared) on a worker of a cluster.
 
-    Data at hand are no inputs of the task, but taken from the worker's own store. Calls are missed
-    whose data are not there, or that the worker gives up; `name` is that of the pass.
+    Persisted blocks are read from the worker's memory. Calls are skipped if their blocks are not
+    there, or if the worker gives them up; `name` is the name of the pass.
     """
     loaded: Group = pickle.loads(group)
     values = dict(zip(loaded.inputs, inputs, strict=True))
@@ -377,7 +379,7 @@ def _run_group(
 
 
 def _taken_from(queues: deque[tuple[Call, ...]]) -> Iterator[tuple[Call, ...]]:
-    """Yield queues that no other thread has taken."""
+    """Yield queues; each goes to one thread."""
     while True:
         try:
             queue = queues.popleft()
@@ -393,11 +395,10 @@ _BUSY_LOCK = threading.Lock()
 
 @contextlib.contextmanager
 def _more_threads(wanted: int) -> Iterator[int]:
-    """Reserve up to `wanted` threads for a task besides its own, and yield how many it gets.
+    """Reserve up to `wanted` threads for a task besides its own, and yield their number.
 
-    Tasks that run at the same time in one process share the threads that a single one would have.
-    Otherwise a worker that takes over the task of a lost one would have twice as many blocks in
-    memory.
+    Tasks that run at the same time in one process share the threads of a single one. Otherwise a
+    worker that takes over the task of a lost one would have twice as many blocks in memory.
     """
     global _BUSY
     with _BUSY_LOCK:
@@ -419,21 +420,21 @@ def _run(
     left: set[int] | None = None,
     any_order: bool = False,
 ) -> PartialSums:
-    """Sum over some calls; at most two calls' data are alive at once.
+    """Sum over some calls, with the data of at most two calls alive at once.
 
-    With `left`, only calls that are in it when they begin, and are removed then. With `any_order`,
-    records are added as they come, if their attribute of that name is true.
+    If `left` is given, a call is made only if it can be removed from that set. With `any_order`,
+    records whose attribute of that name is true are added as they come.
     """
     parts: dict[int, tuple[Any, int]] = {}
     missed: list[int] = []
     added: Loose | None = None
     here = calls if left is None else _still_in(left, calls, missed)
-    # Closed even when the function fails: an error that is kept would keep the reading thread.
+    # It is closed even after an error, which would otherwise keep the reading thread alive.
     with memory_recycled(), contextlib.closing(_loaded(iter(here), _Loader(inputs))) as loaded:
         for number, own in loaded:
             if left is None or _taken(left, number):
                 record = function(*own, *shared)
-                del own  # free it before the next one is loaded
+                del own  # it is freed before the next one is loaded
                 if any_order and getattr(record, "any_order", False):
                     added = _in_turn(added, Loose(number, 1, record))
                 else:
@@ -446,7 +447,7 @@ def _run(
 
 
 def _still_in(left: set[int], calls: Iterable[Call], missed: list[int]) -> Iterator[Call]:
-    """Yield the calls that are in a set when their data are to be loaded; note the others."""
+    """Yield the calls that are in a set when their data would be loaded; append the others."""
     for call in calls:
         if call.number in left:
             yield call
@@ -455,7 +456,7 @@ def _still_in(left: set[int], calls: Iterable[Call], missed: list[int]) -> Itera
 
 
 class _Loader:
-    """Runs the nodes that a call needs; values live until the last call of the group used them."""
+    """Runs the nodes that a call needs; values live until their last use in the group."""
 
     def __init__(self, inputs: dict[Key, Any]) -> None:
         self.values = inputs
@@ -479,7 +480,7 @@ class _Loader:
 
 
 def _read_in(call: Call, step: int) -> str:
-    """Name the block for which a step of a call is taken."""
+    """Return the name of the block that a step of a call loads."""
     position, *own = call.arguments
     if not hasattr(position, "described"):
         return f"block {call.number}"
@@ -501,7 +502,7 @@ def _loaded(
         if time.perf_counter() - began > _SLOW_SECONDS:
             yield from _read_ahead(own, calls, load)
             return
-        # Popped: a block that has been used must not stay alive while the next one is loaded.
+        # It is popped, as a block that has been used must not stay alive during the next load.
         yield own.pop()
 
 
