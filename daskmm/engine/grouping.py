@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dask.typing import Key
 
-from daskmm.engine.halves import starts_of_halves
+from daskmm.engine.merge_tree import subtree_starts
 
 # Least number of tasks per thread of this process, if there are enough calls: few tasks cost
 # little, many balance the load.
@@ -20,8 +20,8 @@ GROUPS_PER_THREAD = 8
 # tasks that wait. A scheduler gives each worker one task more than it has threads, so that some
 # make one more small task than others. Each task costs it 0.6 ms with a hundred workers.
 _GROUPS_PER_CLUSTER_THREAD = 3
-# Least number of subtrees (see `daskmm.engine.halves`) of which groups consist.
-_HALVES_PER_GROUP = 32
+# Least number of subtrees (see `daskmm.engine.merge_tree`) of which groups consist.
+_SUBTREES_PER_GROUP = 32
 # Expected number of threads of a cluster without workers. The next pass is grouped for its actual
 # threads.
 _EXPECTED_THREADS = 8
@@ -90,7 +90,7 @@ def streamed_groups(n_calls: int, n_threads: int) -> Groups:
 
 def _starts(n_calls: int, n_groups: int) -> list[int]:
     """Return first calls for about `n_groups` groups, such that each leaves few records."""
-    return starts_of_halves(n_calls, _HALVES_PER_GROUP * n_groups)
+    return subtree_starts(n_calls, _SUBTREES_PER_GROUP * n_groups)
 
 
 def grouped_by_holder(
@@ -131,7 +131,7 @@ def consecutive_groups(n_calls: int, least: int) -> Groups:
 
     If there are fewer calls than that, each is a group.
     """
-    cuts = [*starts_of_halves(n_calls, least), n_calls]
+    cuts = [*subtree_starts(n_calls, least), n_calls]
     return tuple(range(*pair) for pair in itertools.pairwise(cuts))
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 from dask.typing import Key
 
 from daskmm.data.dask_private import GraphNode, TaskRef
-from daskmm.engine.halves import other_half
+from daskmm.engine.merge_tree import sibling
 from daskmm.engine.malloc import memory_recycled
 
 # If a block takes longer than this to load, another thread loads the next ones ahead.
@@ -108,7 +108,7 @@ class GroupQueue:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Sums of the records of some calls of a pass, merged along its tree (`daskmm.engine.halves`).
+    """Sums of the records of some calls of a pass, merged along its tree (`daskmm.engine.merge_tree`).
 
     Attributes
     ----------
@@ -179,7 +179,7 @@ def _put(
     """Add the sum of a subtree to `parts`, and merge it with its siblings there."""
     if start in parts:
         raise RuntimeError(f"the record of call {start} was added twice")
-    while (other := other_half(start, stop, n_calls)) is not None:
+    while (other := sibling(start, stop, n_calls)) is not None:
         first, last = other
         if first not in parts or parts[first][1] != last:
             break

@@ -33,7 +33,7 @@ from daskmm.engine.grouping import (
     groups_by_holder,
     on_all_threads,
 )
-from daskmm.engine.halves import other_half, starts_of_halves
+from daskmm.engine.merge_tree import sibling, subtree_starts
 from daskmm.engine.passes import Passes, one_blas_thread, tree_reduce, weighted_passes
 from daskmm.engine.worker_task import PartialSums, merge, n_records
 
@@ -105,7 +105,7 @@ def test_records_are_merged_in_order(n, random):
     assert run_of(jobs, [[job] for job in range(n)]).total == [*range(n)]
 
 
-def test_records_are_merged_along_halves():
+def test_records_are_merged_along_the_tree():
     values = [f"{call:x}" for call in range(11)]
     most = run_of(range(9), values)
     assert most.parts == {0: ("01234", 5), 5: ("567", 8), 8: ("8", 9)}
@@ -113,23 +113,23 @@ def test_records_are_merged_along_halves():
 
 
 @pytest.mark.parametrize("calls", [(1, 3), (0, 41), (3, 3), (-1, 4)])
-def test_other_ranges_than_halves_are_errors(calls):
-    with pytest.raises(ValueError, match="no half of 40 calls"):
-        other_half(*calls, 40)
+def test_ranges_that_are_no_subtrees_are_errors(calls):
+    with pytest.raises(ValueError, match="no subtree of 40 calls"):
+        sibling(*calls, 40)
 
 
 @given(st.integers(1, 500), st.integers(1, 600))
-def test_every_half_has_another_one_and_has_one_record(n_calls, least):
-    starts = [*starts_of_halves(n_calls, least), n_calls]
+def test_every_subtree_has_a_sibling_and_one_record(n_calls, least):
+    starts = [*subtree_starts(n_calls, least), n_calls]
     assert min(n_calls, least) <= len(starts) - 1 < 2 * least
     sizes = set(map(int, np.diff(starts)))
     assert max(sizes) - min(sizes) <= 1
     for start, stop in itertools.pairwise(starts):
-        other = other_half(start, stop, n_calls)
+        other = sibling(start, stop, n_calls)
         if other is None:
             assert (start, stop) == (0, n_calls)
             continue
-        assert other_half(*other, n_calls) == (start, stop)
+        assert sibling(*other, n_calls) == (start, stop)
         assert abs((other[1] - other[0]) - (stop - start)) <= 1
         sums = merge(PartialSums.of(call, 1, n_calls) for call in range(start, stop))
         assert sums.parts == {start: (stop - start, stop)}
@@ -156,7 +156,7 @@ def test_few_records_are_alive_at_once():
 
 
 @given(st.integers(0, 5000), st.integers(0, 600))
-def test_groups_cover_all_calls_by_halves(n, least):
+def test_groups_cover_all_calls_by_subtrees(n, least):
     cuts = consecutive_groups(n, least)
     assert [job for cut in cuts for job in cut] == list(range(n))
     if n:

@@ -9,25 +9,25 @@ has one record; other groups have few.
 from __future__ import annotations
 
 
-def starts_of_halves(n_calls: int, least: int) -> list[int]:
+def subtree_starts(n_calls: int, least: int) -> list[int]:
     """Return the first calls of the subtrees of equal depth: at least `least`, if there are calls.
 
     Their sizes differ by one at most.
     """
     ranges = [(0, n_calls)] if n_calls else []
     while len(ranges) < min(least, n_calls):
-        halves = [(start, (start + stop) // 2, stop) for start, stop in ranges]
+        halved = [(start, (start + stop) // 2, stop) for start, stop in ranges]
         ranges = [
             half
-            for start, middle, stop in halves
+            for start, middle, stop in halved
             for half in ((start, middle), (middle, stop))
             if half[0] < half[1]
         ]
     return [start for start, _ in ranges]
 
 
-def other_half(start: int, stop: int, n_calls: int) -> tuple[int, int] | None:
-    """Return the other half of the subtree of which a given subtree is one; None for the root."""
+def sibling(start: int, stop: int, n_calls: int) -> tuple[int, int] | None:
+    """Return the sibling of a subtree, with which it forms a larger one; None for the root."""
     low, high, other = 0, n_calls, None
     while (low, high) != (start, stop):
         if not low <= start < stop <= high or high - low < 2:
