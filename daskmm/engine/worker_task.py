@@ -118,14 +118,14 @@ class PartialSums:
         First call of a subtree -> (sum of its records, call after its last one).
     missed : tuple of int
         Calls not made: their persisted data were elsewhere, or the worker gave them up.
-    loose : Loose or None
+    unordered : Unordered or None
         Sum over further calls, whose records were added in any order.
     """
 
     n_calls: int
     parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
     missed: tuple[int, ...] = ()
-    loose: Loose | None = None
+    unordered: Unordered | None = None
 
     @classmethod
     def of(cls, call: int, record: Any, n_calls: int) -> Self:
@@ -137,8 +137,8 @@ class PartialSums:
         for start, (record, stop) in other.parts.items():
             _put(parts, start, stop, record, self.n_calls)
         missed = tuple(sorted(self.missed + other.missed))
-        found = type(self)(self.n_calls, parts, missed, _in_turn(self.loose, other.loose))
-        if found.loose is None or found._n_made < self.n_calls:
+        found = type(self)(self.n_calls, parts, missed, _in_turn(self.unordered, other.unordered))
+        if found.unordered is None or found._n_made < self.n_calls:
             return found
         return type(self)(self.n_calls, {0: (found.total, self.n_calls)})
 
@@ -146,18 +146,18 @@ class PartialSums:
     def _n_made(self) -> int:
         """Number of calls whose records are here."""
         made = sum(stop - start for start, (_, stop) in self.parts.items())
-        return made + (0 if self.loose is None else self.loose.n_calls)
+        return made + (0 if self.unordered is None else self.unordered.n_calls)
 
     @property
     def total(self) -> Any:
         """Sum of all records."""
         records = [self.parts[start][0] for start in sorted(self.parts, reverse=True)]
-        if self.loose is not None:
-            records.append(self.loose.record)
+        if self.unordered is not None:
+            records.append(self.unordered.record)
         return functools.reduce(lambda right, left: left + right, records)
 
 
-class Loose(NamedTuple):
+class Unordered(NamedTuple):
     """Sum of the records of any calls; the first of them, and their number."""
 
     first: int
@@ -165,12 +165,12 @@ class Loose(NamedTuple):
     record: Any
 
 
-def _in_turn(one: Loose | None, other: Loose | None) -> Loose | None:
+def _in_turn(one: Unordered | None, other: Unordered | None) -> Unordered | None:
     """Add unordered sums, that of the earliest call first."""
     if one is None or other is None:
         return one or other
     a, b = (one, other) if one.first < other.first else (other, one)
-    return Loose(a.first, a.n_calls + b.n_calls, a.record + b.record)
+    return Unordered(a.first, a.n_calls + b.n_calls, a.record + b.record)
 
 
 def _put(
@@ -427,7 +427,7 @@ def _run(
     """
     parts: dict[int, tuple[Any, int]] = {}
     missed: list[int] = []
-    added: Loose | None = None
+    added: Unordered | None = None
     here = calls if left is None else _still_in(left, calls, missed)
     # It is closed even after an error, which would otherwise keep the reading thread alive.
     with memory_recycled(), contextlib.closing(_loaded(iter(here), _Loader(inputs))) as loaded:
@@ -436,7 +436,7 @@ def _run(
                 record = function(*own, *shared)
                 del own  # it is freed before the next one is loaded
                 if any_order and getattr(record, "any_order", False):
-                    added = _in_turn(added, Loose(number, 1, record))
+                    added = _in_turn(added, Unordered(number, 1, record))
                 else:
                     _put(parts, number, number + 1, record, n_calls)
                 del record

@@ -99,12 +99,12 @@ def test_records_are_added_as_they_come_if_they_may_be(monkeypatch, record, any_
     parcel, few = Parcel((function, ()), any_order), record is Sum and any_order
     found = [run_pickled(group_of(calls), "pass", parcel) for calls in (others, some)]
     for calls, each in zip((others, some), found, strict=True):
-        assert (each.loose is not None, len(each.parts)) == (
+        assert (each.unordered is not None, len(each.parts)) == (
             (True, 0) if few else (False, n_records(calls, 16))
         )
     whole = merge(found)
     assert list(whole.parts) == [0]
-    assert whole.loose is None
+    assert whole.unordered is None
     assert sorted(whole.total) == [*range(16)]
     assert few or whole.total == [*range(16)]
 
