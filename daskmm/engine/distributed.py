@@ -178,16 +178,16 @@ def reduce_on(
             sums = _sums(client, tasks, call, name, graph.spare, any_order)
             graph.keep_time(time.monotonic() - began)
             # The last attempt hands no calls over to other workers, so that none is skipped.
-            for again, spare in (("missed", graph.spare), ("missed-twice", None)):
-                if not sums.missed:
+            for again, spare in (("skipped", graph.spare), ("skipped-twice", None)):
+                if not sums.skipped:
                     break
                 # Persisted blocks were moved, or lost and made again, so now they are inputs of the
                 # tasks. Or the worker that had taken over calls of a slow one was lost.
                 graph.forget_home()
-                grouping = _grouping_on(client, graph, call).of_calls(sums.missed)
+                grouping = _grouping_on(client, graph, call).of_calls(sums.skipped)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
                 made = _sums(client, tasks, call, f"{name}-{again}", spare, any_order)
-                sums = replace(sums, missed=()) + made
+                sums = replace(sums, skipped=()) + made
             return sums.total
         except _KilledError as error:
             graph.forget_home()

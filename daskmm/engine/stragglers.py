@@ -92,13 +92,13 @@ class Handover:
         try:
             if self.large:
                 (sums,) = futures
-                seen = await self._value(self._task("missed", without_records, sums))
+                seen = await self._value(self._task("skipped", without_records, sums))
             else:
                 sums = seen = merge(await self._value(futures))
             # A task that ran again, for example because its worker died, made all of its calls:
             # what was handed over cannot be used then, and the caller makes the skipped calls.
-            found = await watching if self.asked and seen.missed else None
-            if found is None or not found.calls <= set(seen.missed):
+            found = await watching if self.asked and seen.skipped else None
+            if found is None or not found.calls <= set(seen.skipped):
                 return sums
             arguments = sums, found.sums, found.calls
             return (

@@ -116,7 +116,7 @@ class PartialSums:
         Number of calls of the whole pass.
     parts : dict
         First call of a subtree -> (sum of its records, call after its last one).
-    missed : tuple of int
+    skipped : tuple of int
         Calls not made: their persisted data were elsewhere, or the worker gave them up.
     unordered : Unordered or None
         Sum over further calls, whose records were added in any order.
@@ -124,7 +124,7 @@ class PartialSums:
 
     n_calls: int
     parts: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    missed: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
     unordered: Unordered | None = None
 
     @classmethod
@@ -136,8 +136,8 @@ class PartialSums:
         parts = dict(self.parts)
         for start, (record, stop) in other.parts.items():
             _put(parts, start, stop, record, self.n_calls)
-        missed = tuple(sorted(self.missed + other.missed))
-        found = type(self)(self.n_calls, parts, missed, _in_turn(self.unordered, other.unordered))
+        skipped = tuple(sorted(self.skipped + other.skipped))
+        found = type(self)(self.n_calls, parts, skipped, _in_turn(self.unordered, other.unordered))
         if found.unordered is None or found._n_made < self.n_calls:
             return found
         return type(self)(self.n_calls, {0: (found.total, self.n_calls)})
@@ -204,13 +204,13 @@ def merge(records: Iterable[Any]) -> Any:
 
 def without_records(sums: PartialSums) -> PartialSums:
     """Return the skipped calls without the records."""
-    return PartialSums(sums.n_calls, missed=sums.missed)
+    return PartialSums(sums.n_calls, skipped=sums.skipped)
 
 
 def completed(sums: PartialSums, others: PartialSums, calls: Collection[int]) -> PartialSums:
     """Add the sum of some of the skipped calls."""
-    missed = tuple(call for call in sums.missed if call not in calls)
-    return replace(sums, missed=missed) + others
+    skipped = tuple(call for call in sums.skipped if call not in calls)
+    return replace(sums, skipped=skipped) + others
 
 
 def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments) -> PartialSums:
@@ -326,7 +326,7 @@ def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> 
         try:
             values.update((key, held[key]) for key in loaded.at_hand)
         except KeyError:
-            return PartialSums(loaded.n_calls, missed=tuple(numbers))
+            return PartialSums(loaded.n_calls, skipped=tuple(numbers))
     parcel = call if isinstance(call, Parcel) else Parcel(call)
     function, shared = pickle.loads(parcel.content)
     with _unbegun(name, numbers) as left:
@@ -426,9 +426,9 @@ def _run(
     records whose attribute of that name is true are added as they come.
     """
     parts: dict[int, tuple[Any, int]] = {}
-    missed: list[int] = []
+    skipped: list[int] = []
     added: Unordered | None = None
-    here = calls if left is None else _still_in(left, calls, missed)
+    here = calls if left is None else _still_in(left, calls, skipped)
     # It is closed even after an error, which would otherwise keep the reading thread alive.
     with memory_recycled(), contextlib.closing(_loaded(iter(here), _Loader(inputs))) as loaded:
         for number, own in loaded:
@@ -442,17 +442,17 @@ def _run(
                 del record
             else:
                 del own
-                missed.append(number)
-    return PartialSums(n_calls, parts, tuple(missed), added)
+                skipped.append(number)
+    return PartialSums(n_calls, parts, tuple(skipped), added)
 
 
-def _still_in(left: set[int], calls: Iterable[Call], missed: list[int]) -> Iterator[Call]:
+def _still_in(left: set[int], calls: Iterable[Call], skipped: list[int]) -> Iterator[Call]:
     """Yield the calls that are in a set when their data would be loaded; append the others."""
     for call in calls:
         if call.number in left:
             yield call
         else:
-            missed.append(call.number)
+            skipped.append(call.number)
 
 
 class _Loader:

@@ -898,7 +898,7 @@ def test_kept_blocks_are_no_inputs_until_they_are_moved(monkeypatch):
         with recording_submissions(monkeypatch) as seen:
             for _ in range(3):
                 np.testing.assert_array_equal(passes.reduce(total), expected)
-        assert [name.endswith("-missed") for name, _ in seen] == [False, True, False, False]
+        assert [name.endswith("-skipped") for name, _ in seen] == [False, True, False, False]
         assert seen[-1][1] == 2
         assert passes.reduce(visited) == list(range(kept.numblocks[0]))
 

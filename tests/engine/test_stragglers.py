@@ -63,13 +63,13 @@ def test_calls_that_are_given_up_are_missed(monkeypatch):
 
     sums = run(function, group_of(range(8)), monkeypatch)
     assert sums.total == [0, 1, 2]
-    assert list(sums.missed) == given == [3, 4, 5, 6, 7]
+    assert list(sums.skipped) == given == [3, 4, 5, 6, 7]
     assert not worker_task._UNBEGUN
 
 
 def test_a_task_that_has_not_begun_gives_up_all(monkeypatch):
     assert give_up("pass", {"here": [[8, 9], [10, 11]], "there": [[1]]}, Here) == [8, 9, 10, 11]
-    assert run(square, group_of([8, 9]), monkeypatch) == PartialSums(16, missed=(8, 9))
+    assert run(square, group_of([8, 9]), monkeypatch) == PartialSums(16, skipped=(8, 9))
     # If it is run again, say because its record was lost, it makes all calls.
     assert run(square, group_of([8, 9]), monkeypatch).total == [64, 81]
     assert give_up("pass", {"here": [[8, 9]]}, Here) == []
