@@ -243,8 +243,8 @@ class GroupTasks:
         }
         inside = [functools.partial(self._inside, number) for number in range(firsts[-1])]
         groups = [
-            make_group(own, arguments, nodes, inside[first : first + len(own)], at_hand, pickle)
-            for own, at_hand, first in zip(queues, grouping.at_hand, firsts, strict=False)
+            make_group(own, arguments, nodes, inside[first : first + len(own)], persisted, pickle)
+            for own, persisted, first in zip(queues, grouping.persisted, firsts, strict=False)
         ]
         self._shared = _closure([key for group in groups for key in group.inputs], nodes)
         self.alone = not any(group.inputs for group in groups)

@@ -21,7 +21,7 @@ def make_group(
     arguments: Sequence[Arguments],
     nodes: Mapping[Key, GraphNode],
     inside: Sequence[Callable[[Key], bool]],
-    at_hand: Sequence[Key],
+    persisted: Sequence[Key],
     pickle: bool,
 ) -> Group | PackedGroup:
     """Return a group of calls.
@@ -36,12 +36,12 @@ def make_group(
         Key of a node -> the node.
     inside : sequence of callable
         For each queue, whether it runs the node of a key; other nodes become inputs.
-    at_hand : sequence of keys
+    persisted : sequence of keys
         Persisted data. Every worker that has the first one has all, so only it stays an input.
     pickle : bool
         Whether the group will be pickled, so that it may be a `PackedGroup`.
     """
-    if pickle and not at_hand:
+    if pickle and not persisted:
         group = _packed(queues, arguments, nodes, inside)
         if group is not None:
             return group
@@ -50,7 +50,7 @@ def make_group(
         _queue(numbers, [arguments[call] for call in numbers], nodes, own, inputs)
         for numbers, own in zip(queues, inside, strict=True)
     )
-    spared = set(at_hand[1:])
+    spared = set(persisted[1:])
     sent = tuple(key for key in inputs if key not in spared)
     return Group(calls, sent, tuple(key for key in inputs if key in spared), len(arguments))
 

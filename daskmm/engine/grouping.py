@@ -37,7 +37,7 @@ class Grouping(NamedTuple):
     ----------
     groups : tuple of sequences of int
         Numbers of the calls in each group, ascending.
-    at_hand : tuple of tuples of keys
+    persisted : tuple of tuples of keys
         Persisted data of each group. Every worker that holds the first key holds all of them, so
         only the first is an input of the task: a scheduler spends 0.1 ms on each.
     settled : bool
@@ -47,7 +47,7 @@ class Grouping(NamedTuple):
     """
 
     groups: Groups
-    at_hand: tuple[tuple[Key, ...], ...]
+    persisted: tuple[tuple[Key, ...], ...]
     settled: bool = False
     threads: tuple[int, ...] = ()
 
@@ -106,12 +106,12 @@ def grouped_by_holder(
     """
     workers = [next((holders[key] for key in keys if holders.get(key)), ()) for keys in needed]
     groups = groups_by_holder(workers, threads)
-    at_hand, settled = [], True
+    persisted, settled = [], True
     for group in groups:
         keys = list(dict.fromkeys(key for call in group for key in needed[call]))
-        at_hand.append(_held_together(keys, holders))
-        settled &= 0 < len(at_hand[-1]) == len(keys)
-    return Grouping(tuple(groups), tuple(at_hand), settled, tuple(groups.values()))
+        persisted.append(_held_together(keys, holders))
+        settled &= 0 < len(persisted[-1]) == len(keys)
+    return Grouping(tuple(groups), tuple(persisted), settled, tuple(groups.values()))
 
 
 def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) -> tuple[Key, ...]:

@@ -60,7 +60,7 @@ class Group(NamedTuple):
         Calls that each thread makes, in ascending order.
     inputs : tuple of keys
         Values that other tasks make for them.
-    at_hand : tuple of keys
+    persisted : tuple of keys
         Persisted values that should be in the worker's memory.
     n_calls : int
         Number of calls of the whole pass.
@@ -68,7 +68,7 @@ class Group(NamedTuple):
 
     queues: tuple[tuple[Call, ...], ...]
     inputs: tuple[Key, ...]
-    at_hand: tuple[Key, ...]
+    persisted: tuple[Key, ...]
     n_calls: int
 
     @property
@@ -319,12 +319,12 @@ def run_pickled(group: bytes, name: str, call: bytes | Parcel, *inputs: Any) -> 
     loaded: Group = pickle.loads(group)
     values = dict(zip(loaded.inputs, inputs, strict=True))
     numbers = [call.number for call in loaded.calls]
-    if loaded.at_hand:
+    if loaded.persisted:
         from distributed import get_worker
 
         held = get_worker().data
         try:
-            values.update((key, held[key]) for key in loaded.at_hand)
+            values.update((key, held[key]) for key in loaded.persisted)
         except KeyError:
             return PartialSums(loaded.n_calls, skipped=tuple(numbers))
     parcel = call if isinstance(call, Parcel) else Parcel(call)

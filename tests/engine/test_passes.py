@@ -197,7 +197,7 @@ def test_copies_on_several_workers_share_the_work():
 def test_data_at_hand_are_held_wherever_the_first_of_them_is(holders, threads):
     found = dict(enumerate(holders))
     grouping = grouped_by_holder([[key] for key in found], found, threads)
-    for cut, keys in zip(grouping.groups, grouping.at_hand, strict=True):
+    for cut, keys in zip(grouping.groups, grouping.persisted, strict=True):
         assert set(keys) <= set(cut)
         assert all(set(holders[key]) >= set(holders[keys[0]]) > set() for key in keys)
         # Unless there are copies, it is all that the group's worker holds.
