@@ -72,7 +72,7 @@ Persist = bool | Literal["auto"]
 # With persist="auto", data are persisted if this many times their size fits into memory.
 _ROOM = 3
 # Largest table that is loaded once into this process, where loading it in each pass costs more.
-AT_HAND_BYTES = 64 << 20
+LOADED_ONCE_BYTES = 64 << 20
 # With fewer products per step (rows × features × clusters), Python's work between compiled loops
 # takes longer than the loops, and threads mostly wait for each other.
 _FEW_PRODUCTS = 1 << 18
@@ -104,7 +104,7 @@ class Passes:
         self._some: NDArray[np.float64] | None = None
         self._n_passes = 0
         self._graph_of: tuple[RowBlocks, TaskGraph] | None = None
-        self._at_hand_of: tuple[RowBlocks, list[Arguments]] | None = None
+        self._loaded_of: tuple[RowBlocks, list[Arguments]] | None = None
         # These are the lazy blocks, while they are persisted.
         self._streamed: RowBlocks | None = None
 
@@ -144,8 +144,8 @@ class Passes:
         """
         self._n_passes += 1
         layout, watch = self.blocks.layout, self._watch
-        if cheaper_at_hand(layout, _data_bytes(self.blocks)):
-            return _reduce_at_hand(function, self._at_hand(), shared)
+        if cheaper_loaded_once(layout, _data_bytes(self.blocks)):
+            return _reduce_loaded(function, self._loaded(), shared)
         if not layout.lazy:
             visit = functools.partial(_visit_blocks, self._skip_empty, watch, function)
             found = _reduce_here(visit, _arguments(self.blocks), shared)
@@ -223,13 +223,13 @@ class Passes:
                     self.blocks = _in_memory(streamed)
             return reduce_graph(self._graph(), visit, shared, name, schedule)
 
-    def _at_hand(self) -> list[Arguments]:
+    def _loaded(self) -> list[Arguments]:
         """Return checked rows, weights and position of each call, loaded on first use."""
-        if self._at_hand_of is None or self._at_hand_of[0] is not self.blocks:
+        if self._loaded_of is None or self._loaded_of[0] is not self.blocks:
             # Starting processes takes longer than reading a small table here.
             here = named_schedulers["sync"] if _by_processes() else None
-            self._at_hand_of = self.blocks, self._reduce_lazy(_taken, (), schedule=here)
-        return self._at_hand_of[1]
+            self._loaded_of = self.blocks, self._reduce_lazy(_as_list, (), schedule=here)
+        return self._loaded_of[1]
 
     def count_rows(self) -> None:
         """Count the rows of each block in a pass of its own, if they are unknown."""
@@ -272,7 +272,7 @@ class Passes:
             self.count_rows()
         streamed = self.blocks
         layout = streamed.layout
-        wanted = layout.lazy and not cheaper_at_hand(layout, _data_bytes(streamed))
+        wanted = layout.lazy and not cheaper_loaded_once(layout, _data_bytes(streamed))
         if wanted and (_fits(streamed) if persist == "auto" else persist):
             with one_blas_thread():
                 self.blocks = _in_memory(streamed)
@@ -282,7 +282,7 @@ class Passes:
         finally:
             layout = self.blocks.layout
             self.blocks, self._graph_of = replace(streamed, layout=layout), None
-            self._streamed = self._at_hand_of = None
+            self._streamed = self._loaded_of = None
 
     def _graph(self) -> TaskGraph:
         if self._graph_of is None or self._graph_of[0] is not self.blocks:
@@ -356,7 +356,7 @@ def _arguments(blocks: RowBlocks) -> list[Arguments]:
     ]
 
 
-def _taken(rows: Any, weights: Any, position: Position) -> list[Arguments]:
+def _as_list(rows: Any, weights: Any, position: Position) -> list[Arguments]:
     return [(rows, weights, position)]
 
 
@@ -413,7 +413,7 @@ def reduce_graph(
     schedule = schedule or get_scheduler(cls=Delayed)
     if schedule is named_schedulers["processes"] and not graph.nodes:
         # All data are in this process.
-        return _reduce_at_hand(function, graph.arguments, shared)
+        return _reduce_loaded(function, graph.arguments, shared)
     client = client_of(schedule)
     name = _unique(name)
     if client is not None:
@@ -493,13 +493,13 @@ def _data_bytes(blocks: RowBlocks) -> int:
     return (layout.n_rows or 0) * (layout.bytes_per_row + (0 if blocks.weights is None else 8))
 
 
-def cheaper_at_hand(layout: Layout, n_bytes: int) -> bool:
+def cheaper_loaded_once(layout: Layout, n_bytes: int) -> bool:
     """Return whether to load a lazy table once, as it is small and each loading costs much.
 
     Opening a block costs a tenth of a millisecond, and sending data to other processes costs more
     than visiting them.
     """
-    if not layout.lazy or layout.n_rows is None or n_bytes > AT_HAND_BYTES:
+    if not layout.lazy or layout.n_rows is None or n_bytes > LOADED_ONCE_BYTES:
         return False
     return _by_processes() or len(visited_together(layout)) < layout.n_blocks
 
@@ -526,7 +526,7 @@ def _reduce_here(
         return merge((call() for call in calls) if in_turn else run_on_threads(calls))
 
 
-def _reduce_at_hand(
+def _reduce_loaded(
     function: Callable[..., Any], arguments: Sequence[Arguments], shared: Arguments
 ) -> Any:
     """Sum over data in this process, merged as a scheduler would, to the same bits."""

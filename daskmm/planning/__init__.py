@@ -10,7 +10,7 @@ from daskmm.data.blocks import Layout, visited_together
 from daskmm.engine.first_pass import SAMPLE_BYTES, SampleSizes, sample_size, sample_sizes
 from daskmm.engine.graph import SPLIT_EVERY
 from daskmm.engine.grouping import GROUPS_PER_THREAD
-from daskmm.engine.passes import cheaper_at_hand
+from daskmm.engine.passes import cheaper_loaded_once
 from daskmm.engine.resources import Worker, smallest_worker, this_process
 from daskmm.gram.build import TILE_ROWS
 from daskmm.gram.pairs import n_groups
@@ -229,7 +229,7 @@ def plan(
         tasks_per_pass=_tasks(visits, layout.lazy, worker.threads),
         worker_memory_bytes=worker.memory,
         visits_per_pass=visits,
-        read_once=cheaper_at_hand(layout, (n_rows or 0) * layout.bytes_per_row),
+        read_once=cheaper_loaded_once(layout, (n_rows or 0) * layout.bytes_per_row),
         stages=None
         if sizes is None or not timed
         else center_seconds(layout, sizes, steps, worker.threads),
@@ -553,7 +553,7 @@ def _peak_bytes(
     threads, k = min(threads, layout.n_blocks), steps.n_clusters
     whole = layout.n_rows * layout.bytes_per_row
     if layout.lazy:
-        loaded = threads * _loaded_bytes(largest) + whole * cheaper_at_hand(layout, whole)
+        loaded = threads * _loaded_bytes(largest) + whole * cheaper_loaded_once(layout, whole)
     else:
         loaded = whole + threads * _KEPT_BYTES[0]
         loaded += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, steps.n_starts)

@@ -20,7 +20,7 @@ from sklearn.cluster import kmeans_plusplus
 
 from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
 from daskmm.engine.first_pass import MANY_CLUSTERS, SampleSizes, sample_size
-from daskmm.engine.passes import cheaper_at_hand, one_blas_thread
+from daskmm.engine.passes import cheaper_loaded_once, one_blas_thread
 from daskmm.gram.pairs import n_groups
 from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.cells import CELLS, CLUSTERS_PER_CELL, PARTITIONS, STEPS_IN_CELLS
@@ -335,7 +335,7 @@ def _chosen(n_candidates: int, n_clusters: int, n_features: int) -> float:
 def _loading(layout: Layout, threads: int) -> float:
     """Return the seconds in which all blocks are loaded, where each pass does so."""
     n_bytes = (layout.n_rows or 0) * layout.bytes_per_row
-    if not layout.lazy or cheaper_at_hand(layout, n_bytes):
+    if not layout.lazy or cheaper_loaded_once(layout, n_bytes):
         return 0.0
     return n_bytes * _LOAD_SECONDS / min(threads, layout.n_blocks)
 

@@ -478,7 +478,7 @@ def test_errors_come_out_as_they_are(at, block, seconds):
 
 def test_after_an_error_reading_ends(monkeypatch):
     # Or all is read before any is visited.
-    monkeypatch.setattr(passes_module, "AT_HAND_BYTES", 0)
+    monkeypatch.setattr(passes_module, "LOADED_ONCE_BYTES", 0)
     source = Watched(0.002)
     passes = Passes(row_blocks(source.as_dask(2000)))
     with pytest.raises(OddError):
@@ -606,7 +606,7 @@ def test_small_blocks_are_visited_together(monkeypatch):
         results = []
         # At hand, read once; streamed; by one thread: the same bits.
         for limit, scheduler in ((1 << 20, "threads"), (0, "threads"), (0, "sync")):
-            monkeypatch.setattr(passes_module, "AT_HAND_BYTES", limit)
+            monkeypatch.setattr(passes_module, "LOADED_ONCE_BYTES", limit)
             with dask.config.set(scheduler=scheduler):
                 passes = Passes(row_blocks(table))
                 passes.weigh(da.from_array(weights, chunks=77))
@@ -623,7 +623,7 @@ def test_small_blocks_are_visited_together(monkeypatch):
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])
 def test_small_blocks_are_read_once_and_their_rows_are_named(limit, monkeypatch):
-    monkeypatch.setattr(passes_module, "AT_HAND_BYTES", limit)
+    monkeypatch.setattr(passes_module, "LOADED_ONCE_BYTES", limit)
     rows = rows_of(600)
     source = CountingSource(rows)
     passes = Passes(row_blocks(source.as_dask((3, -1))))
@@ -664,7 +664,7 @@ def test_small_tables_are_visited_here_where_other_processes_would_have_to_start
 
 @pytest.mark.long
 def test_processes_are_kept_from_pass_to_pass(monkeypatch):
-    monkeypatch.setattr(passes_module, "AT_HAND_BYTES", 0)
+    monkeypatch.setattr(passes_module, "LOADED_ONCE_BYTES", 0)
     with dask.config.set(scheduler="processes", num_workers=2):
         passes = Passes(row_blocks(da.ones((60, 3), chunks=(10, -1))))
         found = [passes.reduce(process) for _ in range(4)]
