@@ -44,7 +44,7 @@ def write_labelled(
     -------
     counts : ndarray of shape (largest label + 1,), int64
         Number of rows with each label.
-    nowhere : int
+    n_unlabelled : int
         Number of rows with the label −1.
 
     Raises
@@ -56,7 +56,7 @@ def write_labelled(
     """
     if kept is not None and NAME in kept.columns:
         raise ValueError(f"The column {NAME!r} has the name of the labels, and cannot be kept.")
-    counts, nowhere = np.zeros(0, dtype=np.int64), 0
+    counts, n_unlabelled = np.zeros(0, dtype=np.int64), 0
     if is_remote(path):
         whole = uploaded(str(path), "", (lambda name: not name) if replace else None)
     else:
@@ -66,9 +66,9 @@ def write_labelled(
             found = np.bincount(part[NAME][part[NAME] >= 0], minlength=len(counts))
             found[: len(counts)] += counts
             counts = found
-            nowhere += int((part[NAME] < 0).sum())
+            n_unlabelled += int((part[NAME] < 0).sum())
             append(part)
-    return counts, nowhere
+    return counts, n_unlabelled
 
 
 def is_labelled(path: str | Path) -> bool:

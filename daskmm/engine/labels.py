@@ -139,7 +139,7 @@ def write_labels(
     -------
     counts : ndarray of shape (largest label + 1,), int64
         Number of rows with each label.
-    nowhere : int
+    n_unlabelled : int
         Number of rows with the label −1.
 
     Raises

@@ -159,8 +159,8 @@ def _with_fonts(labels: list[str]) -> tuple[list[str], dict[str, list[str]]]:
     lacking = frozenset(map(ord, "".join(labels))).difference(*known)
     if not lacking:
         return labels, {}
-    fonts, nowhere = _fonts_with(lacking)
-    escapes = {letter: ascii(chr(letter))[1:-1] for letter in nowhere}
+    fonts, lacked = _fonts_with(lacking)
+    escapes = {letter: ascii(chr(letter))[1:-1] for letter in lacked}
     return [short_name(label.translate(escapes)) for label in labels], {
         "fontfamily": [*usual, *fonts]
     }
