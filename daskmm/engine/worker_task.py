@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, Self
 from dask.typing import Key
 
 from daskmm.data.dask_private import GraphNode, TaskRef
-from daskmm.engine.merge_tree import sibling
 from daskmm.engine.malloc import memory_recycled
+from daskmm.engine.merge_tree import sibling
 
 # If a block takes longer than this to load, another thread loads the next ones ahead.
 _SLOW_SECONDS = 1e-3
@@ -108,7 +108,7 @@ class GroupQueue:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Sums of the records of some calls of a pass, merged along its tree (`daskmm.engine.merge_tree`).
+    """Sums of the records of some calls, merged along the tree of `daskmm.engine.merge_tree`.
 
     Attributes
     ----------

@@ -194,7 +194,7 @@ def test_copies_on_several_workers_share_the_work():
 
 
 @given(HOLDERS, st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), min_size=1))
-def test_data_at_hand_are_held_wherever_the_first_of_them_is(holders, threads):
+def test_a_worker_with_the_first_persisted_key_has_all(holders, threads):
     found = dict(enumerate(holders))
     grouping = grouped_by_holder([[key] for key in found], found, threads)
     for cut, keys in zip(grouping.groups, grouping.persisted, strict=True):
