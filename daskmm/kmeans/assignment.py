@@ -46,12 +46,13 @@ def blockwise(
 ) -> NDArray:
     """Fill `out` with ``finish(distances)`` of each tile of a block; return `out`.
 
-    Where the state allows rows without any value, they have `gap`.
+    Rows without any value get `gap`, where the state allows them.
 
     Raises
     ------
     ValueError
-        If a value is not finite, or outside of the distortion's domain; names block and row.
+        If a value is not finite, or outside of the distortion's domain; the message names block
+        and row.
     """
     distortion, partial = state.distortion, state.partial
     if isinstance(rows, SparseRows):
@@ -63,7 +64,7 @@ def blockwise(
                 tile = distortion.tile(z, partial)
                 finite = np.isfinite(tile.terms.sum(axis=1)).all()
         except ValueError:
-            # A callable kernel may refuse such values itself, but cannot name the row.
+            # A callable kernel may refuse values itself, but cannot name the row.
             check_finite(some.astype(np.float64), position, part.start)
             raise
         if not finite and not partial:
@@ -81,9 +82,9 @@ def blockwise(
 
 
 def _unshifted(coordinates: Rows, state: CenterState) -> tuple[Rows, CenterState]:
-    """Return coordinates without a shift, in which sparse rows are sparse, and the state in them.
+    """Return coordinates without a shift, which keep rows sparse, and the state in them.
 
-    They differ if the model is one of dense rows.
+    They differ from the given ones if the model was fitted to dense rows.
     """
     if not (isinstance(coordinates, Coordinates) and coordinates.mean.any()):
         return coordinates, state
@@ -95,7 +96,7 @@ def _unshifted(coordinates: Rows, state: CenterState) -> tuple[Rows, CenterState
 def labels_of(
     rows: NDArray, position: Position, coordinates: Rows, state: CenterState
 ) -> NDArray[np.int32]:
-    """Return the index of the nearest centre per row of one block, the first of tied ones.
+    """Return the nearest centre of each row of one block, the first in a tie.
 
     It is −1 for rows without any value, where the state allows them.
     """
@@ -108,9 +109,9 @@ def labels_of(
 def nearest_of(
     rows: NDArray, position: Position, coordinates: Rows, state: CenterState
 ) -> tuple[NDArray[np.int32], FloatArray]:
-    """Return the nearest centre per row of one block, as `labels_of`, and the distance to it.
+    """Return the nearest centre of each row of one block, as `labels_of`, and its distance.
 
-    Rows without any value, where the state allows them, have the label −1 and the distance 0.
+    Rows without any value, where the state allows them, have label −1 and distance 0.
     """
     labels, smallest = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
     if not _compiled_nearest(rows, coordinates, state, labels, smallest):
@@ -131,11 +132,11 @@ def _compiled_nearest(
     labels: NDArray[np.int32],
     smallest: FloatArray | None,
 ) -> bool:
-    """Fill in labels and smallest distances with the compiled loops; return whether that worked.
+    """Fill in labels and smallest distances by the compiled loops; return whether that worked.
 
-    It does not if there are no compiled loops, if the coordinates are no `FeatureCoordinates`, if
-    distances are not squared Euclidean ones between complete rows, or if a value must be refused
-    (`blockwise` then raises the error).
+    It does not without compiled loops, with coordinates that are no `FeatureCoordinates`, with
+    distances other than squared Euclidean ones between complete rows, or if a value must be
+    refused (`blockwise` then raises the error).
     """
     plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
     plain = plain and not isinstance(rows, SparseRows)
@@ -184,14 +185,15 @@ def map_rows(
     function : callable
         The block function, such as `labels_of` or `distances_of`.
     X : ndarray, or dask array of whole rows
+        The table.
     *shared
         Further arguments, the same for every block.
     columns : int, optional
-        Columns of the result; without it the result is one-dimensional.
+        Number of columns of the result; without it the result is one-dimensional.
     dtype : dtype
-        Of the result.
+        Type of the result.
     grid : Grid, optional
-        Of a table of pixels.
+        Grid of a table of pixels.
     """
     if isinstance(X, da.Array):
         return _map_lazy(function, X, shared, columns, np.dtype(dtype), grid)
@@ -213,7 +215,7 @@ def _map_lazy(
     dtype: np.dtype,
     grid: Grid | None,
 ) -> da.Array:
-    # One node of the graph; dask would look through a list of them, and put it into every task.
+    # One graph node holds all places; dask would search a list, and copy it into every task.
     name = f"places-{tokenize(X.chunks, X.dtype, grid)}"
     places = delayed(positions(layout_of(X, grid)), name=name, traverse=False)
     shape: dict[str, Any] = (
@@ -241,7 +243,7 @@ def _at_block(
 def training_labels(
     passes: Passes, *shared: Any, function: Callable[..., NDArray] = labels_of
 ) -> NDArray | da.Array:
-    """Return the labels of the training rows, at once if in memory (one pass), else lazily."""
+    """Return the labels of the training rows: now, in one pass, if in memory; else lazily."""
     table, layout = passes.blocks.table, passes.blocks.layout
     if isinstance(table, da.Array):
         return map_rows(function, with_known_rows(table, layout), *shared, grid=layout.grid)

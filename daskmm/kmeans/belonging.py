@@ -1,4 +1,4 @@
-"""How much rows belong to clusters: memberships, and distances relative to those of a cluster."""
+"""Memberships of rows in clusters, and distances of rows relative to those of their cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskmm.numerics.rows import Coordinates, Rows
 
 FloatArray = NDArray[np.float64]
 
-# Distances, rows, and values of these from which the power of memberships is chosen, at most.
+# Most distances, rows and values of rows from which the power of memberships is chosen.
 _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
 # 2^64 over the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -32,16 +32,18 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class DistanceSample:
-    """Distances of a few rows to all centres; the same rows however the table is chunked.
+    """Distances of a few rows to all centres; the rows do not depend on the chunks.
 
     Attributes
     ----------
     most : int
-        Number of rows kept.
+        Largest number of rows.
     priorities : ndarray of shape (n,), uint64
-        The lowest are kept: multiples of the golden ratio, which leave no gaps in a table.
+        Multiples of the golden ratio, which are spread evenly over a table; the lowest are kept.
     distances : ndarray of shape (n, n_clusters)
+        Distances of the rows to the centres.
     weights : ndarray of shape (n,)
+        Sample weights of the rows.
     """
 
     most: int
@@ -59,7 +61,7 @@ class DistanceSample:
         state: CenterState,
         n_rows: int | None,
     ) -> Self:
-        """Draw from one block of a table of so many rows, if they are known."""
+        """Draw rows of one block; `n_rows` is the number of rows of the table, if known."""
         k = len(state.centers)
         most = max(1, min(_MOST_ROWS, _DISTANCES // k, _VALUES // rows.shape[1]))
         places = np.arange(position.start, position.start + len(rows), dtype=np.uint64)
@@ -89,9 +91,11 @@ class Nearest:
     Attributes
     ----------
     n_rows : int
+        Number of rows.
     distances : Histogram
-        Of each cluster's rows to its centre.
+        Distances of each cluster's rows to its centre.
     sample : DistanceSample
+        Distances of some rows to all centres.
     """
 
     n_rows: int
@@ -109,13 +113,14 @@ class Nearest:
 class MembershipPower:
     """Power at which memberships are probabilities; see `calibrated_power`.
 
-    It is chosen when it is first asked for, as that takes as long as a step of a short fit.
+    It is computed on first use, because that takes as long as a step of a short fit.
 
     Parameters
     ----------
     sample : DistanceSample
+        Distances of some rows to all centres.
     state : CenterState
-        Centres to which the distances are.
+        The centres.
     """
 
     def __init__(self, sample: DistanceSample, state: CenterState) -> None:
@@ -138,16 +143,17 @@ class MembershipPower:
 
 
 class DistanceProfile(NamedTuple):
-    """How far rows are from the centres.
+    """Typical distances of rows to the centres.
 
     Attributes
     ----------
     typical : ndarray of shape (n_clusters,)
         Median distance of each cluster's rows to its centre, as the model measures it.
     relative : ndarray of shape (2, n)
-        Distances of all rows over that of their cluster, as users see distances, increasing; and
-        the share of the rows that are not farther.
+        Distances of all rows divided by that of their cluster, as users see distances, ascending;
+        and the share of the rows that are not farther.
     power : MembershipPower
+        Power at which memberships are probabilities.
     """
 
     typical: FloatArray
@@ -159,7 +165,7 @@ class DistanceProfile(NamedTuple):
         """Summarise the nearest centres of some rows."""
         distances = found.distances
         typical = distances.quantile(0.5, len(state.centers))
-        # Clusters without rows, or of equal rows, are measured like all rows together.
+        # Clusters without rows, or of equal rows, get the median of all rows.
         usual = distances.pooled().quantile(0.5, 1)[0]
         typical = np.where(typical > 0, typical, usual if usual > 0 else 1.0)
         relative = relative_distances(distances.values, distances.groups, typical, state)
@@ -169,7 +175,7 @@ class DistanceProfile(NamedTuple):
 
 
 def limit_of(relative: FloatArray, share: float) -> float:
-    """Return the relative distance that at most a share of the rows of a profile exceeds."""
+    """Return the relative distance that at most a share of a profile's rows exceeds."""
     values, shares = relative
     place = int(np.searchsorted(shares, (1.0 - share) * (1 - 1e-12)))
     return float(values[min(place, len(values) - 1)])
@@ -178,7 +184,7 @@ def limit_of(relative: FloatArray, share: float) -> float:
 def relative_distances(
     distances: FloatArray, labels: NDArray, typical: FloatArray, state: CenterState
 ) -> FloatArray:
-    """Return distances over the median of their cluster, as users see distances."""
+    """Return distances divided by the median of their cluster, as users see distances."""
     reported = state.distortion.reported
     return np.asarray(reported(distances) / reported(typical)[labels])
 
@@ -191,7 +197,7 @@ def nearest_block(
     state: CenterState,
     n_rows: int | None,
 ) -> Nearest:
-    """Find the nearest centres of one block, and count their distances."""
+    """Find the nearest centres of one block, and the histogram of their distances."""
     labels, smallest = nearest_of(rows, position, coordinates, state)
     counted = np.ones(len(rows)) if weights is None else weights
     return Nearest(
@@ -268,7 +274,7 @@ def labels_or_nowhere(
     typical: FloatArray,
     limit: float,
 ) -> NDArray[np.int32]:
-    """Return the nearest centre of each row of one block, or −1 beyond a relative distance."""
+    """Return the nearest centre of each row of one block; −1 beyond a relative distance."""
     labels, smallest = nearest_of(rows, position, coordinates, state)
     labels[relative_distances(smallest, labels, typical, state) > limit] = NOWHERE
     return labels

@@ -1,8 +1,8 @@
-"""What hard steps over rows in memory tell about the next: most rows keep their nearest centre.
+"""Hamerly bounds: skip rows whose nearest centre cannot have changed.
 
-Hard steps with thousands of centres compare every row with all of them, though few rows change
-their centre in late steps. Bounds of distances (`daskmm.compiled.bounds`) exclude that for the
-others, without changing a bit of the sums.
+Hard steps with thousands of centres compare every row in memory with all of them, though few rows
+change their centre in late steps. Bounds of distances (`daskmm.compiled.bounds`) save the other
+comparisons, without changing a bit of the sums.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
-# Bytes per row of a start, and per centre of its moves.
+# Bytes per row and start of the bounds, and per centre of its moves.
 BOUND_BYTES, _MOVES_BYTES = 28, 528
-# All starts' bounds take at most so many times the bytes of the rows; the sums of a block are kept
-# if they take at most this share of those of its rows.
+# The bounds of all starts take at most so many times the bytes of the rows; the sums of a block are
+# kept if they take at most this share of the bytes of its rows.
 _SHARE_OF_BOUNDS, _SHARE_KEPT = 1.5, 0.25
-# Fewest centres for which bounds pay, and rows per centre: the centres' distances from one another
-# have to cost little.
+# Least number of centres, and of rows per centre, for which bounds save time: distances between
+# centres must cost little.
 LEAST_CLUSTERS, _ROWS_PER_CLUSTER = SCORED, 16
-# Parts of the centres whose moves are computed at once, at least.
+# Least number of parts of the centres whose moves are computed at once.
 _PARTS = 8
-# Bounds that leave more than this share of the rows in doubt are given up for a number of steps,
+# Bounds that leave more than this share of the rows in doubt are dropped for a number of steps,
 # which doubles each time.
 _IN_DOUBT = 0.7
 
 
 def bounds_bytes(n_rows: int, row_bytes: int, n_clusters: int, n_starts: int) -> int:
-    """Return the most memory that the bounds of rows in memory take."""
+    """Return the largest memory that the bounds of rows in memory take."""
     if n_clusters < LEAST_CLUSTERS:
         return 0
     per_row = max(BOUND_BYTES, min(n_starts * BOUND_BYTES, int(_SHARE_OF_BOUNDS * row_bytes)))
@@ -76,22 +76,23 @@ class Bounds:
     Attributes
     ----------
     labels : ndarray of int32 of shape (n_rows,)
+        Nearest centre of each row.
     lower, upper : ndarray of shape (n_rows,)
-        Of the distance to any other centre, and to the nearest one.
+        Bounds of the distance to any other centre, and to the nearest one.
     prepared : PreparedCenters or None
         Centres at which they hold; None before the first step.
     moved : daskmm.compiled.bounds.Moves or None
-        From those centres to the ones of the present step.
+        How the centres moved from those to the present step.
     searched : list of int
-        Rows of each block that were compared with all centres in the present step.
+        Numbers of rows of each block that were compared with all centres in the present step.
     distances : ndarray of shape (n_rows,)
-        Squared distances to the nearest centres at `summed`; negative where that is another now.
+        Squared distances to the nearest centres at `summed`; negative where the centre has changed.
     summed : ndarray of shape (n_clusters, n_features) or None
         Centres of the last step; None before its end.
     stale : ndarray of bool of shape (n_clusters,)
-        Which of them have moved since.
+        Whether each of them has moved since.
     changed : dict of int to ndarray of bool of shape (n_clusters,)
-        First row of a block -> clusters that its rows have entered or left since.
+        First row of a block -> whether rows have entered or left each cluster since.
     kept : dict of int to tuple
         First row of a block -> weights and sums of its clusters in that step.
     """
@@ -110,7 +111,7 @@ class Bounds:
 
     @classmethod
     def of(cls, n_rows: int) -> Bounds:
-        """Return the bounds of rows about which nothing is known."""
+        """Return bounds that exclude nothing."""
         unknown = np.full(n_rows, -1.0)
         return cls(np.zeros(n_rows, np.int32), np.zeros(n_rows), np.zeros(n_rows), unknown)
 
@@ -131,7 +132,7 @@ class Bounds:
     def nearest(
         self, rows: NDArray, position: Position, coordinates: Rows
     ) -> NDArray[np.int32] | None:
-        """Return the nearest centres of a block; None if they have to be found otherwise."""
+        """Return the nearest centres of a block; None if they must be found without bounds."""
         own = slice(position.start, position.start + len(rows))
         assert self.prepared is not None
         assert isinstance(coordinates, FeatureCoordinates)
@@ -165,7 +166,7 @@ class Bounds:
     ) -> CenterSums | None:
         """Compute the sums of a block at the centres given to `expect`.
 
-        Return None if its nearest centres have to be found otherwise.
+        The result is None if its nearest centres must be found without bounds.
         """
         labels, start = self.nearest(rows, position, coordinates), position.start
         if labels is None:
@@ -192,7 +193,7 @@ class Bounds:
     def labels_of(
         self, rows: NDArray, position: Position, coordinates: Rows, state: CenterState
     ) -> NDArray[np.int32]:
-        """Return the labels that `assignment.labels_of` does, at the centres given to `expect`."""
+        """Return the labels of `assignment.labels_of` at the centres given to `expect`."""
         found = self.nearest(rows, position, coordinates)
         return labels_of(rows, position, coordinates, state) if found is None else found
 
@@ -202,7 +203,7 @@ class _Start:
     """A start between two of its steps."""
 
     bounds: Bounds | None
-    # Steps without bounds: those left, and those when they next fail.
+    # Steps without bounds: those that remain, and those after the next failure.
     left: int = 0
     pause: int = 1
 
@@ -210,13 +211,14 @@ class _Start:
 class KeptBounds:
     """Keeps the bounds of every start of a problem from one hard step to the next.
 
-    A start is known by its centres, the array that the step before made.
+    A start is identified by its centres, the array that the step before made.
 
     Parameters
     ----------
     layout : Layout
-        Of rows in memory.
+        Layout of the rows.
     coordinates : Rows
+        Coordinates of the distances.
     """
 
     def __init__(self, layout: Layout, coordinates: Rows) -> None:
@@ -232,14 +234,14 @@ class KeptBounds:
         self._present: list[_Start | None] = []
 
     def at(self, centers: FloatArray) -> Bounds | None:
-        """Return the bounds of a start whose last step began at these centres; None without."""
+        """Return the bounds of the start whose last step began at these centres, or None."""
         known = [start.bounds for _, start in self._starts if start.bounds is not None]
         return next((own for own in known if own.holds_at(centers)), None)
 
     def separations(self, n_starts: int) -> list[float]:
         """Return lower bounds of the squared distance between two centres of each start.
 
-        Centres are those at which the present step began. 0 where none is known.
+        The centres are those at which the present step began; the bound is 0 where none is known.
         """
         if not self._present:  # rows are trimmed
             return [0.0] * n_starts
@@ -248,7 +250,7 @@ class KeptBounds:
         return [0.0 if each is None else float(each.apart[:, 0].min()) ** 2 for each in moved]
 
     def before(self, states: Sequence[CenterState]) -> tuple[Bounds | None, ...]:
-        """Return the bounds of each state for the step that begins; None for a step without."""
+        """Return the bounds of each state for the next step; None for a step without."""
         most = max(BOUND_BYTES, int(_SHARE_OF_BOUNDS * self._row_bytes))
         served = self._possible and len(states) * BOUND_BYTES <= most
         self._present = [self._of(state) if served else None for state in states]
@@ -278,7 +280,7 @@ class KeptBounds:
         return start
 
     def after(self, centers: Sequence[FloatArray]) -> None:
-        """Keep what the step told, for steps at the centres that it made of each state."""
+        """Keep the bounds for steps at the centres that the step made of each state."""
         self._starts = []
         for own, start in zip(centers, self._present, strict=True):
             if start is None:

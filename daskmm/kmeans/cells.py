@@ -1,15 +1,15 @@
 """Greedy k-means++ for many clusters, within coarse cells of the rows.
 
 Greedy k-means++ computes 2 + log k times as many distances as a hard step, at the speed of memory
-rather than of the processor. Within a cell it costs next to nothing: centres compete for the rows
-of their cell only, and cells for centres by the cost of their rows, as k-means++ draws rows. A few
-hard steps within the cells follow. What the border of a cell cuts is whole in another partition of
-the rows into cells, so the centres are chosen among those of several partitions. They are chosen
-within cells, too: large ones, whose borders cut between the centres of one partition, so that the
-time grows as the number of clusters does.
+rather than of the processor. Within a cell it costs next to nothing: centres compete only for the
+rows of their cell, and each cell gets centres in proportion to the cost of its rows. A few hard
+steps within the cells follow. Clusters that the border of a cell cuts are whole in another
+partition of the rows into cells, so the centres are chosen among those of several partitions. They
+are chosen within cells, too: large ones, whose borders run between the centres of one partition, so
+that the time is proportional to the number of clusters.
 
 Distances within a cell are computed in single precision about its mean. Coarse cells are formed in
-single precision about the mean of all rows, or in double where single cannot tell them apart.
+single precision about the mean of all rows, or in double if single cannot distinguish the rows.
 """
 
 from __future__ import annotations
@@ -30,39 +30,41 @@ from daskmm.numerics.rows import tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
-# Partitions of the rows into CELLS·√k cells each, and hard steps within a cell.
+# Number of partitions of the rows, each into CELLS·√k cells, and hard steps within a cell.
 PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
-# Coarse cells are formed in single precision if rows differ enough: the squared distance to
-# the nearest of as many rows as there are cells, the median over _PROBES rows, must be at least
-# the share _RESOLVED of the largest squared distance from the mean.
+# Coarse cells are formed in single precision if rows differ enough: the median over _PROBES rows of
+# the squared distance to the nearest of as many rows as there are cells must be at least the share
+# _RESOLVED of the largest squared distance from the mean.
 _RESOLVED, _PROBES = 1e-4, 64
-# Rows per cell on which the cells are formed, and hard steps that form them.
+# Rows per cell from which the cells are formed, and hard steps that form them.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
-# Clusters per cell, at most, where centres are chosen among those of all partitions.
+# Most clusters per cell, where centres are chosen among those of all partitions.
 CLUSTERS_PER_CELL = 128
 
 
 def candidates_by_cells(
     rows: FloatArray, weights: FloatArray, n_clusters: int, seed: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Return candidates for the centres, and the weight of the rows that each stands for.
+    """Return candidates for the centres, and the weight of the rows nearest to each.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
         In the model's coordinates, without missing values; more than `PARTITIONS` per cluster.
     weights : ndarray of shape (n_rows,)
-        Positive.
+        Sample weights, positive.
     n_clusters : int
+        Number of clusters.
     seed : int
+        Seed of all partitions.
 
     Returns
     -------
     centers : ndarray of shape (n_candidates, n_features)
-        At most `PARTITIONS` per cluster, one partition after the other; fewer than one if so few
-        rows are distinct.
+        At most `PARTITIONS` per cluster, one partition after the other; fewer than one per cluster
+        if so few rows are distinct.
     weights : ndarray of shape (n_candidates,)
-        Positive.
+        Positive weights.
     """
     generators = [(rng,) for rng in np.random.default_rng(seed).spawn(PARTITIONS)]
     seen = _in_single(rows, CELLS * math.isqrt(n_clusters), np.random.default_rng(seed))
@@ -83,16 +85,18 @@ def chosen_by_cells(
     Parameters
     ----------
     candidates : ndarray of shape (n_candidates, n_features)
-        At least `n_clusters`; those of the first partition or fit come first.
+        At least `n_clusters` candidates; those of the first partition or fit come first.
     weights : ndarray of shape (n_candidates,)
-        Positive.
+        Weights of the candidates, positive.
     n_clusters : int
+        Number of candidates to choose.
     seeds : sequence of int or SeedSequence
+        Seed of each choice.
 
     Returns
     -------
     list of ndarray of shape (n_clusters,)
-        Indices of candidates, for each seed.
+        Indices of the chosen candidates, for each seed.
     """
     n_cells = -(-n_clusters // CLUSTERS_PER_CELL)
     cell = np.zeros(len(candidates), np.int64)
@@ -101,14 +105,14 @@ def chosen_by_cells(
         seen = _in_single(candidates, n_cells, rng)
         first = seen[:n_clusters]
         coarse = _coarse(first, weights[:n_clusters], n_cells, rng)
-        # Candidates for one cluster stay together: the nearest of the first partition is the same.
-        # Assigned to cells one by one, clusters apart ended 3 % higher.
+        # Candidates for one cluster stay together, as their nearest one of the first partition is
+        # the same. Costs were 3 % higher when each was assigned to a cell by itself.
         cell = nearest_centers(first, coarse)[nearest_centers(seen, first)]
     cells = _Cells.of(candidates, weights, cell)
     found = []
     for seed in seeds:
         places = np.concatenate(_greedy(cells, n_clusters, np.random.default_rng(seed)))
-        if len(places) < n_clusters:  # every candidate coincides with one of them
+        if len(places) < n_clusters:  # every candidate coincides with a chosen one
             others = np.setdiff1d(np.arange(len(candidates)), places)
             places = np.concatenate([places, others[: n_clusters - len(places)]])
         found.append(cells.order[places])
@@ -117,23 +121,24 @@ def chosen_by_cells(
 
 @dataclass(frozen=True)
 class _Cells:
-    """Rows sorted by the coarse cell that they lie in.
+    """Rows sorted by their coarse cell.
 
     Attributes
     ----------
     order : ndarray of shape (n_rows,)
-        Index of each row before they were sorted.
+        Index of each row before sorting.
     rows : ndarray of shape (n_rows, n_features), float32
-        Less the mean of their cell, in units of the largest range of a feature.
+        Rows minus the mean of their cell, in units of the largest range of a feature.
     weights : ndarray of shape (n_rows,)
+        Weights of the rows.
     norms : ndarray of shape (n_rows,), float32
-        Sums of squares.
+        Squared norms of the rows.
     slices : list of slice
         Rows of each cell; none is empty.
     products : dict of int to ndarray of shape (n_rows_of_cell, n_rows_of_cell), float32
-        For cells of at most as many rows as features, the inner products of all pairs of their
-        rows, by the first row of the cell; computed when first needed. One large product takes
-        less time than many small ones.
+        First row of a cell -> inner products of all pairs of its rows; computed on first use for
+        cells of at most as many rows as features, where one large product takes less time than many
+        small ones.
     """
 
     order: NDArray[np.intp]
@@ -169,14 +174,14 @@ class _Cells:
             products = self.products[cell.start][candidates - cell.start].T
         sizes = self.norms[cell, None] + self.norms[candidates]
         distances = sizes - 2.0 * products
-        # Smaller differences are rounding errors. Taken for costs, they would draw most centres
-        # to heavy rows, and to cells with a far row.
+        # Smaller differences are rounding errors. As costs, they would attract most centres to
+        # heavy rows, and to cells with a far row.
         distances[distances <= product_rounding(own.dtype, own.shape[1]) * sizes] = 0.0
         return distances
 
 
 def _in_single(rows: FloatArray, n_cells: int, rng: np.random.Generator) -> NDArray:
-    """Return rows less their mean, scaled, in float32 if they differ enough; else as they are."""
+    """Return centred, scaled rows in float32 if they differ enough; else the rows themselves."""
     with np.errstate(over="ignore", invalid="ignore"):
         z = rows - rows.mean(axis=0)
         z /= np.abs(z).max() or 1.0
@@ -198,7 +203,7 @@ def _candidates_of_partition(
     Returns
     -------
     list of one tuple
-        Centres, about `n_clusters`, and the weights of the rows nearest to them, positive.
+        Centres, about `n_clusters`, and the positive weights of the rows nearest to them.
     """
     coarse = _coarse(seen, weights, CELLS * math.isqrt(n_clusters), rng)
     cells = _Cells.of(rows, weights, nearest_centers(seen, coarse))
@@ -222,8 +227,8 @@ def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[li
     Returns
     -------
     list of list of int
-        Rows chosen in each cell, at least one; fewer than `n_clusters` in all if every row
-        coincides with one of them.
+        Rows chosen in each cell, at least one each; fewer than `n_clusters` in all if every row
+        coincides with a chosen one.
     """
     slices = cells.slices
     first = [cell.start + _drawn(cells.weights[cell], 1, rng) for cell in slices]
@@ -251,7 +256,7 @@ def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[li
 
 
 def _coarse(rows: NDArray, weights: FloatArray, n_cells: int, rng: np.random.Generator) -> NDArray:
-    """Return the centres of coarse cells, by hard steps on a few of the rows."""
+    """Return the centres of coarse cells, found by hard steps on a few of the rows."""
     some = np.sort(rng.choice(len(rows), min(len(rows), _ROWS_PER_CELL * n_cells), False))
     first = rows[rng.choice(some, n_cells, replace=False)]
     return _stepped(rows[some], weights[some], first, _STEPS_TO_CELLS)
@@ -260,7 +265,7 @@ def _coarse(rows: NDArray, weights: FloatArray, n_cells: int, rng: np.random.Gen
 def _stepped(rows: NDArray, weights: FloatArray, centers: NDArray, n_steps: int) -> NDArray:
     """Take hard steps; centres without rows stay where they are.
 
-    Hundreds of cells have few rows each: the driver and its records would take longer than these.
+    Hundreds of cells have few rows each, for which the driver and its records take too long.
     """
     nearest = np.full(len(rows), -1, np.int64)
     for _ in range(n_steps):
@@ -279,7 +284,7 @@ def _sums(
 ) -> tuple[FloatArray, NDArray]:
     """Return the weight of the rows of each centre, and their weighted sum.
 
-    In single precision, whose range weights may exceed, both are relative to the largest weight.
+    In single precision, which weights may exceed, both are relative to the largest weight.
     """
     v: NDArray = weights
     if rows.dtype == np.float32:

@@ -1,13 +1,13 @@
-"""Trials on rows that are not dense numbers alone: wide sparse rows, and columns of several kinds.
+"""Trials of parameters on wide sparse rows, and on columns of several kinds.
 
-What `daskmm.kmeans.trials` does with squared distances of dense rows, done with the sums of a
-Bregman divergence: O(nnz·k) for sparse rows, and one share and one weight per column where a column
-has several features. The null is the same table with its rows shuffled and every column rolled by a
-random number of rows: each keeps its values, and no dependence between columns is left.
+They are those of `daskmm.kmeans.trials` with a Bregman divergence: they take O(nnz·k) for sparse
+rows, and have one share and one weight per column where a column has several features. The null is
+the same table with its rows shuffled and every column rolled by a random number of rows, which
+keeps the values of each column and removes all dependence between columns.
 
 A cluster of the rows with one rare word explains this word completely, which counts for more than
-small differences in a hundred features. So wide sparse columns can also be divided into halves, to
-find clusters with one half and judge them by the other.
+small differences in a hundred features. So wide sparse columns can also be split into two halves,
+to find clusters with one half and judge them by the other.
 """
 
 from __future__ import annotations
@@ -61,10 +61,11 @@ class ColumnTrials:
     Attributes
     ----------
     rows : SparseRows or ndarray of shape (n_rows, n_features), float64
-        In the model's coordinates, NaN in holes.
+        Rows in the model's coordinates; NaN are missing values.
     weights : ndarray of shape (n_rows,)
         Sample weights, positive.
     distortion : SquaredEuclidean or Mixed
+        Distortion in the model's coordinates.
     groups : ndarray of int of shape (n_features,)
         Column of each feature.
     variance : ndarray of shape (n_columns,)
@@ -90,13 +91,13 @@ class ColumnTrials:
         rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
         own = np.arange(rows.shape[1]) if groups is None else groups
         variance = _dispersion(rows, weights, np.zeros(len(rows), np.int64), distortion, own)
-        # Rounding is no variance.
+        # Variances that are rounding errors are set to 0.
         variance[variance <= 1e-12 * variance.max(initial=0.0)] = 0.0
         return cls(rows, weights, distortion, own, variance)
 
     @property
     def varying(self) -> NDArray[np.bool_]:
-        """Columns that are not constant."""
+        """Mask of the columns that are not constant."""
         return self.variance > 0
 
     @property
@@ -106,29 +107,29 @@ class ColumnTrials:
 
     @property
     def equal_weights(self) -> FloatArray:
-        """The same weight for all columns that vary."""
+        """Equal weights for all columns that vary."""
         varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
         return varying / np.count_nonzero(varying)
 
     @property
     def wide(self) -> bool:
-        """Whether several starts should be one task: nothing is set up for all of them here."""
+        """Whether several starts should be one task, which they need not: none is set up here."""
         return False
 
     @functools.cached_property
     def critical_power(self) -> float:
-        """s_crit of equally weighted columns."""
+        """The critical power s_crit of equally weighted columns."""
         return critical_power(self.rows, self.weights, self.distortion)
 
     def starts(self, n_clusters: int, seeds: Sequence[int]) -> list[FloatArray]:
-        """Seed centres by greedy k-means++, for each seed."""
+        """Return starting centres by greedy k-means++, for each seed."""
         return [
             greedy_rows(self.rows, self.weights, n_clusters, seed, self.distortion)
             for seed in seeds
         ]
 
     def learn(self, starts: Sequence[FloatArray], lam: float) -> list[CenterState]:
-        """Fit EWP with a penalty λ from each start, for centres and feature weights."""
+        """Fit EWP with a penalty λ from each start; return centres and feature weights."""
         varying = self.varying[self.groups]
         update = EntropyUpdate(
             lam, varying, self.distortion, has_holes(self.rows), groups=self.groups
@@ -143,7 +144,7 @@ class ColumnTrials:
         return self._labelled(self.rows, column_weights, n_clusters, seeds)
 
     def nearest(self, state: CenterState) -> Labels:
-        """Label each row with its nearest centre, in the distance of a state."""
+        """Label each row by its nearest centre, in the distance of a state."""
         tile = self.distortion.tile(self.rows, has_holes(self.rows))
         distances = self.distortion.distances(tile, state.centers, state.feature_weights)
         return np.asarray(distances.argmin(axis=1))
@@ -153,7 +154,7 @@ class ColumnTrials:
         return feature_weights[np.unique(self.groups, return_index=True)[1]]
 
     def partition(self, labels: Labels) -> Partition:
-        """Return what hard labels leave unexplained of each column."""
+        """Return the share of each column's variance that hard labels leave unexplained."""
         return self._partition(self.rows, labels)
 
     def cost(self, found: Partition, column_weights: FloatArray) -> float:
@@ -161,12 +162,12 @@ class ColumnTrials:
         return float((column_weights * self.variance) @ found.within)
 
     def means(self, labels: Labels, otherwise: FloatArray) -> FloatArray:
-        """Return the mean of each cluster; of an empty one the centre that is given."""
+        """Return the mean of each cluster, and the given centre for an empty one."""
         sums, masses, _ = _sums(self.rows, self.weights, labels, len(otherwise), self.distortion)
         return np.divide(sums, masses, out=otherwise.copy(), where=masses > 0)
 
     def null_within(self, column_weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
-        """Return 1 − R⁰_g of independent columns with the same values, clustered alike."""
+        """Return 1 − R⁰_g of a null: independent columns with the same values, clustered too."""
         shuffle, fresh = spawned(seed, 2)
         rng = np.random.default_rng(shuffle)
         shifts = rng.integers(len(self.rows), size=len(self.variance))[self.groups]
@@ -175,25 +176,25 @@ class ColumnTrials:
         return self._partition(rows, labels).within
 
     def gain_over(self, within: FloatArray, null: FloatArray) -> float:
-        """Return the information that a partition has about the columns beyond a null, in nats."""
+        """Return the information of a partition about the columns beyond a null, in nats."""
         entropies = None
         if isinstance(self.distortion, Mixed):
             entropies = self.of_columns(self.distortion.entropies)
         return gain_over(within, null, self.varying, entropies)
 
     def halves(self, seed: int) -> list[tuple[NDArray[np.int64], ColumnTrials]]:
-        """Divide the features that vary at random into two tables of the same sparse rows.
+        """Split the features that vary at random into two tables of the same sparse rows.
 
         Returns
         -------
         list of (ndarray of int, ColumnTrials)
-            For each half its features, and a table of them (dense if that is small).
+            The features of each half, and its table (dense if that is small).
         """
         order = np.random.default_rng(seed).permutation(np.flatnonzero(self.varying))
         found = []
         for own in np.array_split(order, 2):
             rows = canonical(self.rows[:, own])
-            # Each thread copies them, and `daskmm.planning` expects 64 MB of dense rows in all.
+            # Each thread copies them, for which `daskmm.planning` expects 64 MB of dense rows.
             held = dense(rows) if fit_dense(rows, 8) else rows
             sample = Sample(held, self.weights)
             distortion = SquaredEuclidean.around(np.zeros(len(own)), self.variance[own])
@@ -203,7 +204,7 @@ class ColumnTrials:
     def gain_held_out(self, labels: Labels) -> float:
         """Compute the gain of labels that were found without these columns, in nats.
 
-        No null has to be clustered: c clusters explain (c − 1)/(n − 1) of an independent column.
+        No null is clustered: c clusters explain (c − 1)/(n − 1) of an independent column.
         """
         found = self.partition(labels)
         rows = self.weights.sum() ** 2 / np.square(self.weights).sum()
@@ -212,7 +213,7 @@ class ColumnTrials:
 
     @property
     def divisible(self) -> bool:
-        """Whether columns can be judged by others: wide sparse ones, not a few mixed columns."""
+        """Whether columns can be judged by others, as wide sparse columns can."""
         return isinstance(self.rows, SparseRows) and int(np.count_nonzero(self.varying)) > 3
 
     def gain(self, labels: Labels, column_weights: FloatArray, seed: int) -> float:
@@ -248,7 +249,7 @@ class ColumnTrials:
 def _sums(
     rows: Any, weights: FloatArray, labels: Labels, n_clusters: int, distortion: Bregman
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sums, masses and squares of the rows of each cluster; see `CenterSums`."""
+    """Return sums, masses and squares of the rows of each cluster, as in `CenterSums`."""
     tile: Tile = distortion.tile(rows, has_holes(rows))
     phi = np.zeros((len(weights), n_clusters))
     phi[np.arange(len(weights)), labels] = weights
@@ -266,11 +267,11 @@ def _dispersion(
     distortion: Bregman,
     groups: NDArray[np.int64],
 ) -> FloatArray:
-    """Mean divergence of the rows from the means of their clusters, in each column."""
+    """Return the mean divergence of the rows from the means of their clusters, per column."""
     n_clusters = int(labels.max()) + 1
     sums, masses, squares = _sums(rows, weights, labels, n_clusters, distortion)
     means = np.divide(sums, masses, out=np.zeros_like(sums), where=masses > 0)
-    # A cluster in which a feature has no value is anywhere.
+    # A cluster without any value of a feature may be anywhere.
     means = np.where(masses > 0, means, distortion.inside(np.full((1, sums.shape[1]), np.nan)))
     left = distortion.dispersion(squares, masses, means) / weights.sum()
     return np.asarray(np.bincount(groups, left), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Sums over new rows by which drift is told from sampling error."""
+"""Sums over new rows that distinguish drift from sampling error."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Coordinates in which shifts are looked for, at most; fewer for thousands of clusters.
+# Most coordinates in which shifts are measured, and fewer for thousands of clusters.
 MOST_COORDINATES, _MOST_PRODUCTS = 32, 1 << 22
 
-registered(ClusterSums)  # here, because the definitions in `numerics` know nothing of storage
+registered(ClusterSums)  # `numerics` does not import `storage`
 
 
 def shift_axes(state: CenterState) -> FloatArray:
     """Return the coordinates in which shifts are measured, as columns.
 
-    They are the features, weighted, or if there are many random orthogonal directions.
+    They are the weighted features, or random orthogonal directions if there are many features.
     """
     k, p = state.centers.shape
     q = max(1, min(p, MOST_COORDINATES, math.isqrt(_MOST_PRODUCTS // k)))
@@ -53,7 +53,7 @@ def block_cluster_sums(
     state: CenterState,
     axes: FloatArray,
 ) -> ClusterSums:
-    """Compute the sums over one block; rows of weight 0 are left out."""
+    """Compute the sums over one block, without rows of weight 0."""
     labels, smallest = nearest_of(rows, position, coordinates, state)
     if weights is not None:
         labels = np.where(weights > 0, labels, -1)

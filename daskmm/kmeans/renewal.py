@@ -1,8 +1,8 @@
-"""Better clusters for rows that go on arriving, found on a sample of those seen so far.
+"""Search for better clusters on a sample of the rows that `partial_fit` has visited.
 
 Steps from the present centres cannot split a cluster that turns out to be two, nor follow a mixture
 that jumps. So a sample of all rows is kept, in which they fade as in the records. Now and then
-fresh starts on the sample, and recombinations of all, compete with the present centres; if they
+fresh starts on the sample, and recombinations of all, compete with the present centres. If they
 win, the records are divided among the new clusters in the proportions of the sample.
 """
 
@@ -26,16 +26,16 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Rows kept: so many per cluster, within bounds, and within so many bytes.
+# Rows of the sample: so many per cluster, within bounds, and within so many bytes.
 _PER_CLUSTER, _LEAST, _MOST, _BYTES = 200, 2000, 10_000, 8 << 20
-# Fresh starts, and what they must gain, as a share of the cost: less does not carry over to all
-# rows.
+# Number of fresh starts, and the least share of the cost that they must gain: smaller gains on the
+# sample do not carry over to all rows.
 _STARTS, _GAIN = 6, 2e-3
 _MAX_ITER, _TOL = 100, 1e-4
 
 
 def capacity(n_clusters: int, n_features: int) -> int:
-    """Return how many rows are kept."""
+    """Return the number of rows of the sample."""
     wanted = min(max(_PER_CLUSTER * n_clusters, _LEAST), _MOST)
     return max(min(wanted, _BYTES // (8 * n_features)), 2 * n_clusters)
 
@@ -43,20 +43,21 @@ def capacity(n_clusters: int, n_features: int) -> int:
 @registered
 @dataclass(frozen=True)
 class Reservoir:
-    """Rows drawn from all that were seen, by weight (Efraimidis & Spirakis 2006).
+    """Rows drawn by weight from all rows (Efraimidis & Spirakis 2006).
 
-    A row of weight v has the priority log(e/v), with e exponential; those of the lowest are kept.
-    What fades gets a higher one.
+    A row of weight v has the priority log(e/v), with e exponential; the rows with the lowest
+    priorities are kept. Fading raises priorities.
 
     Attributes
     ----------
     size : int
-        Rows that are kept.
+        Largest number of rows.
     rows : ndarray of shape (n_rows, n_features), float64
-        In the model's coordinates.
+        Rows in the model's coordinates.
     priorities : ndarray of shape (n_rows,)
+        Priorities of the rows.
     origins : ndarray of int64 of shape (n_rows,)
-        Which key a row belongs to.
+        Number of the key of each row's call.
     """
 
     size: int
@@ -71,12 +72,12 @@ class Reservoir:
 
     @property
     def bound(self) -> float:
-        """Priority that a row must be below."""
+        """Priority below which new rows are kept."""
         return float(self.priorities.max()) if len(self.rows) == self.size else np.inf
 
     @property
     def sample(self) -> Sample:
-        """The rows, of equal weights."""
+        """The rows with equal weights."""
         return Sample(self.rows, np.ones(len(self.rows)))
 
     def __add__(self, other: Self) -> Self:
@@ -87,15 +88,15 @@ class Reservoir:
         return replace(self, rows=rows, priorities=priorities[kept], origins=origins)
 
     def faded(self, factor: float) -> Self:
-        """Return the sample of rows whose weights are times a factor."""
+        """Return the sample with all weights multiplied by a factor."""
         return replace(self, priorities=self.priorities - np.log(factor))
 
     def without(self, origin: int) -> Self:
-        """Return the sample without the rows of a key."""
+        """Return the sample without the rows of a key's number."""
         return self.only(self.origins != origin)
 
     def only(self, kept: NDArray[np.bool_]) -> Self:
-        """Return the sample of some of its rows."""
+        """Return the sample restricted to some of its rows."""
         return replace(
             self,
             rows=self.rows[kept],
@@ -106,19 +107,20 @@ class Reservoir:
 
 @dataclass(frozen=True)
 class Renewal:
-    """Better clusters, and how earlier ones are divided among them, by the rows of the sample.
+    """Better clusters, and how the sample divides earlier clusters among them.
 
     Attributes
     ----------
     state : CenterState
+        The better clusters.
     earlier, later : ndarray of int of shape (n_parts,)
-        Clusters between which rows go: from one to the other.
+        Each part of an earlier cluster, and the better cluster that it goes to.
     shares : ndarray of shape (n_parts,)
-        Share of the earlier cluster's rows.
+        The part's share of the earlier cluster's rows.
     offsets : ndarray of shape (n_parts, n_features)
-        Mean of those rows less the mean of the earlier cluster.
+        Mean of the part's rows minus the mean of the earlier cluster.
     change : float
-        What the mean cost changes by.
+        Change of the mean cost per row.
     """
 
     state: CenterState
@@ -134,7 +136,7 @@ class Renewal:
         own = masses[self.earlier]
         divided = np.zeros_like(masses), np.zeros_like(sums)
         np.add.at(divided[0], self.later, shares * own)
-        # As many as in the sample, but with the sums of the earlier clusters exactly.
+        # Parts have the proportions of the sample, and their sums add up to those of the clusters.
         np.add.at(divided[1], self.later, shares * (sums[self.earlier] + own * self.offsets))
         return divided
 
@@ -145,10 +147,13 @@ def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int)
     Parameters
     ----------
     reservoir : Reservoir
+        The sample.
     state : CenterState
-        Hard.
+        The present centres, at s = −∞.
     update : Update
+        The algorithm's update.
     seed : int
+        Seed of the fresh starts.
     """
     rows, sample = reservoir.rows, reservoir.sample
     if len(rows) < 2 * len(state.centers):
@@ -180,10 +185,10 @@ def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int)
 
 
 def divided(rows: FloatArray, before: CenterState, after: CenterState, change: float) -> Renewal:
-    """Count how rows of each earlier cluster are divided among the new ones."""
+    """Compute how rows of each earlier cluster are divided among the new ones."""
     k = len(before.centers)
     old, new = (_nearest(rows, state) for state in (before, after))
-    # Clusters without rows go where their centres are.
+    # The centres of clusters without rows stand for their rows.
     unseen = np.setdiff1d(np.arange(k), old)
     rows = np.concatenate([rows, before.centers[unseen]])
     old = np.concatenate([old, unseen])

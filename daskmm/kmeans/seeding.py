@@ -27,7 +27,7 @@ from daskmm.numerics.sparse_rows import SparseRows, dense, has_holes
 
 FloatArray = NDArray[np.float64]
 
-# k-means||: rounds over the data, and rows drawn per round and cluster.
+# Rounds of k-means||, and rows drawn per round and cluster.
 ROUNDS = 5
 OVERSAMPLING = 2
 # Squares up to this size can be summed over rows without overflow.
@@ -45,9 +45,13 @@ def starting_centers(
         "k-means++" (greedy) and "random" choose among the sample of the first pass; "k-means||"
         takes passes of its own, shared by all seeds.
     passes : Passes
+        Passes over the table.
     survey : Survey
+        Results of the first pass.
     n_clusters : int
+        Number of centres.
     seeds : ndarray of int
+        Seed of each start.
 
     Returns
     -------
@@ -62,13 +66,14 @@ def starting_centers(
 
 
 def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
-    """Convert given centres to the model's coordinates, moved off the edges of the domain.
+    """Convert given centres to the model's coordinates, off the edges of the domain.
 
     Parameters
     ----------
     centers : ndarray of shape (n_clusters, n_features)
-        In the input's units.
+        Centres in the input's units.
     survey : Survey
+        Results of the first pass.
 
     Raises
     ------
@@ -100,9 +105,9 @@ def _plus_plus(
     seeds: Sequence[int] | NDArray[np.int64],
     distortion: Distortion,
 ) -> list[FloatArray]:
-    """Run greedy k-means++ (Arthur & Vassilvitskii 2007), scikit-learn's where it applies.
+    """Run greedy k-means++ (Arthur & Vassilvitskii 2007), if possible that of scikit-learn.
 
-    For `MANY_CLUSTERS`, it chooses among centres that were found within cells of the rows.
+    From `MANY_CLUSTERS` on it chooses among centres that were found within cells of the rows.
     """
     plain = distortion.code == SQUARED_EUCLIDEAN.code and not isinstance(rows, SparseRows)
     if not plain or has_holes(rows):
@@ -131,7 +136,7 @@ def plus_plus(
 ) -> list[FloatArray]:
     """Run scikit-learn's greedy k-means++, once per seed."""
     # Importing scikit-learn takes half of the time that a worker needs to start, and few tasks
-    # need it.
+    # call this.
     from sklearn.cluster import kmeans_plusplus
 
     seen = in_span(rows)
@@ -151,24 +156,28 @@ def greedy_rows(
     seed: int | np.random.SeedSequence,
     distortion: Distortion,
 ) -> FloatArray:
-    """Greedy k-means++ for any distortion, and rows with holes.
+    """Run greedy k-means++ for any distortion, and for rows with missing values.
 
-    As scikit-learn does for squared distances: each centre is the best of 2 + log k rows, which
-    are drawn with probability proportional to weight and distance.
+    As in scikit-learn for squared distances, each centre is the best of 2 + log k rows that are
+    drawn with probability proportional to weight and distance.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        In the model's coordinates, NaN where values are missing.
+        Rows in the model's coordinates; NaN are missing values.
     weights : ndarray of shape (n_rows,)
+        Sample weights.
     n_clusters : int
+        Number of centres.
     seed : int or SeedSequence
+        Seed of the draws.
     distortion : Distortion
+        Distortion in the model's coordinates.
 
     Returns
     -------
     ndarray of shape (n_clusters, n_features)
-        Rows drawn into the inside of the domain.
+        Chosen rows, moved to the inside of the domain.
     """
     rng = np.random.default_rng(seed)
     tile = distortion.tile(fast_rows(rows), has_holes(rows))
@@ -178,7 +187,7 @@ def greedy_rows(
     smallest = distortion.distances(tile, centers, None)[:, 0]
     for _ in range(1, n_clusters):
         rate = weights * smallest
-        # If every row coincides with a centre already, any row will do.
+        # Once every row coincides with a centre, any row may be drawn.
         rate = rate if rate.sum() > 0 else weights
         drawn = rng.choice(len(rows), trials, p=rate / rate.sum())
         candidates = distortion.inside(rows[drawn])
@@ -203,11 +212,11 @@ def _scalable(
 ) -> list[FloatArray]:
     """Run k-means|| (Bahmani et al., "Scalable k-means++", VLDB 2012).
 
-    Start from a random row. Each of a few rounds adds 2·k rows, drawn with probability proportional
-    to their weighted distance from the candidates so far. Finally greedy k-means++ chooses among
-    the candidates, weighted by the rows nearest to them. A round draws without replacement, as the
-    smallest exponential keys: that takes one pass, while independent draws need the total cost in
-    advance.
+    It starts from a random row. Each of a few rounds adds 2·k rows, drawn with probability
+    proportional to their weighted distance from the candidates so far. Finally greedy k-means++
+    chooses among the candidates, weighted by the rows nearest to them. A round draws without
+    replacement, by the smallest exponential keys, in one pass; independent draws would need the
+    total cost in advance.
     """
     rows, weights = survey.sample.rows, survey.sample.weights
     metric = (survey.coordinates, survey.distortion, survey.partial)
@@ -261,7 +270,7 @@ def _draw(
     keys: tuple[tuple[int, int], ...],
     size: int,
 ) -> PerStart[_Draw]:
-    """Block function of a round: draw the rows with the smallest Exp(weight × distance) keys."""
+    """Draw the rows of one block with the smallest Exp(weight × distance) keys, in a round."""
     n_features = rows.shape[1]
     draws = [_Draw(np.empty(0), np.empty((0, n_features)), size) for _ in candidates]
     numbers = position.numbers(len(rows))
@@ -290,7 +299,7 @@ def _count_served(
     partial: bool,
     candidates: tuple[FloatArray, ...],
 ) -> PerStart[FloatArray]:
-    """Block function of the last pass: sum the weights of the rows nearest to each candidate."""
+    """Sum the weights of the rows of one block nearest to each candidate, in the last pass."""
     counts = [np.zeros(len(centers)) for centers in candidates]
     for tile, some in pieces(rows, max(map(len, candidates))):
         held = distortion.tile(coordinates.to_model(some), partial)

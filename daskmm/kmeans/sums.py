@@ -1,4 +1,4 @@
-"""Sums over the rows of a block that an MM step needs, and how those of two blocks are added.
+"""Sums over the rows of a block for an MM step, which can be added.
 
 N_j = Σ_i φ_ij and Σ_i φ_ij x_i give the centres (`daskmm.kmeans.updates`), Σ_ij φ_ij x_il² the
 feature weights. Records are added in block order, so the same chunks give the same bits.
@@ -34,7 +34,7 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Worst-served rows kept per state for empty clusters; further empty ones wait an iteration.
+# Number of farthest rows recorded for empty clusters; more empty clusters wait an iteration.
 FARTHEST = 16
 
 
@@ -45,23 +45,24 @@ for _family in DISTORTIONS.values():
 @registered
 @dataclass(frozen=True)
 class CenterState:
-    """State of one start: what a block function needs for an MM step.
+    """State of one start, as block functions take it for an MM step.
 
     Attributes
     ----------
     centers : ndarray of shape (n_clusters, n_features)
-        In the model's coordinates.
+        Centres in the model's coordinates.
     s : float
         The power; −∞ for a hard (Lloyd) step.
     feature_weights : ndarray of shape (n_features,) or None
         EWP's weights; None where features are not weighted.
     distortion : Distortion
+        Distortion in the model's coordinates.
     partial : bool
         Whether values may be missing (NaN); they are left out of the distances.
     relocations : int
         Number of centres of emptied clusters that have been moved to random rows.
     gaps : bool
-        Whether rows without any value are allowed where labels are made: theirs is −1.
+        Whether rows without any value are allowed, and labelled −1.
     shares : ndarray of shape (n_clusters,) or None
         Shares of the clusters in the weight at the step before, where soft steps may leave out
         weights that are negligible next to them.
@@ -87,13 +88,14 @@ class CenterState:
 
 @dataclass(frozen=True)
 class Farthest:
-    """Worst-served rows, the farthest first; ties in row order.
+    """Rows farthest from their centres, the farthest first; ties in row order.
 
     Attributes
     ----------
     distances : ndarray of shape (n,)
+        Distances of the rows.
     rows : ndarray or SparseRows of shape (n, n_features)
-        In the model's coordinates, NaN where there is no value.
+        Rows in the model's coordinates; NaN are missing values.
     """
 
     distances: FloatArray
@@ -106,7 +108,7 @@ class Farthest:
 
     @classmethod
     def of(cls, distances: FloatArray, rows: FloatArray, weights: FloatArray | None) -> Self:
-        """Select the worst-served rows of a tile, of those with weight and a distance above 0."""
+        """Select the farthest rows of a tile, among those with a positive weight and distance."""
         served = distances if weights is None else np.where(weights > 0, distances, 0.0)
         far = np.flatnonzero((served > 0) & (served >= _least_of_farthest(served)))
         order = far[np.argsort(-served[far], kind="stable")[:FARTHEST]]
@@ -142,14 +144,14 @@ class CenterSums:
     denominators : ndarray of shape (n_clusters, n_features) or None
         Σ_i v_i φ_ij ω_ijl over the observed values; None where they are N_j.
     squares : ndarray of shape (n_features,) or None
-        Σ_ij v_i φ_ij x_il², or what a norm has in its place; None where features are not weighted.
+        Σ_ij v_i φ_ij x_il², or its counterpart for norms; None where features are not weighted.
     objective, inertia, hardness : float
         Σ_i v_i M_s(d_i), Σ_i v_i min_j d_ij and Σ_i v_i × the share of the nearest centre.
     farthest : Farthest
-        Filled in hard steps only.
+        The farthest rows; empty in soft steps.
     any_order : bool
-        Records may be added in any order: sums are equal up to rounding, and the farthest rows are
-        others only where several are as far.
+        Whether records may be added in any order. They may: sums are equal up to rounding, and the
+        farthest rows differ only in a tie.
     """
 
     any_order: ClassVar[bool] = True
@@ -164,7 +166,7 @@ class CenterSums:
 
     @property
     def finite(self) -> bool:
-        """Whether all values of the rows were: one that was not would show in these totals."""
+        """Whether all values of the rows were finite, which these totals show."""
         return math.isfinite(self.inertia) and bool(np.isfinite(self.sums).all())
 
     @property
@@ -216,7 +218,7 @@ class CenterSums:
     def of_block_sums(
         cls, found: dispatch.BlockSums, rows: NDArray, coordinates: FeatureCoordinates | None
     ) -> Self:
-        """Return what the compiled loops found, with the farthest of the block's rows."""
+        """Return the sums of the compiled loops, with the farthest of the block's rows."""
         farthest = Farthest.empty(rows.shape[1])
         if len(found.farthest_rows):
             worst = rows[found.farthest_rows]
@@ -254,7 +256,7 @@ class PerStart(Generic[T]):
 
     @property
     def any_order(self) -> bool:
-        """Whether all of them may be added in any order."""
+        """Whether all of the records may be added in any order."""
         return all(getattr(record, "any_order", False) for record in self.records)
 
     @property
@@ -276,8 +278,8 @@ def center_sums(
 ) -> PerStart[CenterSums]:
     """Compute the sums over one block of rows for every start.
 
-    The compiled loops take the rows as they are where the coordinates are a shift and a scale, or
-    a matrix. Otherwise the block is processed in tiles, which bound the temporaries; each tile is
+    The compiled loops take the rows as they are if the coordinates are a shift and a scale, or a
+    matrix. Otherwise the block is processed in tiles, which limit the temporaries; each tile is
     transformed to the model's coordinates once for all starts.
 
     Parameters
@@ -287,8 +289,9 @@ def center_sums(
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
     coordinates : Rows
+        The model's coordinates.
     states : tuple of CenterState
-        One per start, with the same distortion.
+        State of each start; all have the same distortion.
     """
     if not states:
         return PerStart(())
@@ -313,7 +316,7 @@ def center_sums(
 
 
 def showing(coordinates: Rows, state: CenterState) -> bool:
-    """Tell whether sums show values that are not finite, or so large that squares overflow."""
+    """Return whether sums show values that are not finite, or whose squares overflow."""
     by_feature = isinstance(coordinates, Coordinates | WhitenedCoordinates | SphereCoordinates)
     return by_feature and isinstance(state.distortion, Bregman)
 

@@ -1,4 +1,4 @@
-"""Clustering of a sample in memory, and of noise like it: what parameters are chosen by."""
+"""Clusterings of a sample in memory, and of noise like it, for the choice of parameters."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from daskmm.numerics.span import in_span, is_wide
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.integer[Any]]
 
-# Annealing of trials: growth of the power, and convergence. Coarser than in a fit, because only the
-# gain of the clusters is needed.
+# Annealing of trials: growth of the power, convergence, and iterations. It is coarser than in a
+# fit, because only the gain of the clusters counts.
 _ETA, _TOL, _CALM, _MAX_ITER = 1.1, 1e-3, 2, 200
-# First power in units of the critical power: of fits that learn feature weights, and of fits with
+# First power in units of the critical power, for fits that learn feature weights and for fits with
 # given weights.
 LEARNING, KNOWING = 1.25, 2.0
 # Features with less than this share of the weighted variance are left out.
@@ -66,11 +66,11 @@ class Trials:
     Attributes
     ----------
     rows : ndarray of shape (n_rows, n_features), float64
-        In the model's coordinates.
+        Rows in the model's coordinates.
     weights : ndarray of shape (n_rows,)
         Sample weights, positive.
     variance : ndarray of shape (n_features,)
-        V_l of these rows; exactly 0 for a constant feature.
+        Variance V_l of these rows; exactly 0 for a constant feature.
     """
 
     rows: FloatArray
@@ -79,43 +79,43 @@ class Trials:
 
     @classmethod
     def of(cls, sample: Sample, n_rows: int, seed: int) -> Trials:
-        """Draw at most `n_rows` rows of a sample; missing values become the mean of the feature."""
+        """Draw at most `n_rows` rows of a sample; missing values become the feature's mean."""
         rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
         rows = filled(rows, weights)
         return cls(rows, weights, weighted_variance(rows, weights))
 
     @property
     def varying(self) -> NDArray[np.bool_]:
-        """Features that are not constant."""
+        """Mask of the features that are not constant."""
         return self.variance > 0
 
     @property
     def mean_variance(self) -> float:
-        """V, the mean variance of the features that vary (1 if none does)."""
+        """Mean variance V of the features that vary (1 if none does)."""
         return float(self.variance[self.varying].mean()) if self.varying.any() else 1.0
 
     @functools.cached_property
     def critical_power(self) -> float:
-        """s_crit of equally weighted features."""
+        """The critical power s_crit of equally weighted features."""
         return _critical_power(self.rows, self.weights)
 
     @property
     def wide(self) -> bool:
-        """Whether setting up clusterings with given weights costs more than each start."""
+        """Whether the preparation for given weights costs more than each start."""
         return is_wide(*self.rows.shape)
 
     @property
     def equal_weights(self) -> FloatArray:
-        """1/p for each of the p features that vary."""
+        """Weight 1/p for each of the p features that vary."""
         varying = self.varying if self.varying.any() else np.ones(len(self.variance), bool)
         return varying / np.count_nonzero(varying)
 
     def starts(self, n_clusters: int, seeds: Sequence[int]) -> list[FloatArray]:
-        """Seed centres by greedy k-means++, for each seed."""
+        """Return starting centres by greedy k-means++, for each seed."""
         return plus_plus(self.rows, self.weights, n_clusters, seeds)
 
     def learn(self, starts: Sequence[FloatArray], lam: float) -> list[CenterState]:
-        """Fit EWP with a penalty λ from each start, for centres and feature weights."""
+        """Fit EWP with a penalty λ from each start; return centres and feature weights."""
         update = EntropyUpdate(lam, self.varying)
         problem = sample_problem(self.rows, self.weights, update, float(self.variance.sum()))
         return annealed(problem, starts, LEARNING, self.critical_power)
@@ -130,7 +130,7 @@ class Trials:
         return power_labels(z, self.weights, n_clusters, seeds)
 
     def nearest(self, state: CenterState) -> Labels:
-        """Label each row with its nearest centre, in the distance of a state."""
+        """Label each row by its nearest centre, in the distance of a state."""
         return nearest(self.rows, state)
 
     def of_columns(self, feature_weights: FloatArray) -> FloatArray:
@@ -138,7 +138,7 @@ class Trials:
         return feature_weights
 
     def means(self, labels: Labels, otherwise: FloatArray) -> FloatArray:
-        """Return the mean of each cluster; of an empty one the centre that is given."""
+        """Return the mean of each cluster, and the given centre for an empty one."""
         sizes = np.bincount(labels, self.weights, minlength=len(otherwise))
         sums = cluster_sums(self.rows, self.weights, labels, len(otherwise))
         occupied = sizes > 0
@@ -147,7 +147,7 @@ class Trials:
         return centers
 
     def partition(self, labels: Labels) -> Partition:
-        """Return what hard labels leave unexplained of each feature."""
+        """Return the share of each feature's variance that hard labels leave unexplained."""
         return partition(self.rows, self.weights, labels, self.variance)
 
     def cost(self, found: Partition, feature_weights: FloatArray) -> float:
@@ -155,10 +155,10 @@ class Trials:
         return float((feature_weights * self.variance) @ found.within)
 
     def null_within(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
-        """Return 1 − R⁰_l of independent Gaussian features of the sample's scale, clustered alike.
+        """Return 1 − R⁰_l of a null: independent Gaussian features of the sample's scale.
 
-        Features with next to no weight are not drawn; their share is that of chance,
-        R⁰ = (k − 1)/(n − 1).
+        They are clustered like the sample. Features with a negligible weight are not drawn; their
+        share is that of chance, R⁰ = (k − 1)/(n − 1).
         """
         n_rows = len(self.rows)
         kept = self._matter(feature_weights)
@@ -167,7 +167,7 @@ class Trials:
         scale = np.sqrt((feature_weights * self.variance)[kept])
         rows *= scale
         (labels,) = power_labels(rows, self.weights, n_clusters, [seed])
-        # Shares of the variance do not depend on the scale, so the scaled rows will do.
+        # Shares of the variance do not depend on the scale, so the scaled rows serve.
         null[kept] = partition(rows, self.weights, labels).within
         return null
 
@@ -198,7 +198,7 @@ def power_labels(
 
 
 def nearest(rows: FloatArray, state: CenterState) -> Labels:
-    """Label each row with its nearest centre, in the distance of a state."""
+    """Label each row by its nearest centre, in the distance of a state."""
     return labels_of(rows, Position(0, 0), Coordinates.identity(rows.shape[1]), state)
 
 
@@ -209,14 +209,14 @@ def _critical_power(rows: FloatArray, weights: FloatArray) -> float:
 def annealed(
     problem: CentersProblem, starts: Sequence[FloatArray], multiple: float, critical: float
 ) -> list[CenterState]:
-    """Anneal all starts together, and return where each ends.
+    """Anneal all starts together, and return their last states.
 
     The first power is a multiple of the critical power (`LEARNING` or `KNOWING`).
     """
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )
-    with one_blas_thread():  # once, as setting the limit takes as long as a step on few rows
+    with one_blas_thread():  # one limit for all steps: setting it takes as long as a step
         return [run.state for run in iterate(problem, starts, schedule)]
 
 

@@ -1,9 +1,9 @@
-"""Hard steps that leave out the worst-served share of the rows (trimmed k-means).
+"""Hard steps without the share of the rows that are farthest from their centres (trimmed k-means).
 
-The threshold is a quantile of the rows' distances, found by histograms of two passes: one with bins
-of 1/256 of an octave, one that cuts the bin with the quantile by 2^24. Rows in the last bin keep
-the part of their weight that makes the share exact; bins are so narrow (2^-32 of a distance) that
-other bins would change the cost less than rounding does. Then the sums take a third pass.
+The threshold is a quantile of the rows' distances, found by histograms in two passes: one with bins
+of 1/256 of an octave, and one that divides the bin of the quantile by 2^24. Rows in the last bin
+keep the part of their weight that makes the share exact. Bins are so narrow (2^-32 of a distance)
+that a choice among its rows would change the cost less than rounding. A third pass computes sums.
 
 References
 ----------
@@ -28,7 +28,7 @@ from daskmm.numerics.rows import Rows
 
 FloatArray = NDArray[np.float64]
 
-# Low bits of a distance that the first and the second histogram do not see.
+# Low bits of a distance that the first and the second histogram drop.
 _COARSE, _FINE = 44, 20
 
 
@@ -38,9 +38,9 @@ class Threshold(NamedTuple):
     Attributes
     ----------
     bits : int
-        Bits with which its bin begins, as those of the doubles in it.
+        High bits of the doubles in its bin.
     dropped : int
-        Low bits that vary within the bin.
+        Number of low bits, which vary within the bin.
     below, inside : float
         Weight of the rows below the bin, and in it.
     wanted : float
@@ -63,9 +63,9 @@ class Threshold(NamedTuple):
 def trimmed_sums(
     passes: Passes, coordinates: Rows, states: Sequence[CenterState], share: float
 ) -> tuple[CenterSums, ...]:
-    """Compute the sums of a hard step for each state over all but a share of the rows.
+    """Compute the sums of a hard step for each state without a share of the rows.
 
-    Three passes. Parameters are those of `daskmm.kmeans.sums.center_sums`.
+    It takes three passes. Parameters are those of `daskmm.kmeans.sums.center_sums`.
     """
     return kept_sums(passes, coordinates, states, thresholds(passes, coordinates, states, share))
 
@@ -73,7 +73,7 @@ def trimmed_sums(
 def thresholds(
     passes: Passes, coordinates: Rows, states: Sequence[CenterState], share: float
 ) -> list[Threshold]:
-    """Find for each state the distance beyond which a share of the rows lies, in two passes."""
+    """Find for each state the distance that a share of the rows exceeds, in two passes."""
     shared = coordinates, tuple(states)
     coarse: PerStart[Histogram] = passes.reduce(_bins, *shared, _COARSE, [None] * len(states))
     first = [
@@ -96,7 +96,7 @@ def kept_sums(
 
 
 def _threshold(found: Histogram, dropped: int, below: float, wanted: float) -> Threshold:
-    """Return the bin in which a weight is reached, counted from what lies below all bins."""
+    """Return the bin in which the cumulative weight, from `below`, reaches `wanted`."""
     reached = below + np.cumsum(found.weights)
     place = min(int(np.searchsorted(reached, wanted * (1 - 1e-15))), len(reached) - 1)
     inside = float(found.weights[place])
@@ -127,7 +127,7 @@ def _bins(
     dropped: int,
     within: Sequence[Threshold | None],
 ) -> PerStart[Histogram]:
-    """Count the distances of one block, all or those in a bin, without so many low bits."""
+    """Return histograms of one block's distances without low bits, all or those in a bin."""
     records = []
     for state, threshold in zip(states, within, strict=True):
         smallest, held = _distances(rows, weights, position, coordinates, state)

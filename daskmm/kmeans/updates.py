@@ -2,12 +2,12 @@
 
 - `PowerUpdate`: power k-means, and Lloyd's algorithm at s = −∞. θ_j = Σ_i φ_ij x_i / Σ_i φ_ij
   (Xu & Lange 2019, Algorithm 1, step 4).
-- `EntropyUpdate`: entropy weighted power k-means (EWP). The same θ (Chakraborty et al. 2020,
-  eq. 10), then the feature weights w_l ∝ exp(−D_l / λ) with D_l = Σ_ij φ_ij (x_il − θ_jl)² at the
-  new θ (eq. 11); D and w are computed by `daskmm.numerics.entropy`.
+- `EntropyUpdate`: entropy weighted power k-means (EWP). The centres are the same (Chakraborty et
+  al. 2020, eq. 10), and the feature weights are w_l ∝ exp(−D_l / λ) with D_l = Σ_ij φ_ij
+  (x_il − θ_jl)² at the new θ (eq. 11); `daskmm.numerics.entropy` computes D and w.
 
 The φ_ij are defined in `daskmm.numerics.power_means`; their sums are in `daskmm.kmeans.sums`.
-`CentersProblem` is what the driver in `daskmm.mm` advances.
+`CentersProblem` is the problem that the driver in `daskmm.mm` minimises.
 
 References
 ----------
@@ -46,31 +46,31 @@ from daskmm.numerics.sparse_rows import dense
 
 FloatArray = NDArray[np.float64]
 
-# Distances below 1e-13 of the rows' spread, squared, are rounding.
+# Squared distances below this share of the rows' spread are rounding errors.
 ROUNDING = 1e-26
 
 # Squared number of centres times features up to which all pairs are compared by the definition.
 _FEW_ELEMENTS = 1 << 14
-# Single precision tells centres apart, up to the share `CANCELLATION`, if they have at most so many
-# features, and coordinates and squared norms are smaller than this.
+# Single precision distinguishes centres, up to the share `CANCELLATION`, with at most so many
+# features, and with coordinates and squared norms below this.
 _FEATURES_IN_SINGLE, _LARGEST_IN_SINGLE = 1024, 1e30
 
 
-# Returns the next state from the new centres, the sums and the state before; it decides where the
-# centres of clusters that a hard step emptied go.
+# Returns the next state, given the new centres, the sums and the state before; it moves the centres
+# of clusters that a hard step emptied.
 Relocation = Callable[[FloatArray, CenterSums, CenterState], CenterState]
 
 
 def to_worst_served(centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
-    """Move centres of emptied clusters to the worst-served rows (a `Relocation`)."""
+    """Move centres of emptied clusters to the rows farthest from theirs (a `Relocation`)."""
     return replace(state, centers=relocated(centers, sums, state.distortion))
 
 
 def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> FloatArray:
-    """Return the centres, those of empty clusters moved to one worst-served row each.
+    """Return the centres, with each one of an empty cluster moved to one of the farthest rows.
 
     Such rows are recorded in hard steps only. A centre without rows can be moved anywhere without
-    raising the objective. Of equal rows one gets a centre, or centres would coincide.
+    raising the objective. Only one of equal rows gets a centre, so that no centres coincide.
     """
     empty = np.flatnonzero(sums.weights == 0)
     if not (len(empty) and len(sums.farthest.rows)):
@@ -84,13 +84,13 @@ def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> 
 
 
 class Update(Protocol):
-    """What differs between the centre-based algorithms."""
+    """The part of an algorithm that differs between the centre-based algorithms."""
 
     @property
     def hedged(self) -> bool:
         """Whether starts are also run with hard steps alone, and the cheaper result is kept.
 
-        False where feature weights are learned: weights from hard steps can be cheap and wrong.
+        It is False where feature weights are learned: those of hard steps can be cheap and wrong.
         """
 
     @property
@@ -112,7 +112,7 @@ class Update(Protocol):
         """Return the state that minimises the majorizing function given by `sums`."""
 
     def penalty(self, state: CenterState) -> float:
-        """Return what the objective adds to the mean of the power means."""
+        """Return the term that the objective adds to the mean of the power means."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,11 @@ class PowerUpdate:
     Attributes
     ----------
     distortion : Distortion
-        In the model's coordinates.
+        Distortion in the model's coordinates.
     partial : bool
         Whether values may be missing.
     relocation : Relocation
+        Rule for the centres of emptied clusters.
     trim : float
         Share of the rows that hard steps leave out.
     """
@@ -143,7 +144,7 @@ class PowerUpdate:
         return CenterState(allowed, s, None, self.distortion, self.partial)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
-        """Move the centres to the weighted means, those of emptied clusters elsewhere."""
+        """Move the centres to the weighted means, and those of emptied clusters by the rule."""
         return self.relocation(moved_centers(sums, state), sums, state)
 
     def penalty(self, state: CenterState) -> float:
@@ -155,8 +156,8 @@ class PowerUpdate:
 class EntropyUpdate:
     """Update of EWP: the centres of power k-means, then the feature weights w ∝ exp(−D/λ).
 
-    Algorithm 1 of Chakraborty et al. 2020 for its objective (7): eq. 10 for the centres, eq. 11
-    for the weights, with the new centres in D.
+    This is Algorithm 1 of Chakraborty et al. 2020 for its objective (7): eq. 10 for the centres,
+    and eq. 11 for the weights, with the new centres in D.
 
     Attributes
     ----------
@@ -166,14 +167,15 @@ class EntropyUpdate:
     varying : ndarray of bool of shape (n_features,)
         Features that are not constant; the others get weight 0.
     distortion : Distortion
-        In the model's coordinates.
+        Distortion in the model's coordinates.
     partial : bool
         Whether values may be missing.
     relocation : Relocation
+        Rule for the centres of emptied clusters.
     trim : float
         Share of the rows that hard steps leave out.
     groups : ndarray of int of shape (n_features,) or None
-        Features with the same number have one weight, by the sum of their dispersions.
+        Group of each feature; a group has one weight, by the sum of its features' dispersions.
     """
 
     lam: float
@@ -216,13 +218,13 @@ class EntropyUpdate:
         return feature_weights[np.unique(self.groups, return_index=True)[1]]
 
     def per_feature(self, dispersion: FloatArray) -> FloatArray:
-        """Divide the dispersion of groups, which all of their features have, among these."""
+        """Divide the dispersion of each group, given for all of its features, among these."""
         if self.groups is None:
             return dispersion
         return dispersion / np.bincount(self.groups)[self.groups]
 
     def _weights(self, dispersion: FloatArray) -> FloatArray:
-        """Weights of the features, which are those of their groups if there are any."""
+        """Return the weights of the features, which share those of their groups, if any."""
         if self.groups is None:
             return softmin_weights(dispersion, self.lam, self.varying)
         varying = np.bincount(self.groups, self.varying) > 0
@@ -233,7 +235,7 @@ class EntropyUpdate:
 def moved_centers(sums: CenterSums, state: CenterState) -> FloatArray:
     """Return the best centres; a coordinate of a centre without weight keeps its value.
 
-    They are the weighted means, on the sphere for cosine distances.
+    They are the weighted means, scaled to the sphere for cosine distances.
     """
     masses = sums.masses
     if (masses > 0).all():
@@ -256,6 +258,7 @@ def repeated_centers(
     Parameters
     ----------
     state : CenterState
+        State with the centres.
     mean_distance : float
         Mean distance of the rows to their nearest centre; centres closer than a small share of it
         coincide.
@@ -268,7 +271,7 @@ def repeated_centers(
     if separation > limit:
         return same
     if isinstance(distortion, Bregman) and len(centers) * centers.size <= _FEW_ELEMENTS:
-        # The products below evaluate the divergence four times, which takes longer for few.
+        # For few centres, the products below, with four times the evaluations, take longer.
         later, earlier = _pairs(len(centers))
         terms = distortion.elements(centers[later], centers[earlier])
         same[later[(terms.sum(axis=1) if w is None else terms @ w) <= limit]] = True
@@ -285,8 +288,8 @@ def repeated_centers(
         apart = distortion.distances(distortion.tile(centers[own], False), earlier, w)
         same[own] = np.tril(apart <= limit, own.start - 1).any(axis=1)
 
-    # All distances at once would take gigabytes for ten thousand centres. Threads of BLAS would
-    # wait for each other longer than they compute.
+    # All distances at once would take gigabytes for ten thousand centres. BLAS's own threads would
+    # mostly wait for each other.
     parts = tiles(len(centers), tile_rows(centers.shape[1], len(centers)))
     with one_blas_thread():
         for _ in run_on_threads([functools.partial(compare, own) for own in parts]):
@@ -300,14 +303,14 @@ def _pairs(n_centers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.tril_indices(n_centers, -1)
 
 
-# Centres, the same with features weighted, and weighted squared norms.
+# Centres, centres times feature weights, and weighted squared norms.
 _Factors = tuple[NDArray, NDArray, NDArray]
 
 
 def _factors_of_distances(
     centers: FloatArray, feature_weights: FloatArray | None, limit: float
 ) -> _Factors:
-    """Return what `_clearly_apart` multiplies, in single precision if that suffices."""
+    """Return the factors of `_clearly_apart`, in single precision if that suffices."""
     weighted = centers if feature_weights is None else centers * feature_weights
     squares = np.einsum("ij,ij->i", weighted, centers)
     largest = max(squares.max(), np.abs(centers).max(), limit)
@@ -322,7 +325,7 @@ def _factors_of_distances(
 
 
 def _clearly_apart(factors: _Factors, own: slice, limit: float) -> bool:
-    """Return True if some centres are surely farther than a limit from all earlier ones."""
+    """Return True if some centres are certainly farther than a limit from all earlier ones."""
     centers, weighted, squares = factors
     sizes = squares[own, None] + squares[: own.stop]
     apart = sizes - 2.0 * (centers[own] @ weighted[: own.stop].T)
@@ -336,11 +339,13 @@ class CentersProblem:
     Parameters
     ----------
     passes : Passes
+        Passes over the table.
     coordinates : Rows
-        The coordinates that distances are measured in.
+        Coordinates in which distances are measured.
     weight : float
         Sum of the sample weights.
     update : Update
+        The algorithm's update.
     spread : float
         Mean distance of the rows from their mean.
     exact : bool
@@ -371,9 +376,9 @@ class CentersProblem:
         self.splitting_power = 0.0
         layout, code = passes.blocks.layout, update.distortion.code
         self._bounds = KeptBounds(layout, coordinates)
-        # Sums of all rows and their weight, and by how much later ones may differ.
+        # These are the sums of all rows and their weight, with the tolerances of later ones.
         self._totals: tuple[FloatArray, FloatArray] | None = None
-        # Whether soft steps of complete rows leave out weights: the compiled loops do.
+        # Soft steps of complete rows by the compiled loops leave out negligible weights.
         compiled = code is not None and not layout.sparse and library.available()
         self._leaves_out = compiled and not update.trim
 
@@ -385,8 +390,8 @@ class CentersProblem:
     def start(self, start: FloatArray | CenterState, s: float) -> CenterState:
         """Return a given state, or that of centres in the model's coordinates, at power `s`."""
         centers = start.centers if isinstance(start, CenterState) else start
-        # Lowest possible critical power for p features: a bound for squared Euclidean distances, a
-        # rule of thumb for the others.
+        # This is the lowest possible critical power for p features, a bound for squared Euclidean
+        # distances and a rule of thumb for others.
         common = self.update.distortion.code == SQUARED_EUCLIDEAN.code
         self.splitting_power = 1.0 - centers.shape[1] / (2.0 if common else 1.0)
         if isinstance(start, CenterState):
@@ -395,7 +400,7 @@ class CentersProblem:
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
-        with one_blas_thread():  # once, as setting the limit takes as long as a step on few rows
+        with one_blas_thread():  # one limit for all: setting it takes as long as a short step
             found, apart = self.sums(states), self._bounds.separations(len(states))
             steps = [self._step(*of_one) for of_one in zip(states, found, apart, strict=True)]
         if not self.update.trim:
@@ -403,7 +408,7 @@ class CentersProblem:
         return steps
 
     def sums(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
-        """Compute the sums over the rows for each state, in one pass; three if rows are trimmed."""
+        """Compute the sums for each state, in one pass, or in three if rows are trimmed."""
         if self.update.trim:
             return self._trimmed(states)
         bounds = self._bounds.before(states)
@@ -421,7 +426,7 @@ class CentersProblem:
         return tuple(records)
 
     def _check_totals(self, state: CenterState, sums: CenterSums) -> None:
-        """Raise ValueError if sums over all clusters, which no hard step changes, have changed."""
+        """Raise ValueError if sums over all clusters, which are equal in hard steps, differ."""
         known = self.passes.known
         if known is None or state.s > -np.inf:
             return
@@ -435,7 +440,7 @@ class CentersProblem:
         compare(self._totals[0], found, self._totals[1], self.passes.n_passes)
 
     def bounds_at(self, state: CenterState) -> Bounds | None:
-        """Return the bounds of the rows in memory at a state, if the last step began there."""
+        """Return the bounds of rows in memory, if the last step began at this state."""
         return self._bounds.at(state.centers)
 
     def _waned(self, state: CenterState, sums: CenterSums) -> bool:
@@ -445,7 +450,7 @@ class CentersProblem:
         return have_waned(state.shares, sums.weights / self.weight)
 
     def _trimmed(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
-        """Compute the sums, those of hard steps over the rows that are kept."""
+        """Compute the sums, in hard steps over the rows that are kept."""
         hard = [state.s == -np.inf for state in states]
         kept = [state for state, is_hard in zip(states, hard, strict=True) if is_hard]
         soft = tuple(state for state, is_hard in zip(states, hard, strict=True) if not is_hard)
@@ -457,7 +462,7 @@ class CentersProblem:
         return tuple(next(of_kept if is_hard else of_soft) for is_hard in hard)
 
     def yardstick(self, sums: CenterSums) -> float:
-        """Return the mean distance by which `repeated_centers` tells coincident centres."""
+        """Return the mean distance for `repeated_centers`."""
         return max(sums.inertia / self.weight, self.rounding / COINCIDENT ** (self.degree / 2))
 
     def _step(self, before: CenterState, sums: CenterSums, separation: float) -> Step[CenterState]:
@@ -480,7 +485,7 @@ class CentersProblem:
 
 
 def _moved(before: CenterState, after: CenterState) -> bool:
-    """Return whether a step changed anything at all; if not, no later one will."""
+    """Return whether a step changed the state; if not, no later one will."""
     if not np.array_equal(before.centers, after.centers):
         return True
     if before.feature_weights is None or after.feature_weights is None:
@@ -525,21 +530,23 @@ def sample_problem(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features), float32 or float64
-        In the model's coordinates.
+        Rows in the model's coordinates.
     weights : ndarray of shape (n_rows,)
+        Sample weights.
     update : Update
+        The algorithm's update.
     spread : float, optional
         Mean distance of the rows from their mean; the sum of their variances by default.
     exact, n_before
-        As of `CentersProblem`.
+        As in `CentersProblem`.
     n_blocks : int
-        Blocks that the rows are cut into, at most, for threads to share.
+        Largest number of blocks, which threads share.
     """
     if spread is None:
         spread = float(weighted_variance(rows, weights).sum())
     p, total = rows.shape[1], float(weights.sum())
     identity = Coordinates.identity(p)
-    # Weights of 1 are common, and cost nothing if they are left out.
+    # Weights of 1 are common, and cost nothing if they are omitted.
     given = None if (weights == 1).all() else weights
     passes = Passes(row_blocks(rows, least_rows=-(-len(rows) // n_blocks)))
     passes.weigh(given)
