@@ -1,11 +1,11 @@
-"""Incremental MM: clusters of rows that go on arriving, from one record of sums per call.
+"""Incremental MM for `partial_fit`: one record of sums per call.
 
-The sums (Σφ, φᵀX, Σφx²) of a block are all that the majorizing function of its rows depends on, at
+The majorizing function of a block's rows depends on them only through the sums (Σφ, φᵀX, Σφx²) at
 the state at which they were computed. So records of earlier rows are kept, and can be replaced,
 faded and merged; after each call the centres and the feature weights minimise the sum of all
 (MISO: Mairal, "Incremental Majorization-Minimization Optimization with Application to Large-Scale
 Machine Learning", SIAM J. Optim. 25, 2015). That sum never rises while records are replaced by
-later ones of the same rows, it bounds the objective from above, and there is no learning rate.
+later ones of the same rows, and bounds the objective from above. There is no learning rate.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Better clusters are looked for whenever new rows make up this share of all, by weight; a smaller
-# one, where they cost so many times as much as those of all calls.
+# Better clusters are searched whenever new rows have this share of the weight of all rows; a
+# smaller share suffices if they cost so many times as much as those of all calls.
 _RENEWED, _SOONER, _BADLY_SERVED = 0.3, 0.1, 1.25
 # The shorter memory fades so many times as fast. It takes over when new rows cost less by more than
-# this share at its centres, before they were updated with these rows.
+# this share at its centres before the update with these rows.
 _FASTER, _WINS = 4.0, 5e-3
 
 
@@ -53,15 +53,15 @@ class Majorizer:
     Attributes
     ----------
     n_rows : int
-        Rows that it was computed from; not faded.
+        Number of rows, which does not fade.
     weight : float
         Sum of their sample weights.
     weights, sums, denominators, squares
-        As in `CenterSums`.
+        Sums as in `CenterSums`.
     constant : float
-        What `cost` adds to the terms that depend on the state.
+        Part of `cost` that does not depend on the state.
     kept : float
-        The share of their sample weights that the rows of one call still have.
+        Share of their sample weights that the rows of one call still have.
     """
 
     n_rows: int
@@ -75,22 +75,22 @@ class Majorizer:
 
     @classmethod
     def of(cls, sums: CenterSums, state: CenterState, weight: float, n_rows: int) -> Self:
-        """Return the record of the sums that were computed at a state."""
+        """Return the record of sums that were computed at a state."""
         found = cls(n_rows, weight, sums.weights, sums.sums, sums.denominators, sums.squares, 0.0)
-        # A majorizing function touches the objective at the state that it was made at.
+        # A majorizing function equals the objective at the state at which it was made.
         return replace(found, constant=sums.objective - found.cost(state))
 
     def cost(self, state: CenterState) -> float:
-        """Return the majorizing function at a state: an upper bound of the objective of the rows.
+        """Return the majorizing function at a state, an upper bound of the rows' objective.
 
         After hard steps it is the sum of the distances of the rows to the centres of the clusters
-        that they were assigned to. A penalty is not included.
+        that they were assigned to. Penalties are not included.
         """
         centers, w, distortion = state.centers, state.feature_weights, state.distortion
         masses = self.weights[:, None] if self.denominators is None else self.denominators
         squared = distortion.code == SQUARED_EUCLIDEAN.code
         if isinstance(distortion, Bregman) and (self.squares is None or not squared):
-            # Linear in the rows, but for a term that does not depend on the centres.
+            # The divergence is linear in the rows, up to a term without the centres.
             planes = distortion.planes(centers, w)
             linear = float((masses * planes.constants + self.sums * planes.factors).sum())
             own = 0.0 if self.squares is None or w is None else float(w @ self.squares)
@@ -114,7 +114,7 @@ class Majorizer:
         )
 
     def faded(self, factor: float) -> Self:
-        """Return the record of the same rows with their sample weights times a factor."""
+        """Return the record of the same rows with their sample weights multiplied by a factor."""
         return replace(
             self,
             weight=factor * self.weight,
@@ -127,7 +127,7 @@ class Majorizer:
         )
 
     def divided(self, renewal: Renewal, before: CenterState) -> Self:
-        """Return the record of the same rows in better clusters, an estimate by a sample."""
+        """Return the record of the same rows in better clusters, as estimated by a sample."""
         weights, sums = renewal.divide(self.weights[:, None], self.sums)
         masses = self.denominators
         if masses is not None:
@@ -139,39 +139,41 @@ class Majorizer:
         return replace(found, constant=found.constant + cost - found.cost(renewal.state))
 
     def as_sums(self, farthest: Farthest | None = None) -> CenterSums:
-        """Return the sums that an update takes, with rows for the centres of emptied clusters."""
+        """Return the sums for an update, with rows for the centres of emptied clusters."""
         farthest = Farthest.empty(self.sums.shape[1]) if farthest is None else farthest
         parts = (self.weights, self.sums, self.denominators, self.squares)
         return CenterSums(*parts, np.nan, np.nan, np.nan, farthest)
 
 
-# Returns the factor by which earlier rows fade in a call, from the weight of the call's rows.
+# Returns the factor by which earlier rows fade in a call, given the weight of the call's rows.
 Fading = Callable[[float], float]
 
 
 @registered
 @dataclass(frozen=True)
 class Updates:
-    """Records of all rows seen so far.
+    """Records of all rows so far.
 
     Attributes
     ----------
     s : float
         The power of all records.
     distortion : Distortion
-        In the model's coordinates.
+        Distortion in the model's coordinates.
     unkeyed : Majorizer or None
         Sum of the records of the calls without a key.
     keyed : dict of str to Majorizer
+        Key of a call -> its record.
     n_calls : int
+        Number of calls.
     reservoir : Reservoir or None
         Sample of the rows; models of the first version with updates may have none.
     searches : bool
-        Whether better clusters are looked for on the sample.
+        Whether better clusters are searched on the sample.
     weight_since : float
-        Weight of the rows that came after the last such search.
+        Weight of the rows that came after the last search.
     shorter : ShorterMemory or None
-        Without a half-life there is none.
+        Records that fade faster; None without a half-life.
     """
 
     s: float
@@ -186,13 +188,13 @@ class Updates:
 
     @property
     def total(self) -> Majorizer:
-        """Sum of all records, in the order of their keys, not of the calls."""
+        """Sum of all records, in the order of their keys."""
         records = [self.keyed[key] for key in sorted(self.keyed)]
         return reduce(add, records if self.unkeyed is None else [self.unkeyed, *records])
 
     @property
     def samples_all(self) -> bool:
-        """Whether the sample is at least half full; after a fit it begins without any rows."""
+        """Whether the sample, which a fit leaves empty, is at least half full."""
         kept = self.reservoir
         return kept is not None and 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
 
@@ -205,11 +207,11 @@ class Updates:
         return record.cost(state) / record.weight > _BADLY_SERVED * usual > 0
 
     def kept(self, key: str | None) -> float:
-        """Return the share of their weight that rows of a key still have; 1 for a new key."""
+        """Return the share of their weight that the rows of a key still have; 1 for a new key."""
         return 1.0 if key is None or key not in self.keyed else self.keyed[key].kept
 
     def after(self, record: Majorizer, key: str | None, factor: float = 1.0) -> Updates:
-        """Return the records after a call: earlier ones faded, that of the same key replaced."""
+        """Return the records after a call: earlier ones fade, and that of the key is replaced."""
         record = record.faded(self.kept(key))
         keyed = {name: own.faded(factor) for name, own in self.keyed.items()}
         unkeyed = None if self.unkeyed is None else self.unkeyed.faded(factor)
@@ -225,17 +227,19 @@ class Updates:
 class ShorterMemory:
     """Second set of records, which fades faster, and the state that minimises their sum.
 
-    While rows go on as before, its sampling error is larger, and new rows cost more at its centres
-    than at those of the longer memory. After a mixture has changed they cost less, since it has
-    forgotten the rows from before.
+    While the mixture stays the same, its sampling error is larger, and new rows cost more at its
+    centres than at those of the longer memory. After the mixture has changed they cost less, since
+    the shorter memory has forgotten the rows from before.
 
     Attributes
     ----------
     updates : Updates
+        The records.
     state : CenterState
+        The state that minimises their sum.
     cost, longer_cost : float
         Costs of the rows of all calls, earlier ones faded, at this state and at that of the longer
-        memory, each as it was before the call.
+        memory, each before the call.
     """
 
     updates: Updates
@@ -251,11 +255,13 @@ class ShorterMemory:
         Parameters
         ----------
         updates : Updates
+            The records after the call.
         state : CenterState
+            The state after the call.
         costs : sequence of float
-            Of the new rows at the state of the longer memory, and at that of this one.
+            Costs of the new rows at the state of the longer memory, and at that of this one.
         factor : float
-            By which earlier costs fade.
+            Factor by which earlier costs fade.
         """
         longer, own = costs
         return replace(
@@ -290,18 +296,20 @@ def updated(
     Parameters
     ----------
     updates : Updates
+        Records of earlier rows.
     passes : Passes
-        Over the new rows.
+        Passes over the new rows.
     coordinates : Rows
+        The model's coordinates.
     state : CenterState
-        That of the model so far.
+        State of the model so far.
     update : Update
+        The algorithm's update.
     key : str, optional
-        The record of an earlier call with the same key is replaced.
+        Name of the call; the record of an earlier call with the same key is replaced.
     fading : callable, optional
-        Without it, earlier rows keep their weight. If the key is known, nothing fades, and its
-        rows have the weight that the replaced ones had faded to: a call that is repeated is not
-        another one.
+        Factor by which earlier rows fade; without it they keep their weight. A repeated call, whose
+        key is known, fades nothing, and its rows get the weight that the replaced ones had.
 
     Raises
     ------
@@ -331,7 +339,7 @@ def updated(
     if fading is None:
         return after[0]
     if again:
-        # These rows were judged before.
+        # These rows were compared before.
         shorter = replace(shorter, updates=after[1][0], state=after[1][1])
         return replace(after[0][0], shorter=shorter), after[0][1]
     costs = [
@@ -354,7 +362,7 @@ def _stepped(
     key: str | None,
     factor: float,
 ) -> tuple[Updates, CenterState]:
-    """Add the record of new rows to earlier ones, and return the state that minimises all."""
+    """Add the record of new rows to earlier ones; return the state that minimises their sum."""
     record = Majorizer.of(seen.sums, state, weight, n_rows)
     sooner = updates.badly_served(record, state)
     kept = updates.kept(key)
@@ -377,7 +385,7 @@ def _stepped(
 def _renewed(
     updates: Updates, reservoir: Reservoir, state: CenterState, update: Update
 ) -> tuple[Updates, CenterState]:
-    """Look for better clusters on the sample, and divide the records among them."""
+    """Search for better clusters on the sample, and divide the records among them."""
     updates = replace(updates, weight_since=0.0)
     better = renewed(reservoir, state, update, updates.n_calls)
     if better is None:
@@ -389,7 +397,7 @@ def _renewed(
 
 @dataclass(frozen=True)
 class _Seen:
-    """What one memory takes of new rows: their sums at its state, and rows for its sample."""
+    """Sums of new rows at the state of one memory, and rows for its sample."""
 
     sums: CenterSums
     drawn: Reservoir | None
@@ -432,7 +440,7 @@ class _Visit:
 
 
 class _Drawing(NamedTuple):
-    """How rows are drawn for a sample that is kept: its size, the priority to be below, a seed."""
+    """Draws rows for a sample: its size, the bound of priorities, and the seed."""
 
     size: int
     bound: float
@@ -442,7 +450,7 @@ class _Drawing(NamedTuple):
     def of(
         self, rows: NDArray, weights: NDArray | None, position: Position, coordinates: Rows
     ) -> Reservoir:
-        """Draw rows of a block, whatever the blocks are."""
+        """Draw rows of a block, independently of the chunks."""
         uniform = row_uniforms((self.origin, self.call), position.start + np.arange(len(rows)))
         with np.errstate(divide="ignore"):
             priorities = np.log(-np.log(uniform))
@@ -457,7 +465,7 @@ class _Drawing(NamedTuple):
 
 
 def _origin(key: str | None) -> int:
-    """Return a number for a key; 0 without one, which no key has."""
+    """Return a number for a key; 0 without a key."""
     if key is None:
         return 0
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=7).digest(), "little")
@@ -477,7 +485,7 @@ def _visited(
 ) -> tuple[_Visit, list[Memory]]:
     """Test all values and compute the sums at each state, in one pass.
 
-    Also returns the memories at the states that were used.
+    The memories at the states that were used are returned too.
 
     Raises
     ------
@@ -498,7 +506,7 @@ def _visited(
     memories = list(memories)
     found = visit(memories)
     if not all(np.isfinite(each.sums.objective) for each in found.seen.records):
-        # Rows have values in features where all centres are at an edge of the domain.
+        # Rows have values in features in which all centres are at an edge of the domain.
         for i, (updates, state) in enumerate(memories):
             off = updates.distortion.off_edges(state.centers)
             memories[i] = updates, replace(state, centers=off)
@@ -525,7 +533,7 @@ def _visit(
     """Visit one block (the block function)."""
     first = states[0]
     moments = checked_moments(rows, weights, position, type(first.distortion), first.partial)
-    with np.errstate(over="ignore", invalid="ignore"):  # tested once all blocks are known
+    with np.errstate(over="ignore", invalid="ignore"):  # `_visited` tests the totals
         found = center_sums(rows, weights, coordinates, states).records
     drawn = [
         None if drawing is None else drawing.of(rows, weights, position, coordinates)
@@ -537,20 +545,24 @@ def _visit(
 def record_of_fit(
     state: CenterState, cluster_sizes: FloatArray, inertia: float, update: Update, n_rows: int
 ) -> Majorizer:
-    """Return the record of the rows of a fit, from what a fitted model tells of them.
+    """Return the record of the rows of a fit, computed from the fitted model.
 
     It is that of its final hard step: the centres are the means of their clusters, and EWP's
-    weights w ∝ exp(−D/λ) with Σ_l w_l D_l, the mean cost, give D. Steps of norms are taken to have
-    been at the mean distance, and values to be missing nowhere.
+    weights w ∝ exp(−D/λ) with Σ_l w_l D_l, the mean cost, give D. Steps of norms are assumed to
+    have been at the mean distance, and no value to be missing.
 
     Parameters
     ----------
     state : CenterState
+        State of the fitted model.
     cluster_sizes : ndarray of shape (n_clusters,)
         Weights of the clusters.
     inertia : float
+        Sum of the distances of the rows to their centres.
     update : Update
+        The algorithm's update.
     n_rows : int
+        Number of rows of the fit.
     """
     centers, w = state.centers, state.feature_weights
     weight = float(cluster_sizes.sum())
