@@ -57,7 +57,7 @@ from daskmm.kmeans.fit import CentersFit, Method, fit_centers
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
 from daskmm.kmeans.sphere import on_sphere
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import PowerUpdate, Relocation, Update, to_worst_served
+from daskmm.kmeans.updates import PowerUpdate, Relocation, Update, to_farthest_rows
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule
 from daskmm.mm.journal import draw_seeds
@@ -239,7 +239,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     def _relocation(self, survey: Survey) -> Relocation:
         """Where centres of clusters go that a hard step emptied."""
         if self.empty_cluster == "farthest":
-            return to_worst_served
+            return to_farthest_rows
         if self.empty_cluster == "random":
             return RandomRows(survey.sample, RELOCATION_SEED)
         return left_in_place

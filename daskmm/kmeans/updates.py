@@ -61,7 +61,7 @@ _FEATURES_IN_SINGLE, _LARGEST_IN_SINGLE = 1024, 1e30
 Relocation = Callable[[FloatArray, CenterSums, CenterState], CenterState]
 
 
-def to_worst_served(centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
+def to_farthest_rows(centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
     """Move centres of emptied clusters to the rows farthest from theirs (a `Relocation`)."""
     return replace(state, centers=relocated(centers, sums, state.distortion))
 
@@ -133,7 +133,7 @@ class PowerUpdate:
 
     distortion: Distortion = SQUARED_EUCLIDEAN
     partial: bool = False
-    relocation: Relocation = to_worst_served
+    relocation: Relocation = to_farthest_rows
     trim: float = 0.0
 
     hedged: ClassVar[bool] = True
@@ -182,7 +182,7 @@ class EntropyUpdate:
     varying: NDArray[np.bool_]
     distortion: Distortion = SQUARED_EUCLIDEAN
     partial: bool = False
-    relocation: Relocation = to_worst_served
+    relocation: Relocation = to_farthest_rows
     trim: float = 0.0
     groups: NDArray[np.int64] | None = None
 

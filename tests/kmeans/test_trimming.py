@@ -1,4 +1,4 @@
-"""Hard steps that leave out the worst-served rows."""
+"""Hard steps that leave out the rows farthest from their centres."""
 
 import dask.array as da
 import numpy as np
@@ -46,7 +46,7 @@ def test_centres_of_contaminated_rows_are_those_of_clean_ones(cls):
 
 @pytest.mark.parametrize("share", [0.05, 0.3, 1 / 7])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sums_are_those_of_the_rows_that_are_served_best(share, weighted):
+def test_sums_are_those_of_the_nearest_rows(share, weighted):
     rng = np.random.default_rng(0)
     rows, centers = rng.normal(size=(501, 3)), rng.normal(size=(4, 3))
     weights = rng.integers(0, 4, 501).astype(float) if weighted else np.ones(501)

@@ -120,7 +120,7 @@ def test_a_centre_without_weight_keeps_its_place():
     state = CenterState(np.array([[1.0, 2.0], [3.0, 4.0]]), -5.0)
     sums = sums_with([0.0, 2.0], [[0.0, 0.0], [4.0, 2.0]])
     np.testing.assert_array_equal(moved_centers(sums, state), [[1, 2], [2, 1]])
-    # Soft steps know no worst-served rows, so nothing is relocated.
+    # Soft steps record no farthest rows, so nothing is relocated.
     np.testing.assert_array_equal(PowerUpdate().update(sums, state, 2.0).centers, [[1, 2], [2, 1]])
 
 
@@ -133,7 +133,7 @@ def test_a_centre_whose_weights_all_underflow_keeps_its_place():
     np.testing.assert_array_equal(moved_centers(sums, state)[1], [1e8, 1e8])
 
 
-def test_empty_centres_go_to_the_worst_served_rows_one_each():
+def test_empty_centres_go_to_the_farthest_rows_one_each():
     farthest = Farthest(np.array([9.0, 5.0, 4.0]), np.array([[9.0], [5.0], [4.0]]))
     centers = np.array([[0.0], [1.0], [2.0], [3.0]])
     found = relocated(
