@@ -17,7 +17,7 @@ from daskmm.kmeans.belonging import (
     DistanceProfile,
     MembershipPower,
     distance_profile,
-    labels_or_nowhere,
+    labels_within_limit,
     limit_of,
     memberships_of,
     probabilities_of,
@@ -79,7 +79,7 @@ class Belonging:
             raise ValueError(f"outliers must be a share between 0 and 1, got {outliers!r}.")
         limit = limit_of(self.relative_distances_, float(outliers))
         shared = *estimator._fitted_state(), self.typical_distances_, limit
-        return labels_of_table(estimator, X, labels_or_nowhere, *shared)
+        return labels_of_table(estimator, X, labels_within_limit, *shared)
 
     def predict_proba(self, X: Any, feature_dim: str | None = None) -> Any:
         """Compute the probability of each cluster for each row.

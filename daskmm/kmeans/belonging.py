@@ -27,7 +27,7 @@ _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
 # 2^64 over the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Label of rows that belong to no cluster.
-NOWHERE = -1
+NO_CLUSTER = -1
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def scores_of(
     return np.where(labels < 0, np.nan, -relative_distances(smallest, labels, typical, state))
 
 
-def labels_or_nowhere(
+def labels_within_limit(
     rows: NDArray,
     position: Position,
     coordinates: Rows,
@@ -276,5 +276,5 @@ def labels_or_nowhere(
 ) -> NDArray[np.int32]:
     """Return the nearest centre of each row of one block; −1 beyond a relative distance."""
     labels, smallest = nearest_of(rows, position, coordinates, state)
-    labels[relative_distances(smallest, labels, typical, state) > limit] = NOWHERE
+    labels[relative_distances(smallest, labels, typical, state) > limit] = NO_CLUSTER
     return labels

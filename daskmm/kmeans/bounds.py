@@ -252,8 +252,8 @@ class KeptBounds:
     def before(self, states: Sequence[CenterState]) -> tuple[Bounds | None, ...]:
         """Return the bounds of each state for the next step; None for a step without."""
         most = max(BOUND_BYTES, int(_SHARE_OF_BOUNDS * self._row_bytes))
-        served = self._possible and len(states) * BOUND_BYTES <= most
-        self._present = [self._of(state) if served else None for state in states]
+        bounded = self._possible and len(states) * BOUND_BYTES <= most
+        self._present = [self._of(state) if bounded else None for state in states]
         return tuple(None if start is None else start.bounds for start in self._present)
 
     def _of(self, state: CenterState) -> _Start | None:

@@ -246,11 +246,11 @@ def _greedy(cells: _Cells, n_clusters: int, rng: np.random.Generator) -> list[li
         index = int(rng.choice(len(costs), p=costs / total))
         cell = slices[index]
         drawn = cell.start + _drawn(rates[cell], trials, rng)
-        served = np.minimum(cells.distances(cell, drawn), smallest[cell, None])
-        best = int(np.argmin(cells.weights[cell] @ served))
+        reduced = np.minimum(cells.distances(cell, drawn), smallest[cell, None])
+        best = int(np.argmin(cells.weights[cell] @ reduced))
         chosen[index].append(int(drawn[best]))
-        smallest[cell] = served[:, best]
-        rates[cell] = cells.weights[cell] * served[:, best]
+        smallest[cell] = reduced[:, best]
+        rates[cell] = cells.weights[cell] * reduced[:, best]
         costs[index] = rates[cell].sum()
     return chosen
 

@@ -39,7 +39,7 @@ FloatArray = NDArray[np.float64]
 
 # Better clusters are searched whenever new rows have this share of the weight of all rows; a
 # smaller share suffices if they cost so many times as much as those of all calls.
-_RENEWED, _SOONER, _BADLY_SERVED = 0.3, 0.1, 1.25
+_RENEWED, _SOONER, _COSTLY = 0.3, 0.1, 1.25
 # The shorter memory fades so many times as fast. It takes over when new rows cost less by more than
 # this share at its centres before the update with these rows.
 _FASTER, _WINS = 4.0, 5e-3
@@ -198,13 +198,13 @@ class Updates:
         kept = self.reservoir
         return kept is not None and 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
 
-    def badly_served(self, record: Majorizer, state: CenterState) -> bool:
+    def costs_more(self, record: Majorizer, state: CenterState) -> bool:
         """Return whether new rows cost much more than those of all calls."""
         if self.unkeyed is None and not self.keyed:
             return False
         total = self.total
         usual = total.cost(state) / total.weight
-        return record.cost(state) / record.weight > _BADLY_SERVED * usual > 0
+        return record.cost(state) / record.weight > _COSTLY * usual > 0
 
     def kept(self, key: str | None) -> float:
         """Return the share of their weight that the rows of a key still have; 1 for a new key."""
@@ -364,7 +364,7 @@ def _stepped(
 ) -> tuple[Updates, CenterState]:
     """Add the record of new rows to earlier ones; return the state that minimises their sum."""
     record = Majorizer.of(seen.sums, state, weight, n_rows)
-    sooner = updates.badly_served(record, state)
+    sooner = updates.costs_more(record, state)
     kept = updates.kept(key)
     updates = updates.after(record, key, factor)
     total = updates.total

@@ -191,9 +191,9 @@ def greedy_rows(
         rate = rate if rate.sum() > 0 else weights
         drawn = rng.choice(len(rows), trials, p=rate / rate.sum())
         candidates = distortion.inside(rows[drawn])
-        served = np.minimum(distortion.distances(tile, candidates, None), smallest[:, None])
-        best = int(np.argmin(weights @ served))
-        smallest = served[:, best]
+        reduced = np.minimum(distortion.distances(tile, candidates, None), smallest[:, None])
+        best = int(np.argmin(weights @ reduced))
+        smallest = reduced[:, best]
         centers = np.concatenate([centers, candidates[best : best + 1]])
     return centers
 
@@ -229,9 +229,9 @@ def _scalable(
             np.concatenate([old, survey.distortion.inside(new.rows)])
             for old, new in zip(candidates, drawn.records, strict=True)
         ]
-    served = passes.reduce(_count_served, *metric, tuple(candidates))
+    masses = passes.reduce(_candidate_weights, *metric, tuple(candidates))
     starts = []
-    for centers, counts, seed in zip(candidates, served.records, seeds, strict=True):
+    for centers, counts, seed in zip(candidates, masses.records, seeds, strict=True):
         pool = _at_least(centers, counts, n_clusters)
         starts += _plus_plus(*pool, n_clusters, [seed], survey.distortion)
     return starts
@@ -281,16 +281,16 @@ def _draw(
             rate = distortion.distances(held, centers, None).min(axis=1)
             if weights is not None:
                 rate *= weights[tile]
-            served = np.flatnonzero(rate > 0)
-            uniform = row_uniforms(key, numbers[tile][served])
-            waits = -np.log(uniform) / rate[served]
+            drawable = np.flatnonzero(rate > 0)
+            uniform = row_uniforms(key, numbers[tile][drawable])
+            waits = -np.log(uniform) / rate[drawable]
             first = np.argsort(waits, kind="stable")[:size]
-            found = _Draw(waits[first], dense(z[served[first]]), size)
+            found = _Draw(waits[first], dense(z[drawable[first]]), size)
             draws[index] = draws[index] + found
     return PerStart(tuple(draws))
 
 
-def _count_served(
+def _candidate_weights(
     rows: NDArray,
     weights: NDArray | None,
     position: Position,

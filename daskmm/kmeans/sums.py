@@ -109,10 +109,10 @@ class Farthest:
     @classmethod
     def of(cls, distances: FloatArray, rows: FloatArray, weights: FloatArray | None) -> Self:
         """Select the farthest rows of a tile, among those with a positive weight and distance."""
-        served = distances if weights is None else np.where(weights > 0, distances, 0.0)
-        far = np.flatnonzero((served > 0) & (served >= _least_of_farthest(served)))
-        order = far[np.argsort(-served[far], kind="stable")[:FARTHEST]]
-        return cls(served[order], rows[order])
+        weighted = distances if weights is None else np.where(weights > 0, distances, 0.0)
+        far = np.flatnonzero((weighted > 0) & (weighted >= _least_of_farthest(weighted)))
+        order = far[np.argsort(-weighted[far], kind="stable")[:FARTHEST]]
+        return cls(weighted[order], rows[order])
 
     def __add__(self, other: Self) -> Self:
         if not len(other.distances):
@@ -336,10 +336,10 @@ def _compiled_sums(
     )
 
 
-def _least_of_farthest(served: FloatArray) -> float:
+def _least_of_farthest(distances: FloatArray) -> float:
     """Return the distance of the last of the farthest rows."""
-    last = len(served) - FARTHEST
-    return float(np.partition(served, last)[last]) if last > 0 else 0.0
+    last = len(distances) - FARTHEST
+    return float(np.partition(distances, last)[last]) if last > 0 else 0.0
 
 
 def _added(a: FloatArray | None, b: FloatArray | None) -> FloatArray | None:

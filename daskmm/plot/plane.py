@@ -81,16 +81,16 @@ class Plane:
         # Missing values are replaced by those of the cluster's centre.
         points = np.where(np.isnan(points), centers[clusters], points)
         levels = np.zeros(len(centers))
-        served = centers[clusters]
-        middle = served.mean(axis=0)
+        own = centers[clusters]
+        middle = own.mean(axis=0)
         if points.shape[1] == 1:
             levels = np.linspace(-1, 1, len(centers)) * max(float(np.ptp(points)), 1e-12) / 4
             axes, shares = np.array([[1.0, 0.0]]), np.array([1.0, 0.0])
         else:
-            spread = np.vstack([served - middle, _OWN_SPREAD * (points - points.mean(axis=0))])
+            spread = np.vstack([own - middle, _OWN_SPREAD * (points - points.mean(axis=0))])
             axes = randomized_svd(spread, 2, random_state=0)[2].T
-            between = max(float(np.square(served - middle).sum()), 1e-300)
-            shares = np.square((served - middle) @ axes).sum(axis=0) / between
+            between = max(float(np.square(own - middle).sum()), 1e-300)
+            shares = np.square((own - middle) @ axes).sum(axis=0) / between
         raised = np.column_stack([np.zeros(len(levels)), levels])
         return cls(
             axes * weights[:, None],

@@ -131,7 +131,7 @@ def naive_incremental(blocks, centers, factor):
     ("forget", "factor"), [(None, 1.0), ("3 calls", 0.5 ** (1 / 3)), (160, 0.5**0.5)]
 )
 def test_a_naive_implementation_finds_the_same(forget, factor, monkeypatch):
-    monkeypatch.setattr(incremental, "_WINS", np.inf)  # however badly rows are served
+    monkeypatch.setattr(incremental, "_WINS", np.inf)  # however much rows cost
     X = rows_of("sqeuclidean", "error")
     blocks = np.split(X, BLOCKS)
     model = KMeans(4, init=X[:4], forget=forget)
