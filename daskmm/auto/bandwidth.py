@@ -32,17 +32,17 @@ FloatArray = NDArray[np.float64]
 
 # The grid of bandwidths, in units of the mean variance of the features.
 GRID = np.geomspace(0.002, 0.6, 26)
-# λ per sample, in the same units.
+# Penalty λ per sample, in the same units.
 DEFAULT_LAM = 0.1
-# Rows on which a path is followed: it costs a fit with n² kernel values for each bandwidth.
+# Number of rows on which a path is followed, with n² kernel values per iteration and bandwidth.
 SAMPLE_ROWS = 1000
-# Iterations at first, and in all for fits that have not converged then, unless they have many
-# times too many clusters: far too small bandwidths cost most, never converge, and may be inexact.
+# Iterations of a first fit, and of a second one if it has not converged, unless it has many times
+# too many clusters: far too small bandwidths cost most, never converge, and may be inexact.
 _FIRST_ITERATIONS, _ITERATIONS = 100, 300
 _MANY = 2
-# Share of the rows of a cluster that a sample of 1,000 rows may know.
+# Least share of the rows of a cluster that a sample of 1,000 rows may show.
 LEAST_SHARE = 0.001
-# Feature weights that differ by less in all lead to the same fit.
+# Feature weights whose differences sum to less lead to the same fit.
 _SAME_WEIGHTS = 0.05
 
 
@@ -54,21 +54,21 @@ class BandwidthPath:
     Attributes
     ----------
     bandwidths : ndarray of shape (n_bandwidths,), float64
-        h, increasing.
+        Bandwidths h, increasing.
     n_clusters : ndarray of shape (n_bandwidths,), int64
-        As a fit of 300 iterations to the sample has; after 100 where there are more than twice
-        as many as the rule allows. Stragglers have joined other clusters.
+        Number of clusters after 300 iterations on the sample, or after 100 if there are more than
+        twice as many as the rule allows. Stragglers have joined other clusters.
     gain : ndarray of shape (n_bandwidths,), float64
         Information gain per row in nats, less its penalties, as in :func:`bandwidth_path`; 0 for
         one cluster.
     agreement : ndarray of shape (n_bandwidths - 1,), float64
         Adjusted Rand index between the clusters of neighbouring bandwidths.
     feature_weights : ndarray of shape (n_bandwidths, n_features), float64
-        They are learned on the sample. Fits to more rows start from those at the chosen bandwidth.
+        Weights learned on the sample; fits to more rows start from those at the chosen bandwidth.
     chosen : int
         Index of the bandwidth that the rule prefers.
     n_rows : int
-        Rows of the sample.
+        Number of rows of the sample.
     """
 
     bandwidths: FloatArray
@@ -86,16 +86,16 @@ class BandwidthPath:
 
     @property
     def plateau(self) -> tuple[int, int]:
-        """First and last index of the bandwidths around the chosen one with as many clusters."""
+        """First and last index of the run of bandwidths with as many clusters as the chosen one."""
         return _run_around(self.n_clusters, self.chosen)
 
     def agrees_with(self, cluster_weights: FloatArray) -> bool:
-        """Return whether a fit found about as many clusters: half to twice the number.
+        """Return whether a fit found half to twice as many clusters.
 
         Parameters
         ----------
         cluster_weights : ndarray of shape (n_clusters,)
-            Sums of the sample weights. Clusters of less than .1 % do not count, unless they hold
+            Sums of the sample weights. Clusters of less than .1 % do not count, unless they have
             more than a tenth of the weight together.
         """
         least = LEAST_SHARE * float(cluster_weights.sum())
@@ -111,9 +111,10 @@ class Followed:
     Attributes
     ----------
     path : BandwidthPath
+        The path.
     first_weights : ndarray of shape (n_features,) or None
-        Feature weights from which the fit starts; None for equal ones. They are those learned at
-        the chosen bandwidth, or, for no more rows than the path had, those from which it started
+        Feature weights from which the fit starts; None for equal ones. They were learned at the
+        chosen bandwidth; for no more rows than the path had, they are those from which it started
         there, so that the fit repeats it.
     """
 
@@ -134,27 +135,30 @@ def bandwidth_path(
 ) -> BandwidthPath:
     r"""Follow weighted blurring mean shift over a grid of bandwidths, on a sample.
 
-    Look at it with :func:`daskmm.plot.bandwidth_path`: the bandwidth decides the number of
-    clusters, and real data often allow more than one answer.
+    :func:`daskmm.plot.bandwidth_path` draws it: the bandwidth determines the number of clusters,
+    and real data often allow more than one answer.
 
     Parameters
     ----------
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Read once.
+        The data, which are read once.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
+        Weight of each row; 1 by default.
     bandwidths : array-like of shape (n_bandwidths,), optional
-        Positive; 26 values from .002 to .6 on a logarithmic grid by default, in units of the
-        mean variance of the features, which is 1 when they are standardised.
+        Positive bandwidths; by default 26 values from .002 to .6 on a logarithmic grid, in units
+        of the mean variance of the features, which is 1 when they are standardised.
     lam : "auto" or float, default="auto"
         Entropy penalty λ per sample; "auto" is .1 in the same units. ``inf`` keeps the weights
         of the features equal.
     convention : {"auto", "paper", "reference"}, default="auto"
+        Whose variant of the algorithm to follow.
     standardize : bool, default=True
+        Whether to standardise the features.
     sample_size : int, default=1000
-        Maximum number of rows to use. The first pass draws no more than 10,000 (fewer if rows are
+        Largest number of rows to use. The first pass draws no more than 10,000 (fewer if rows are
         wide).
     random_state : int, RandomState instance or None, default=None
-        Draws the sample. The path does not depend on the chunks of `X`.
+        Seed of the sample. The path does not depend on the chunks of `X`.
 
     Returns
     -------
@@ -168,37 +172,37 @@ def bandwidth_path(
     Warns
     -----
     UserWarning
-        If one cluster is preferred to any others, all bandwidths give too many clusters, or both
-        neighbours of the chosen bandwidth give other numbers of clusters.
+        If one cluster is preferred to any others, all bandwidths give too many clusters, or the
+        chosen bandwidth alone gives its number of clusters.
 
     Notes
     -----
-    **The rule.** A partition of the n rows into k clusters of shares π_j, whose means hold the
-    share R_l of the variance of feature l, is worth
+    **The rule.** The gain of a partition of the n rows into k clusters of shares π_j, whose means
+    explain the share R_l of the variance of feature l, is
 
     .. math::
 
         \frac{p_e}{p} \sum_{l=1}^p \Big[ \tfrac12 \log\frac{1}{1 - R_l}
             - \frac{(k-1) \log n}{2n} \Big] + \sum_j \pi_j \log \pi_j
 
-    nats per row: what the means explain of the features, less Schwarz's penalty for fitting
-    them, less the entropy of the labels; that is the integrated classification likelihood, with
-    the variances shared by the clusters. Features count as :math:`p_e = (\sum λ)^2 / \sum λ^2`
-    independent ones, with the eigenvalues λ of their correlation matrix, so that what many say
-    together is heard once. Features are not weighted, so that the gain cannot be won by putting
-    all weight on an easy one; 1 − R_l is at least .001. One cluster gains 0, and noise cut into
-    more loses. The bandwidth with the largest gain wins among those with
+    nats per row: the information of the means about the features, less Schwarz's penalty for
+    fitting them, less the entropy of the labels. It is the integrated classification likelihood
+    with variances that the clusters share. Features count as :math:`p_e = (\sum λ)^2 / \sum λ^2`
+    independent ones, with the eigenvalues λ of their correlation matrix, so that correlated
+    features do not count twice. Features are not weighted, as otherwise all weight on an easy
+    feature would give a high gain; 1 − R_l is at least .001. One cluster gains 0, and noise cut
+    into more loses. The bandwidth with the largest gain wins among those with
     :math:`k \le \max(\sqrt n, n/10)`; the choice is the middle of the run of bandwidths around
     it with as many clusters.
 
-    **More rows.** A bandwidth found on the sample serves for all rows, as the kernel sums are means
-    over the same density, but equal weights do not: without the rows themselves, kernel sums at a
-    small h move each row to its nearest neighbour at first, which is the nearer, in features of
-    noise too, the more rows there are, and then no feature loses weight. So fits to more rows start
-    from the feature weights that the path has learned. The path itself follows each bandwidth from
-    equal weights and, if they differ, from the weights kept at the next larger bandwidth, and
-    keeps the fit that gains more. (``convention="auto"`` and finite λ; the other conventions start
-    from equal weights, as their papers say.)
+    **More rows.** A bandwidth found on the sample fits all rows, as kernel sums are means over the
+    same density, but equal feature weights do not. Without self terms, kernel sums at a small h
+    first move each row to its nearest neighbour. The more rows there are, the nearer it is, in
+    features of noise too, and then no feature loses weight. So fits to more rows start from the
+    feature weights that the path has learned. The path itself follows each bandwidth from equal
+    weights and, if they differ, from the weights kept at the next larger bandwidth, and keeps the
+    fit that gains more. This holds for ``convention="auto"`` and finite λ; the other conventions
+    start from equal weights, as in their papers.
 
     References
     ----------
@@ -229,14 +233,15 @@ def follow_bandwidths(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features), float64
-        In the model's coordinates. Of more than 1,000 rows, 1,000 are used.
+        Sample in the model's coordinates; at most 1,000 rows are used.
     weights : ndarray of shape (n_rows,), float64
         Sample weights, positive.
     lam : float
         Entropy penalty λ per sample.
     convention : {"auto", "paper", "reference"}
+        Whose variant of the algorithm to follow.
     seed : int
-        Draws the 1,000.
+        Seed of the draw of 1,000 rows.
 
     Returns
     -------
@@ -264,17 +269,18 @@ def classification_gain(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
+        Sample in the model's coordinates.
     weights : ndarray of shape (n_rows,)
-        Positive.
+        Sample weights, positive.
     labels : ndarray of shape (n_rows,)
-        From 0 on.
+        Cluster of each row, from 0.
     n_independent : float
         Effective number of independent features.
 
     Returns
     -------
     float
-        0 for one cluster.
+        Gain; 0 for one cluster.
     """
     varying = weighted_variance(rows, weights) > 0
     if not varying.any():
@@ -291,13 +297,14 @@ def independent_features(rows: FloatArray, weights: FloatArray) -> float:
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
+        Sample in the model's coordinates.
     weights : ndarray of shape (n_rows,)
-        Positive.
+        Sample weights, positive.
 
     Returns
     -------
     float
-        Between 1 and the number of features that vary; 0 where none does.
+        A number between 1 and the number of features that vary; 0 if none does.
     """
     deviations = np.sqrt(weighted_variance(rows, weights))
     varying = deviations > 0
@@ -305,7 +312,7 @@ def independent_features(rows: FloatArray, weights: FloatArray) -> float:
         return 0.0
     centered = rows[:, varying] - np.average(rows[:, varying], axis=0, weights=weights)
     z = np.sqrt(weights / weights.sum())[:, None] * centered / deviations[varying]
-    # Rows' and features' Gram matrices have the same eigenvalues.
+    # The Gram matrices of rows and of features have the same eigenvalues.
     gram = z.T @ z if len(z) > z.shape[1] else z @ z.T
     return float(np.trace(gram) ** 2 / np.square(gram).sum())
 
@@ -364,10 +371,10 @@ def _follow(
 
 
 def starts_from_weights(lam: float, convention: str) -> bool:
-    """Return whether fits start from weights that a smaller or a wider fit has learned.
+    """Return whether fits start from feature weights of a smaller sample or larger bandwidth.
 
-    Rows that do not count for themselves move about to their nearest neighbour at first. How far
-    that is depends on n, and where it is near in all features, equal weights stay as they are.
+    Rows that do not count for themselves first move to their nearest neighbour. The distance
+    depends on n, and where it is short in all features, equal weights do not change.
     """
     return convention == "auto" and bool(np.isfinite(lam))
 
@@ -379,9 +386,9 @@ def _descended(
     many: float,
     gain_of: Callable[[Blurred], float],
 ) -> list[Blurred]:
-    """Try at each bandwidth the weights kept at the next larger one; keep what gains more.
+    """Try the weights kept at the next larger bandwidth at each bandwidth; keep the larger gain.
 
-    Weights of the larger bandwidth alone may hold on to too few features.
+    Weights of the larger bandwidth alone may select too few features.
     """
     kept = [found[-1]]
     for one, equal in zip(settings[-2::-1], found[-2::-1], strict=True):
@@ -395,7 +402,7 @@ def _descended(
 
 
 def _blurred(start: Rows, settings: Blurring, many: float) -> Blurred:
-    """Fit; stop early if it has not converged and has more than `many` clusters."""
+    """Fit; stop early without convergence if there are more than `many` clusters."""
     found = blur(start, replace(settings, max_iter=_FIRST_ITERATIONS))
     if found.converged or len(found.modes) > many:
         return found
@@ -417,13 +424,14 @@ def preferred(n_clusters: NDArray[np.int64], gain: FloatArray, n_rows: int) -> i
     Parameters
     ----------
     n_clusters, gain : ndarray of shape (n_bandwidths,)
-        In the order of increasing bandwidths.
+        Numbers of clusters and gains, in the order of increasing bandwidths.
     n_rows : int
+        Number of rows of the sample.
 
     Returns
     -------
     int
-        The last, if all have too many clusters.
+        The index; the last one, if all bandwidths give too many clusters.
     """
     few = n_clusters <= _most_clusters(n_rows)
     if not few.any():

@@ -1,12 +1,12 @@
-"""Choice of the distortion of power k-means, without labels.
+"""Choose the distortion of power k-means without labels.
 
 Costs under different distortions cannot be compared, nor can likelihoods of counts and densities.
 But each distortion leads to a partition, and a partition is judged by its information gain (see
 :func:`daskmm.selection.information_gain`). The values are first replaced by normal scores, Φ⁻¹ of
 the share of the weight below, so that outliers, skewness and units do not matter: the gain of the
-values themselves would favour squared distances. The rule takes the first distortion of the list
-whose gain, averaged over the starts, is within 1 % of the largest. Clusters that differ in
-something that ranks do not show, such as spread alone, cannot be judged in this way.
+values themselves would favour squared distances. The rule prefers the first distortion whose gain,
+averaged over the starts, is within 1 % of the largest. Clusters that differ in something that ranks
+do not show, such as spread alone, cannot be judged in this way.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.information import gain_over, normal_scores, partition, weighted_variance
 
 FloatArray = NDArray[np.float64]
-# Labels of rows by a distortion: (distortion, rows, weights, n_clusters, seed).
+# Labels rows, given (distortion, rows, weights, n_clusters, seed).
 Labelled = Callable[[str, FloatArray, FloatArray, int, int], NDArray[np.integer]]
 
-# Tried by default, where the values are in their domains.
+# Distortions that are tried by default, if the values are in their domains.
 CANDIDATES = ("sqeuclidean", "kl", "itakura-saito", "logistic", "euclidean", "manhattan")
 STARTS = 4
-# Share of the largest gain within which another one is as good.
+# Gains within this share of the largest are as good.
 _AS_GOOD = 0.01
 
 
@@ -40,12 +40,13 @@ class DistortionChoice(OverStarts):
     Attributes
     ----------
     distortions : tuple of str
+        Names of the distortions.
     gains : ndarray of shape (n_distortions, n_starts), float64
         Information gain of the normal scores over a Gaussian null, in nats, of each start.
     chosen : int
         Index of the distortion that the rule prefers.
     n_clusters, n_rows : int
-        Clusters, and rows of the sample.
+        Numbers of clusters, and of rows of the sample.
     """
 
     distortions: tuple[str, ...]
@@ -77,19 +78,21 @@ def choose_distortion(
     asked : sequence of str or None
         Names of distortions; None for those of `CANDIDATES` that the values allow.
     rows : ndarray of shape (n_rows, n_features)
-        In the input's units.
+        Sample in the input's units.
     weights : ndarray of shape (n_rows,)
+        Sample weights.
     n_clusters, seed, n_starts : int
+        Number of clusters, seed, and number of starts per distortion.
     lazy : bool
         Whether to run on the active dask scheduler (one task per start) or on threads of this
         process.
     labelled : callable
-        Clusters the rows, given (distortion, rows, weights, n_clusters, seed).
+        Labels the rows, given (distortion, rows, weights, n_clusters, seed).
 
     Raises
     ------
     ValueError
-        If a distortion that was asked for is unknown, or the values are not in its domain.
+        If a distortion of `asked` is unknown, or the values are not in its domain.
     """
     names = _candidates(asked, rows)
     scores = normal_scores(rows, weights)
@@ -129,7 +132,7 @@ def _try_distortion(
     n_clusters: int,
     labelled: Labelled,
 ) -> list[float]:
-    """Task of one distortion and start: return the gain of its clusters."""
+    """Return the gain of the clusters of one distortion and start (a task function)."""
     labels = labelled(name, rows, judge.weights, n_clusters, seed)
     found = partition(judge.rows, judge.weights, labels)
     return [gain_over(found.within, null, judge.varying)]

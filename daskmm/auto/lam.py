@@ -1,32 +1,32 @@
-r"""Choice of the penalty λ of entropy-weighted power k-means (EWP), without labels.
+r"""Choose the penalty λ of entropy-weighted power k-means (EWP) without labels.
 
-For each λ of a grid and each start, EWP learns feature weights w on a sample. Power k-means with
+EWP learns feature weights w on a sample for each λ of a grid and each start. Power k-means with
 these weights fixed is then run from a fresh start, and of the two partitions the one with the
 lower :math:`\sum_l w_l V_l (1 - R_l)` is kept, where R_l is the share of the variance V_l of
-feature l that lies between the cluster means. Its information gain IG is taken over all features,
-unweighted (see :func:`daskmm.selection.information_gain`); the null consists of independent
-Gaussian features of variances :math:`w_l V_l`, clustered the same way with the weights of the
-first start. The rule prefers the *largest* λ that is as good as the best:
+feature l between the cluster means. Its information gain IG is taken over all features, unweighted
+(see :func:`daskmm.selection.information_gain`). The null consists of independent Gaussian features
+of variances :math:`w_l V_l`, clustered in the same way with the weights of the first start. The
+rule prefers the *largest* λ that is as good as the best:
 
 .. math::
 
     IG(λ) \ge \max IG - \max\{\min(3 σ,\ .07 \max IG),\ .05\},
 
 with IG averaged over the starts, and σ the standard deviation over the starts, the median over all
-λ (with a single start, the term 3σ is left out). So features are weighted only as strongly as the
+λ (the term 3σ is left out for a single start). So features are weighted only as strongly as the
 gain clearly supports.
 
-Of mixed columns, the null are the same rows without any dependence between columns (see
+**Mixed columns.** The null is the same rows without any dependence between columns (see
 :mod:`daskmm.kmeans.column_trials`). A column of flags or categories gains the part of its entropy
 that the clusters explain, H_g R_g, which is their mutual information: a noisy flag that clusters
-cut in two is worth log 2, not as much as a number that they explain completely. Starts end in many
-local optima there, and the clusters that a start finds at one penalty often cost less at another
-one than all that were found there. So every penalty is compared by the gain of those clusters, of
-all starts of all penalties, at which its own objective is lowest.
+divide in two is worth log 2, less than a number that they explain completely. Starts end in many
+local optima, and the clusters of one penalty often cost less at another penalty than all clusters
+that were found there. So every penalty is judged by the clusters, of all starts of all penalties,
+at which its own objective is lowest.
 
-Of wide sparse rows, clusters gain by features that they were not made with: the features are
-divided into random halves, EWP learns on one, R_l is taken of the other, and the gains of both are
-added. There R⁰_l is (k − 1)/(n − 1).
+**Wide sparse rows.** Clusters are judged by features that they were not made with: the features
+are split at random into two halves, EWP learns on one, R_l is taken of the other, and the gains of
+both are added. R⁰_l is then (k − 1)/(n − 1).
 
 EWP: Chakraborty, Paul, Das and Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020.
 """
@@ -57,27 +57,27 @@ FloatArray = NDArray[np.float64]
 # equal.
 MULTIPLES = (0.1, 0.2, 0.35, 0.5, 1.0, np.inf)
 # The grid for wide sparse rows, where clusters explain a tenth of a feature rather than half of it.
-# The last keeps weights nearly equal; an infinite one would lose their order.
+# The last penalty keeps weights nearly equal; an infinite one would lose their order.
 SPARSE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
-# Starts per penalty; of mixed columns more, as one in a few finds the clusters.
+# Number of starts per penalty; mixed columns have more, as one in a few finds the clusters.
 STARTS, MIXED_STARTS = 3, 8
 # Rows of the sample: the larger of a fixed number and a number per cluster.
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 100
 # The constants of the rule: standard deviations, share of the best gain, nats.
 SPREADS, TOLERANCE, LEAST_TOLERANCE = 3.0, 0.07, 0.05
-# λ in units of the mean feature variance, as in "0.5*variance".
+# Pattern of λ in units of the mean feature variance, as in "0.5*variance".
 _MULTIPLE = re.compile(r"\s*(?:([^*]+)\*)?\s*variance\s*")
 
 
 def given_lam(lam: float | str, mean_variance: float) -> float | None:
-    """Return the penalty that the parameter `lam` stands for; None for "auto".
+    """Return the penalty for a value of the parameter `lam`; None for "auto".
 
     Parameters
     ----------
     lam : float or str
         A number, "auto", or a multiple of the variance such as "0.5*variance" or "variance".
     mean_variance : float
-        Mean variance of the features, in the model's scale.
+        Mean variance of the features, in the model's coordinates.
 
     Raises
     ------
@@ -109,15 +109,15 @@ class LamPath(OverStarts):
     Attributes
     ----------
     lams : ndarray of shape (n_lams,), float64
-        λ per unit of sample weight, increasing; the last may be infinite (equal weights).
+        Penalties λ per unit of sample weight, increasing; the last may be infinite (equal weights).
     gains : ndarray of shape (n_lams, n_starts), float64
-        Information gain over the null, in nats, of each start; of mixed columns, of the best.
+        Information gain of each start over the null, in nats; of the best start for mixed columns.
     feature_weights : ndarray of shape (n_lams, n_features), float64
-        Mean over the starts, or those of the best.
+        Mean weights over the starts, or those of the best start.
     chosen : int
         Index of the penalty that the rule prefers.
     n_clusters, n_rows : int
-        Clusters, and rows of the sample.
+        Numbers of clusters, and of rows of the sample.
     """
 
     lams: FloatArray
@@ -149,8 +149,9 @@ class Tried(NamedTuple):
     Attributes
     ----------
     path : LamPath
+        Gains and feature weights.
     centers : ndarray of shape (n_clusters, n_features), float64, or None
-        In the model's coordinates; None where clusters are not shared between penalties.
+        Centres in the model's coordinates; None where each penalty has its own clusters.
     """
 
     path: LamPath
@@ -172,21 +173,23 @@ def follow_lam(
     Parameters
     ----------
     sample : Sample
-        Of the first pass, in the model's coordinates.
+        Sample of the first pass, in the model's coordinates.
     n_clusters : int
+        Number of clusters.
     seed : int
         Seed of the starts and the null; the same for every penalty.
     lazy : bool
         Whether to run on the active dask scheduler (one task per penalty) or on threads of this
         process.
     lams : sequence of float, optional
-        Increasing; `MULTIPLES` of the mean variance by default, `SPARSE_MULTIPLES` of wide sparse
-        rows.
+        Increasing penalties; `MULTIPLES` of the mean variance by default, `SPARSE_MULTIPLES` for
+        wide sparse rows.
     n_starts : int
+        Number of starts per penalty.
     n_rows : int, optional
-        Rows of the sample to use at most; `sample_rows` by default.
+        Largest number of rows of the sample to use; `sample_rows` by default.
     metric : Metric
-        Of the rows; squared distances by default.
+        Distortion and columns of the rows; squared distances by default.
     """
     trials = trials_of(sample, n_rows or sample_rows(n_clusters), seed, metric)
     held_out = isinstance(trials, ColumnTrials) and trials.divisible
@@ -195,7 +198,7 @@ def follow_lam(
     if isinstance(trials, ColumnTrials) and not held_out:
         return _follow_sharing(trials, grid, n_clusters, seed, lazy)
     learning, fresh, noise = zip(*(spawned(one, 3) for one in spawned(seed, n_starts)), strict=True)
-    # The starts are drawn once, and are the same for every penalty.
+    # All penalties share the starts.
     task: Callable[..., list[tuple[FloatArray, FloatArray]]] = _try_lam
     if isinstance(trials, ColumnTrials):
         halves, task = trials.halves(noise[0]), _try_lam_held_out
@@ -216,7 +219,7 @@ def preferred_lam(gains: FloatArray) -> int:
     Parameters
     ----------
     gains : ndarray of shape (n_lams, n_starts)
-        In the order of increasing penalties.
+        Gains in the order of increasing penalties.
     """
     return int(np.flatnonzero(gains.mean(axis=1) >= _threshold(gains))[-1])
 
@@ -232,7 +235,7 @@ def _threshold(gains: FloatArray) -> float:
 def _follow_sharing(
     trials: ColumnTrials, grid: Sequence[float], n_clusters: int, seed: int, lazy: bool
 ) -> Tried:
-    """Try every penalty on the clusters that the starts of all penalties end in."""
+    """Try every penalty on the final clusters of the starts of all penalties."""
     spawn = (spawned(one, 2) for one in spawned(seed, MIXED_STARTS))
     learning, fresh = zip(*spawn, strict=True)
     starts = trials.starts(n_clusters, learning)
@@ -243,7 +246,7 @@ def _follow_sharing(
     best = []
     for lam in grid:
         weights = [softmin_weights(one, lam, trials.varying) for one in dispersions]
-        # An infinite penalty keeps weights equal, and costs of all clusters alike.
+        # An infinite penalty keeps weights equal, and adds the same to all clusters.
         scale = 0.0 if np.isinf(lam) else lam
         costs = [
             w @ one + scale * negative_entropy(w)
@@ -260,7 +263,7 @@ def _follow_sharing(
 
 
 def _gain(labels: Labels, weights: FloatArray, seed: int, trials: ColumnTrials) -> list[float]:
-    """Task of one penalty: return the gain of the clusters that it takes."""
+    """Return the gain of the clusters of one penalty (a task function)."""
     return [trials.gain(labels, weights, seed)]
 
 
@@ -271,10 +274,10 @@ def _try_lam(
     seeds: Sequence[int],
     null_seed: int,
 ) -> list[tuple[FloatArray, FloatArray]]:
-    """Task of one penalty: return the gain of every start, and the mean feature weights.
+    """Return the gain of every start, and the mean feature weights (the task of one penalty).
 
     All starts are compared with one null, drawn with the weights of the first start: a null costs
-    as much as a start, and the gains of a penalty then differ by the starts alone.
+    as much as a start, and the gains of a penalty then differ only by the starts.
     """
     ended = _ends(lam, trials, starts, seeds)
     most = max(len(one.partition.shares) for one in ended)
@@ -290,7 +293,7 @@ def _try_lam_held_out(
     seeds: Sequence[int],
     n_features: int,
 ) -> list[tuple[FloatArray, FloatArray]]:
-    """Task of one penalty on wide sparse rows: return what `_try_lam` does.
+    """Return the same as `_try_lam` for wide sparse rows (the task of one penalty).
 
     Clusters are found with the features of each half, and their gain is taken over the other half.
     """
@@ -303,14 +306,16 @@ def _try_lam_held_out(
 
 
 class Ended(NamedTuple):
-    """Where a start ended.
+    """Last clusters of a start.
 
     Attributes
     ----------
     labels : ndarray of shape (n_rows,)
+        Cluster of each row.
     partition : Partition
-        What the labels leave unexplained.
+        Variance that the labels leave unexplained.
     weights : ndarray of shape (n_columns,)
+        Weights of the columns.
     """
 
     labels: Labels
@@ -321,7 +326,7 @@ class Ended(NamedTuple):
 def _ends(
     lam: float, trials: Trials | ColumnTrials, starts: Sequence[FloatArray], seeds: Sequence[int]
 ) -> list[Ended]:
-    """Return where each start ends at a penalty (a task function)."""
+    """Return the last clusters of each start at a penalty."""
     n_clusters = len(starts[0])
     if np.isinf(lam):
         w = trials.equal_weights

@@ -1,4 +1,4 @@
-"""Gram stores: build, resume, verify and repair them, one task per tile."""
+"""Build, resume, verify and repair Gram stores, by one task per pair of row groups."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
-# Rows of a tile: 16 MB of float32.
+# Rows of a tile, which is 16 MB in float32.
 TILE_ROWS = 2048
 # Name of a tile while zarr writes it.
 _PARTIAL = re.compile(r"\d+\.[0-9a-f]+\.partial")
-# Rows among which functions are tested.
+# Number of rows between which functions are tested.
 _TESTED_ROWS = 200
-# Reported in place of a tile's name, and as a fault of tiles.
+# Name of the diagonal among names of tiles, and fault of tiles whose rows differ.
 DIAGONAL = "diagonal"
 CHANGED = "the data have changed"
 
 
 def describe_rows(rows: KernelRows, kernel: Kernel, dtype: str, tile_rows: int) -> Manifest:
-    """Return the manifest of a store of given rows (in the model's coordinates)."""
+    """Return the manifest of a store of given rows in the model's coordinates."""
     return Manifest(
         n_rows=len(rows),
         n_features=rows.shape[1],
@@ -90,20 +90,24 @@ def build(
     lazy: bool = False,
     origin: dict[str, Any] | None = None,
 ) -> GramStore:
-    """Create a store, or complete one: only missing tiles are computed.
+    """Create a store, or complete one by computing its missing tiles.
 
     Parameters
     ----------
     path : str or Path
+        Local path of the store.
     rows : ndarray of shape (n_rows, n_features), float64, or StreamedRows
-        In the model's coordinates.
+        Rows in the model's coordinates.
     kernel : Kernel
+        The kernel.
     dtype : {"float32", "float64"}
+        Type of the stored values.
     tile_rows : int
+        Rows and columns of a tile.
     lazy : bool
         Whether to compute on the active dask scheduler, whose workers must see `path`.
     origin : dict, optional
-        How the rows were computed from the data, as JSON; kept in a new store.
+        JSON that describes how the rows were computed from the data, for a new store.
 
     Returns
     -------
@@ -112,11 +116,11 @@ def build(
     Raises
     ------
     GramStoreError
-        If the path holds a store of other data or another kernel; the message says what differs.
+        If the path has a store of other data or another kernel; the message lists the differences.
     ValueError
         If the kernel returns values that are not finite, or a negative diagonal.
     OSError
-        If a tile cannot be written (a full disk).
+        If a tile cannot be written, for example to a full disk.
     """
     manifest = describe_rows(rows, kernel, dtype, tile_rows)
     path = local_path(path, "A Gram matrix")
@@ -124,7 +128,7 @@ def build(
         create_store(path, manifest, checked_diagonal(kernel, rows), origin)
     store = GramStore(path)
     if found := manifest.differences(store.manifest):
-        raise GramStoreError(f"{path} holds another Gram matrix: {'; '.join(found)}.")
+        raise GramStoreError(f"{path} has another Gram matrix: {'; '.join(found)}.")
     fill(store, rows, kernel, store.missing(), lazy)
     return store
 
@@ -132,11 +136,11 @@ def build(
 def fill(
     store: GramStore, rows: KernelRows, kernel: Kernel, tiles: Sequence[Tile], lazy: bool
 ) -> None:
-    """Compute and write given tiles, replacing damaged ones."""
+    """Compute and write given tiles, in place of damaged ones."""
     if not tiles:
         return
     for tile in tiles:
-        # zarr reads a chunk at the edge before it writes it; a damaged one cannot be read.
+        # zarr reads a chunk at the edge before it writes it, which fails if it is damaged.
         store.tile_path(tile).unlink(missing_ok=True)
     groups = groups_of(rows, row_cuts(len(rows), store.manifest.tile_rows))
     wanted = frozenset(tiles)
@@ -187,7 +191,7 @@ def checked_diagonal(kernel: Kernel, rows: KernelRows) -> FloatArray:
     Raises
     ------
     ValueError
-        If one is negative or not finite, or if a function is no kernel of some of the rows.
+        If one is negative or not finite, or if a function is visibly no kernel on some rows.
     """
     if isinstance(rows, StreamedRows):
         cuts = [group.rows for group in groups_of(rows, row_cuts(len(rows), TILE_ROWS))]
@@ -206,7 +210,7 @@ def checked_diagonal(kernel: Kernel, rows: KernelRows) -> FloatArray:
 
 
 def _some(rows: KernelRows) -> FloatArray:
-    """Return a few hundred rows: spread evenly, or the first ones if others would be loaded."""
+    """Return at most a few hundred rows: evenly spaced, or the first ones of streamed rows."""
     if isinstance(rows, StreamedRows):
         return loaded(rows[slice(0, min(len(rows), _TESTED_ROWS))])
     return rows[:: max(1, len(rows) // _TESTED_ROWS)]
@@ -218,14 +222,15 @@ def verify(path: str | Path, rows: KernelRows | None = None) -> dict[str, str]:
     Parameters
     ----------
     path : str or Path
+        Path of the store.
     rows : ndarray or StreamedRows, optional
-        The data (in the model's coordinates), compared with the digests in the manifest.
+        The data in the model's coordinates, which are compared with the digests in the manifest.
 
     Returns
     -------
     dict
-        Fault by name of tile (or "diagonal"); empty if there is none. Every tile of rows that
-        have changed is named.
+        Name of a tile (or "diagonal") -> its fault, for faulty tiles, which include all tiles of
+        rows that have changed.
     """
     store = GramStore(path)
     faults = {tile_name(tile): fault for tile, fault in _tile_faults(store).items()}
@@ -257,7 +262,7 @@ def _diagonal_fault(store: GramStore) -> str | None:
 
 
 def changed_tile_rows(manifest: Manifest, rows: KernelRows) -> set[int]:
-    """Return the tile rows whose data differ from the store's; all if the shape differs."""
+    """Return the tile rows whose data differ from the store's; all rows if the shape differs."""
     if rows.shape != (manifest.n_rows, manifest.n_features):
         return set(range(len(row_cuts(manifest.n_rows, manifest.tile_rows))))
     pairs = zip(_digests(rows, manifest.tile_rows), manifest.fingerprints, strict=True)
@@ -278,14 +283,16 @@ def repair(path: str | Path, rows: KernelRows, kernel: Kernel) -> list[str]:
     Parameters
     ----------
     path : str or Path
+        Path of the store.
     rows : ndarray of shape (n_rows, n_features), float64, or StreamedRows
-        The data that the store was built from.
+        The data from which the store was built.
     kernel : Kernel
+        The kernel of the store.
 
     Returns
     -------
     list of str
-        Names of the repaired tiles, "diagonal" among them if it was damaged.
+        Names of the repaired tiles, with "diagonal" if it was damaged.
 
     Raises
     ------
@@ -297,7 +304,7 @@ def repair(path: str | Path, rows: KernelRows, kernel: Kernel) -> list[str]:
     if found := mine.differences(store.manifest):
         raise GramStoreError(f"{path} cannot be repaired: {'; '.join(found)}.")
     for stray in (store.path / "tiles").glob("c/*/*.partial"):
-        if _PARTIAL.fullmatch(stray.name):  # of a process that was killed while it wrote
+        if _PARTIAL.fullmatch(stray.name):  # a process was killed while it wrote this
             stray.unlink(missing_ok=True)
     bad = list(_tile_faults(store))
     fill(store, rows, kernel, bad, lazy=False)

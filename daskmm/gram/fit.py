@@ -1,4 +1,4 @@
-"""Kernel power k-means on open Gram matrices: starts, cheap annealing, exact sweeps."""
+"""Fit kernel power k-means on open Gram matrices: starts, annealing on features, exact sweeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daskmm.numerics.feature_space import critical_power_of_gram, one_hot
 
 FloatArray = NDArray[np.float64]
 
-# Rows from which the critical power in feature space is estimated.
+# Number of rows from which the critical power in feature space is estimated.
 _CRITICAL_ROWS = 1000
 # Name of a stage in the journal of a fit.
 _LOW_RANK = "low rank"
@@ -44,11 +44,15 @@ def drawn_memberships(
     Parameters
     ----------
     method : {"k-means++", "random"}
+        How the rows are drawn.
     features : ndarray of shape (n_rows, n_features)
         Nyström features of the rows.
     weights : ndarray of shape (n_rows,)
+        Sample weights.
     n_clusters : int
+        Number of rows to draw.
     seeds : sequence of int
+        Seed of each start.
 
     Returns
     -------
@@ -108,21 +112,26 @@ def fit_memberships(
     Parameters
     ----------
     grams : Grams
+        The exact matrices.
     factors : sequence of ndarray of shape (n_rows, rank)
         Nyström features of each kernel.
     weights : ndarray of shape (n_rows,)
+        Sample weights.
     starts : sequence of ndarray of shape (n_rows, n_clusters)
-        Memberships.
+        Memberships of each start.
     schedule : Schedule
+        Schedule of the power.
     lam : float
         Entropy penalty of the kernel weights.
     context : FitContext
+        Journal, callbacks and clock of the fit.
 
     Returns
     -------
     outcome : Outcome
+        The best start after exact sweeps.
     before : list of list of IterationRecord
-        The annealing of each start on Nyström features, if there was one.
+        Annealing of each start on Nyström features, if there was any.
     """
     critical = schedule.critical_power
     exact = KernelProblem(grams, weights, critical, lam)

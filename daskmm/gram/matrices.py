@@ -1,4 +1,4 @@
-"""Multiply kernel matrices, K @ W, wherever they are kept: one sweep per product.
+"""Multiply kernel matrices, K @ W, which are in memory, stored or recomputed.
 
 A matrix in memory is multiplied at once, others in tiles (`daskmm.gram.pairs`).
 """
@@ -20,7 +20,7 @@ from daskmm.numerics.kernels import Kernel, finite_block
 
 FloatArray = NDArray[np.float64]
 
-# Below this many bytes (as float64) the whole matrix is kept in memory.
+# The whole matrix is kept in memory if it has at most so many bytes as float64.
 MEMORY_BYTES = 512 << 20
 
 
@@ -30,10 +30,12 @@ class GramSource(ABC):
     Parameters
     ----------
     diagonal : ndarray of shape (n_rows,)
+        Diagonal of K.
 
     Attributes
     ----------
     diagonal : ndarray of shape (n_rows,)
+        Diagonal of K.
     """
 
     def __init__(self, diagonal: FloatArray) -> None:
@@ -47,11 +49,11 @@ class GramSource(ABC):
 
     @property
     def n_reads(self) -> int:
-        """How often streamed rows were read besides; matrices of the same rows share them."""
+        """Number of other reads of streamed rows, which matrices of the same rows share."""
         return 0
 
     def add(self, n_sweeps: int) -> None:
-        """Count sweeps that were not products."""
+        """Count sweeps that are not products."""
         self._n_sweeps += n_sweeps
 
     def product(self, right: FloatArray) -> FloatArray:
@@ -64,15 +66,15 @@ class GramSource(ABC):
 
     @abstractmethod
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return K among some rows."""
+        """Return the submatrix of K of some rows."""
 
     @abstractmethod
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return K between all rows and some, of shape (n_rows, len(rows))."""
+        """Return some columns of K, of shape (n_rows, len(rows))."""
 
 
 class Grams(list[GramSource]):
-    """Matrices that are multiplied together, one per kernel, and the count of their sweeps."""
+    """Matrices that are multiplied together, one per kernel, with a count of their sweeps."""
 
     _n_before = 0
 
@@ -98,11 +100,11 @@ class DenseGram(GramSource):
         return self.matrix @ right
 
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return K among some rows."""
+        """Return the submatrix of K of some rows."""
         return self.matrix[np.ix_(rows, rows)]
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return K between all rows and some."""
+        """Return some columns of K."""
         return self.matrix[:, rows]
 
 
@@ -117,11 +119,11 @@ class FactoredGram(GramSource):
         return self.factor @ (self.factor.T @ right)
 
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return K among some rows."""
+        """Return the submatrix of K of some rows."""
         return self.factor[rows] @ self.factor[rows].T
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return K between all rows and some."""
+        """Return some columns of K."""
         return self.factor @ self.factor[rows].T
 
 
@@ -131,10 +133,13 @@ class TiledGram(GramSource):
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features) or StreamedRows
-        In the kernel's units.
+        Rows in the kernel's units.
     kernel : Kernel
+        The kernel.
     diagonal : ndarray of shape (n_rows,)
+        Diagonal of K.
     tile_rows : int
+        Rows and columns of a tile.
     lazy : bool
         Whether to sweep on the active dask scheduler.
     """
@@ -150,16 +155,16 @@ class TiledGram(GramSource):
 
     @property
     def n_reads(self) -> int:
-        """How often streamed rows were read besides sweeps."""
+        """Number of reads of streamed rows besides sweeps."""
         return self.rows.n_reads if isinstance(self.rows, StreamedRows) else 0
 
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return K among some rows."""
+        """Return the submatrix of K of some rows."""
         chosen = loaded(self.rows[rows])
         return finite_block(self.kernel, chosen, chosen)
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return K between all rows and some, computed a tile row at a time."""
+        """Return some columns of K, computed a group of tile rows at a time."""
         chosen, cuts = loaded(self.rows[rows]), [group.rows for group in self.groups]
         return np.concatenate(over_rows(_columns, self.rows, cuts, self.kernel, chosen))
 

@@ -1,4 +1,4 @@
-"""Nyström features: approximate a kernel's feature space by means of a few landmark rows."""
+"""Nyström features, which approximate a kernel's feature space by a few landmark rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daskmm.numerics.rows import Coordinates
 
 FloatArray = NDArray[np.float64]
 
-# Eigenvalues of the landmarks' Gram matrix below this share of the largest are rounding.
+# Eigenvalues of the landmarks' Gram matrix below this share of the largest are rounding errors.
 _RANK = 1e-10
 # Landmarks are drawn from at most this many rows, or this many per landmark if that is more.
 _CANDIDATES = 4000
@@ -26,15 +26,17 @@ _CANDIDATES_PER_ROW = 4
 class NystromCoordinates:
     """Map from rows to Nyström features: z = k(x, L) U Λ^(−1/2) − mean, with K_LL = U Λ Uᵀ.
 
-    Squared distances between features approximate those in feature space, exactly so among the
+    Squared distances between features approximate those in feature space, exactly between
     landmarks (Williams & Seeger, NIPS 2000).
 
     Attributes
     ----------
     rows : Coordinates
-        From the input's units to those in which the kernel is evaluated.
+        Map from the input's units to the kernel's units.
     kernel : Kernel
+        The kernel.
     landmarks : ndarray of shape (n_landmarks, n_features)
+        Landmark rows in the kernel's units.
     whitening : ndarray of shape (n_landmarks, rank)
         U Λ^(−1/2).
     mean : ndarray of shape (rank,)
@@ -59,7 +61,7 @@ class NystromCoordinates:
 
 
 def whitening_of(gram: FloatArray) -> FloatArray:
-    """Return U Λ^(−1/2) of a Gram matrix, without directions that are rounding."""
+    """Return U Λ^(−1/2) of a Gram matrix, without directions of rounding errors."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > _RANK * values[-1]
     whitening: FloatArray = vectors[:, kept] / np.sqrt(values[kept])
@@ -71,7 +73,7 @@ def _check_rank(rank: int) -> None:
     if rank == 0:
         raise ValueError(
             "kernel is 0 for each row with itself, so that all rows coincide in its feature space "
-            "and have no clusters. Linear kernels of rows that are all the same are such."
+            "and have no clusters. Linear kernels of equal rows are an example."
         )
 
 
@@ -88,17 +90,22 @@ def nystrom_coordinates(
     Parameters
     ----------
     sample : ndarray of shape (n, n_features)
-        In the kernel's units.
+        Rows in the kernel's units.
     weights : ndarray of shape (n,)
+        Sample weights.
     rows : Coordinates
+        Map from the input's units to the kernel's units.
     kernel : Kernel
+        The kernel.
     n_landmarks : int
+        Number of landmarks.
     seed : int
+        Seed of k-means++.
 
     Raises
     ------
     ValueError
-        If the sample has fewer rows than landmarks, or a function is no kernel of these.
+        If the sample has fewer rows than landmarks, or a function is visibly no kernel on these.
     """
     if n_landmarks > len(sample):
         raise ValueError(
@@ -124,11 +131,13 @@ def kernel_plus_plus(
     Parameters
     ----------
     gram : GramSource
+        The Gram matrix.
     weights : ndarray of shape (n,)
         Sample weights.
     n_rows : int
-        Number of rows; all rows of positive weight if there are fewer.
+        Number of rows to draw; if fewer have a positive weight, all of those are returned.
     rng : RandomState
+        Draws the rows.
 
     Returns
     -------
@@ -158,9 +167,9 @@ def kernel_plus_plus(
 
 
 def nystrom_factors(grams: Sequence[GramSource], landmarks: NDArray[np.int64]) -> list[FloatArray]:
-    """Return Nyström features Z of all rows for each kernel: K ≈ Z Zᵀ, exactly so among landmarks.
+    """Return Nyström features Z of all rows for each kernel: K ≈ Z Zᵀ, exactly for landmarks.
 
-    `landmarks` are the indices of rows. Raise ValueError if there are no features.
+    `landmarks` are the indices of rows. ValueError is raised if there are no features.
     """
     factors = [gram.columns(landmarks) @ whitening_of(gram.submatrix(landmarks)) for gram in grams]
     _check_rank(sum(factor.shape[1] for factor in factors))

@@ -1,6 +1,6 @@
-"""Sweeps over a symmetric matrix in tiles: each task takes those between two groups of rows.
+"""Sweep over a symmetric matrix in tiles; each task takes those between two groups of rows.
 
-Tiles on and above the diagonal are made or read once per sweep, and used for both of their sides.
+Tiles on and above the diagonal are computed or read once per sweep, and used for both sides.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from daskmm.numerics.rows import tiles
 
 FloatArray = NDArray[np.float64]
 
-# Groups of tile rows: each row of W is sent to this many tasks, and as many partial products of it
-# come back.
+# Number of groups of tile rows: each row of W is sent to so many tasks, which return as many
+# partial products.
 GROUPS = 16
 # Rows of a tile that are converted to float64 at once.
 _SLAB_ROWS = 128
@@ -52,6 +52,7 @@ class RowGroup:
     Attributes
     ----------
     number : int
+        Index of the group.
     first_tile : int
         Index of its first tile row.
     cuts : tuple of slice
@@ -79,7 +80,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two groups whose tiles on and above the diagonal are one task."""
+    """Two groups of rows; one task takes their tiles on and above the diagonal."""
 
     first: RowGroup
     second: RowGroup
@@ -91,7 +92,7 @@ class Pair:
 
     @property
     def described(self) -> str:
-        """Rows and columns of the tiles, in words."""
+        """Rows and columns of the tiles, for messages."""
         first, second = self.first.rows, self.second.rows
         return f"tiles of rows {first.start}:{first.stop} and {second.start}:{second.stop}"
 
@@ -106,14 +107,14 @@ class Pair:
         ]
 
     def product(self, values: Iterable[NDArray], x: FloatArray, y: FloatArray) -> RowSums:
-        """Return what the tiles between the groups add to K @ right.
+        """Return the terms of the tiles between the groups in K @ right.
 
         Parameters
         ----------
         values : iterable of ndarray
             Kernel values of each tile, in the order of `tiles`.
         x, y : ndarray
-            Rows of `right` of the first and the second group.
+            Rows of `right` in the first and in the second group.
         """
         for_x = np.zeros(x.shape)
         for_y = for_x if self.of_one_group else np.zeros(y.shape)
@@ -144,7 +145,7 @@ def row_groups(cuts: Sequence[slice], n_groups: int = GROUPS) -> list[RowGroup]:
 
 
 def groups_of(rows: KernelRows, cuts: Sequence[slice]) -> list[RowGroup]:
-    """Divide the tile rows of some rows: streamed ones so that a group can be loaded at once."""
+    """Divide the tile rows of some rows; groups of streamed rows can be loaded at once."""
     if not isinstance(rows, StreamedRows):
         return row_groups(cuts)
     n_rows, n_features = rows.shape
@@ -164,10 +165,11 @@ def pair_tasks(
     Parameters
     ----------
     groups : sequence of RowGroup
+        The groups.
     by_rows : tuple of ndarray of shape (n_rows, ...) or StreamedRows
         Each task gets the rows of its two groups, or a `Stretch` that loads them.
     lazy : bool
-        Whether the rows become graph nodes of their own: sent once, and fetched by the tasks that
+        Whether rows become graph nodes of their own, which are sent once and fetched by tasks.
         need them.
 
     Returns

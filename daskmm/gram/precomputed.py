@@ -1,4 +1,4 @@
-"""Check and multiply kernel matrices given by the user, in memory or as dask or zarr arrays."""
+"""Check and multiply kernel matrices given by users, in memory or as dask or zarr arrays."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from daskmm.storage.digests import digest
 
 FloatArray = NDArray[np.float64]
 
-# Size of the blocks of a zarr array whose own chunks are smaller.
+# Size of the blocks of a zarr array with smaller chunks.
 _BLOCK = "32MiB"
-# Rows of which a description of the matrix holds a digest.
+# Number of rows in the digest of a matrix.
 _DESCRIBED_ROWS = 256
 
 
 def precomputed(matrix: Any) -> GramSource:
-    """Return a kernel matrix given by the user as a source of products.
+    """Return a kernel matrix given by the user as a `GramSource`.
 
     Parameters
     ----------
     matrix : array-like, dask Array, dask DataFrame or zarr Array of shape (n_rows, n_rows)
-        A lazy one is loaded into memory if it is small, and read in every sweep otherwise.
+        The matrix. A lazy one is loaded into memory if it is small, and otherwise read in every
+        sweep.
 
     Raises
     ------
     ValueError
-        If it is not square, not symmetric, not finite, or has a negative diagonal, naming the
-        entry; or if its diagonal is 0.
+        If it is not square, not symmetric, not finite, or has a negative diagonal (the message
+        names the entry), or if its diagonal is 0.
     """
     if not is_lazy(matrix):
         matrix = np.asarray(matrix, dtype=np.float64)
@@ -53,7 +54,7 @@ def precomputed(matrix: Any) -> GramSource:
 
 
 def _checked(gram: GramSource) -> GramSource:
-    """Raise ValueError if the diagonal is 0, as that of distances is."""
+    """Raise ValueError if the diagonal is 0, as in a matrix of distances."""
     if len(gram.diagonal) and not gram.diagonal.any():
         raise ValueError(
             "The Gram matrix is 0 on its whole diagonal, as a matrix of distances is: all rows "
@@ -64,7 +65,7 @@ def _checked(gram: GramSource) -> GramSource:
 
 
 def described_gram(gram: GramSource, weights: FloatArray) -> dict[str, Any]:
-    """Describe a matrix, to recognise it in a resumed fit: digest of its diagonal and some rows."""
+    """Return the identity of a matrix for a resumed fit: a digest of its diagonal and some rows."""
     n_rows = len(weights)
     some = np.linspace(0, n_rows - 1, min(n_rows, _DESCRIBED_ROWS)).astype(np.int64)
     return {
@@ -91,20 +92,20 @@ def _in_blocks(matrix: Any) -> da.Array:
         matrix = matrix.compute_chunk_sizes()
     _check_square(matrix.shape)
     rows, columns = matrix.chunks
-    # The finer chunks of the two: a block of whole rows may exceed a worker's memory.
+    # The finer of both chunks is used: a block of whole rows may exceed a worker's memory.
     cut = rows if len(rows) >= len(columns) else columns
     return matrix.rechunk((cut, cut))
 
 
 class BlockedGram(GramSource):
-    """A kernel matrix in the blocks of a dask array; those on and above the diagonal are swept.
+    """A kernel matrix in the blocks of a dask array, of which sweeps read the upper triangle.
 
-    The sweep in which the matrix is checked is not counted.
+    The sweep that checks the matrix is not counted.
 
     Parameters
     ----------
     matrix : dask Array of shape (n_rows, n_rows)
-        With the same chunks in rows and columns.
+        The matrix, with the same chunks in rows and columns.
 
     Raises
     ------
@@ -138,14 +139,14 @@ class BlockedGram(GramSource):
         return sums.joined()
 
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return K among some rows; costs a sweep."""
+        """Return the submatrix of K of some rows, by a sweep."""
         self.add(1)
         found = np.asarray(computed(self.matrix[rows][:, rows])[0], dtype=np.float64)
         _refuse_lost(found, rows, rows)
         return found
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
-        """Return K between all rows and some; costs a sweep."""
+        """Return some columns of K, by a sweep."""
         self.add(1)
         found = np.asarray(computed(self.matrix[:, rows])[0], dtype=np.float64)
         _refuse_lost(found, np.arange(len(found)), rows)
@@ -162,7 +163,7 @@ def _pair_product(
 
 
 class _Asymmetry(NamedTuple):
-    """The largest |K_ij − K_ji|, and where."""
+    """The largest |K_ij − K_ji|, with its row and column."""
 
     apart: float
     row: int
@@ -221,7 +222,7 @@ def _look(block: NDArray, mirrored: NDArray, origin: tuple[int, int]) -> _Look:
     Raises
     ------
     ValueError
-        For an entry that is not finite, or a negative one on the diagonal.
+        If an entry is not finite, or one of the diagonal is negative.
     """
     for values, start in ((block, origin), (mirrored, origin[::-1])):
         if not np.isfinite(values).all():

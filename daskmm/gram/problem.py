@@ -1,6 +1,6 @@
-"""Power k-means in feature space: one sweep K·W per MM step, and assignment of new rows.
+"""Power k-means in feature space by one sweep K·W per MM step, and distances of new rows.
 
-`KernelProblem` is what `daskmm.mm.driver` minimises.
+`daskmm.mm.driver` minimises `KernelProblem`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Training rows that are compared with new ones at once.
+# Number of training rows that are compared with new ones at once.
 _PREDICT_ROWS = 1 << 15
 
 
@@ -39,16 +39,16 @@ class KernelState:
     Attributes
     ----------
     memberships : ndarray of shape (n_rows, n_clusters)
-        W; its columns sum to 1: θ_j = Σ_i W_ij φ(x_i).
+        W, whose columns sum to 1: θ_j = Σ_i W_ij φ(x_i).
     s : float
         The power of the next step.
     kernel_weights : ndarray of shape (n_kernels,)
-        α at the last sweep.
+        Kernel weights α at the last sweep.
     row_phi, cluster_phi : ndarray or None
-        Σ_j φ_ij and Σ_i φ_ij of the step that made W; with the next sweep they give the
-        dispersion S_l of each kernel. None at the start.
+        Σ_j φ_ij and Σ_i φ_ij of the step that made W, which give the dispersion S_l of each kernel
+        with the next sweep. None at the start.
     labels : ndarray of shape (n_rows,) or None
-        Nearest mean per row before the step.
+        Nearest mean of each row before the step.
     norms : ndarray of shape (n_kernels, n_clusters) or None
         ‖θ_j‖² in each kernel before the step.
     """
@@ -65,21 +65,23 @@ class KernelState:
 class KernelProblem:
     """Cluster means in the feature space of one kernel, or of a weighted sum of several.
 
-    With several, y_ij = Σ_l α_l d²_ijl takes the place of the distance, and
-    α_l ∝ exp(−S_l/λ) with S_l = Σ_ij φ_ij d²_ijl per unit of sample weight. (Paul, Chakraborty,
-    Das & Xu 2020: objective (4), Algorithm 1 for one kernel; (8), Algorithm 2 for several, where
-    print has the norm without its square, which can raise the objective.)
+    With several kernels, y_ij = Σ_l α_l d²_ijl replaces the distance, and α_l ∝ exp(−S_l/λ) with
+    S_l = Σ_ij φ_ij d²_ijl per unit of sample weight. (Paul, Chakraborty, Das & Xu 2020: objective
+    (4), Algorithm 1 for one kernel; (8), Algorithm 2 for several. The printed norm lacks its
+    square, without which the objective can rise.)
 
     Parameters
     ----------
     grams : Grams
+        Matrix of each kernel.
     sample_weight : ndarray of shape (n_rows,)
+        Sample weights.
     critical_power : float
-        s_crit of a sample.
+        Critical power s_crit of a sample.
     lam : float
-        Entropy penalty of the kernel weights; does not matter for one kernel.
+        Entropy penalty of the kernel weights; a single kernel has none.
     exact : bool
-        Whether these are the kernels themselves, not features of low rank.
+        Whether the matrices are those of the kernels, and not of features of low rank.
     """
 
     def __init__(
@@ -95,10 +97,10 @@ class KernelProblem:
         self.weight = float(sample_weight.sum())
         self.lam = lam
         self.exact = exact
-        # The dimension of the feature space gives no bound; twice the critical power was always
-        # enough in measurements.
+        # The dimension of the feature space gives no bound; twice the critical power was enough in
+        # all measurements.
         self.splitting_power = 2.0 * critical_power
-        # Eq. 7 cancels: smaller distances than this share of the diagonal are rounding.
+        # Eq. 7 cancels: distances below this share of the diagonal are rounding errors.
         self.rounding = 1e-14 * float(np.mean([gram.diagonal.mean() for gram in grams]))
 
     @property
@@ -107,7 +109,7 @@ class KernelProblem:
         return self.grams.n_passes
 
     def start(self, start: FloatArray | KernelState, s: float) -> KernelState:
-        """Return the state at given memberships (columns sum to 1), or at another problem's end."""
+        """Return the state at given memberships, or at the end of another problem."""
         if isinstance(start, KernelState):
             return replace(start, s=s)
         n_kernels = len(self.grams)
@@ -163,7 +165,7 @@ class KernelProblem:
         return before.row_phi is None or not np.array_equal(weights, before.kernel_weights)
 
     def _moved(self, phi: FloatArray, smallest: FloatArray, before: KernelState) -> FloatArray:
-        """Return new memberships; clusters that a hard step emptied move to the farthest rows."""
+        """Return new memberships; those of clusters that a hard step emptied are farthest rows."""
         memberships = normalized_memberships(phi, before.memberships)
         empty = np.flatnonzero(phi.sum(axis=0) == 0)
         if before.s == -np.inf and len(empty):
@@ -191,7 +193,7 @@ def _coincident(
     gram = sum(weight * (W.T @ product) for weight, product in zip(weights, products, strict=True))
     norms = np.diag(gram)
     apart = norms[:, None] + norms - 2.0 * gram
-    # The products cancel: means closer than the second bound cannot be told apart.
+    # The products cancel: means closer than the second bound cannot be distinguished.
     bound = max(COINCIDENT * mean_distance, 1e-12 * float(np.abs(norms).max()))
     return int(np.tril(apart <= bound, -1).any(axis=1).sum())
 
@@ -208,7 +210,7 @@ def distances_to_means(
 ) -> FloatArray:
     """Compute Σ_l α_l (k_l(x, x) − 2 k_l(x, X) W + ‖θ_j‖²_l) of each row of a block.
 
-    Without coordinates, `rows` are kernel values already, and k(x, x) is left out.
+    Without coordinates, `rows` are kernel values, and k(x, x) is left out.
     """
     if coordinates is None or X_fit is None:
         return _distances_by_values(rows, position, memberships, norms[0])
@@ -241,7 +243,7 @@ def _distances_by_values(
 def _wide_tiles(
     rows: NDArray, position: Position, n_columns: int
 ) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield tiles of a block as float64, whose kernel values with so many rows are few."""
+    """Yield float64 tiles of a block, so small that their kernel values fit `TILE_BYTES`."""
     for tile in tiles(len(rows), max(1, TILE_BYTES // (8 * n_columns))):
         z = np.asarray(rows[tile], dtype=np.float64)
         check_finite(z, position, tile.start)

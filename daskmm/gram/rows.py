@@ -1,4 +1,4 @@
-"""Rows that kernels are evaluated on: in memory, or loaded again wherever they are needed."""
+"""Rows for kernels: in memory, or loaded again in each task."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from daskmm.numerics.sparse_rows import first_entry
 
 FloatArray = NDArray[np.float64]
 
-# Lazy rows of at most so many bytes (as float64) are gathered.
+# Lazy rows of at most so many bytes (as float64) are loaded into memory.
 GATHERED_BYTES = 512 << 20
-# Consecutive lazy rows that a task loads at once, bytes.
+# Bytes of the consecutive lazy rows that a task loads at once.
 STRETCH_BYTES = 64 << 20
-# Sums of the same rows differ by less than this share of their root mean square.
+# Sums of the same rows differ by less than this share of the root of their sum of squares.
 _SAME = 1e-6
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive rows of a lazy table, to be loaded within a task.
+    """Consecutive rows of a lazy table, which a task loads.
 
     Attributes
     ----------
     table : dask Array of shape (n_rows, n_features)
+        The rows in the kernels' units.
     held : bool
-        Whether a cluster holds its blocks.
+        Whether a cluster holds their blocks.
     rows : slice
-        Which rows of the table they are.
+        The rows' numbers in the whole table.
     known : ndarray of shape (2, n_features) or None
         Their `totals_of`; None before they are first read.
     """
@@ -52,7 +53,7 @@ class Stretch:
     def load(self) -> FloatArray:
         """Load the rows, in this thread unless a cluster holds them.
 
-        Raise ValueError if they are not those of the first pass, or of an earlier reading.
+        ValueError is raised if they have changed since the first pass or an earlier read.
         """
         try:
             found = np.asarray(self.table.compute(scheduler=None if self.held else "sync"))
@@ -74,14 +75,14 @@ class Stretch:
             with np.errstate(over="ignore", invalid="ignore"):
                 row, feature = first_entry(~np.isfinite(np.square(found)))
             raise ValueError(
-                f"{changed}row {first + row} of the data holds {found[row, feature]:.6g} in "
-                f"feature {feature}, in the kernel's units. It has been finite, and so its square."
+                f"{changed}row {first + row} of the data has {found[row, feature]:.6g} in "
+                f"feature {feature}, in the kernel's units. It was finite, with its square."
             )
         if self.known is not None:
             sums, squares = self.known
             allowed = _SAME * (np.sqrt(n * squares) + np.abs(sums))
             if not (np.abs(totals_of(found)[0] - sums) <= allowed).all():
-                raise ValueError(f"{changed}their sum is another one.")
+                raise ValueError(f"{changed}their sum is different.")
 
 
 class StreamedRows:
@@ -90,13 +91,14 @@ class StreamedRows:
     Parameters
     ----------
     table : dask Array of shape (n_rows, n_features), float64
-        In the kernels' units.
+        The rows in the kernels' units.
 
     Attributes
     ----------
     table : dask Array
+        The rows in the kernels' units.
     n_reads : int
-        How often the whole table has been read, sweeps of recomputed matrices apart.
+        Number of reads of the whole table, without sweeps of recomputed matrices.
     sums : ndarray of shape (n_features,) or None
         Sums of all rows; None before they are first read.
     """
@@ -119,20 +121,20 @@ class StreamedRows:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Stretch | FloatArray:
-        """Return consecutive rows, to be loaded later, or load those of an array of indices."""
+        """Return consecutive rows, to be loaded later, or the loaded rows of an index array."""
         if not isinstance(rows, slice):
             self.n_reads += 1
             return np.asarray(computed(self.table[rows])[0])
         key = (rows.start, rows.stop)
         if key not in self._stretches:
-            # Without the nodes of other rows; an optimised graph would not know its futures.
+            # Nodes of other rows are left out; optimised graphs do not know their futures.
             table = self.table[rows]
             some = table if self._held else dask.optimize(table)[0]
             self._stretches[key] = Stretch(some, self._held, rows, self._known.get(key))
         return self._stretches[key]
 
     def expect(self, cuts: Sequence[slice], totals: Sequence[FloatArray]) -> None:
-        """Keep `totals_of` all rows, cut in some way, from which later readings must not differ."""
+        """Keep `totals_of` all rows, divided by `cuts`; later reads raise if they differ."""
         if self.sums is None:
             self.sums = np.sum([sums for sums, _ in totals], axis=0)
         for cut, found in zip(cuts, totals, strict=True):
@@ -148,14 +150,16 @@ KernelRows = FloatArray | StreamedRows
 
 
 def kernel_rows(table: NDArray | da.Array, layout: Layout, coordinates: Coordinates) -> KernelRows:
-    """Return the rows of a table in the kernels' units: gathered, unless there are too many.
+    """Return the rows of a table in the kernels' units, in memory unless there are too many.
 
     Parameters
     ----------
     table : ndarray or dask Array of shape (n_rows, n_features)
+        The table in the input's units.
     layout : Layout
-        With known rows.
+        Layout of the table, with known rows.
     coordinates : Coordinates
+        Map from the input's units to the kernels' units.
     """
     if not isinstance(table, da.Array) or not are_streamed(layout):
         return coordinates.to_model(_gathered(table))
@@ -179,12 +183,12 @@ def _rows_of_block(position: Position, rows: Any) -> list[NDArray]:
 
 
 def opened_rows(rows: FloatArray | da.Array) -> KernelRows:
-    """Return rows that are in the kernels' units, as arrays or `StreamedRows`."""
+    """Return rows in the kernels' units as an array or as `StreamedRows`."""
     return StreamedRows(rows) if isinstance(rows, da.Array) else rows
 
 
 def are_streamed(layout: Layout) -> bool:
-    """Tell whether the rows of such a table are too many to be gathered."""
+    """Return whether the rows of a table with this layout are too many for memory."""
     return layout.lazy and 8 * (layout.n_rows or 0) * layout.n_features > GATHERED_BYTES
 
 
@@ -211,7 +215,7 @@ class _Found:
 def over_rows(
     function: Any, rows: KernelRows, cuts: Iterable[slice], *shared: Any
 ) -> tuple[Any, ...]:
-    """Return ``function(rows[cut], *shared)`` of each cut, in order; reads streamed rows once."""
+    """Return ``function(rows[cut], *shared)`` of each cut, in order, by one read of the rows."""
     cuts = list(cuts)
     tasks = [(rows[cut],) for cut in cuts]
     lazy = isinstance(rows, StreamedRows)

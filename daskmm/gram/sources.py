@@ -1,4 +1,4 @@
-"""Where a fit keeps its Gram matrices: in memory, in a store, or recomputed in every sweep."""
+"""Choose whether a fit keeps its Gram matrices in memory or in a store, or recomputes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from daskmm.storage.remote import local_path
 
 FloatArray = NDArray[np.float64]
 
-# First words of a choice; they are stored in checkpoints.
+# First words of a choice, which checkpoints store.
 _MEMORY, _RECOMPUTED, _STORED_FOR_NOW = "memory", "recomputed", "stored for this fit"
 # Means and scales that differ by this share are equal up to rounding.
 _SAME = 1e-12
@@ -32,9 +32,11 @@ def choose_source(gram: str | Path, n_rows: int, n_kernels: int, scratch: Path) 
     Parameters
     ----------
     gram : "auto", "recompute", or a path
+        Parameter of the estimator.
     n_rows, n_kernels : int
+        Numbers of rows and kernels.
     scratch : Path
-        Folder of the fit; need not exist.
+        Folder of the fit, which need not exist.
 
     Returns
     -------
@@ -76,17 +78,19 @@ def open_sources(
     Parameters
     ----------
     choice : str
-        Of `choose_source`.
+        The choice that `choose_source` returned.
     gram : "auto", "recompute", or a path
+        Parameter of the estimator.
     kernels : sequence of Kernel
+        The kernels.
     rows : ndarray of shape (n_rows, n_features) or StreamedRows
-        In the kernels' units.
+        Rows in the kernels' units.
     scratch : Path
-        Folder for stores that are kept for the duration of the fit.
+        Folder for stores that are kept during the fit.
     lazy : bool
         Whether to compute on the active dask scheduler.
     origin : dict
-        How `rows` came about, kept in new stores.
+        How `rows` were computed from the data, which new stores record.
     """
     store = scratch / "gram" if choice.startswith(_STORED_FOR_NOW) else local_path(gram)
     sources: list[GramSource] = []
@@ -106,7 +110,7 @@ def open_sources(
 def _built(
     path: Path, rows: KernelRows, kernel: Kernel, lazy: bool, origin: dict[str, Any]
 ) -> GramStore:
-    """Complete the store at a path, in the tiles with which it was begun, or build a new one."""
+    """Complete the store at a path, with the tiles with which it was begun, or build a new one."""
     if path.exists():
         begun = GramStore(path).manifest
         tiles: dict[str, Any] = {"dtype": begun.dtype, "tile_rows": begun.tile_rows}
@@ -118,8 +122,8 @@ def _built(
 def stored_coordinates(gram: str | Path, mine: Coordinates) -> Coordinates:
     """Return the coordinates of an existing store, if they equal `mine` up to rounding.
 
-    The mean of the same rows in other chunks differs in its last bits. With the store's own mean,
-    the digests of the rows match.
+    Different chunks give a mean of the same rows that differs in its last bits; the digests of
+    the rows match with the store's own mean.
     """
     path = local_path(gram)
     if gram in ("auto", "recompute") or not path.exists():

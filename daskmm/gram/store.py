@@ -1,9 +1,9 @@
 """Gram stores: the upper triangle of a kernel matrix on disk, in tiles with checksums.
 
-A store is a zarr group of two arrays: "tiles" of shape (n, n), one chunk per tile, of which only
-the upper triangle is written, and "diagonal" of shape (n,). The attributes hold the manifest:
-the data and the kernel that the tiles were computed from. A chunk file is the little-endian
-values followed by their CRC32C.
+A store is a zarr group of two arrays: "tiles" of shape (n, n), with one chunk per tile, of which
+only the upper triangle is written, and "diagonal" of shape (n,). The attributes have the manifest:
+the data and the kernel from which the tiles were computed. The file of a chunk has the
+little-endian values and their CRC32C.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ Tile = tuple[int, int]
 FORMAT = "daskmm-gram"
 VERSION = 1
 
-# Errors that say that something else is at a path, or nothing. zarr's own have no number.
+# Errors that mean that something else, or nothing, is at a path. Those of zarr have no number.
 _ELSE = {None, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 
 class GramStoreError(ValueError):
-    """A Gram store cannot be used as it is; the message names the tile and the remedy.
+    """A Gram store cannot be used as it is; the message says what is wrong and what to do.
 
     Attributes
     ----------
     fault : {"", "missing", "damaged"}
-        What is wrong with the tile or the diagonal, if it is one of them.
+        The fault of the tile or of the diagonal; empty for other faults.
     """
 
     fault = ""
@@ -54,17 +54,18 @@ class GramStoreError(ValueError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a store was computed from.
+    """The data and the kernel from which a store was computed.
 
     Attributes
     ----------
     n_rows, n_features : int
+        Numbers of rows and features.
     tile_rows : int
         Rows and columns of a tile.
     dtype : str
-        Of the tiles.
+        Type of the stored values.
     kernel : dict
-        `Kernel.describe`.
+        Description of the kernel, `Kernel.describe`.
     fingerprints : tuple of str
         Digest of the rows (in the model's coordinates) of each row of tiles.
     library : str
@@ -80,7 +81,7 @@ class Manifest:
     library: str
 
     def differences(self, other: Manifest) -> list[str]:
-        """List in words what differs from another manifest; the library's version may."""
+        """Return in words how another manifest differs, except in the library's version."""
         here, there = self._named_values(), other._named_values()
         found = [
             f"{name} is {there.get(name)} there and {here.get(name)} here"
@@ -101,7 +102,7 @@ class Manifest:
 
 
 def fingerprint(rows: FloatArray) -> str:
-    """Return a digest of rows, which changes with any bit."""
+    """Return a digest of rows that changes with any bit."""
     return hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=16).hexdigest()
 
 
@@ -116,13 +117,14 @@ class GramStore:
     Parameters
     ----------
     path : str or Path
+        Path of the store.
 
     Raises
     ------
     FileNotFoundError
         If there is nothing at the path.
     GramStoreError
-        If it is not a Gram store, or of a newer version.
+        If it is no Gram store, or has a newer version of the format.
     OSError
         If the disk cannot be read.
     """
@@ -142,7 +144,7 @@ class GramStore:
         self.origin: dict[str, Any] | None = attributes.get("origin")
 
     def _open_group(self) -> tuple[zarr.Group, dict[str, Any]]:
-        import zarr  # slow, and needed here alone
+        import zarr  # zarr is slow to import
 
         with _readable(self.path, "is not a Gram store"):
             group = zarr.open_group(self.path, mode="r+")
@@ -187,14 +189,14 @@ class GramStore:
 
     @property
     def tiles(self) -> list[Tile]:
-        """Rows and columns, in tiles, of all tiles of the upper triangle, row by row."""
+        """Row and column, counted in tiles, of all tiles of the upper triangle, row by row."""
         side = len(self._cuts)
         return [(a, b) for a in range(side) for b in range(a, side)]
 
     def missing(self) -> list[Tile]:
         """Return the tiles that have not been written, or not completely.
 
-        zarr before 3.1.3 wrote in place: a process that was killed left part of a tile.
+        zarr before 3.1.3 wrote in place, so that a killed process left part of a tile.
         """
         side = min(self.manifest.tile_rows, self.manifest.n_rows)
         whole = side**2 * np.dtype(self.manifest.dtype).itemsize + CHECKSUM_BYTES
@@ -216,7 +218,7 @@ class GramStore:
             return 0
 
     def read(self, tile: Tile) -> NDArray:
-        """Return the values of a tile, without the padding of those at the edge.
+        """Return the values of a tile, without padding.
 
         Raises
         ------
@@ -228,7 +230,7 @@ class GramStore:
         side = self.tiles_array.chunks[0]
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
         try:
-            # Read the file directly: zarr copies every tile twice.
+            # The file is read directly, as zarr copies every tile twice.
             with self.tile_path(tile).open("rb") as file:
                 body, checksum = file.read(side**2 * dtype.itemsize), file.read()
         except FileNotFoundError:
@@ -251,7 +253,7 @@ class GramStore:
         ValueError
             If a value is beyond the range of the store's dtype.
         OSError
-            If the tile cannot be written (a full disk).
+            If the tile cannot be written, for example to a full disk.
         """
         rows, columns = self.cuts(tile)
         with np.errstate(over="ignore"):
@@ -278,7 +280,7 @@ class GramStore:
         self._array("diagonal")[...] = values
 
     def cuts(self, tile: Tile) -> tuple[slice, slice]:
-        """Return the rows and the columns of the matrix that a tile holds."""
+        """Return the rows and the columns of the matrix in a tile."""
         return self._cuts[tile[0]], self._cuts[tile[1]]
 
     def _unusable(self, part: str, fault: str) -> GramStoreError:
@@ -292,9 +294,9 @@ class GramStore:
 
 @contextmanager
 def _readable(path: Path, otherwise: str) -> Iterator[None]:
-    """Raise a GramStoreError for errors of JSON, codecs or zarr: the store is not what it was.
+    """Raise errors of JSON, codecs or zarr as GramStoreError.
 
-    Errors of the disk or of memory say nothing about the store.
+    Errors of the disk or of memory are not errors of the store.
     """
     try:
         yield
@@ -311,12 +313,12 @@ def _unread(what: str, error: OSError) -> OSError:
 
 
 def tile_name(tile: Tile) -> str:
-    """Return the name of a tile, as in its path: row/column."""
+    """Return the name of a tile, row/column, as in its path."""
     return f"{tile[0]}/{tile[1]}"
 
 
 def opened(path: Path) -> GramStore:
-    """Return the store at a path, opened once as long as it is not replaced by another one."""
+    """Return the store at a path, which is opened again only if another one has replaced it."""
     state = (path / "zarr.json").stat()
     return _opened(path, state.st_ino, state.st_mtime_ns)
 
@@ -336,7 +338,7 @@ def create_store(
     FileExistsError
         If the path exists.
     OSError
-        If it cannot be written (a full disk).
+        If it cannot be written, for example to a full disk.
     """
     import zarr
 

@@ -1,4 +1,4 @@
-"""Weighted blurring mean shift: rows, iterations, feature weights, stopping and history."""
+"""Run weighted blurring mean shift: iterations, feature weights, convergence, clusters."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ FloatArray = NDArray[np.float64]
 logger = logging.getLogger("daskmm")
 
 # Iterations that learn the feature weights before the data are blurred again from the start, and
-# those of the second stage of the authors' program.
+# iterations of the second stage of the authors' program.
 LEARNING_ITERATIONS = 20
 REFERENCE_ITERATIONS = 30
-# Blurring has converged when for this many iterations no representatives merge, and none gets more
-# than this share of its kernel sum from others. Movement is no test: distant representatives
-# attract each other for ever. Those that get a little more than this share drift for hundreds of
-# iterations before they merge, and take longer steps. In 130 fits (six kinds of data, five
-# bandwidths) the clusters were those of 300 iterations every time; with 1e-3, every fifth fit
+# Blurring has converged when no representatives have merged for so many iterations, and none got
+# more than this share of its kernel sum from others. Movement is no criterion: distant
+# representatives attract each other for ever. Those that get little more than this share drift for
+# hundreds of iterations before they merge, and take longer steps. In 130 fits (six kinds of data,
+# five bandwidths) the clusters were those of 300 iterations every time; with 1e-3, every fifth fit
 # differed.
 CALM_ITERATIONS = 5
 ISOLATED = 1e-4
-# Iterations that learn the weights where they have been learned on fewer rows before.
+# Iterations that learn the weights again if they have been learned on fewer rows.
 _RELEARNING = 5
 # Name of the stage in the journal of a fit.
 BLUR = "blur"
@@ -55,8 +55,9 @@ class BlurringRecord:
     iteration : int
         Counted from 1 over both stages.
     stage : {"learn", "blur"}
+        Stage of the iteration.
     n_representatives : int
-        Distinct points, after merging.
+        Number of distinct points, after merging.
     spread : float
         Upper bound of the distances between them: the diagonal of their bounding box, in the
         model's coordinates.
@@ -64,9 +65,9 @@ class BlurringRecord:
         Largest share of a kernel sum that came from other representatives; 1 where rows do not
         count for themselves.
     entropy : float
-        Of the feature weights, −Σ w ln w (nats).
+        Entropy of the feature weights, −Σ w ln w, in nats.
     n_components : int or None
-        Number of connected components, with `count_components`.
+        Number of connected components; None without `count_components`.
     n_passes : int
         Passes over the data and sweeps over all pairs so far.
     seconds : float
@@ -91,8 +92,9 @@ class Stage:
     Attributes
     ----------
     name : str
+        Name of the stage in records.
     iterations : int
-        Maximum number.
+        Largest number of iterations.
     self_term_from : int
         First iteration (from 0) in which a row counts for itself.
     stops : bool
@@ -111,8 +113,9 @@ def stages_of(convention: str, max_iter: int, fixed_weights: bool) -> list[Stage
     Parameters
     ----------
     convention : {"auto", "paper", "reference"}
+        Whose variant of the algorithm to follow.
     max_iter : int
-        Maximum number of iterations; ignored by "reference".
+        Largest number of iterations; ignored by "reference".
     fixed_weights : bool
         Whether the feature weights are not learned.
     """
@@ -130,7 +133,7 @@ def stages_of(convention: str, max_iter: int, fixed_weights: bool) -> list[Stage
 
 
 def max_iterations(convention: str, max_iter: int) -> int:
-    """Return the maximum number of iterations of all stages."""
+    """Return the largest number of iterations of all stages."""
     return sum(stage.iterations for stage in stages_of(convention, max_iter, False))
 
 
@@ -141,13 +144,15 @@ class Blurring:
     Attributes
     ----------
     bandwidth : float
-        h in exp(−‖·‖²_w / h).
+        Bandwidth h in exp(−‖·‖²_w / h).
     lam : float
         Entropy penalty λ per unit of sample weight; inf keeps the weights equal.
     convention : {"auto", "paper", "reference"}
+        Whose variant of the algorithm to follow.
     max_iter : int
+        Largest number of iterations of all stages.
     merge_tol, component_tol : float
-        Distances in the model's coordinates.
+        Distances in the model's coordinates within which points merge, and are one cluster.
     count_components : bool
         Whether to count the components in every iteration.
     lazy : bool
@@ -164,9 +169,9 @@ class Blurring:
     lazy: bool = False
 
     def least_weight(self, weight: float) -> float:
-        """Return the least weight of a cluster that is no straggler, of rows of a weight.
+        """Return the least weight of a cluster that is no straggler, given the total weight.
 
-        Chance alone puts ln n sparse rows together.
+        Chance alone merges ln n sparse rows.
         """
         if self.convention != "auto":
             return 0.0
@@ -180,6 +185,7 @@ class Rows:
     Attributes
     ----------
     start : Neighborhood
+        The rows as representatives.
     squares : ndarray of shape (n_features,)
         Σ_i v_i x_il².
     weight : float
@@ -187,9 +193,9 @@ class Rows:
     varying : ndarray of bool of shape (n_features,)
         Features that are not constant; the others get weight 0.
     feature_weights : ndarray of shape (n_features,), optional
-        w of the first iteration; equal by default.
+        Weights w of the first iteration; equal by default.
     learned : bool
-        Whether these weights stay, so that no stage learns them.
+        Whether these weights are fixed, so that no stage learns them.
     """
 
     start: Neighborhood
@@ -212,10 +218,11 @@ class Rows:
         Parameters
         ----------
         rows : ndarray of shape (n_rows, n_features)
-            In the model's coordinates, centred near the origin.
+            Rows in the model's coordinates, centred near the origin.
         weights : ndarray of shape (n_rows,)
             Sample weights, positive.
         merge_tol : float
+            Distance within which rows merge.
         varying : ndarray of bool of shape (n_features,), optional
             Features that are not constant; computed by default.
         """
@@ -231,9 +238,9 @@ def read_rows(passes: Passes, survey: Survey, merge_tol: float) -> tuple[Rows, N
     Returns
     -------
     rows : Rows
-        Those of positive weight, in the model's coordinates.
+        Rows of positive weight, in the model's coordinates.
     kept : ndarray of bool of shape (n_rows,)
-        Which rows of the table they are.
+        Whether each row of the table is among them.
     """
     pieces: list[_Piece] = passes.reduce(_piece, survey.coordinates)
     rows = np.concatenate([piece.rows for piece in pieces])
@@ -265,14 +272,17 @@ class Blurred:
     Attributes
     ----------
     final : Neighborhood
+        Representatives after the last iteration.
     feature_weights : ndarray of shape (n_features,)
+        Weights after the last iteration.
     labels : ndarray of shape (n_rows,), int32
         Cluster of each row, the heaviest first.
     modes : ndarray of shape (n_clusters, n_features)
-        In the model's coordinates.
+        Mode of each cluster in the model's coordinates.
     cluster_weights : ndarray of shape (n_clusters,)
         Sum of the sample weights of each cluster.
     history : list of BlurringRecord
+        Record of each iteration.
     converged : bool
         False if more iterations might have changed the clusters.
     """
@@ -294,14 +304,17 @@ class Progress:
     Attributes
     ----------
     state : Neighborhood
+        Representatives.
     feature_weights : ndarray of shape (n_features,)
+        Weights of the next iteration.
     stage : int
         Index of the stage.
     taken : int
-        Iterations of this stage so far.
+        Number of iterations of this stage so far.
     calm : int
-        Iterations in a row without merging or noticeable attraction.
+        Number of iterations in a row without merging or noticeable attraction.
     history : list of BlurringRecord
+        Record of each iteration.
     """
 
     state: Neighborhood
@@ -326,11 +339,14 @@ def blur(
     Parameters
     ----------
     rows : Rows
+        The rows.
     settings : Blurring
+        Parameters of the algorithm.
     n_passes : int
         Passes over the data so far.
     context : FitContext, optional
-        Its callbacks are called once per iteration. Without one, an interrupt is raised at once.
+        Journal, callbacks (called once per iteration) and clock of the fit. Without it, an
+        interrupt is raised at once.
 
     Returns
     -------
@@ -377,7 +393,7 @@ def blur(
 def _iterate(
     rows: Rows, settings: Blurring, stages: Sequence[Stage], n_passes: int, context: FitContext
 ) -> Progress:
-    """Take all iterations, or those up to a request to stop."""
+    """Take all iterations, or those before a request to stop."""
     first = rows.feature_weights
     if first is None:
         first = softmin_weights(np.zeros(len(rows.varying)), np.inf, rows.varying)
@@ -417,7 +433,7 @@ def _after(
     self_term = old.taken >= stage.self_term_from
     least, met = settings.least_weight(rows.weight), _met(old.state, old, rows, settings)
     far = stragglers(old.state.representatives.multiplicity, least, met)
-    # Clusters are still forming where not all small groups are stragglers.
+    # Clusters are still forming unless all small groups are stragglers.
     formed = settings.convention == "auto" and not (met[~far] < least).any()
     shift = Shift(
         settings.bandwidth,
@@ -453,7 +469,7 @@ def _after(
 
 
 def _met(state: Neighborhood, progress: Progress, rows: Rows, settings: Blurring) -> FloatArray:
-    """Return the weight of the rows that have come together in each representative."""
+    """Return the weight of the rows that have merged into each representative."""
     return state.met(rows.start, progress.feature_weights, settings.bandwidth)
 
 
@@ -465,9 +481,9 @@ def _without_stragglers(
     Returns
     -------
     kept : ndarray of int of shape (n_kept,)
-        The other clusters.
+        Indices of the clusters that are no stragglers.
     joined : ndarray of int of shape (n_clusters,)
-        Which of those each becomes a part of.
+        Index among those of the cluster that each becomes a part of.
     """
     kept, root = np.flatnonzero(~small), np.sqrt(feature_weights)
     joined = np.empty(len(modes), dtype=np.intp)
@@ -478,12 +494,12 @@ def _without_stragglers(
 
 
 def _heaviest_first(modes: FloatArray, weights: FloatArray) -> NDArray[np.intp]:
-    """Order clusters by weight, ties by position, whatever the order of the rows."""
+    """Order clusters by weight, and by position in a tie, independently of the rows' order."""
     keys = [*modes.T[::-1].round(6), -weights]
     return np.lexsort(keys)
 
 
 def blur_rows(rows: FloatArray, weights: FloatArray, settings: Blurring) -> Blurred:
-    """Run `blur` on rows in memory, given in the model's coordinates, with positive weights."""
+    """Run `blur` on rows in memory, in the model's coordinates and with positive weights."""
     with one_blas_thread():
         return blur(Rows.of(rows, weights, settings.merge_tol), settings)

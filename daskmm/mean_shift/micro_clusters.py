@@ -1,10 +1,10 @@
 """Micro-clusters: all rows of a table as some thousand weighted points with an inner scatter.
 
-The rows are compressed in the metric that a sample has learned, where features of noise weigh
-nothing: centres that nearness to noise has mixed would be lost for the mean shift. Half of the
-centres are rows of the sample. The others are drawn in two passes by their distance from those
-that there are, so that rows far from all others become micro-clusters of their own, and clusters
-too small to be in the sample are found. Hard steps move the centres to the means of their rows.
+Rows are assigned to centres in the metric that a sample has learned, in which features of noise
+have no weight: micro-clusters that mix clusters would be useless for the mean shift. Half of the
+centres are rows of the sample. The others are drawn in two passes by their distance from the
+centres so far, so that rows far from all others become micro-clusters of their own, and clusters
+too small for the sample are found. Hard steps move the centres to the means of their rows.
 """
 
 from __future__ import annotations
@@ -36,29 +36,31 @@ from daskmm.storage.records import registered
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int32]
 
-# Passes that draw rows as further centres, and hard steps.
+# Number of passes that draw rows as further centres, and of hard steps.
 DRAWS, STEPS = 2, 1
 PASSES = DRAWS + STEPS + 1
-# Features may be left out of distances of rows from centres as long as their share of the mean
-# squared distance is less than this share of the bandwidth.
+# Features may be left out of distances between rows and centres if their share of the mean squared
+# distance is below this share of the bandwidth.
 _NEGLIGIBLE = 0.02
-# Squared distances, in bandwidths, beyond which rows are equally far when they are drawn: the
-# kernel is below 1e-13 there.
+# Squared distances, in bandwidths, beyond which all rows are drawn with the same rate: the kernel
+# is below 1e-13 there.
 _FAR = 30.0
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The nearest of some centres, in a weighted metric of the features that matter there.
+    """Centres that divide the rows into cells, in a weighted metric of some features.
 
     Attributes
     ----------
     features : ndarray of int of shape (n_used,)
+        Indices of the features.
     coordinates : Coordinates
-        Of these features.
+        The model's coordinates of these features.
     weights : ndarray of shape (n_used,)
+        Weights of these features.
     centers : ndarray of shape (n_cells, n_used)
-        In the model's coordinates.
+        Centres in the model's coordinates.
     """
 
     features: NDArray[np.intp]
@@ -75,7 +77,7 @@ class Cells:
     def of(
         cls, centers: FloatArray, survey: Survey, feature_weights: FloatArray, bandwidth: float
     ) -> Self:
-        """Return the cells of some rows, given in the model's coordinates."""
+        """Return the cells around some rows, given in the model's coordinates."""
         spread = feature_weights * survey.variance
         order = np.argsort(spread)
         negligible = np.cumsum(spread[order]) <= _NEGLIGIBLE * bandwidth
@@ -107,23 +109,23 @@ class Cells:
 def followed(
     rows: NDArray, position: Position, cells: Cells, labels: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Return the label of each row's cell: the block function of a fit's labels."""
+    """Return the label of each row's cell (the block function of a fit's labels)."""
     return labels[cells.nearest(rows, position)[0]]
 
 
 @registered
 @dataclass(frozen=True)
 class ScatteredNeighborhood(Neighborhood):
-    """Micro-clusters while they are blurred.
+    """Micro-clusters during blurring.
 
-    Their rows come together as they move: near μ a step is y ↦ m(μ) + J (y − μ), with
+    Their rows approach each other as they move: near μ a step is y ↦ m(μ) + J (y − μ), with
     J_l = 2 w_l V_l / h and the variance V of the rows around μ, weighted by the kernel, so that
     variances s become J² s.
 
     Attributes
     ----------
     scatter : ndarray of shape (n, n_features)
-        Variances s of the rows of each; 0 in features that hardly weigh.
+        Variances s of the rows of each; 0 in features of negligible weight.
     """
 
     scatter: FloatArray
@@ -132,8 +134,8 @@ class ScatteredNeighborhood(Neighborhood):
         """Move every micro-cluster to the mean of the rows around it, and merge."""
         old, h = self.representatives, shift.bandwidth
         ready = MicroClusters.of(old.positions, self.scatter, old.multiplicity, weights, h)
-        # One row, at its micro-cluster's position, does not count for itself.
-        with np.errstate(over="ignore"):  # of wide ones hardly anything counts for itself
+        # One row, assumed at its micro-cluster's position, does not count for itself.
+        with np.errstate(over="ignore"):  # own terms of wide micro-clusters are negligible
             alone = np.exp(-ready.largest) * old.own / old.multiplicity
         share = np.ones(self.n) if shift.self_term else np.maximum(1.0 - alone, 0.0)
         around = _around(ready, old.positions, share)
@@ -150,10 +152,10 @@ class ScatteredNeighborhood(Neighborhood):
         return ScatteredNeighborhood(new, groups[self.members], scatter), pull
 
     def met(self, start: Neighborhood, weights: FloatArray, bandwidth: float) -> FloatArray:
-        """Return the weight of the rows of each that have come together, not only in one cell.
+        """Return the weight of the rows of each representative that the kernel has merged.
 
-        Of each micro-cluster these are one row and those of the others that a kernel at its
-        centre sees.
+        Rows of one cell count only if they have also come together: one row, and those that a
+        kernel at the cell's centre sees.
         """
         if not isinstance(start, ScatteredNeighborhood):
             return self.representatives.multiplicity
@@ -164,7 +166,7 @@ class ScatteredNeighborhood(Neighborhood):
 
     @property
     def passes_per_step(self) -> int:
-        """None: no rows are visited."""
+        """Return 0, as no rows are visited."""
         return 0
 
 
@@ -192,11 +194,11 @@ class Compressed:
     positions : ndarray of shape (n, n_features)
         Means of the rows, in the model's coordinates.
     scatter : ndarray of shape (n, n_features)
-        Variances of the rows around them; 0 in features that hardly weigh.
+        Variances of the rows around them; 0 in features of negligible weight.
     multiplicity, own : ndarray of shape (n,)
         As in `Representatives`.
     centers : ndarray of shape (n, n_used)
-        Of their cells.
+        Centres of their cells.
     """
 
     positions: FloatArray
@@ -206,7 +208,7 @@ class Compressed:
     centers: FloatArray
 
     def rows(self, survey: Survey, feature_weights: FloatArray) -> Rows:
-        """Return what is to be blurred, at fixed feature weights."""
+        """Return the rows for `blur`, with fixed feature weights."""
         mass = self.multiplicity
         some = Representatives(self.positions, self.positions * mass[:, None], mass, self.own)
         start = ScatteredNeighborhood(some, np.arange(len(mass)), self.scatter)
@@ -228,22 +230,26 @@ def compress(
     Parameters
     ----------
     passes : Passes
+        Passes over the table.
     survey : Survey
+        Results of the first pass.
     feature_weights : ndarray of shape (n_features,)
-        Those of the metric.
+        Weights of the metric.
     bandwidth : float
-        h of the kernel.
+        Bandwidth h of the kernel.
     n_representatives : int
         Largest number of micro-clusters.
     seed : int
+        Seed of the centres.
     journal : Journal
-        Centres are kept after each pass.
+        Journal of the fit, which keeps the centres after each pass.
 
     Returns
     -------
     compressed : Compressed
+        The micro-clusters.
     cells : Cells
-        To which each row of the table belongs.
+        The cells that assign each row of the table to a micro-cluster.
     """
     rng = np.random.default_rng(seed)
     drawn = n_representatives // (2 * DRAWS)
@@ -277,8 +283,8 @@ def compress(
 class _Farther:
     """Rows drawn by their distance from the nearest centre.
 
-    The keys are exponential with the rows' rates; those with the smallest keys are drawn as if one
-    by one, without replacement (Efraimidis & Spirakis 2006), whatever the blocks.
+    Keys are exponential with the rows' rates. The rows with the smallest keys are a draw without
+    replacement (Efraimidis & Spirakis 2006), which does not depend on the blocks.
     """
 
     rows: NDArray
@@ -294,7 +300,7 @@ class _Farther:
 
     @classmethod
     def smallest(cls, rows: NDArray, keys: FloatArray, n_drawn: int) -> Self:
-        """Return the rows with the smallest keys, in their order."""
+        """Return the rows with the smallest keys, in row order."""
         if len(keys) > n_drawn:
             first = np.sort(np.argpartition(keys, n_drawn)[:n_drawn])
             rows, keys = rows[first], keys[first]
@@ -321,7 +327,7 @@ def _farther(
 
 
 class _CellSums(NamedTuple):
-    """Sums over the rows of each cell; deviations are those from its centre."""
+    """Sums over the rows of each cell, with deviations from its centre."""
 
     multiplicity: FloatArray
     own: FloatArray
@@ -340,7 +346,7 @@ class _CellSums(NamedTuple):
         off = self.deviations[there] / mass[:, None]
         scatter = np.zeros_like(positions)
         inner = self.squares[there] / mass[:, None] - np.square(off)
-        # What is left of rounding would not be 0 for copies of one row.
+        # Rounding errors would give copies of one row a positive variance.
         inner[inner < 1e-12 * (np.square(off) + np.square(cells.centers[there]))] = 0.0
         scatter[:, cells.features] = inner
         own = self.own[there] / mass

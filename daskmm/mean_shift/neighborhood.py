@@ -25,10 +25,10 @@ from daskmm.storage.records import registered
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int32]
 
-# Where no representative gets more than the first share of its kernel sum from others, steps are
-# lengthened until the longest is the second share of the way to those others.
+# If no representative gets more than the first share of its kernel sum from others, steps are
+# lengthened until the longest is the second share of the distance to those others.
 _DRIFTING, _STRIDE = 0.01, 0.05
-# Tasks of one sweep. Each returns sums as large as all positions; this many balance threads well.
+# Number of tasks of a sweep. Each returns sums as large as all positions; so many balance threads.
 _TASKS = 32
 
 
@@ -39,20 +39,20 @@ class Shift:
     Attributes
     ----------
     bandwidth : float
-        h.
+        Bandwidth h.
     self_term : bool
         Whether a row counts for itself.
     merge_tol : float
         Distance within which representatives merge.
     seed : int
-        Of the grid that finds them.
+        Seed of the grid that finds them.
     lazy : bool
         Whether to compute on the active dask scheduler instead of threads of this process.
     watched : ndarray of bool of shape (n,), optional
-        Representatives that are watched for convergence; all by default.
+        Representatives that convergence depends on; all by default.
     isolated : float
-        Share of its kernel sum from others up to which a representative is left alone; those
-        that get more, but little, take longer steps towards the others. By default none does.
+        Share of its kernel sum from others up to which a representative is isolated. Those that
+        get little more take longer steps towards the others; by default none does.
     """
 
     bandwidth: float
@@ -72,6 +72,7 @@ class Neighborhood:
     Attributes
     ----------
     representatives : Representatives
+        The representatives.
     members : ndarray of shape (n_rows,), int
         Index of each row's representative.
     """
@@ -86,10 +87,11 @@ class Neighborhood:
         Parameters
         ----------
         rows : ndarray of shape (n_rows, n_features)
-            In the model's coordinates.
+            Rows in the model's coordinates.
         weights : ndarray of shape (n_rows,)
             Sample weights, positive.
         merge_tol : float
+            Distance within which rows merge.
         """
         return cls(*Representatives.of(rows, weights).merged(merge_tol, seed=0))
 
@@ -109,9 +111,10 @@ class Neighborhood:
         Returns
         -------
         after : Neighborhood
+            The representatives after the step.
         attraction : float
-            Largest share of a kernel sum, of those that are watched for convergence, that came
-            from other representatives; 1 where rows do not count for themselves.
+            Largest share of a kernel sum from other representatives, among those that convergence
+            depends on; 1 if rows do not count for themselves.
         """
         old = self.representatives
         points = Points.of(old.positions, old.multiplicity, weights, shift.bandwidth)
@@ -127,20 +130,21 @@ class Neighborhood:
         return Neighborhood(new, groups[self.members]), pull
 
     def met(self, start: Neighborhood, weights: FloatArray, bandwidth: float) -> FloatArray:
-        """Return the weight of the rows of each representative that have come together.
+        """Return the weight of the rows that have merged into each representative.
 
         Parameters
         ----------
         start : Neighborhood
-            Of rows that have not moved.
+            Representatives before the first step.
         weights : ndarray of shape (n_features,)
             Feature weights.
         bandwidth : float
+            Bandwidth of the kernel.
         """
         return self.representatives.multiplicity
 
     def components(self, tol: float) -> tuple[int, Labels]:
-        """Return how many connected components there are within `tol`, and which each is in."""
+        """Return the number of connected components within `tol`, and the component of each."""
         positions = self.representatives.positions
         return components_of(self.n, close_edges(positions, positions, tol))
 
@@ -160,7 +164,7 @@ def from_others(total: FloatArray, multiplicity: FloatArray) -> FloatArray:
 
 
 def attraction(others: FloatArray, shift: Shift) -> float:
-    """Return the largest share from others of those watched; 1 where rows do not count."""
+    """Return the largest share that others contribute; 1 if rows do not count for themselves."""
     if not shift.self_term:
         return 1.0
     some = others if shift.watched is None else others[shift.watched]
@@ -168,19 +172,19 @@ def attraction(others: FloatArray, shift: Shift) -> float:
 
 
 def strides(others: FloatArray, largest: float, isolated: float) -> FloatArray | None:
-    """Return by what to multiply the steps of representatives that drift; None if none does.
+    """Return factors for the steps of representatives that drift; None if none drifts.
 
     A representative that gets a small share a of its kernel sum from others moves by that share of
-    the way to them, and needs about 1 / (2 a log(1 / a)) steps to reach them. While such a drift is
-    all that happens, one longer step leads where many short ones would. Representatives that
-    count as isolated are not hastened, so that they stay isolated.
+    its distance to them, and needs about 1 / (2 a log(1 / a)) steps to reach them. While nothing
+    else happens, one longer step replaces many short ones. Steps of isolated representatives are
+    not lengthened, so that they stay isolated.
 
     Parameters
     ----------
     others : ndarray of shape (n,)
         Share of each kernel sum that others contribute.
     largest : float
-        Of those that are watched for convergence.
+        Largest share among those that convergence depends on.
     isolated : float
         As in `Shift`.
     """
@@ -196,9 +200,11 @@ def kernel_sums(points: Points, own_share: FloatArray, lazy: bool) -> FloatArray
     Parameters
     ----------
     points : Points
+        The representatives.
     own_share : ndarray of shape (n,)
         As in `numerics.mean_shift.add_own`.
     lazy : bool
+        Whether to compute on the active dask scheduler.
 
     Returns
     -------
@@ -213,10 +219,10 @@ def kernel_sums(points: Points, own_share: FloatArray, lazy: bool) -> FloatArray
 
 
 def _balanced_strips(n: int) -> list[list[slice]]:
-    """Deal strips of tiles to tasks of about equal work."""
+    """Divide strips of tiles among tasks of nearly equal work."""
     strips = [slice(start, min(start + TILE, n)) for start in range(0, n, TILE)]
-    # A strip meets all that follow it, so the i-th and the i-th last are together as long as any
-    # other such pair.
+    # A strip is combined with all that follow, so the i-th and the i-th last are together as much
+    # work as any other such pair.
     pairs = [
         strips[i : i + 1] + strips[len(strips) - 1 - i : len(strips) - i][: 2 * i + 1 < len(strips)]
         for i in range((len(strips) + 1) // 2)
@@ -226,7 +232,7 @@ def _balanced_strips(n: int) -> list[list[slice]]:
 
 
 def _sums_of_strips(strips: list[slice], points: Points, own_share: FloatArray) -> FloatArray:
-    """Compute what some strips of tiles add to the kernel sums of rows and columns."""
+    """Compute the terms of some strips of tiles in the kernel sums of rows and columns."""
     total = np.zeros(points.masses.shape)
     for rows in strips:
         later = slice(rows.stop, len(points))
@@ -236,7 +242,7 @@ def _sums_of_strips(strips: list[slice], points: Points, own_share: FloatArray) 
 
 
 def _shifted_sums(points: Points, rows: NDArray[np.intp], lazy: bool) -> FloatArray:
-    """Compute kernel sums of rows that underflowed: no self term, each in a scale of its own."""
+    """Compute kernel sums that underflowed, without self term, each in its own scale."""
     tasks = [(rows[start : start + TILE],) for start in range(0, len(rows), TILE)]
     found: list[FloatArray] = tree_reduce(
         _shifted_block, tasks, (points,), lazy and len(tasks) > 1, "blurring-shifted"

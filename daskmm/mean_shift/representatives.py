@@ -1,4 +1,4 @@
-"""Representatives: rows that have merged, as one point each."""
+"""Representatives: points that stand for rows that have merged."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Share of the weight that stragglers hold at most, together and each.
+# Largest share of the weight that stragglers have, together and each.
 _STRAGGLING, STRAGGLING_EACH = 0.1, 0.005
 
 
 def stragglers(
     weights: FloatArray, least: float, met: FloatArray | None = None
 ) -> NDArray[np.bool_]:
-    """Return which groups of rows are stragglers, far from all else.
+    """Return which groups of rows are stragglers, far from all others.
 
-    They are those of less than some weight, if they hold little of it together. While they hold
-    more, clusters are still forming, or the bandwidth is far too small.
+    They are the groups below some weight, if they have little of it together. If they have more,
+    clusters are still forming, or the bandwidth is far too small.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ def stragglers(
     least : float
         Least weight of a group that is no straggler.
     met : ndarray of shape (n_groups,), optional
-        Weight of the rows of each that the kernel has brought together, where others are only
-        represented by the same point: it is this that must reach `least`.
+        Weight of the rows of each group that the kernel has merged, without those that only share
+        its micro-cluster; small groups must reach `least` by this weight.
     """
     small = weights < least
     if met is not None:
@@ -50,11 +50,11 @@ class Representatives:
     Attributes
     ----------
     positions : ndarray of shape (n, n_features)
-        Current positions y_r, in the model's coordinates.
+        Positions y_r in the model's coordinates.
     row_sums : ndarray of shape (n, n_features)
-        Σ v_i x_i over the rows that each stands for.
+        Sums Σ v_i x_i over the rows of each.
     multiplicity : ndarray of shape (n,)
-        c_r = Σ v_i over them, positive.
+        Sums c_r = Σ v_i of their weights, positive.
     own : ndarray of shape (n,)
         Part of c_r that is left out if a row does not count for itself: one copy of the row,
         min(v_i, 1), averaged over the rows.
@@ -92,7 +92,7 @@ class Representatives:
         return type(self)(positions, self.row_sums, self.multiplicity, self.own)
 
     def farther(self, old: FloatArray, strides: FloatArray | None) -> Self:
-        """Return the representatives as many times as far from where they were."""
+        """Return the representatives with their steps from `old` multiplied by `strides`."""
         if strides is None:
             return self
         positions = old + strides[:, None] * (self.positions - old)
@@ -101,7 +101,7 @@ class Representatives:
     def merged(self, tol: float, seed: int) -> tuple[Self, NDArray[np.intp]]:
         """Merge representatives within `tol`; return the result and the new index of each.
 
-        A merged representative stands at the mean of those it replaces.
+        A merged representative is at the mean of those it replaces.
         """
         groups = merging_groups(self.positions, tol, seed)
         if groups is None:
@@ -131,5 +131,5 @@ class Representatives:
 
     @property
     def diagonal(self) -> float:
-        """Length of the diagonal of the bounding box: an upper bound of all distances."""
+        """Length of the diagonal of the bounding box, an upper bound of all distances."""
         return float(np.linalg.norm(np.ptp(self.positions, axis=0)))
