@@ -28,15 +28,15 @@ FloatArray = NDArray[np.float64]
 _SHELLS = 8
 # Bounds are lowered, and moved distances raised, by this share, which exceeds all rounding.
 _DOUBT = 1e-9
-# At most so many centres, or this share of all, are listed around each centre. Distances to single
-# centres take several times as long as those to all at once.
+# At most this many centres, or this share of all, are listed around each centre. Distances to
+# single centres take several times as long as those to all at once.
 _LISTED, _SHARE_LISTED = 32, 1 / 16
 # For so few rows in doubt, preparing a matrix product takes longer than single comparisons.
 _FEW = 64
 
 
 class Moves(NamedTuple):
-    """How far the centres around each centre have moved, and which centres are nearest to it.
+    """Distances that the centres around each centre have moved, and its nearest centres.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Moves(NamedTuple):
 
     @classmethod
     def of(cls, n_clusters: int) -> Self:
-        """Return empty arrays for the moves around so many centres."""
+        """Return empty arrays for the moves around `n_clusters` centres."""
         listed = n_listed(n_clusters)
         return cls(
             np.empty((n_clusters, _SHELLS)),

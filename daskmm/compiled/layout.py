@@ -24,7 +24,7 @@ FloatArray = NDArray[np.float64]
 # Codes of squared Euclidean distances without missing values, which have their own loops.
 PLAIN, WHITENED, ON_SPHERE = -1, -2, -3
 SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
-# From so many centres, hard steps compute the distance to the nearest one from differences, which
+# From this many centres, hard steps compute the distance to the nearest one from differences, which
 # gives the same cost as steps at known centres.
 SCORED = 256
 # Weights left out of a cluster sum to at most NEGLIGIBLE units in its last place, provided that
@@ -39,7 +39,7 @@ _DISTANCE_BYTES = 1 << 20
 _ROW_BYTES = 1 << 20
 # Rows per tile. Setting up the loops, which load dozens of constants, dominates with fewer.
 _LEAST_ROWS, _MOST_ROWS = 128, 576
-# Each group of so many tiles decides anew whether to look for negligible weights (`RETRIED` in
+# Each group of this many tiles decides anew whether to look for negligible weights (`RETRIED` in
 # `src/weights.hpp`); blocks are then cut between groups only.
 GROUPED = 8
 # Tiles are whole panels of three vectors of rows (`src/products.hpp`), in any instruction set.
@@ -197,7 +197,7 @@ def row_dtype(rows: NDArray) -> np.dtype:
 
 
 def tile_rows(n_rows: int, n_clusters: int, n_features: int, dtype: np.dtype) -> int:
-    """Return the rows per tile, in whole panels, of a block of so many rows."""
+    """Return the rows per tile, in whole panels, of a block of `n_rows` rows."""
     rows = max(_LEAST_ROWS, _DISTANCE_BYTES // (dtype.itemsize * n_clusters))
     rows = min(rows, _ROW_BYTES // (dtype.itemsize * n_features), _MOST_ROWS)
     width = _PANEL_BYTES // dtype.itemsize

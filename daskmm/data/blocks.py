@@ -24,8 +24,8 @@ from daskmm.data.zarr_chunks import StoredArray, is_zarr
 from daskmm.numerics.span import is_wide
 from daskmm.numerics.sparse_rows import SparseRows
 
-# A table in memory is cut into at most so many blocks of at least so many elements. The numbers are
-# constants, so that results do not depend on the machine.
+# A table in memory is cut into at most this many blocks of at least this many elements. The numbers
+# are constants, so that results do not depend on the machine.
 _MEMORY_ELEMENTS = 1 << 16
 _MEMORY_BLOCKS = 64
 # Blocks have at least this many rows, which suits sums in single precision, if there are at least
@@ -40,19 +40,19 @@ _WIDE_ROWS = 128
 # all, if it still makes _JOINED_BLOCKS calls, which keep as many threads busy. Results depend on
 # which blocks are visited together, so the chunks alone decide it.
 _JOINED_BLOCKS = 64
-# Blocks of sparse rows in memory have at least so many entries for each feature.
+# Blocks of sparse rows in memory have at least this many entries for each feature.
 _SPARSE_ENTRIES_PER_FEATURE = 20
 # Most other graph nodes, such as open stores, that a layer of all blocks may use.
 _FEW_NODES = 16
-# Blocks of a zarr store are whole chunks of about so many bytes in all; of more, if there would be
-# more than _ZARR_BLOCKS blocks.
+# Blocks of a zarr store are whole chunks of about this many bytes in all; of more, if there would
+# be more than _ZARR_BLOCKS blocks.
 _ZARR_BLOCK_BYTES = 16 << 20
 _ZARR_BLOCKS = 1024
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table is cut into blocks of rows.
+    """Division of a table into blocks of rows.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class Layout:
 
     @property
     def bytes_per_row(self) -> int:
-        """Size of one row as it is read."""
+        """Bytes of one row of the input."""
         if self.stored is not None:
             return 8 + int(self.stored * (self.dtype.itemsize + INDEX_BYTES))
         return self.n_features * self.dtype.itemsize

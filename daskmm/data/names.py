@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Text for features of which none has more than an equal share of the weight.
+# Text for features that all have at most an equal share of the weight.
 ALIKE = "weighted alike"
 # Most items of a list in a message.
 _MOST_ITEMS = 6

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import zarr
 
 # Most chunks that are looked up, which takes a second on a local disk and some seconds elsewhere.
-# If there are more, so many are sampled evenly on a local disk, and none in other stores.
+# If there are more, this many are sampled evenly on a local disk, and none in other stores.
 _MOST_LOOKS = 100_000
 _METADATA = ("zarr.json", ".zarray")
 

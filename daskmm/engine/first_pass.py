@@ -47,11 +47,11 @@ _LARGE = 2
 LARGER_SAMPLE_BYTES = 16 << 20
 _ROWS_OF_SOME, _MULTIPLE_OF_SOME = 3000, 3
 _ROWS_OF_MANY, _BYTES_OF_MANY = 400, 512 << 20
-# From so many clusters, k-means++ runs within cells of the sample, and one start goes on to the
+# From this many clusters, k-means++ runs within cells of the sample, and one start goes on to the
 # table (tests/benchmarks/many_clusters.py).
 MANY_CLUSTERS = 256
 # In memory, Hamerly bounds make later steps cheap: a larger sample is drawn only from tables of at
-# least so many times its size.
+# least this many times its size.
 _LARGE_IN_MEMORY = 4
 # Squared coefficient of variation of the distances from the mean above which a uniform sample
 # estimates costs too badly. It is below 1 for clusters with light tails; for Student's t in 10

@@ -160,7 +160,7 @@ def on_all_threads(
 
 
 def packs(n_calls: int, n_groups: int) -> Groups:
-    """Return at most so many groups of consecutive calls, of nearly equal sizes."""
+    """Return at most `n_groups` groups of consecutive calls, of nearly equal sizes."""
     starts, n = _starts(n_calls, n_groups), min(n_calls, n_groups)
     cuts = [*(starts[len(starts) * i // n] for i in range(n)), n_calls]
     return tuple(tuple(range(*pair)) for pair in itertools.pairwise(cuts))

@@ -20,7 +20,7 @@ from daskmm.numerics.kernels import Kernel, finite_block
 
 FloatArray = NDArray[np.float64]
 
-# The whole matrix is kept in memory if it has at most so many bytes as float64.
+# The whole matrix is kept in memory if it has at most this many bytes as float64.
 MEMORY_BYTES = 512 << 20
 
 

@@ -21,7 +21,7 @@ from daskmm.numerics.rows import tiles
 
 FloatArray = NDArray[np.float64]
 
-# Number of groups of tile rows: each row of W is sent to so many tasks, which return as many
+# Number of groups of tile rows: each row of W is sent to this many tasks, which return as many
 # partial products.
 GROUPS = 16
 # Rows of a tile that are converted to float64 at once.

@@ -21,7 +21,7 @@ from daskmm.numerics.sparse_rows import first_entry
 
 FloatArray = NDArray[np.float64]
 
-# Lazy rows of at most so many bytes (as float64) are loaded into memory.
+# Lazy rows of at most this many bytes (as float64) are loaded into memory.
 GATHERED_BYTES = 512 << 20
 # Bytes of the consecutive lazy rows that a task loads at once.
 STRETCH_BYTES = 64 << 20

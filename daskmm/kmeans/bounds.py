@@ -34,8 +34,8 @@ FloatArray = NDArray[np.float64]
 
 # Bytes per row and start of the bounds, and per centre of its moves.
 BOUND_BYTES, _MOVES_BYTES = 28, 528
-# The bounds of all starts take at most so many times the bytes of the rows; the sums of a block are
-# kept if they take at most this share of the bytes of its rows.
+# The bounds of all starts take at most this many times the bytes of the rows; the sums of a block
+# are kept if they take at most this share of the bytes of its rows.
 _SHARE_OF_BOUNDS, _SHARE_KEPT = 1.5, 0.25
 # Least number of centres, and of rows per centre, for which bounds save time: distances between
 # centres must cost little.

@@ -113,7 +113,7 @@ class ColumnTrials:
 
     @property
     def wide(self) -> bool:
-        """Whether several starts should be one task, which they need not: none is set up here."""
+        """Whether the preparation for given weights costs more than each start; it never does."""
         return False
 
     @functools.cached_property

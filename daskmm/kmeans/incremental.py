@@ -38,10 +38,10 @@ from daskmm.storage.records import registered
 FloatArray = NDArray[np.float64]
 
 # Better clusters are searched whenever new rows have this share of the weight of all rows; a
-# smaller share suffices if they cost so many times as much as those of all calls.
+# smaller share suffices if they cost this many times as much as those of all calls.
 _RENEWED, _SOONER, _COSTLY = 0.3, 0.1, 1.25
-# The shorter memory fades so many times as fast. It takes over when new rows cost less by more than
-# this share at its centres before the update with these rows.
+# The shorter memory fades this many times as fast. It takes over when new rows cost less by more
+# than this share at its centres before the update with these rows.
 _FASTER, _WINS = 4.0, 5e-3
 
 

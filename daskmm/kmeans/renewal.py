@@ -26,7 +26,7 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Rows of the sample: so many per cluster, within bounds, and within so many bytes.
+# Rows of the sample: a number per cluster, within bounds, and within a number of bytes.
 _PER_CLUSTER, _LEAST, _MOST, _BYTES = 200, 2000, 10_000, 8 << 20
 # Number of fresh starts, and the least share of the cost that they must gain: smaller gains on the
 # sample do not carry over to all rows.

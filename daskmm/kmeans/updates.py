@@ -51,7 +51,7 @@ ROUNDING = 1e-26
 
 # Squared number of centres times features up to which all pairs are compared by the definition.
 _FEW_ELEMENTS = 1 << 14
-# Single precision distinguishes centres, up to the share `CANCELLATION`, with at most so many
+# Single precision distinguishes centres, up to the share `CANCELLATION`, with at most this many
 # features, and with coordinates and squared norms below this.
 _FEATURES_IN_SINGLE, _LARGEST_IN_SINGLE = 1024, 1e30
 

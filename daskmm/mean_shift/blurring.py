@@ -31,7 +31,7 @@ logger = logging.getLogger("daskmm")
 # iterations of the second stage of the authors' program.
 LEARNING_ITERATIONS = 20
 REFERENCE_ITERATIONS = 30
-# Blurring has converged when no representatives have merged for so many iterations, and none got
+# Blurring has converged when no representatives have merged for this many iterations, and none got
 # more than this share of its kernel sum from others. Movement is no criterion: distant
 # representatives attract each other for ever. Those that get little more than this share drift for
 # hundreds of iterations before they merge, and take longer steps. In 130 fits (six kinds of data,

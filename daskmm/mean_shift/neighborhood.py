@@ -28,7 +28,8 @@ Labels = NDArray[np.int32]
 # If no representative gets more than the first share of its kernel sum from others, steps are
 # lengthened until the longest is the second share of the distance to those others.
 _DRIFTING, _STRIDE = 0.01, 0.05
-# Number of tasks of a sweep. Each returns sums as large as all positions; so many balance threads.
+# Number of tasks of a sweep. Each returns sums as large as all positions; this many balance
+# threads.
 _TASKS = 32
 
 

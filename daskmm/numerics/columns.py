@@ -16,7 +16,7 @@ NUMBER, FLAG, CATEGORY, SEASON = range(4)
 
 @dataclass(frozen=True)
 class Expansion:
-    """How coded columns become features.
+    """Map from coded columns to features.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ from scipy import stats
 
 FloatArray = NDArray[np.float64]
 
-# The mean of at least so many rows of a cluster is taken for normal.
+# The mean of at least this many rows of a cluster is assumed to be normal.
 LEAST_ROWS = 30
 # Directions whose variance is below this share of the largest are left out.
 _RANK = 1e-10

@@ -13,7 +13,7 @@ FloatArray = NDArray[np.float64]
 # A bin is the sign, exponent and 8 leading bits of the fraction of a double: 256 bins per octave.
 _DROPPED_BITS = 44
 _BIN_BITS = 64 - _DROPPED_BITS
-# Up to so many bins between the lowest and the highest number are counted by `bincount`, which is
+# Up to this many bins between the lowest and the highest number are counted by `bincount`, which is
 # faster than sorting.
 _COUNTED = 1 << 18
 # Largest relative difference of a number and the middle of its bin.

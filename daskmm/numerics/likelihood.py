@@ -16,7 +16,7 @@ LEAST_WITHIN = 1e-3
 # Cost of each coordinate of a centre, in nats (AIC3).
 PER_PARAMETER = 1.5
 # Directions with less than this share of the largest standard deviation are rounding errors, and
-# there are at least so many rows for each direction.
+# there are at least this many rows for each direction.
 _FLAT = 1e-6
 _ROWS_PER_DIRECTION = 10
 

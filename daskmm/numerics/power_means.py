@@ -16,7 +16,7 @@ FLUSHED = 1e-290
 
 
 class PowerMeans(NamedTuple):
-    """Power means of the distances of some rows, and what the MM step uses of them.
+    """Power means of the distances of some rows, and the weights of the MM step.
 
     Attributes
     ----------

@@ -16,8 +16,8 @@ from scipy.linalg.lapack import dpstrf
 
 FloatArray = NDArray[np.float64]
 
-# A wide table has at least so many features, and so many per row. With more than _MOST_ROWS rows,
-# the matrix of their products costs more than it saves.
+# A wide table has at least this many features, and this many per row. With more than _MOST_ROWS
+# rows, the matrix of their products costs more than it saves.
 _LEAST_FEATURES, _FEATURES_PER_ROW, _MOST_ROWS = 1000, 4, 2000
 # Smaller products lose digits to underflow.
 _LEAST_PRODUCT = 1e-250
