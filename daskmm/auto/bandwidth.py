@@ -243,10 +243,6 @@ def follow_bandwidths(
     seed : int
         Seed of the draw of 1,000 rows.
 
-    Returns
-    -------
-    Followed
-
     Warns
     -----
     UserWarning
@@ -266,21 +262,8 @@ def classification_gain(
 ) -> float:
     """Return the information that a partition gains per row, in nats, less its penalties.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Sample in the model's coordinates.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
-    labels : ndarray of shape (n_rows,)
-        Cluster of each row, from 0.
-    n_independent : float
-        Effective number of independent features.
-
-    Returns
-    -------
-    float
-        Gain; 0 for one cluster.
+    Labels begin at 0, and `n_independent` is the effective number of independent features. The gain
+    of one cluster is 0.
     """
     varying = weighted_variance(rows, weights) > 0
     if not varying.any():
@@ -294,17 +277,7 @@ def classification_gain(
 def independent_features(rows: FloatArray, weights: FloatArray) -> float:
     """Return the effective number of independent features, (Σλ)² / Σλ² of the correlations.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Sample in the model's coordinates.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
-
-    Returns
-    -------
-    float
-        A number between 1 and the number of features that vary; 0 if none does.
+    It is between 1 and the number of features that vary; 0 if none does.
     """
     deviations = np.sqrt(weighted_variance(rows, weights))
     varying = deviations > 0
@@ -421,17 +394,8 @@ def _agreement(labels: Sequence[NDArray[np.int32]]) -> FloatArray:
 def preferred(n_clusters: NDArray[np.int64], gain: FloatArray, n_rows: int) -> int:
     """Return the index of the bandwidth that the rule prefers.
 
-    Parameters
-    ----------
-    n_clusters, gain : ndarray of shape (n_bandwidths,)
-        Numbers of clusters and gains, in the order of increasing bandwidths.
-    n_rows : int
-        Number of rows of the sample.
-
-    Returns
-    -------
-    int
-        The index; the last one, if all bandwidths give too many clusters.
+    `n_clusters` and `gain` are in the order of increasing bandwidths. It is the last index if all
+    give too many clusters.
     """
     few = n_clusters <= _most_clusters(n_rows)
     if not few.any():

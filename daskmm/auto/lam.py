@@ -216,10 +216,7 @@ def follow_lam(
 def preferred_lam(gains: FloatArray) -> int:
     """Return the index of the largest penalty whose gain is as good as the best.
 
-    Parameters
-    ----------
-    gains : ndarray of shape (n_lams, n_starts)
-        Gains in the order of increasing penalties.
+    `gains`, of shape (n_lams, n_starts), are in the order of increasing penalties.
     """
     return int(np.flatnonzero(gains.mean(axis=1) >= _threshold(gains))[-1])
 

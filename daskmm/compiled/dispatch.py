@@ -187,10 +187,6 @@ def block_sums(
     shares : ndarray of shape (n_clusters,), optional
         Each cluster's share of the weight. At a finite power, weights that are negligible next to
         it may be left out; if `daskmm.compiled.layout.have_waned`, they may have mattered.
-
-    Returns
-    -------
-    BlockSums
     """
     (k, p), hard = prepared.centers.shape, s == -np.inf
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
@@ -314,10 +310,6 @@ def known_sums(
         Whether a row has entered or left each cluster, so that its sums are computed again.
     before : tuple of (ndarray of shape (n_clusters,), ndarray of shape (n_clusters, n_features))
         Weights and sums of that step; None if all are to be computed.
-
-    Returns
-    -------
-    BlockSums
     """
     k, p = prepared.centers.shape
     found = _Results.of(k, p, n_farthest, prepared)

@@ -309,10 +309,7 @@ class Coding:
     def of(self, X: Any) -> Any:
         """Return a frame of floats, with the index and the partitions of `X`.
 
-        Parameters
-        ----------
-        X : pandas or dask DataFrame
-            The frame, which may have further columns.
+        `X` may have further columns.
 
         Raises
         ------

@@ -50,14 +50,7 @@ class SparseSource(Protocol):
 def lazy_rows(source: SparseSource, n_features: int, chunks: int | str = "auto") -> da.Array:
     """Return a sparse matrix on disk as a dask array of CSR blocks of whole rows.
 
-    Parameters
-    ----------
-    source : SparseSource
-        The matrix on disk.
-    n_features : int
-        Number of columns.
-    chunks : int or "auto"
-        Rows per block; "auto" makes blocks of about 16 MB.
+    `chunks` are rows per block; "auto" makes blocks of about 16 MB.
     """
     arrays = source.arrays()
     indptr = np.asarray(arrays["indptr"][:]).astype(np.int64, copy=False)

@@ -33,12 +33,7 @@ def header_of(table: Any) -> Any:
 def variable_names(path: str, component: str) -> list[str] | None:
     """Read the names of the columns of X, raw/X or a layer of an AnnData store, or return None.
 
-    Parameters
-    ----------
-    path : str
-        Path of the store.
-    component : str
-        Path of the array, or of the sparse group, within the store.
+    `component` is the path of the array, or of the sparse group, within the store.
     """
     place, _, name = component.strip("/").rpartition("/")
     if place == "layers":

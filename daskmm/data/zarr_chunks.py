@@ -38,12 +38,7 @@ def is_zarr(X: Any) -> bool:
 def check_chunks(array: zarr.Array, described: str) -> None:
     """Check that the chunks of an array (or its shards) are in its store, without reading them.
 
-    Parameters
-    ----------
-    array : zarr.Array
-        The array.
-    described : str
-        Its path, for messages.
+    Messages call the array `described`.
 
     Warns
     -----

@@ -449,14 +449,8 @@ def _largest_square(moments: Moments, coordinates: Coordinates) -> float:
 def _variation(distances: FloatArray, weights: FloatArray, extreme: float, n_rows: int) -> float:
     """Estimate the squared coefficient of variation of the rows' shares of the cost.
 
-    Parameters
-    ----------
-    distances, weights : ndarray of shape (n_sampled,)
-        Distances and sample weights of a uniform sample.
-    extreme : float
-        Lower bound of the largest distance of all rows, which the sample may lack.
-    n_rows : int
-        Number of all rows.
+    `distances` and `weights` are those of a uniform sample. `extreme` is a lower bound of the
+    largest distance of all rows, which the sample may lack.
     """
     costs = weights * distances
     total = n_rows * costs.mean() + extreme * weights.mean()

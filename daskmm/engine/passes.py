@@ -178,14 +178,7 @@ class Passes:
     ) -> None:
         """Raise ValueError unless rows of the table are those of the first pass.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n_rows, n_features)
-            All rows, in these coordinates.
-        weights : ndarray of shape (n_rows,)
-            Their sample weights.
-        coordinates : Coordinates
-            The coordinates.
+        All rows of the table are given, in the model's coordinates, with their sample weights.
         """
         assert self._watch is not None
         place = joined(positions(self.blocks.layout))._replace(sparse=False)
@@ -242,11 +235,6 @@ class Passes:
 
         Rows are counted first if the weights cannot be cut into blocks otherwise. ValueError is
         raised if they do not match the rows; every pass tests their values.
-
-        Parameters
-        ----------
-        sample_weight : array-like, dask Array or dask Series of shape (n_rows,), number, or None
-            The weights; None means 1.
         """
         if sample_weight is None:
             return

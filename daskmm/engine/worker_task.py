@@ -252,14 +252,7 @@ def _taken(calls: set[int], call: int) -> bool:
 def give_up(name: str, tasks: Mapping[str, Sequence[Sequence[int]]], dask_worker: Any) -> list[int]:
     """Return the calls of this worker's tasks that have not begun, which it will skip.
 
-    Parameters
-    ----------
-    name : str
-        Name of the pass.
-    tasks : dict
-        Address of a worker -> the calls of each of its tasks.
-    dask_worker : distributed.Worker
-        This worker.
+    `tasks` has the calls of each task of each worker, by the worker's address.
     """
     found: list[int] = []
     for calls in tasks[dask_worker.address]:

@@ -109,10 +109,6 @@ def build(
     origin : dict, optional
         JSON that describes how the rows were computed from the data, for a new store.
 
-    Returns
-    -------
-    GramStore
-
     Raises
     ------
     GramStoreError

@@ -126,23 +126,8 @@ def kernel_plus_plus(
 ) -> NDArray[np.int64]:
     """Draw rows by k-means++ in feature space (Arthur & Vassilvitskii 2007, without trials).
 
-    The rows of a large table are drawn from a uniform sample of a few thousand.
-
-    Parameters
-    ----------
-    gram : GramSource
-        The Gram matrix.
-    weights : ndarray of shape (n,)
-        Sample weights.
-    n_rows : int
-        Number of rows to draw; if fewer have a positive weight, all of those are returned.
-    rng : RandomState
-        Draws the rows.
-
-    Returns
-    -------
-    ndarray of int
-        Indices of distinct rows.
+    The rows of a large table are drawn from a uniform sample of a few thousand. The rows are
+    distinct, and all rows of positive weight if these are fewer than `n_rows`.
     """
     eligible = np.flatnonzero(weights > 0)
     if n_rows >= len(eligible):

@@ -152,14 +152,7 @@ KernelRows = FloatArray | StreamedRows
 def kernel_rows(table: NDArray | da.Array, layout: Layout, coordinates: Coordinates) -> KernelRows:
     """Return the rows of a table in the kernels' units, in memory unless there are too many.
 
-    Parameters
-    ----------
-    table : ndarray or dask Array of shape (n_rows, n_features)
-        The table in the input's units.
-    layout : Layout
-        Layout of the table, with known rows.
-    coordinates : Coordinates
-        Map from the input's units to the kernels' units.
+    The numbers of rows of the layout must be known.
     """
     if not isinstance(table, da.Array) or not are_streamed(layout):
         return coordinates.to_model(_gathered(table))

@@ -29,14 +29,7 @@ _SAME = 1e-12
 def choose_source(gram: str | Path, n_rows: int, n_kernels: int, scratch: Path) -> str:
     """Choose where to keep the Gram matrices.
 
-    Parameters
-    ----------
-    gram : "auto", "recompute", or a path
-        Parameter of the estimator.
-    n_rows, n_kernels : int
-        Numbers of rows and kernels.
-    scratch : Path
-        Folder of the fit, which need not exist.
+    `scratch` is the folder of the fit, which need not exist.
 
     Returns
     -------

@@ -252,16 +252,8 @@ class ShorterMemory:
     ) -> Self:
         """Return the memory after a call.
 
-        Parameters
-        ----------
-        updates : Updates
-            The records after the call.
-        state : CenterState
-            The state after the call.
-        costs : sequence of float
-            Costs of the new rows at the state of the longer memory, and at that of this one.
-        factor : float
-            Factor by which earlier costs fade.
+        `costs` are those of the new rows at the state of the longer memory and at that of this one,
+        and earlier costs fade by `factor`.
         """
         longer, own = costs
         return replace(

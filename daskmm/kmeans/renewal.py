@@ -144,16 +144,7 @@ class Renewal:
 def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int) -> Renewal | None:
     """Look for better clusters on the sample; return None if there are none.
 
-    Parameters
-    ----------
-    reservoir : Reservoir
-        The sample.
-    state : CenterState
-        The present centres, at s = −∞.
-    update : Update
-        The algorithm's update.
-    seed : int
-        Seed of the fresh starts.
+    The state must be one of hard steps.
     """
     rows, sample = reservoir.rows, reservoir.sample
     if len(rows) < 2 * len(state.centers):

@@ -52,10 +52,6 @@ def starting_centers(
         Number of centres.
     seeds : ndarray of int
         Seed of each start.
-
-    Returns
-    -------
-    list of ndarray of shape (n_clusters, n_features)
     """
     if method == "k-means||":
         return _scalable(passes, survey, n_clusters, seeds)

@@ -110,14 +110,7 @@ class Stage:
 def stages_of(convention: str, max_iter: int, fixed_weights: bool) -> list[Stage]:
     """Return the stages of a convention.
 
-    Parameters
-    ----------
-    convention : {"auto", "paper", "reference"}
-        Whose variant of the algorithm to follow.
-    max_iter : int
-        Largest number of iterations; ignored by "reference".
-    fixed_weights : bool
-        Whether the feature weights are not learned.
+    `max_iter` is the largest number of iterations, which "reference" ignores.
     """
     if convention == "reference":
         learn = Stage("learn", LEARNING_ITERATIONS, LEARNING_ITERATIONS, stops=False)
@@ -215,16 +208,8 @@ class Rows:
     ) -> Self:
         """Prepare rows for `blur`.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n_rows, n_features)
-            Rows in the model's coordinates, centred near the origin.
-        weights : ndarray of shape (n_rows,)
-            Sample weights, positive.
-        merge_tol : float
-            Distance within which rows merge.
-        varying : ndarray of bool of shape (n_features,), optional
-            Features that are not constant; computed by default.
+        Rows are in the model's coordinates, centred near the origin, and have positive sample
+        weights.
         """
         if varying is None:
             varying = np.ptp(rows, axis=0) > 0
@@ -347,10 +332,6 @@ def blur(
     context : FitContext, optional
         Journal, callbacks (called once per iteration) and clock of the fit. Without it, an
         interrupt is raised at once.
-
-    Returns
-    -------
-    Blurred
 
     References
     ----------

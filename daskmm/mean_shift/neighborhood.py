@@ -85,14 +85,7 @@ class Neighborhood:
     def of(cls, rows: FloatArray, weights: FloatArray, merge_tol: float) -> Self:
         """Return the representatives of rows that have not moved.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n_rows, n_features)
-            Rows in the model's coordinates.
-        weights : ndarray of shape (n_rows,)
-            Sample weights, positive.
-        merge_tol : float
-            Distance within which rows merge.
+        Rows are in the model's coordinates, and have positive sample weights.
         """
         return cls(*Representatives.of(rows, weights).merged(merge_tol, seed=0))
 
@@ -133,14 +126,7 @@ class Neighborhood:
     def met(self, start: Neighborhood, weights: FloatArray, bandwidth: float) -> FloatArray:
         """Return the weight of the rows that have merged into each representative.
 
-        Parameters
-        ----------
-        start : Neighborhood
-            Representatives before the first step.
-        weights : ndarray of shape (n_features,)
-            Feature weights.
-        bandwidth : float
-            Bandwidth of the kernel.
+        `start` has the representatives before the first step.
         """
         return self.representatives.multiplicity
 
@@ -198,18 +184,7 @@ def strides(others: FloatArray, largest: float, isolated: float) -> FloatArray |
 def kernel_sums(points: Points, own_share: FloatArray, lazy: bool) -> FloatArray:
     """Compute Σ_j K_ij c_j y_j and Σ_j K_ij c_j of all representatives.
 
-    Parameters
-    ----------
-    points : Points
-        The representatives.
-    own_share : ndarray of shape (n,)
-        As in `numerics.mean_shift.add_own`.
-    lazy : bool
-        Whether to compute on the active dask scheduler.
-
-    Returns
-    -------
-    ndarray of shape (n, n_features + 1)
+    `own_share` is that of `numerics.mean_shift.add_own`; the result has shape (n, n_features + 1).
     """
     tasks = [(strips,) for strips in _balanced_strips(len(points))]
     shared = (points, own_share)

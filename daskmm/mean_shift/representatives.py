@@ -117,12 +117,7 @@ class Representatives:
     def dispersion(self, row_squares: FloatArray, weight: float) -> FloatArray:
         """Return D_l = (1/n) Σ_i v_i (x_il − y_il)², clipped at 0.
 
-        Parameters
-        ----------
-        row_squares : ndarray of shape (n_features,)
-            Σ_i v_i x_il².
-        weight : float
-            n = Σ_i v_i.
+        `row_squares` are Σ_i v_i x_il², and `weight` is n = Σ_i v_i.
         """
         y = self.positions
         cross = np.einsum("rl,rl->l", y, self.row_sums)

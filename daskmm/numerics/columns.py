@@ -44,16 +44,8 @@ class Expansion:
     ) -> FloatArray:
         """Return coded rows as features, which are NaN where the code is NaN.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n_rows, n_columns)
-            Coded rows.
-        absent, present : ndarray of shape (n_features,), optional
-            Values for levels that a row does not have, and has; 0 and 1 by default.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_features), float64
+        `absent` and `present` are the values of levels that a row does not have, and has; 0 and 1
+        by default.
         """
         out = np.empty((len(rows), int(self.sizes.sum())))
         for column, (kind, start, size) in enumerate(

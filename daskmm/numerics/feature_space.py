@@ -13,21 +13,9 @@ def feature_distances(
 ) -> FloatArray:
     """Compute the squared distances in feature space of all rows to all cluster means.
 
-    d_ij = K_ii − 2 (K W)_ij + (Wᵀ K W)_jj, clipped at 0. The columns of W sum to 1, and
-    θ_j = Σ_i W_ij φ(x_i) are the means.
-
-    Parameters
-    ----------
-    product : ndarray of shape (n_rows, n_clusters)
-        The product K W, one sweep over the Gram matrix.
-    memberships : ndarray of shape (n_rows, n_clusters)
-        The memberships W.
-    diagonal : ndarray of shape (n_rows,)
-        The diagonal K_ii of the Gram matrix.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_clusters)
+    d_ij = K_ii − 2 (K W)_ij + (Wᵀ K W)_jj, clipped at 0. The columns of W sum to 1, and θ_j = Σ_i
+    W_ij φ(x_i) are the means. `product` is K W, one sweep over the Gram matrix; the result is of
+    shape (n_rows, n_clusters).
 
     References
     ----------
@@ -43,16 +31,7 @@ def feature_distances(
 def normalized_memberships(phi: FloatArray, previous: FloatArray) -> FloatArray:
     """Compute W_ij = φ_ij / Σ_i φ_ij; a cluster whose Σφ is 0 keeps its mean.
 
-    Parameters
-    ----------
-    phi : ndarray of shape (n_rows, n_clusters)
-        φ times the sample weights.
-    previous : ndarray of shape (n_rows, n_clusters)
-        W before the step.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_clusters)
+    `phi` are the φ times the sample weights, and `previous` is W before the step.
 
     References
     ----------
@@ -79,17 +58,6 @@ def critical_power_of_gram(gram: FloatArray, row_weights: FloatArray) -> float:
 
     s_crit = 1 − 1/(2 λ_max) as in `critical_power`, with the largest eigenvalue of the centred
     Gram matrix of a sample whose rows are normalised in feature space.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (n_rows, n_rows)
-        Kernel values of a sample.
-    row_weights : ndarray of shape (n_rows,)
-        Sample weights.
-
-    Returns
-    -------
-    float
     """
     v = row_weights / row_weights.sum()
     means = gram @ v

@@ -83,14 +83,7 @@ class Standardized:
     ) -> HeldOut:
         """Compute the shares of each half of the features along directions of the other half.
 
-        Parameters
-        ----------
-        feature_weights : ndarray of shape (n_features,)
-            Weights of the features that determine directions.
-        n_directions : int
-            Number of directions of each half.
-        rng : numpy.random.Generator
-            Splits the features.
+        `feature_weights` weigh the features that determine directions.
         """
         varying = np.flatnonzero(self.varying)
         shares, chances, number = np.zeros(len(self.offset)), [], n_directions

@@ -42,14 +42,7 @@ class Histogram:
     def of(cls, values: FloatArray, groups: NDArray, weights: FloatArray | None = None) -> Self:
         """Count numbers by group.
 
-        Parameters
-        ----------
-        values : ndarray of shape (n,), float64
-            Numbers, neither negative nor NaN.
-        groups : ndarray of shape (n,), int
-            Group of each number.
-        weights : ndarray of shape (n,), optional
-            Weight of each number; 1 if absent.
+        Numbers are neither negative nor NaN; the weight of each is 1 by default.
         """
         bins = np.ascontiguousarray(values, dtype=np.float64).view(np.int64) >> _DROPPED_BITS
         groups = groups.astype(np.int64)

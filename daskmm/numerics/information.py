@@ -34,12 +34,7 @@ class Partition(NamedTuple):
 def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the population variance of each feature; exactly 0 for a constant one.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        A sample.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
+    Weights are positive.
     """
     mean = weights @ rows / weights.sum()
     variance = weights @ np.square(rows - mean) / weights.sum()
@@ -49,17 +44,7 @@ def weighted_variance(rows: FloatArray, weights: FloatArray) -> FloatArray:
 def normal_scores(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """Compute Φ⁻¹ of the share of weight below each value, plus half of the share at the value.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        A sample.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_features)
-        Scores; 0 for a constant feature.
+    Weights are positive, and scores of a constant feature are 0.
     """
     scores = np.empty(rows.shape)
     for feature, values in enumerate(rows.T):
@@ -78,16 +63,7 @@ def partition(
 ) -> Partition:
     """Compute the share of each feature's variance that a partition leaves unexplained.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        A sample.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
-    labels : ndarray of shape (n_rows,)
-        Cluster of each row.
-    variance : ndarray of shape (n_features,), optional
-        `weighted_variance` of the rows, if the caller has it.
+    Weights are positive; `variance` is the `weighted_variance` of the rows, if the caller has it.
     """
     order = np.argsort(labels, kind="stable")
     ends = np.flatnonzero(np.diff(labels[order])) + 1

@@ -182,13 +182,6 @@ def check_function(kernel: Kernel, rows: FloatArray) -> None:
 
     It is no kernel if it is not symmetric, or, like a distance, is 0 between each row and itself
     and not between others. Kernels by name are not tested.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    rows : ndarray of shape (n, n_features)
-        A few rows.
     """
     if kernel.function is None or not len(rows):
         return

@@ -30,16 +30,7 @@ def latent_normals(
 ) -> FloatArray:
     """Draw normal features for flags and categories; numbers stay as they are.
 
-    Parameters
-    ----------
-    coordinates : MixedCoordinates
-        The model's coordinates.
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the model's coordinates, without missing values.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
-    rng : Generator
-        Draws the numbers.
+    Rows are in the model's coordinates and have no missing values; weights are positive.
 
     Returns
     -------

@@ -24,12 +24,7 @@ _ROWS_PER_DIRECTION = 10
 def whitened(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """Transform rows so that their covariance is the identity.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        A sample.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
+    Weights are positive.
 
     Returns
     -------
@@ -73,14 +68,7 @@ def partition_likelihood(
 
         \tfrac12 \log \frac{|T|}{|W|} + \sum_j π_j \log π_j - \frac{1.5 (k - 1) p}{n}
 
-    Parameters
-    ----------
-    white : ndarray of shape (n_rows, n_directions)
-        Rows as returned by `whitened`.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, positive.
-    labels : ndarray of shape (n_rows,)
-        Cluster of each row, from 0.
+    The rows are those of `whitened`; weights are positive, and labels begin at 0.
 
     Returns
     -------
@@ -102,15 +90,9 @@ def partition_likelihood(
 def without_tails(rows: FloatArray, width: float = 3.0) -> FloatArray:
     """Clip each feature at some robust standard deviations from its median.
 
-    The robust deviation is 1.4826 times the median absolute one; where that is 0, because half
-    of the values are equal, the feature is not clipped.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        A sample.
-    width : float
-        Number of robust standard deviations.
+    The robust deviation is 1.4826 times the median absolute one; where that is 0, because half of
+    the values are equal, the feature is not clipped. `width` is the number of robust standard
+    deviations.
     """
     median = np.median(rows, axis=0)
     deviation = 1.4826 * np.median(np.abs(rows - median), axis=0)

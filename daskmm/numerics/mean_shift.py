@@ -203,16 +203,7 @@ def merging_groups(positions: FloatArray, tol: float, seed: int) -> NDArray[np.i
 
     Points of a group lie in one cell of a grid whose diagonal is the tolerance. Each seed shifts
     the grid, so that close points are not kept apart by the same edge forever. The groups do not
-    depend on the order of the points.
-
-    Parameters
-    ----------
-    positions : ndarray of shape (n, n_features)
-        Positions of the points.
-    tol : float
-        Largest distance within a group; 0 merges nothing.
-    seed : int
-        Seed of the shift of the grid.
+    depend on the order of the points. A tolerance of 0 merges nothing.
 
     Returns
     -------

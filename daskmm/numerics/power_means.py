@@ -57,10 +57,6 @@ def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
         The power, below 0; −∞ gives the hard assignment to the nearest centre (the first in a
         tie).
 
-    Returns
-    -------
-    PowerMeans
-
     References
     ----------
     Xu & Lange, "Power k-Means Clustering", ICML 2019: gradient (5), limits (6), Algorithm 1,

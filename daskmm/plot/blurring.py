@@ -61,20 +61,8 @@ class Replay:
 def replay(model: Any, rows: NDArray, clusters: NDArray) -> Replay:
     """Blur rows again with the bandwidth and the feature weights of a fitted mean shift.
 
-    Fewer rows estimate the same density, so this repeats the last stage of the fit.
-
-    Parameters
-    ----------
-    model : fitted WeightedBlurringMeanShift
-        The model.
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the input's units.
-    clusters : ndarray of int of shape (n_rows,)
-        Cluster of each row.
-
-    Returns
-    -------
-    Replay
+    Fewer rows estimate the same density, so this repeats the last stage of the fit. Rows are in the
+    input's units, and `clusters` are theirs in the fit.
     """
     plane = Plane.of(model, rows, clusters)
     start = Coordinates(model.mean_, model.scale_).to_model(rows)

@@ -61,14 +61,7 @@ class Plane:
     def of(cls, model: Any, rows: NDArray, clusters: NDArray) -> Self:
         """Find the plane of a fitted model's clusters.
 
-        Parameters
-        ----------
-        model : fitted estimator
-            The model.
-        rows : ndarray of shape (n_rows, n_features)
-            Rows in the input's units; values may be missing.
-        clusters : ndarray of int of shape (n_rows,)
-            Cluster of each row.
+        Rows are in the input's units; values may be missing.
         """
         refuse_mixed(model)
         coordinates = Coordinates(model.mean_, model.scale_)

@@ -118,14 +118,7 @@ class Picture:
 def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> list[Picture]:
     """Draw all figures that apply to a fitted model.
 
-    Parameters
-    ----------
-    model : fitted estimator
-        The model.
-    sampled : Sampled or None
-        Rows of the data; without them, figures of rows are left out.
-    profiles : Profiles or None
-        Profiles of the clusters; without them, their figure is left out.
+    Figures that need a sample, or profiles, are left out without them.
     """
     found = []
 
@@ -161,15 +154,9 @@ def drift_picture(monitor: Any) -> Picture:
 def inline_svg(figure: Figure, name: str) -> str:
     """Draw a figure as an ``<svg>`` element.
 
-    Text remains text, many points become an image, black and white become the page's ink and
-    paper, and the figure's label becomes its accessible name.
-
-    Parameters
-    ----------
-    figure : matplotlib Figure
-        The figure.
-    name : str
-        Prefix of all ids, which distinguishes them from those of other figures of the page.
+    Text remains text, many points become an image, black and white become the page's ink and paper,
+    and the figure's label becomes its accessible name. `name` is a prefix of all ids, which
+    distinguishes them from those of other figures of the page.
     """
     import matplotlib
 

@@ -20,20 +20,8 @@ def checksummed() -> dict[str, Any]:
 def create_array(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any) -> Any:
     """Create an uncompressed zarr array whose chunks carry checksums.
 
-    Chunks that were never written read as NaN, or as -1 if the dtype is an integer.
-
-    Parameters
-    ----------
-    path : Path
-        A new folder; it may lie in that of a zarr group.
-    shape, chunks : tuple of int
-        Shape of the array, and of its chunks.
-    dtype : numpy dtype
-        Type of its numbers.
-
-    Returns
-    -------
-    zarr Array
+    Chunks that were never written read as NaN, or as -1 if the dtype is an integer. The folder is
+    new, and may lie in that of a zarr group.
     """
     import zarr
 

@@ -77,15 +77,6 @@ def locked(path: Path, lock: Path, patience: float = 0.0) -> Iterator[None]:
     releases it when the process dies. Folders that are made for it are removed at the end, unless
     they have other contents.
 
-    Parameters
-    ----------
-    path : Path
-        The path that is going to be written, for messages.
-    lock : Path
-        The lock file.
-    patience : float
-        As in `reserved`.
-
     Raises
     ------
     LockedError, OSError

@@ -166,13 +166,6 @@ def write_state(path: Path, value: Any) -> None:
 
     A crash at any moment leaves the former file, or none.
 
-    Parameters
-    ----------
-    path : Path
-        The state file.
-    value : as for `encode`
-        The value to write.
-
     Raises
     ------
     TypeError

@@ -196,20 +196,7 @@ def geometric_median(
 ) -> FloatArray:
     """Minimise the weighted sum of Euclidean distances, by Weiszfeld's steps.
 
-    Parameters
-    ----------
-    tile : Tile
-        The rows.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    distortion : Euclidean
-        The distance, with its smoothing.
-    most_steps : int
-        Largest number of steps; they end when the median moves by 1e-10 of the mean distance.
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
+    Steps end when the median moves by less than 1e-10 of the mean distance.
     """
     observed = np.ones_like(tile.rows) if tile.observed is None else tile.observed
     masses = np.maximum(weights @ observed, np.finfo(float).tiny)
@@ -231,10 +218,7 @@ def geometric_median(
 def weighted_median(values: FloatArray, weights: FloatArray) -> float:
     """Return the middle of the values that minimise Σ_i w_i |x_i − θ|.
 
-    Parameters
-    ----------
-    values, weights : ndarray of shape (n,)
-        Numbers, and their positive weights.
+    Weights are positive.
     """
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])
