@@ -70,7 +70,7 @@ def _largest_growth(rows: SparseRows, row_weights: NDArray[np.float64]) -> float
     transposed = rows.T.tocsr()
 
     def product(v: NDArray[np.float64]) -> NDArray[np.float64]:
-        """AᵀA v, A = factor (x − mean)."""
+        """Return AᵀA v, with A = factor (x − mean)."""
         u = np.square(factor) * (rows @ v - mean @ v)
         return np.asarray(transposed @ u - mean * u.sum())
 

@@ -193,7 +193,7 @@ class Bregman(Distortion):
         return distances
 
     def _of_zeros(self, n_features: int) -> FloatArray:
-        """Divergence of 0 from the reference, per feature."""
+        """Return the divergence of 0 from the reference, per feature."""
         m = np.broadcast_to(self.reference, n_features)
         return self.elements(np.zeros(n_features), m)
 
@@ -323,17 +323,17 @@ class SquaredEuclidean(Bregman):
         return rows * roots, self
 
     def elements(self, x: FloatArray, theta: FloatArray) -> FloatArray:
-        """(x − θ)²."""
+        """Return (x − θ)²."""
         difference = x - theta
         difference *= difference
         return difference
 
     def gradient(self, theta: FloatArray) -> FloatArray:
-        """2 θ."""
+        """Return 2 θ."""
         return 2.0 * theta
 
     def curvature(self, theta: FloatArray) -> FloatArray:
-        """2."""
+        """Return 2."""
         return np.full_like(theta, 2.0)
 
     def inside(self, rows: FloatArray) -> FloatArray:
@@ -342,7 +342,7 @@ class SquaredEuclidean(Bregman):
         return np.where(np.isnan(rows), self.reference, rows)
 
     def reported(self, distances: FloatArray) -> FloatArray:
-        """‖x − θ‖."""
+        """Return ‖x − θ‖."""
         return np.sqrt(distances)
 
 
@@ -364,11 +364,11 @@ class KullbackLeibler(Bregman):
         return information(x, theta)
 
     def gradient(self, theta: FloatArray) -> FloatArray:
-        """Logarithm of θ."""
+        """Return log θ."""
         return np.log(theta)
 
     def curvature(self, theta: FloatArray) -> FloatArray:
-        """1/θ."""
+        """Return 1/θ."""
         return 1.0 / theta
 
 
@@ -393,11 +393,11 @@ class ItakuraSaito(Bregman):
             return np.where(t < -0.5, t - (np.log(x) - np.log(theta)), minus_log1p(t))
 
     def gradient(self, theta: FloatArray) -> FloatArray:
-        """−1/θ."""
+        """Return −1/θ."""
         return -1.0 / theta
 
     def curvature(self, theta: FloatArray) -> FloatArray:
-        """1/θ²."""
+        """Return 1/θ²."""
         return 1.0 / (theta * theta)
 
 
@@ -419,11 +419,11 @@ class Logistic(Bregman):
         return information(x, theta) + information(1.0 - x, 1.0 - theta)
 
     def gradient(self, theta: FloatArray) -> FloatArray:
-        """log(θ/(1 − θ))."""
+        """Return log(θ/(1 − θ))."""
         return np.log(theta) - np.log1p(-theta)
 
     def curvature(self, theta: FloatArray) -> FloatArray:
-        """1/(θ (1 − θ))."""
+        """Return 1/(θ (1 − θ))."""
         return 1.0 / (theta * (1.0 - theta))
 
 

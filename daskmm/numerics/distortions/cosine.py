@@ -73,5 +73,5 @@ class Cosine(SquaredEuclidean):
         return float(max(0.0, 1.0 - np.sqrt(2.0 * (mean @ mean))))
 
     def reported(self, distances: FloatArray) -> FloatArray:
-        """1 − cos, at least 0."""
+        """Return 1 − cos."""
         return distances

@@ -99,13 +99,13 @@ class Mixed(Bregman):
         return (self.kinds == FLAG) | (self.kinds == CATEGORY)
 
     def gradient(self, theta: FloatArray) -> FloatArray:
-        """2 θ, log(θ/(1 − θ)) and log θ."""
+        """Return 2 θ, log(θ/(1 − θ)) or log θ by kind, times the factors."""
         return self._by_kind(
             theta, lambda t: 2.0 * t, lambda t: np.log(t) - np.log1p(-t), lambda t: np.log(t)
         )
 
     def curvature(self, theta: FloatArray) -> FloatArray:
-        """2, 1/(θ (1 − θ)) and 1/θ."""
+        """Return 2, 1/(θ (1 − θ)) or 1/θ by kind, times the factors."""
         return self._by_kind(
             theta,
             lambda t: np.full_like(t, 2.0),
