@@ -1,4 +1,4 @@
-"""What becomes of centres whose cluster is empty, or that coincide with another centre."""
+"""Move centres whose cluster is empty, or that coincide with another centre."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class RandomRows:
     Attributes
     ----------
     sample : Sample
-        In the model's coordinates.
+        Sample in the model's coordinates.
     seed : int
+        Seed of the draws.
     """
 
     sample: Sample
     seed: int
 
     def __call__(self, centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
-        """Return the next state; draws depend on the seed and the number of earlier draws only."""
+        """Return the next state; draws depend only on the seed and the number of earlier draws."""
         empty = np.flatnonzero(sums.weights == 0) if state.s == -np.inf else np.empty(0, int)
         if not len(empty):
             return replace(state, centers=centers)
@@ -54,21 +55,23 @@ def split_coincident(
     schedule: Schedule,
     context: FitContext,
 ) -> tuple[Outcome[CenterState], int]:
-    """Move coincident centres as those of emptied clusters, and take hard steps once more.
+    """Move coincident centres like those of emptied clusters, and take hard steps once more.
 
     Parameters
     ----------
     problem : CentersProblem
-        Of all rows.
+        Problem of all rows.
     outcome : Outcome
+        Result of the fit so far.
     schedule : Schedule
-        Of the fit; nothing is done if it does not end in hard steps, or no iterations are left.
+        Schedule of the fit; unless it ends in hard steps and has iterations left, nothing is done.
     context : FitContext
+        Journal, callbacks and clock of the fit.
 
     Returns
     -------
     outcome : Outcome
-        The new one if it costs less.
+        The new outcome if it costs less, or the given one.
     n_split : int
         Number of centres that were moved.
     """
@@ -79,7 +82,7 @@ def split_coincident(
     before = replace(outcome.run.state, s=-np.inf)
     sums = problem.sums([before])[0]
     spare = repeated_centers(before, problem.yardstick(sums))
-    # Treat them as centres without rows: their twins serve those rows at almost the same cost.
+    # They count as empty: the centres that they coincide with cost almost the same for their rows.
     emptied = replace(sums, weights=np.where(spare, 0.0, sums.weights))
     state = problem.update.relocation(before.centers, emptied, before)
     n_split = int((state.centers != before.centers).any(axis=1).sum())
@@ -89,7 +92,7 @@ def split_coincident(
     polished = minimize(problem, [state], hard, context)
     costs = [step.inertia + step.penalty for step in (outcome.scored, polished.scored)]
     scale = max(abs(step.inertia) + abs(step.penalty) for step in (outcome.scored, polished.scored))
-    # If there are no more distinct rows than distinct centres, all that is gained is rounding.
+    # If no more rows than centres are distinct, the gain is a rounding error.
     if costs[0] - costs[1] <= max(EQUALLY_GOOD * scale, problem.rounding):
         return outcome, 0
     return continued(outcome, polished), n_split

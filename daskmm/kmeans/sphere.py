@@ -13,7 +13,7 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 
 def on_sphere(survey: Survey) -> Survey:
-    """Transform a survey, in the input's units, to directions."""
+    """Return a survey, given in the input's units, in the coordinates of directions."""
     coordinates = SphereCoordinates(len(survey.variance))
     rows, weights = coordinates.to_model(survey.sample.rows), survey.sample.weights
     if isinstance(rows, SparseRows):

@@ -25,6 +25,7 @@ DONE = (
     "kmeans/cells.py",
     "kmeans/column_trials.py",
     "kmeans/drift.py",
+    "kmeans/empty_clusters.py",
     "kmeans/incremental.py",
     "kmeans/renewal.py",
     "kmeans/seeding.py",
