@@ -124,7 +124,7 @@ def build(
         create_store(path, manifest, checked_diagonal(kernel, rows), origin)
     store = GramStore(path)
     if found := manifest.differences(store.manifest):
-        raise GramStoreError(f"{path} has another Gram matrix: {'; '.join(found)}.")
+        raise GramStoreError(f"{path} holds another Gram matrix: {'; '.join(found)}.")
     fill(store, rows, kernel, store.missing(), lazy)
     return store
 

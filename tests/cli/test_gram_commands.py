@@ -157,7 +157,7 @@ def test_build_refuses_another_store_at_the_path(capsys, npy, path, options, mes
     code, out, err = gram(capsys, "build", npy, "--out", path, *options.split())
     assert (code, out) == (2, "")
     assert err.startswith("daskmm: error: ")
-    assert "has another Gram matrix" in err
+    assert "holds another Gram matrix" in err
     assert message in err
     assert gram(capsys, "verify", path, "--data", npy)[0] == 0
 

@@ -509,7 +509,7 @@ def test_data_of_another_shape(store, rows):
 )
 def test_another_matrix_at_the_path_is_refused_and_named(store, rows, kernel, options, message):
     before = states(store)
-    with pytest.raises(GramStoreError, match=f"has another Gram matrix: .*{message}"):
+    with pytest.raises(GramStoreError, match=f"holds another Gram matrix: .*{message}"):
         build(store.path, rows, kernel, **{"tile_rows": TILE, **options})
     assert states(store) == before
     assert verify(store.path, rows) == {}
