@@ -45,6 +45,7 @@ class PassModel:
     Attributes
     ----------
     n_blocks : int
+        Number of blocks of the table.
     block_bytes : float
         Size of a block as it is read.
     load_seconds : float
@@ -78,6 +79,7 @@ class PassModel:
         Parameters
         ----------
         n_workers, threads_per_worker : int
+            Size of the cluster.
         cores : int, optional
             Of all workers together; one per thread by default.
         bandwidth : float

@@ -67,6 +67,7 @@ def information_gain(
         Integer cluster labels of the rows; or a model with centres, which predicts them. The null
         then has the scale and the feature weights of the model.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
+        Sample weights, not negative; all 1 by default.
     standardize : bool, default=False
         Whether the null is clustered with standardised features. Ignored for a model, which has
         a scale of its own.
@@ -149,7 +150,9 @@ def lam_path(
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         Read once.
     n_clusters : int
+        Number of clusters.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
+        Sample weights, not negative; all 1 by default.
     lams : array-like of shape (n_lams,), optional
         Penalties λ per unit of sample weight, positive; ``inf`` keeps the weights of the
         features equal. By default .1, .2, .35, .5 and 1 times the mean variance of the features
@@ -158,6 +161,7 @@ def lam_path(
     n_init : int, default=3
         Starts per penalty.
     standardize : bool, default=True
+        Whether to divide each feature by its standard deviation.
     sample_size : int, optional
         Largest number of rows to use; by default 2,000, or 100 per cluster if that is more.
     random_state : int, RandomState instance or None, default=None
@@ -204,6 +208,7 @@ def choose_n_clusters(
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         Read once.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
+        Sample weights, not negative; all 1 by default.
     most : int, optional
         Largest number to try. By default numbers from 2 to 40 are tried, and twice as many as long
         as the answer lies at their end. There are 20 rows for each cluster in any case.
@@ -213,6 +218,7 @@ def choose_n_clusters(
     n_init : int, default=3
         Starts.
     standardize : bool, default=False
+        Whether to divide each feature by its standard deviation.
     sample_size : int, optional
         Largest number of rows to use; by default 2,000, or 50 for each of the clusters tried if
         that is more.
@@ -265,11 +271,13 @@ def choose_distortion(
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         Read once.
     n_clusters : int
+        Number of clusters.
     distortions : sequence of str, optional
         Names that `PowerKMeans` knows, in order of preference. By default "sqeuclidean", "kl",
         "itakura-saito", "logistic", "euclidean" and "manhattan", where the values are in their
         domains.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
+        Sample weights, not negative; all 1 by default.
     n_init : int, default=4
         Starts per distortion.
     standardize : bool, default=False

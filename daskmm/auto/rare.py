@@ -26,7 +26,9 @@ def without_rare(survey: Survey, n_clusters: int) -> Survey:
     Parameters
     ----------
     survey : Survey
+        Result of the first pass.
     n_clusters : int
+        Number of clusters that are looked for.
     """
     rows, weights = survey.sample.rows, survey.sample.weights
     rare = survey.varying & (_uncommon(rows, weights) < LEAST_SHARE / n_clusters)
@@ -41,7 +43,9 @@ def without_features(survey: Survey, left_out: NDArray[np.bool_]) -> Survey:
     Parameters
     ----------
     survey : Survey
+        Result of the first pass.
     left_out : ndarray of bool of shape (n_features,)
+        Features that are treated as constant.
     """
     sample, larger = _without(survey.sample, left_out), survey.larger_sample
     if larger is not None and isinstance(larger.rows, SparseRows):

@@ -33,8 +33,11 @@ def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
     Parameters
     ----------
     survey : Survey
+        Result of the first pass.
     n_clusters : int
+        Number of clusters that are looked for.
     seed : int
+        Seed that divides the sample in two.
     """
     rows, weights = survey.sample.rows, survey.sample.weights
     if survey.larger_sample is not None:

@@ -83,6 +83,7 @@ def add_model_options(command: argparse.ArgumentParser, estimators: Mapping[str,
     Parameters
     ----------
     command : ArgumentParser
+        Parser of the command that gets the options.
     estimators : mapping of str to str
         Names of the models' classes, by those of the models.
     """

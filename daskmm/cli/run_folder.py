@@ -99,6 +99,7 @@ def write_run(
         URL that fsspec knows: all is written to a temporary folder first then. The summary
         is written last, and then the checkpoint is removed.
     model : fitted estimator
+        Model that is written.
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         The data that the model was fitted to.
     source : str

@@ -92,6 +92,7 @@ class Belonging:
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
         feature_dim : str, optional
             Of an xarray DataArray or Dataset; by default that of the fit.
 
@@ -110,6 +111,7 @@ class Belonging:
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
         feature_dim : str, optional
             Of an xarray DataArray or Dataset; by default that of the fit.
         power : float, optional
@@ -146,6 +148,7 @@ class Belonging:
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
         feature_dim : str, optional
             Of an xarray DataArray or Dataset; by default that of the fit.
 
@@ -169,7 +172,9 @@ class Belonging:
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Sample weights, not negative; all 1 by default.
         feature_dim : str, optional
             Of an xarray DataArray or Dataset; by default that of the fit.
 

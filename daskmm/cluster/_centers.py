@@ -26,6 +26,7 @@ from daskmm.auto.n_clusters import (
 )
 from daskmm.auto.standardize import ScaleChoice, choose_scale
 from daskmm.cluster._belonging import Belonging
+from daskmm.cluster._choices import Choices, with_same_data, with_seeds
 from daskmm.cluster._estimator import MMClusterer, warn_convergence, warn_user
 from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pipeline
 from daskmm.cluster._mixed import checked_mixed, coded, learned_coding, planned
@@ -47,20 +48,28 @@ from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
 from daskmm.data.mixed import Coding, Column, expansion_of
 from daskmm.data.rasters import Raster, grid_of, pixels_of
-from daskmm.engine.first_pass import Survey, described_data, first_pass
+from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.first_pass import sample_size as usual_sample_size
 from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import cost, labels_of, training_labels
 from daskmm.kmeans.belonging import profile_of_sample
+from daskmm.kmeans.costs import CenterCosts
 from daskmm.kmeans.empty_clusters import RandomRows, left_in_place
-from daskmm.kmeans.fit import CentersFit, Method, fit_centers
+from daskmm.kmeans.fit import CentersFit, center_stages
 from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
+from daskmm.kmeans.method import GIVEN, Method
 from daskmm.kmeans.sphere import on_sphere
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import PowerUpdate, Relocation, Update, to_farthest_rows
+from daskmm.kmeans.updates import (
+    CentersProblem,
+    PowerUpdate,
+    Relocation,
+    Update,
+    to_farthest_rows,
+)
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule
-from daskmm.mm.journal import draw_seeds
+from daskmm.mm.stages import Stage, run_stages
 from daskmm.numerics.columns import Expansion, MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
@@ -72,7 +81,7 @@ from daskmm.numerics.rows import (
     WhitenedCoordinates,
     centers_in_model,
 )
-from daskmm.planning import CenterSteps, Plan
+from daskmm.planning import Plan
 from daskmm.storage.records import registered
 
 
@@ -257,6 +266,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             shifted. Data in memory are clustered by threads of this process. Dask and zarr data are
             streamed through the active dask scheduler, each block loaded once per pass.
         y : ignored
+            Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
             Weights, not negative; chunked in any way. An integer weight counts like as many
             copies of the row. Of a raster also an array or DataArray on its grid.
@@ -283,7 +293,8 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         with self._fitting() as (model, context):
             if self.warm_start or hasattr(self.init, "get_params"):
                 # Journalled, as an interrupt stores another model here before the fit is resumed.
-                given = context.journal.once("earlier model", lambda: [self._given_model()])
+                context.journal.enter("earlier model", followed=False)
+                given = context.journal.once(lambda: [self._given_model()])
                 [model._earlier] = given
             model._fit(X, sample_weight, feature_dim, context)
         return self
@@ -295,28 +306,45 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         X, coding = self._opened(X, feature_dim)
         table, weights = read_weighted(self, X, sample_weight, reset=True)
         expansion = None if coding is None else expansion_of(coding.columns)
-        init = self._checked_init(expansion)
+        given = self._checked_init(expansion)
         passes = weighted_passes(table, weights, grid_of(X), self.empty_rows == "label")
         with one_blas_thread(), passes.persisted(self.persist):
-            fitted, fit = self._minimize(passes, init, context, expansion)
-        self._store(fitted, fit)
+            choices = self._choose(passes, context, expansion)
+            fit = self._centers_fit(choices, given)
+            fit = run_stages(center_stages(choices.method, choices.layout.lazy), fit)
+        if fit.n_split:
+            warn_convergence(
+                f"{fit.n_split} of {len(fit.result.run.state.centers)} centres coincided with "
+                f"another one after the annealing, were moved to rows ({self.empty_cluster}), and "
+                "polished."
+            )
+        self._store(choices.fitted, fit)
         if coding is not None:
             self.columns_ = coding.columns
             passes.add(int(coding.learned))
         if isinstance(X, Raster):
             self.feature_dim_ = X.feature_dim
-        state = self._fitted_state()
-        self._store_profile(profile_of_sample(fit.survey.sample, state[1]))
-        self.__dict__.update(found_in_columns(fit.survey.sample, *state))
-        nearest = labels_of
-        if fit.bounds is not None:
-            fit.bounds.expect(state[1].prepared)
-            nearest = fit.bounds.labels_of
-        labels = training_labels(passes, *state, function=nearest)
-        self._set_labels(labels, X, labels_of, *state)
+        run_stages([self._labelling(X)], fit)
         self.n_passes_ = passes.n_passes
         self.n_samples_seen_ = fit.survey.n_rows
-        self._warn(fit.outcome, self.n_clusters_, context)
+        self._warn(fit.result, self.n_clusters_, context)
+
+    def _labelling(self, X: Any) -> Stage[CentersFit]:
+        """Return the last stage of a fit."""
+
+        def labelled(fit: CentersFit) -> CentersFit:
+            state, sample = self._fitted_state(), fit.survey.sample
+            self._store_profile(profile_of_sample(sample, state[1]))
+            self.__dict__.update(found_in_columns(sample, *state))
+            nearest, bounds = labels_of, fit.bounds
+            if bounds is not None:
+                bounds.expect(state[1].prepared)
+                nearest = bounds.labels_of
+            labels = training_labels(fit.problem.passes, *state, function=nearest)
+            self._set_labels(labels, X, labels_of, *state)
+            return fit
+
+        return Stage("labels", labelled, CenterCosts.labels, after_stop=True)
 
     def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:
         """A Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""
@@ -332,119 +360,95 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         table, weights = read_weighted(self, X, sample_weight, reset=False)
         return weighted_passes(table, weights, grid_of(X), self.empty_rows == "label")
 
-    def _minimize(
-        self,
-        passes: Passes,
-        init: str | NDArray[np.float64],
-        context: FitContext,
-        expansion: Expansion | None,
-    ) -> tuple[dict[str, Any], CentersFit]:
-        """Make the first pass and the choices on its sample, then fit the centres.
-
-        Return the fitted attributes that the choices determine, and the fit.
-        """
-        family = checked_distortion(
+    def _choose(self, passes: Passes, context: FitContext, expansion: Expansion | None) -> Choices:
+        """Make the first pass, and the choices on its sample."""
+        checked_distortion(
             self.distortion, self.metric_params, self.missing, self.empty_rows, self.standardize
         )
-        rng = check_random_state(self.random_state)
         passes.count_rows()
         layout = passes.blocks.layout
+        method = self._method(layout)
         context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
-        on_sample = self._samples(layout)
-        # Where the table itself is annealed, a compute on the scheduler would be a pass over it.
-        lazy = layout.lazy and on_sample
+        choices = Choices(passes, context, method, check_random_state(self.random_state), expansion)
+        return run_stages(self._choice_stages(method), choices)
 
-        seeds = draw_seeds(context.journal, rng, 1 + self._n_starts(layout))
-        survey = self._first_pass(passes, family, seeds[0], expansion)
-        context.follow("choices")
-        survey = self._of_clusters(survey, seeds[0])
-        survey, scale = self._choose_scale(survey, layout, seeds[0])
-        n_clusters, number = self._choose_n_clusters(survey, seeds[0], lazy)
-        context.journal.resume(described_data(layout, survey), passes)
-        survey = self._in_metric(survey)
-        update, penalty, found = self._update(survey, n_clusters, seeds[0], lazy)
-        update = replace(update, trim=float(self.trim))  # type: ignore[type-var]
+    def _choice_stages(self, method: Method) -> list[Stage[Choices]]:
+        """Return the stages before starting centres are found, in their order."""
+        stages = [
+            Stage("seeds", with_seeds),
+            Stage("first pass", self._surveyed, CenterCosts.survey),
+        ]
+        if isinstance(self.standardize, str):
+            stages.append(Stage("scale", self._choose_scale))
+        stages += [
+            Stage("number of clusters", self._choose_n_clusters),
+            Stage("same data", with_same_data),
+            Stage("metric", self._in_metric),
+            Stage("feature weights", self._choose_update, CenterCosts.lam),
+            Stage("powers", self._choose_schedule),
+        ]
+        return stages
 
-        schedule = self._schedule(lambda: survey.critical_power)
-        earlier = self._earlier
-        if earlier is not None:
-            # What it found would melt at the first power.
-            schedule = replace(
-                schedule, s0=-np.inf if self.polish else earlier.s_, critical_multiple=None
-            )
-        if context.followed:
-            plan = self._plan_of(layout, True, n_clusters=n_clusters, schedule=schedule)
-            context.expect(plan.stages, self.tol)
-        method = Method(
-            n_clusters,
-            init,
-            schedule,
-            update,
-            on_sample,
-            self._restarts(schedule) and not update.hedged,
-            self.empty_cluster,
-            self.distortion == "mahalanobis" and self.metric_params is None,
-            earlier.feature_weights_ if earlier is not None and self._weighs_features else None,
-            found if isinstance(init, str) else None,
+    def _centers_fit(self, choices: Choices, given: NDArray[np.float64] | None) -> CentersFit:
+        """Return the fit of centres before its first stage."""
+        survey, earlier = choices.survey, self._earlier
+        if choices.context.followed:
+            plan = self._plan_of(choices.layout, True, method=choices.method)
+            choices.context.expect(plan.stages, self.tol)
+        weights = earlier.feature_weights_ if earlier is not None else None
+        return CentersFit(
+            CentersProblem(
+                choices.passes, survey.coordinates, survey.weight, choices.update, survey.spread
+            ),
+            survey,
+            choices.method,
+            choices.seeds,
+            choices.rng,
+            choices.context,
+            given,
+            weights if self._weighs_features else None,
+            choices.found if given is None else None,
         )
-        fit = fit_centers(passes, survey, method, seeds, rng, context)
-        if fit.n_split:
-            warn_convergence(
-                f"{fit.n_split} of {n_clusters} centres coincided with another one after the "
-                f"annealing, were moved to rows ({self.empty_cluster}), and polished."
-            )
-        return {**scale, **number, **penalty}, fit
 
-    def _first_pass(
-        self,
-        passes: Passes,
-        family: type[Distortion],
-        seed: int,
-        expansion: Expansion | None,
-    ) -> Survey:
-        layout = passes.blocks.layout
-        at_least, at_most = self._cluster_range
+    def _surveyed(self, choices: Choices) -> Choices:
+        """Make the first pass."""
+        layout, (at_least, at_most) = choices.layout, self._cluster_range
         assert layout.n_rows is not None
         usual = usual_sample_size(layout.n_rows, layout.width, at_most)
-        return first_pass(
-            passes,
+        survey = first_pass(
+            choices.passes,
             at_least,
             # Features are standardised first if that is to be chosen.
             bool(self.standardize),
-            seed,
+            choices.seeds[0],
             wanted=wanted_rows(self.sample_size, at_least) or usual,
-            with_larger=self._samples(layout),
-            family=family,
+            with_larger=choices.method.on_sample,
+            family=choices.method.family,
             partial=self.missing == "partial",
             weigh_shares=self._weighs_shares,
-            # Directions have no heavy tails.
-            by_distance=self._samples(layout) and self.distortion not in ("cosine", "mixed"),
-            expansion=expansion,
+            by_distance=choices.method.by_distance,
+            expansion=choices.expansion,
         )
+        return replace(choices, first_pass=self._of_clusters(survey, choices.seeds[0]))
 
     def _of_clusters(self, survey: Survey, seed: int) -> Survey:
         """Treat features as constant that can make no clusters; here, none."""
         return survey
 
-    def _choose_scale(
-        self, survey: Survey, layout: Layout, seed: int
-    ) -> tuple[Survey, dict[str, Any]]:
-        """The survey in the scale chosen by ``standardize="auto"``, and fitted attributes."""
-        if not isinstance(self.standardize, str):
-            return survey, {}
-        n_clusters = self.n_clusters
+    def _choose_scale(self, choices: Choices) -> Choices:
+        """Choose the scale of the features."""
+        survey, n_clusters = choices.survey, self.n_clusters
         some = some_clusters(survey) if isinstance(n_clusters, str) else int(n_clusters)
-        chosen, path = choose_scale(survey, some, seed, layout.lazy)
-        return chosen, {"standardize_path_": path}
+        chosen, path = choose_scale(survey, some, choices.seeds[0], choices.layout.lazy)
+        return replace(choices, first_pass=chosen).with_fitted(standardize_path_=path)
 
-    def _choose_n_clusters(
-        self, survey: Survey, seed: int, lazy: bool
-    ) -> tuple[int, dict[str, Any]]:
-        """The number of clusters, given or chosen on the sample, and fitted attributes."""
+    def _choose_n_clusters(self, choices: Choices) -> Choices:
+        """Take the number of clusters that was given, or choose it on the sample."""
         if (earlier := self._earlier) is not None:
-            return len(earlier.cluster_centers_), {"n_clusters_": len(earlier.cluster_centers_)}
+            return choices.of_clusters(len(earlier.cluster_centers_))
         if not isinstance(self.n_clusters, str):
-            return int(self.n_clusters), {"n_clusters_": int(self.n_clusters)}
+            return choices.of_clusters(int(self.n_clusters))
+        survey, seed, lazy = choices.survey, choices.seeds[0], choices.lazy
         weights = self._weights_for_number(survey, seed, lazy)
         own = survey.coordinates
         mixed = own if isinstance(own, MixedCoordinates) else None
@@ -457,16 +461,38 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             bound = "max_clusters" if most == self.max_clusters else by_rows
             text = FEW_TRIED.format(chosen=path.n_clusters, most=most, bound=bound)
             warn_user(text, UserWarning)
-        return path.n_clusters, {"n_clusters_": path.n_clusters, "n_clusters_path_": path}
+        return choices.of_clusters(path.n_clusters).with_fitted(n_clusters_path_=path)
 
-    def _in_metric(self, survey: Survey) -> Survey:
+    def _in_metric(self, choices: Choices) -> Choices:
         """Convert the survey to the coordinates where distances are measured."""
+        survey = choices.survey
         if self.distortion == "cosine":
-            return on_sphere(survey)
+            return replace(choices, first_pass=on_sphere(survey))
         if self.distortion != "mahalanobis":
-            return survey
+            return choices
         given = given_precision(self.metric_params, len(survey.variance))
-        return whitened(survey, total_precision(survey.sample) if given is None else given)
+        precision = total_precision(survey.sample) if given is None else given
+        return replace(choices, first_pass=whitened(survey, precision))
+
+    def _choose_update(self, choices: Choices) -> Choices:
+        """Choose the update of the MM steps, with its parameters."""
+        survey, seed = choices.survey, choices.seeds[0]
+        update, fitted, found = self._update(survey, choices.method.n_clusters, seed, choices.lazy)
+        trimmed = replace(update, trim=float(self.trim))  # type: ignore[type-var]
+        return replace(choices, steps=trimmed, found=found).with_fitted(**fitted)
+
+    def _choose_schedule(self, choices: Choices) -> Choices:
+        """Determine the schedule of the powers, and what depends on it."""
+        survey, earlier = choices.survey, self._earlier
+        schedule = self._schedule(lambda: survey.critical_power)
+        if earlier is not None:
+            # What it found would melt at the first power.
+            s0 = -np.inf if self.polish else earlier.s_
+            schedule = replace(schedule, s0=s0, critical_multiple=None)
+        hedged = choices.update.hedged
+        restarts = self._restarts(schedule) and not hedged
+        method = replace(choices.method, schedule=schedule, hedged=hedged, restarts=restarts)
+        return replace(choices, method=method)
 
     def _restarts(self, schedule: Schedule) -> bool:
         """Whether to anneal once more at the feature weights that were learned.
@@ -529,11 +555,11 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         large = not is_small(layout, self._cluster_range[1])
         return 1 if self.n_init == "auto" and reads and large else self._most_starts
 
-    def _checked_init(self, expansion: Expansion | None) -> str | NDArray[np.float64]:
-        """The name of a method, or given centres, which must fit the data and n_clusters."""
+    def _checked_init(self, expansion: Expansion | None) -> NDArray[np.float64] | None:
+        """Return given centres, which must fit the data and n_clusters; None if there are none."""
         earlier = self._earlier
         if earlier is None and isinstance(self.init, str):
-            return self.init
+            return None
         try:
             given = self.init if earlier is None else earlier.cluster_centers_
             centers = np.asarray(given, dtype=np.float64)
@@ -560,17 +586,17 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     def _store(self, fitted: dict[str, Any], fit: CentersFit) -> None:
         """Set the fitted attributes."""
         self.__dict__.update(fitted)
-        state, coordinates = fit.outcome.run.state, fit.survey.coordinates
+        state, coordinates = fit.result.run.state, fit.survey.coordinates
         self.mean_, self.scale_ = coordinates.mean, coordinates.scale
         self.cluster_centers_ = coordinates.to_input(state.centers)
-        scored = fit.outcome.scored
+        scored = fit.result.scored
         self.__dict__.update(means_of_rows(scored.state, scored.cluster_weights, coordinates))
         if isinstance(coordinates, MixedCoordinates):
             self.coordinates_, self.distortion_ = coordinates, fit.survey.distortion
         if isinstance(coordinates, WhitenedCoordinates):
             self.precision_ = coordinates.whitening @ coordinates.whitening.T
         self._n_features_out = len(self.cluster_centers_)
-        self._store_history(fit.outcome, fit.before)
+        self._store_history(fit.result, fit.before)
 
     def _fitted_coordinates(self) -> FeatureCoordinates:
         if self.distortion == "cosine":
@@ -604,8 +630,11 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
         y : ignored
+            Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Sample weights, not negative; all 1 by default.
         feature_dim : str, optional
             Of an xarray DataArray or Dataset; by default that of the fit.
 
@@ -650,6 +679,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         Parameters
         ----------
         X, feature_dim : as in `fit`
+            Table that might be fitted, of which no value is read.
 
         Returns
         -------
@@ -666,32 +696,43 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         model._earlier = self._given_model()
         return model._plan_of(self._planned_layout(X, self._cluster_range[0]), timed=True)
 
-    def _plan_of(self, layout: Layout, timed: bool = False, **known: Any) -> Plan:
+    def _plan_of(self, layout: Layout, timed: bool = False, method: Method | None = None) -> Plan:
         """Cost of a fit to a table of this layout; refused if workers cannot hold it.
 
-        `known` are attributes of `CenterSteps` that the fit has found out.
+        After the choices of the fit, `method` says what they were.
         """
         wanted = wanted_rows(self.sample_size, self._cluster_range[0])
-        timed = timed and ("n_clusters" in known or not isinstance(self.n_clusters, str))
-        steps = replace(self._steps(layout), **known)
-        return planning.plan(layout, steps, wanted=wanted, timed=timed)
+        timed = timed and (method is not None or not isinstance(self.n_clusters, str))
+        own = self._method(layout) if method is None else method
+        stages = [
+            *self._choice_stages(own),
+            *center_stages(own, layout.lazy),
+            self._labelling(None),
+        ]
+        return planning.plan(layout, own, stages, wanted=wanted, timed=timed)
 
-    def _steps(self, layout: Layout) -> CenterSteps:
-        """What a fit does with the rows of a table of this layout."""
+    def _method(self, layout: Layout) -> Method:
+        """Choices of a fit to a table of this layout."""
         # The critical power of real rows lies between −1, of one direction, and that of noise.
         schedule = self._schedule(lambda: -math.sqrt(layout.n_features))
-        weighted = self._weighs_features
-        return CenterSteps(
+        weighted, on_sample = self._weighs_features, self._samples(layout)
+        return Method(
             self._cluster_range[1],
             self._n_starts(layout),
             schedule,
-            self._samples(layout),
-            self.init if isinstance(self.init, str) and self._seeds else "random",
+            on_sample,
+            str(self.init) if self._seeds else GIVEN,
             DISTORTIONS[self.distortion],
             weighted,
+            not weighted,
             self.missing == "partial",
-            weighted and self.distortion == "sqeuclidean" and getattr(self, "lam", None) == "auto",
+            weighted and self.distortion != "manhattan" and getattr(self, "lam", None) == "auto",
             weighted and self._restarts(schedule),
+            empty_cluster=self.empty_cluster,
+            trim=float(self.trim),
+            learns_metric=self.distortion == "mahalanobis" and self.metric_params is None,
+            # Directions have no heavy tails.
+            by_distance=on_sample and self.distortion not in ("cosine", "mixed"),
         )
 
 

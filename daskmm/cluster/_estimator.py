@@ -159,6 +159,7 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         labels : ndarray or dask Array of shape (n_samples,)
             In the blocks in which the rows were read.
         X : as in `fit`, or a Raster
+            Table that was fitted.
         function, *shared
             The block function, and its arguments, by which they can be computed; else they are
             taken as they are.
@@ -180,7 +181,9 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         Parameters
         ----------
         X : as in `fit`
+            Rows to be clustered.
         y : ignored
+            Present for scikit-learn's interface.
         **fit_params
             Such as `sample_weight`.
 
@@ -199,6 +202,7 @@ class MMClusterer(FittedSummary, ClusterMixin, BaseEstimator):
         Parameters
         ----------
         outcome : Outcome
+            Result of the passes.
         before : sequence of list of IterationRecord
             History of each start on a sample or on low-rank features.
         """

@@ -24,6 +24,7 @@ def nearest_center_pipeline(
     centers : ndarray of shape (n_clusters, n_features)
         In the units of the input.
     mean, scale : ndarray of shape (n_features,)
+        Distances are measured between rows ``(x − mean) / scale``.
     weights : ndarray of shape (n_features,) or None
         Feature weights; None for equal ones.
     """

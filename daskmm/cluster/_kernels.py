@@ -7,6 +7,7 @@ import logging
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -27,25 +28,23 @@ from daskmm.data.validation import check_positive_weights, check_row_count
 from daskmm.engine.distributed import computed
 from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes, weights_in_memory
-from daskmm.gram.fit import (
-    drawn_memberships,
-    fit_memberships,
-    labelled_memberships,
-    sampled_critical_power,
-)
+from daskmm.gram.costs import GramCosts
+from daskmm.gram.fit import MEMBERSHIPS, KernelFit
 from daskmm.gram.matrices import Grams
-from daskmm.gram.nystrom import kernel_plus_plus, nystrom_factors
+from daskmm.gram.opening import Opening
 from daskmm.gram.precomputed import described_gram, precomputed
 from daskmm.gram.problem import KernelState, distances_to_means
 from daskmm.gram.rows import StreamedRows, kernel_rows, opened_rows
 from daskmm.gram.sources import choose_source, open_sources, stored_coordinates
 from daskmm.kmeans.assignment import map_rows
+from daskmm.kmeans.method import Method
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome, Schedule
 from daskmm.mm.journal import draw_seeds
+from daskmm.mm.stages import Stage, run_stages
 from daskmm.numerics.kernels import Kernel
 from daskmm.numerics.rows import Coordinates
-from daskmm.planning import CenterSteps, Plan
+from daskmm.planning import Plan
 
 logger = logging.getLogger("daskmm")
 FloatArray = NDArray[np.float64]
@@ -117,7 +116,9 @@ class KernelClusterer(MMClusterer):
             blocks, which are loaded again where kernel values are made of them. With
             ``kernel="precomputed"`` the Gram matrix itself.
         y : ignored
+            Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Sample weights, not negative; all 1 by default.
 
         Returns
         -------
@@ -150,74 +151,100 @@ class KernelClusterer(MMClusterer):
         self, X: Any, sample_weight: Any, passes: Passes | None, context: FitContext
     ) -> None:
         """Run kernel power k-means on Gram matrices: of the rows of `passes`, or given as `X`."""
-        rng = check_random_state(self.random_state)
+        if passes is not None:
+            plan = self._plan_of(passes.blocks.layout, timed=context.followed)
+            context.expect(plan.stages, self.tol)
         with context.journal.folder() as scratch:
-            if passes is None:
-                seed, *seeds = draw_seeds(context.journal, rng, 1 + self._n_starts())
-                opened = self._open_matrix(X, sample_weight, context)
-            else:
-                first, seed, *seeds = draw_seeds(context.journal, rng, 2 + self._n_starts())
-                opened = self._open_rows(passes, sample_weight, first, scratch, context)
-            grams, weights, fitted = opened
-            schedule = self._schedule(sampled_critical_power(grams, weights, seed))
-            context.follow("starts")
-            n_landmarks = LANDMARKS_PER_CLUSTER * self.n_clusters
-            drawing = np.random.RandomState(seed)
-            landmarks = kernel_plus_plus(grams[0], weights, n_landmarks, drawing)
-            factors = nystrom_factors(grams, landmarks)
-            features = factors[0] if len(factors) == 1 else np.concatenate(factors, axis=1)
-            starts = self._starts(features, weights, seeds)
-            outcome, before = fit_memberships(
-                grams, factors, weights, starts, schedule, self._penalty(), context
-            )
-            self._store_history(outcome, before)
-            self._store(outcome, fitted)
-            self._set_labels(outcome.scored.state.labels, X)
-            self.n_passes_ = (1 if passes is None else passes.n_passes) + grams.n_passes
-            self._warn(outcome, self.n_clusters, context)
+            rng = check_random_state(self.random_state)
+            opening = Opening(passes, sample_weight, rng, scratch, context, X)
+            opened = run_stages(self._opening_stages(passes is None), opening)
+            fit = run_stages(MEMBERSHIPS, self._kernel_fit(opened))
+            self._store_history(fit.result, fit.before)
+            self._store(fit.result, opened.fitted)
+            self._set_labels(fit.result.scored.state.labels, X)
+            n_passes = 1 if passes is None else passes.n_passes
+            self.n_passes_ = n_passes + opened.grams.n_passes
+            self._warn(fit.result, self.n_clusters, context)
 
-    def _open_matrix(
-        self, X: Any, sample_weight: Any, context: FitContext
-    ) -> tuple[Grams, FloatArray, dict[str, Any]]:
-        """Check a precomputed Gram matrix; return as `_open_rows`."""
+    def _opening_stages(self, precomputed: bool) -> list[Stage[Opening]]:
+        """Return the stages that open the matrix of each kernel."""
+        drawn = Stage("seeds", self._drawn)
+        if precomputed:
+            return [drawn, Stage("given matrix", self._open_matrix, GramCosts.survey)]
+        return [
+            drawn,
+            Stage("first pass", self._surveyed, GramCosts.survey),
+            Stage("place of the matrices", self._choose_place),
+            Stage("Gram matrices", self._open_rows, GramCosts.matrices),
+        ]
+
+    def _drawn(self, opening: Opening) -> Opening:
+        """Draw the seeds: of the first pass if there is one, of landmarks, and of each start."""
+        first = opening.passes is not None
+        size = first + 1 + self._n_starts()
+        return replace(opening, seeds=draw_seeds(opening.context.journal, opening.rng, size))
+
+    def _open_matrix(self, opening: Opening) -> Opening:
+        """Check a precomputed Gram matrix."""
+        X = opening.table
         table = read_table(self, X, reset=True)
         # A lazy matrix in the user's own blocks; `table` has rechunked them to whole rows.
         gram = precomputed(X if is_lazy(X) else table)
-        weights = weights_in_memory(sample_weight, len(gram.diagonal))
+        weights = weights_in_memory(opening.sample_weight, len(gram.diagonal))
         check_row_count(len(weights), self.n_clusters)
         check_positive_weights(int(np.count_nonzero(weights)), self.n_clusters)
         grams = Grams([gram])
-        context.journal.resume(described_gram(gram, weights), grams)
-        return grams, weights, {"gram_": "precomputed"}
+        opening.context.journal.resume(described_gram(gram, weights), grams)
+        return replace(opening, grams=grams, weights=weights, fitted={"gram_": "precomputed"})
 
-    def _open_rows(
-        self, passes: Passes, sample_weight: Any, seed: int, scratch: Path, context: FitContext
-    ) -> tuple[Grams, FloatArray, dict[str, Any]]:
-        """Make the first pass, and open the Gram matrix of each kernel.
-
-        Return the matrices, one weight per row, and fitted attributes.
-        """
-        journal = context.journal
-        survey = first_pass(
-            passes, self.n_clusters, bool(self.standardize), seed, centered=self._centers()
-        )
-        layout = passes.blocks.layout
-        grams = Grams()
-        journal.resume(described_data(layout, survey), grams)
-        context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
+    def _surveyed(self, opening: Opening) -> Opening:
+        """Make the first pass."""
+        passes, context = opening.rows, opening.context
+        standardize, seed = bool(self.standardize), opening.seeds[0]
+        centered = self._centers()
+        survey = first_pass(passes, self.n_clusters, standardize, seed, centered=centered)
+        layout, grams = passes.blocks.layout, Grams()
+        context.journal.resume(described_data(layout, survey), grams)
         assert isinstance(survey.coordinates, Coordinates)
         coordinates = survey.coordinates
         if self._n_kernels() == 1:
             coordinates = stored_coordinates(self.gram, coordinates)
         rows = kernel_rows(passes.blocks.table, layout, coordinates)
-        kernels = self._kernels(survey)
-        weights = weights_in_memory(sample_weight, survey.n_rows)
+        weights = weights_in_memory(opening.sample_weight, survey.n_rows)
         if not isinstance(rows, StreamedRows):
             passes.check_gathered(rows, weights, coordinates)
-        choice = journal.once(
-            "gram", lambda: choose_source(self.gram, len(rows), len(kernels), scratch)
+        fitted = {
+            "mean_": coordinates.mean,
+            "scale_": coordinates.scale,
+            "X_fit_": rows.table if isinstance(rows, StreamedRows) else rows,
+            "kernels_": self._kernels(survey),
+        }
+        return replace(
+            opening,
+            seeds=opening.seeds[1:],
+            grams=grams,
+            weights=weights,
+            kernel_rows=rows,
+            weight=survey.weight,
+            coordinates=coordinates,
+            fitted=fitted,
+        )
+
+    def _choose_place(self, opening: Opening) -> Opening:
+        """Choose where the matrices are kept."""
+        n_rows, scratch = len(opening.weights), opening.scratch
+        n_kernels = len(opening.fitted["kernels_"])
+        choice = opening.context.journal.once(
+            lambda: choose_source(self.gram, n_rows, n_kernels, scratch)
         )
         logger.info("gram: %s", choice)
+        return replace(opening, fitted={**opening.fitted, "gram_": choice})
+
+    def _open_rows(self, opening: Opening) -> Opening:
+        """Open the Gram matrix of each kernel."""
+        rows, coordinates, fitted = opening.kernel_rows, opening.coordinates, opening.fitted
+        assert rows is not None
+        assert coordinates is not None
         origin = {
             "standardize": bool(self.standardize),
             "columns": None,
@@ -225,30 +252,40 @@ class KernelClusterer(MMClusterer):
             "scale": coordinates.scale.tolist(),
             "bandwidth": "given",
         }
-        grams += open_sources(choice, self.gram, kernels, rows, scratch, layout.lazy, origin)
-        if isinstance(rows, StreamedRows) and rows.sums is not None and (weights == 1).all():
-            passes.check_totals(rows.sums, survey.weight, coordinates)
-        fitted = {
-            "gram_": choice,
-            "mean_": coordinates.mean,
-            "scale_": coordinates.scale,
-            "X_fit_": rows.table if isinstance(rows, StreamedRows) else rows,
-            "kernels_": kernels,
-        }
-        return grams, weights, fitted
+        opening.grams.extend(
+            open_sources(
+                fitted["gram_"],
+                self.gram,
+                fitted["kernels_"],
+                rows,
+                opening.scratch,
+                opening.rows.blocks.layout.lazy,
+                origin,
+            )
+        )
+        unweighted = bool((opening.weights == 1).all())
+        if isinstance(rows, StreamedRows) and rows.sums is not None and unweighted:
+            opening.rows.check_totals(rows.sums, opening.weight, coordinates)
+        return opening
+
+    def _kernel_fit(self, opened: Opening) -> KernelFit:
+        """Return the fit on open matrices before its first stage."""
+        return KernelFit(
+            opened.grams,
+            opened.weights,
+            opened.seeds,
+            self.n_clusters,
+            LANDMARKS_PER_CLUSTER * self.n_clusters,
+            self.init if isinstance(self.init, str) else np.asarray(self.init),
+            self._schedule,
+            self._penalty(),
+            opened.context,
+        )
 
     def _n_starts(self) -> int:
         if not isinstance(self.init, str):
             return 1
         return STARTS if self.n_init == "auto" else int(self.n_init)
-
-    def _starts(
-        self, features: FloatArray, weights: FloatArray, seeds: list[int]
-    ) -> list[FloatArray]:
-        """Return the memberships to start from, given Nyström features."""
-        if isinstance(self.init, str):
-            return drawn_memberships(self.init, features, weights, self.n_clusters, seeds)
-        return [labelled_memberships(np.asarray(self.init), weights, self.n_clusters)]
 
     def _store(self, outcome: Outcome[KernelState], fitted: dict[str, Any]) -> None:
         """Set the fitted attributes other than the history."""
@@ -265,6 +302,7 @@ class KernelClusterer(MMClusterer):
         Parameters
         ----------
         X : as in `fit`
+            Table that might be fitted, of which no value is read.
 
         Returns
         -------
@@ -282,21 +320,24 @@ class KernelClusterer(MMClusterer):
         scratch = Path(tempfile.gettempdir())
         choice = choose_source(self.gram, layout.n_rows or 0, self._n_kernels(), scratch)
         kept = choice.replace(":", " ").split()[0]
+        # The critical power in a kernel's feature space is near -1 to -20.
+        schedule, precomputed = self._schedule(HARMONIC * 4), self._precomputed()
+        stages: list[Stage[Any]] = [*self._opening_stages(precomputed), *MEMBERSHIPS]
         return planning.gram_plan(
             layout,
-            CenterSteps(
-                self.n_clusters,
-                self._n_starts(),
-                # The critical power in a kernel's feature space is near -1 to -20.
-                self._schedule(HARMONIC * 4),
-                sampled=False,
-                n_landmarks=min(LANDMARKS_PER_CLUSTER * self.n_clusters, layout.n_rows or 0),
-            ),
-            self._n_kernels(),
-            kept,
-            precomputed=self._precomputed(),
+            self._method(layout, schedule, on_sample=False),
+            stages,
+            n_kernels=self._n_kernels(),
+            kept=kept,
+            precomputed=precomputed,
             timed=timed,
         )
+
+    def _method(self, layout: Layout, schedule: Schedule, *, on_sample: bool) -> Method:
+        """Choices of a fit to a table of this layout."""
+        n_landmarks = min(LANDMARKS_PER_CLUSTER * self.n_clusters, layout.n_rows or 0)
+        n_starts = self._n_starts()
+        return Method(self.n_clusters, n_starts, schedule, on_sample, n_landmarks=n_landmarks)
 
     def _distance_function(self) -> tuple[Callable[..., NDArray], tuple[Any, ...]]:
         """Return the block function of squared distances to the means, and its arguments."""
@@ -344,8 +385,11 @@ class KernelClusterer(MMClusterer):
         Parameters
         ----------
         X : as in `predict`; with ``kernel="precomputed"`` the training Gram matrix itself
+            Rows whose distances are added up.
         y : ignored
+            Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Sample weights, not negative; all 1 by default.
 
         Returns
         -------

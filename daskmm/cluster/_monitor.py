@@ -32,7 +32,9 @@ class Look:
     number : int
         1 for the first partition.
     n_rows : int
+        Number of rows that were looked at.
     level : float
+        Probability of a false alarm over all looks.
     cost, reference_cost : float
         Mean distance (unsquared) of the rows to their centres.
     shares, reference_shares : ndarray of shape (n_clusters,)
@@ -108,11 +110,15 @@ class Monitor:
     Attributes
     ----------
     model : fitted estimator
+        Model whose clusters are compared.
     reference : ClusterSums
+        Sums over the clusters of the reference.
     level : float
+        Probability of a false alarm over all looks.
     so_far : ClusterSums or None
         Sums of all partitions so far but those that drifted by themselves.
     looks : list of Look
+        All looks so far, the latest last.
     measured_at : str
         Digest of the clusters that the sums were measured at; by default those of the model now.
     """
@@ -161,6 +167,7 @@ class Monitor:
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
         feature_dim : str, optional
             Of an xarray DataArray or Dataset; by default that of the fit.
 
@@ -230,6 +237,7 @@ def monitor(model: Any, X: Any, *, level: float = 0.05, feature_dim: str | None 
     Parameters
     ----------
     model : fitted KMeans, PowerKMeans or EntropyPowerKMeans
+        Model whose clusters are compared.
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         Reference rows, such as those of the fit: one pass over them.
     level : float, default=0.05

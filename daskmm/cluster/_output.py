@@ -107,7 +107,9 @@ class DistanceOutput:
         Parameters
         ----------
         X : as in `fit`
+            Rows to be clustered.
         y : ignored
+            Present for scikit-learn's interface.
         **fit_params
             Such as `sample_weight`.
         """

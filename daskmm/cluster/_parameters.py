@@ -70,9 +70,11 @@ def annealing_schedule(
     Parameters
     ----------
     model : Annealed
+        Estimator with the parameters of an annealing.
     critical_power : float
         s_crit of the data.
     n_clusters : int
+        Number of clusters.
     multiple : float
         ``s0="auto"`` starts at this multiple of the critical power: just past it, where feature or
         kernel weights are learned while all rows still belong to all clusters.
@@ -139,7 +141,9 @@ def anneals_on_sample(
     Parameters
     ----------
     layout : Layout
+        Layout of the table.
     sample_size : int, "auto" or None
+        Parameter of the estimator.
     polish : bool
         Without it there would be nothing to do over all rows.
     at_least, at_most : int

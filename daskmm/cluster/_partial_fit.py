@@ -91,8 +91,11 @@ class PartialFit:
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows that arrived.
         y : ignored
+            Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Sample weights, not negative; all 1 by default.
         key : str or int, optional
             Name of these rows, such as a date or a path. A call with a key that was used before
             replaces the record of that call, so its rows are not counted twice; visiting all keys

@@ -39,8 +39,11 @@ class Stability:
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Such as the rows of the fit.
         n_bootstraps : int, default=20
+            Number of resamples that are clustered.
         sample_size : int, default=5000
+            Number of rows of each resample.
         random_state : int, RandomState instance or None, default=0
+            Determines the resamples and their starts.
 
         Returns
         -------

@@ -7,34 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from daskmm.kmeans.costs import LAST_POWER, LAST_STEPS
 from daskmm.kmeans.sample_annealing import LARGER_SAMPLE_TOL
 from daskmm.mean_shift.blurring import CALM_ITERATIONS, Progress
+from daskmm.mean_shift.costs import FULL_SWEEPS
 from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
 from daskmm.mm.driver import IterationRecord, Run
-from daskmm.planning.seconds import FULL_SWEEPS, LAST_POWER, LAST_STEPS
 
-# Stages of a plan by their names in the journal of a fit.
-_STAGES = {
-    "earlier model": "first pass",
-    "seeds": "first pass",
-    "gram": "Gram matrices",
-    "starts": "starting centres",
-    "low rank": "annealing",
-    "sample": "annealing",
-    "restarted": "restarts",
-    "generation": "recombination",
-    "reserve": "larger sample",
-    "table": "passes",
-    "span": "passes",
-    "found": "passes",
-    "hedge": "passes",
-    "restarted table": "passes",
-    "sampled feature weights": "feature weights",
-    "micro-cluster centres": "micro-clusters",
-    "blur": "blurring",
-}
-# Stages whose work begins once their result, a choice, is known.
-_CHOICES = ("earlier model", "seeds", "gram")
 # Hard steps that are left before any change is known, in general and after a larger sample; and the
 # exponent with which changes fall until more of them are known (measured: 1.3 to 2).
 _FIRST_STEPS, _FIRST_READS, _FALL = 10, 3, 1.4
@@ -55,6 +34,7 @@ class TimeLeft:
     Parameters
     ----------
     max_iter : int
+        Largest number of iterations of the fit.
 
     Attributes
     ----------
@@ -78,19 +58,18 @@ class TimeLeft:
         """Take the planned seconds of all stages, and the tolerance of the fit."""
         self._planned, self.tol = dict(stages or {}), tol
 
-    def follow(self, name: str, found: Any, now: float) -> None:
-        """Take the stage that the fit is in, by its name in the journal, and what it has found.
+    def follow(self, stage: str, found: Any, now: float) -> None:
+        """Take the stage that the fit is in, and what it has found.
 
         Parameters
         ----------
-        name : str
+        stage : str
+            Name of the stage.
         found : runs, other results, share of them, or None
             None in a stage that has just begun.
         now : float
             Seconds on any clock.
         """
-        stage = _STAGES.get(name, name)
-        found = None if name in _CHOICES else found
         if self._planned and stage not in self._planned:
             return  # part of the stage before
         share = 0.0 if found is None else self._share_of(found)

@@ -262,6 +262,6 @@ class EntropyPowerKMeans(CenterClusterer):
 
     def _store(self, fitted: dict[str, Any], fit: CentersFit) -> None:
         super()._store(fitted, fit)
-        weights = fit.outcome.run.state.feature_weights
+        weights = fit.result.run.state.feature_weights
         assert weights is not None
         self.feature_weights_ = reported_weights(fit.survey.coordinates, weights)

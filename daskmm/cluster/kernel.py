@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,31 +14,42 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
+from daskmm.cluster._choices import Choices, with_same_data, with_seeds
 from daskmm.cluster._docs import documented
 from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import HARMONIC, SAMPLING, anneals_on_sample, wanted_rows
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout
-from daskmm.engine.first_pass import Survey, described_data, first_pass
+from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, Persist
+from daskmm.gram.fit import drawn_memberships
 from daskmm.gram.nystrom import NystromCoordinates, nystrom_coordinates
 from daskmm.kmeans.assignment import labels_of, squared_distances_of, training_labels
-from daskmm.kmeans.sample_annealing import SampleAnnealing
+from daskmm.kmeans.costs import CenterCosts
+from daskmm.kmeans.fit import CentersFit, landmark_stages
+from daskmm.kmeans.method import Method
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate
 from daskmm.mm.context import FitContext
-from daskmm.mm.driver import IterationRecord, Outcome, minimize
-from daskmm.mm.journal import draw_seeds
+from daskmm.mm.driver import IterationRecord
+from daskmm.mm.stages import Repeat, Stage, run_stages
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.kernels import Kernel, are_movable
 from daskmm.numerics.options import KERNELS
 from daskmm.numerics.rows import Coordinates
-from daskmm.planning import CenterSteps, Plan
+from daskmm.planning import Plan
 
 # Rows up to which "auto" is exact: half a minute to a minute on two cores.
 EXACT_ROWS = 50_000
+
+
+@dataclass(frozen=True)
+class LandmarkChoices(Choices):
+    """The choices of a fit on Nyström features, which are coordinates of the rows."""
+
+    landmarks: NystromCoordinates | None = None
 
 
 @registered_model
@@ -241,60 +253,87 @@ callable
         if self._landmark_count(passes.blocks.layout.n_rows) is None:
             self._fit_grams(X, sample_weight, passes, context)
             return
-        with passes.persisted(self.persist):
-            outcome, before, coordinates = self._minimize_on_landmarks(passes, context)
-        self._store_history(outcome, before)
-        self._store_landmarks(outcome, coordinates)
-        state = self._landmark_state()
-        self._set_labels(training_labels(passes, *state), X, labels_of, *state)
-        self.n_passes_ = passes.n_passes
-        self._warn(outcome, self.n_clusters, context)
-
-    def _minimize_on_landmarks(
-        self, passes: Passes, context: FitContext
-    ) -> tuple[Outcome[CenterState], list[list[IterationRecord]], NystromCoordinates]:
-        """Run power k-means on Nyström features, which each pass computes from the rows."""
-        rng = check_random_state(self.random_state)
         layout = passes.blocks.layout
         context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
-        seed, *seeds = draw_seeds(context.journal, rng, 1 + self._n_starts())
-        on_sample = self._on_sample(layout)
+        method = self._landmark_method(layout)
+        rng = check_random_state(self.random_state)
+        choices = LandmarkChoices(passes, context, method, rng)
+        with passes.persisted(self.persist):
+            choices = run_stages(self._landmark_stages(), choices)
+            fit = run_stages(landmark_stages(method), self._landmark_fit(choices))
+        self._store_history(fit.result, fit.before)
+        self._store_landmarks(fit)
+        run_stages([self._labelling(X)], fit)
+        self.n_passes_ = passes.n_passes
+        self._warn(fit.result, self.n_clusters, context)
+
+    def _labelling(self, X: Any) -> Stage[CentersFit]:
+        """Return the last stage of a fit on Nyström features."""
+
+        def labelled(fit: CentersFit) -> CentersFit:
+            state = self._landmark_state()
+            labels = training_labels(fit.problem.passes, *state)
+            self._set_labels(labels, X, labels_of, *state)
+            return fit
+
+        return Stage("labels", labelled, CenterCosts.labels, after_stop=True)
+
+    def _landmark_stages(self) -> list[Stage[LandmarkChoices]]:
+        """Return the stages before power k-means on Nyström features."""
+        return [
+            Stage("seeds", with_seeds),
+            Stage("first pass", self._landmark_survey, CenterCosts.survey),
+            Stage("same data", with_same_data),
+            Stage("starting centres", self._on_landmarks, CenterCosts.starts),
+        ]
+
+    def _landmark_survey(self, choices: LandmarkChoices) -> LandmarkChoices:
+        """Make the first pass."""
         survey = first_pass(
-            passes,
+            choices.passes,
             self.n_clusters,
             bool(self.standardize),
-            seed,
+            choices.seeds[0],
             wanted=wanted_rows(self.sample_size, self.n_clusters),
-            with_larger=on_sample,
+            with_larger=choices.method.on_sample,
             centered=self._centers(),
         )
-        context.journal.resume(described_data(layout, survey), passes)
-        context.follow("starts")
+        return replace(choices, first_pass=survey)
+
+    def _on_landmarks(self, choices: LandmarkChoices) -> LandmarkChoices:
+        """Choose landmarks, and convert the sample to Nyström features."""
+        survey = choices.survey
         n_landmarks = self._landmark_count(survey.n_rows)
         assert n_landmarks is not None
-        coordinates = self._landmark_coordinates(survey, n_landmarks, seed)
-        weights = survey.sample.weights
-        features = coordinates.features(survey.sample.rows)
+        coordinates = self._landmark_coordinates(survey, n_landmarks, choices.seeds[0])
+        sample = Sample(coordinates.features(survey.sample.rows), survey.sample.weights)
+        schedule = self._schedule(critical_power(sample.rows, sample.weights))
+        return replace(
+            choices,
+            first_pass=replace(survey, sample=sample),
+            method=replace(choices.method, schedule=schedule),
+            landmarks=coordinates,
+        )
+
+    def _landmark_fit(self, choices: LandmarkChoices) -> CentersFit:
+        """Find starting centres, and return the fit before its first stage."""
+        survey, (_, *seeds) = choices.survey, choices.seeds
+        features, weights = survey.sample.rows, survey.sample.weights
         spread = float(np.average(np.square(features).sum(axis=1), weights=weights))
-        schedule = self._schedule(critical_power(features, weights))
-        problem = CentersProblem(passes, coordinates, survey.weight, PowerUpdate(), spread)
-        starts = [start.T @ features for start in self._starts(features, weights, seeds)]
-        if on_sample:
-            annealing = SampleAnnealing(
-                Sample(features, weights),
-                survey.larger_sample,
-                coordinates,
-                PowerUpdate(),
-                spread,
-                features.dtype,
-                schedule,
-                seed,
-                self.n_clusters,
-                passes.n_passes,
-            )
-            outcome, before = annealing.minimize(problem, starts, context)
-            return outcome, before, coordinates
-        return minimize(problem, starts, schedule, context), [], coordinates
+        assert isinstance(self.init, str)
+        memberships = drawn_memberships(self.init, features, weights, self.n_clusters, seeds)
+        passes, coordinates = choices.passes, choices.landmarks
+        assert coordinates is not None
+        return CentersFit(
+            CentersProblem(passes, coordinates, survey.weight, PowerUpdate(), spread),
+            survey,
+            choices.method,
+            choices.seeds,
+            choices.rng,
+            choices.context,
+            starts=[start.T @ features for start in memberships],
+            schedule=choices.method.schedule,
+        )
 
     def _on_sample(self, layout: Layout) -> bool:
         k = self.n_clusters
@@ -309,32 +348,36 @@ callable
         [kernel] = self._kernels(survey)
         return nystrom_coordinates(rows, weights, survey.coordinates, kernel, wanted, seed)
 
-    def _store_landmarks(
-        self, outcome: Outcome[CenterState], coordinates: NystromCoordinates
-    ) -> None:
+    def _store_landmarks(self, fit: CentersFit) -> None:
         """Set the fitted attributes other than labels and history."""
+        coordinates = fit.problem.coordinates
+        assert isinstance(coordinates, NystromCoordinates)
         self.mean_, self.scale_ = coordinates.rows.mean, coordinates.rows.scale
         self.kernels_ = [coordinates.kernel]
         self.landmarks_ = coordinates.landmarks
         self.whitening_ = coordinates.whitening
         self.landmark_mean_ = coordinates.mean
-        self.landmark_centers_ = outcome.run.state.centers
+        self.landmark_centers_ = fit.result.run.state.centers
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of sweeps over the matrix or, with `n_landmarks`, passes over rows."""
         n_landmarks = self._landmark_count(layout.n_rows)
         if n_landmarks is None:
             return super()._plan_of(layout, timed)
-        # The critical power in a kernel's feature space is near -1.
-        steps = CenterSteps(
-            self.n_clusters,
-            self._n_starts(),
-            self._schedule(HARMONIC),
-            self._on_sample(layout),
-            n_landmarks=n_landmarks,
-        )
+        method = self._landmark_method(layout)
+        stages: list[Stage[Any] | Repeat[Any]] = [
+            *self._landmark_stages(),
+            *landmark_stages(method),
+            self._labelling(None),
+        ]
         wanted = wanted_rows(self.sample_size, self.n_clusters)
-        return planning.plan(layout, steps, wanted=wanted, timed=timed)
+        return planning.plan(layout, method, stages, wanted=wanted, timed=timed)
+
+    def _landmark_method(self, layout: Layout) -> Method:
+        """Choices of a fit on Nyström features."""
+        # The critical power in a kernel's feature space is near -1.
+        method = self._method(layout, self._schedule(HARMONIC), on_sample=self._on_sample(layout))
+        return replace(method, n_landmarks=self._landmark_count(layout.n_rows) or 0)
 
     def _landmark_state(self) -> tuple[NystromCoordinates, CenterState]:
         """Return coordinates and state for assignment on Nyström features."""

@@ -15,19 +15,22 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from daskmm import planning
-from daskmm.auto.bandwidth import (
-    DEFAULT_LAM,
-    SAMPLE_ROWS,
-    BandwidthPath,
-    Followed,
-    follow_bandwidths,
-    starts_from_weights,
-)
+from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, Followed, follow_bandwidths
 from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import STOPPED, warn_convergence
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._parameters import CHECKPOINT
+from daskmm.cluster._shift_fit import (
+    ShiftFit,
+    compression_stages,
+    learns_on_few,
+    with_clusters,
+    with_first_weights,
+    with_rows,
+    with_seed,
+    with_weights,
+)
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.data.blocks import Layout, Position
 from daskmm.data.input import read_weighted
@@ -35,21 +38,17 @@ from daskmm.engine.first_pass import Survey, described_data, first_pass
 from daskmm.engine.passes import Passes, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import labels_of, training_labels
 from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.trials import thinned
 from daskmm.mean_shift.blurring import (
     Blurred,
     Blurring,
     BlurringRecord,
-    Rows,
-    blur,
     max_iterations,
-    read_rows,
-    stages_of,
+    phases_of,
 )
-from daskmm.mean_shift.micro_clusters import compress, followed
+from daskmm.mean_shift.costs import BlurringCosts
+from daskmm.mean_shift.micro_clusters import followed
 from daskmm.mm.context import FitContext
-from daskmm.mm.journal import Journal, draw_seeds
-from daskmm.numerics.entropy import softmin_weights
+from daskmm.mm.stages import Stage, run_stages
 from daskmm.numerics.options import CONVENTIONS
 from daskmm.numerics.rows import Coordinates
 from daskmm.planning import Plan
@@ -147,12 +146,15 @@ class WeightedBlurringMeanShift(NearestCenter):
     summary_ : pandas DataFrame
         Name, size, share and mode of each cluster, named by the features that tell it apart.
     n_clusters_ : int
+        Number of clusters.
     cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
         The modes to which the rows converged, in the input's units.
     feature_weights_ : ndarray of shape (n_features,)
         They sum to 1; those of constant features are 0.
     history_ : list of BlurringRecord
+        One record per iteration.
     n_iter_ : int
+        Number of iterations, those that learn the weights included.
     n_passes_ : int
         Sweeps over the data (two, and one that counts rows where that is needed) and over all
         pairs of representatives (one per iteration). Of micro-clusters: sweeps over the data.
@@ -268,6 +270,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             micro-clusters, they are streamed. Data in memory are clustered by threads of this
             process, dask and zarr data through the active dask scheduler.
         y : ignored
+            Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
             Weights, not negative; chunked in any way. An integer weight counts like as many
             copies of the row.
@@ -296,49 +299,92 @@ class WeightedBlurringMeanShift(NearestCenter):
         passes.count_rows()
         layout = passes.blocks.layout
         context.expect(self._plan_of(layout, timed=context.followed).stages, 0.0)
-        [seed] = draw_seeds(context.journal, check_random_state(self.random_state), 1)
+        fit = ShiftFit(passes, context, check_random_state(self.random_state))
+        run_stages(self._stages(layout, X), fit)
+
+    def _stages(self, layout: Layout, X: Any = None) -> list[Stage[ShiftFit]]:
+        """Return the stages of a fit to a table of this layout."""
         n_points = self._n_micro_clusters(layout)
-        survey = first_pass(
-            passes, 1, bool(self.standardize), seed, by_distance=n_points is not None
-        )
-        context.journal.resume(self._described_data(layout, survey), passes)
+        stages: list[Stage[ShiftFit]] = [
+            Stage("seeds", with_seed),
+            Stage(
+                "first pass",
+                functools.partial(self._surveyed, by_distance=n_points is not None),
+                BlurringCosts.survey,
+            ),
+        ]
+        if self.bandwidth == "auto":
+            stages.append(Stage("bandwidth", self._choose_bandwidth, BlurringCosts.bandwidth))
+        stages += [
+            Stage("settings", self._with_settings),
+            Stage("first feature weights", with_first_weights, needed=learns_on_few),
+        ]
+        if n_points is None:
+            stages.append(Stage("rows", with_rows, BlurringCosts.read_rows))
+        else:
+            stages += [
+                Stage("feature weights", with_weights, BlurringCosts.feature_weights),
+                *compression_stages(n_points),
+            ]
+        return [
+            *stages,
+            Stage("blurring", with_clusters, BlurringCosts.blurring, after_stop=True),
+            Stage(
+                "labels",
+                functools.partial(self._labelled, X=X),
+                BlurringCosts.labels,
+                after_stop=True,
+            ),
+        ]
+
+    def _surveyed(self, fit: ShiftFit, by_distance: bool) -> ShiftFit:
+        """Make the first pass."""
+        standardize = bool(self.standardize)
+        survey = first_pass(fit.passes, 1, standardize, fit.seed, by_distance=by_distance)
+        fit.context.journal.resume(self._described_data(fit.layout, survey), fit.passes)
         lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
-        followed_path = self._followed(survey, lam, seed, context.journal)
-        path = None if followed_path is None else followed_path.path
+        return replace(fit, first_pass=survey, lam=lam)
+
+    def _choose_bandwidth(self, fit: ShiftFit) -> ShiftFit:
+        """Compare bandwidths on the sample."""
+        rows, weights = fit.survey.sample.rows, fit.survey.sample.weights
+        found: Followed = fit.context.journal.once(
+            lambda: follow_bandwidths(rows, weights, fit.lam, self.convention, fit.seed)
+        )
+        return replace(fit, path=found.path, first_weights=found.first_weights)
+
+    def _with_settings(self, fit: ShiftFit) -> ShiftFit:
+        """Gather the parameters of the blurring."""
         settings = Blurring(
-            float(self.bandwidth) if path is None else path.bandwidth,
-            lam,
+            float(self.bandwidth) if fit.path is None else fit.path.bandwidth,
+            fit.lam,
             self.convention,
             self.max_iter,
             float(self.merge_tol),
             float(self.component_tol),
             bool(self.count_components),
-            layout.lazy,
+            fit.layout.lazy,
         )
-        first = self._first_weights(survey, settings, followed_path, seed, context.journal)
-        if n_points is None:
-            rows, kept = read_rows(passes, survey, settings.merge_tol)
-            rows = replace(rows, feature_weights=first)
-            blurred = blur(rows, settings, passes.n_passes, context)
-            self._store(blurred, survey, settings, path)
-            labels = self._labels(blurred, kept, passes)
-            in_blocks = da.from_array(labels, chunks=(layout.rows,)) if layout.lazy else labels
-            self._set_labels(in_blocks, X)
-            self.n_passes_ = blurred.history[-1].n_passes + (not kept.all())
+        return replace(fit, chosen=settings)
+
+    def _labelled(self, fit: ShiftFit, X: Any) -> ShiftFit:
+        """Set the fitted attributes, the labels last; warn of what may be wrong."""
+        blurred, passes = fit.result, fit.passes
+        self._store(blurred, fit.survey, fit.settings, fit.path)
+        if fit.compression is None:
+            assert fit.kept is not None
+            labels = self._labels(blurred, fit.kept, passes)
+            lazy, rows = fit.layout.lazy, fit.layout.rows
+            self._set_labels(da.from_array(labels, chunks=(rows,)) if lazy else labels, X)
+            self.n_passes_ = blurred.history[-1].n_passes + (not fit.kept.all())
         else:
-            weights = self._learned_weights(survey, settings, first, context.journal)
-            compressed, cells = compress(
-                passes, survey, weights, settings.bandwidth, n_points, seed, context.journal
-            )
-            rows = compressed.rows(survey, weights)
-            blurred = blur(rows, settings, passes.n_passes, context)
-            self._store(blurred, survey, settings, path)
+            _, cells = fit.compression.result
             shared = (cells, blurred.labels)
-            self._set_labels(
-                training_labels(passes, *shared, function=followed), X, followed, *shared
-            )
+            there = training_labels(passes, *shared, function=followed)
+            self._set_labels(there, X, followed, *shared)
             self.n_passes_ = passes.n_passes
-        self._warn_of(blurred, path, rows.start.n, context)
+        self._warn_of(blurred, fit.path, fit.rows.start.n, fit.context)
+        return fit
 
     def _n_micro_clusters(self, layout: Layout) -> int | None:
         """Return the number of micro-clusters of a table; None if every row is blurred."""
@@ -350,55 +396,11 @@ class WeightedBlurringMeanShift(NearestCenter):
             return None if n_rows <= EXACT_ROWS else min(MICRO_CLUSTERS, affordable)
         return None if n_rows <= int(wanted) else int(wanted)
 
-    def _first_weights(
-        self,
-        survey: Survey,
-        settings: Blurring,
-        followed_path: Followed | None,
-        seed: int,
-        journal: Journal,
-    ) -> NDArray[np.float64] | None:
-        """Return the feature weights of the first iteration; None if they are equal."""
-        if followed_path is not None:
-            return followed_path.first_weights
-        sample, learns = survey.sample, starts_from_weights(settings.lam, settings.convention)
-        if not learns or len(sample.rows) <= SAMPLE_ROWS:
-            return None
-        some = thinned(sample.rows, sample.weights, SAMPLE_ROWS, seed)
-        learn = functools.partial(_weights_of, *some, survey, settings, None)
-        first: NDArray[np.float64] = journal.once("first feature weights", learn)
-        return first
-
-    def _learned_weights(
-        self,
-        survey: Survey,
-        settings: Blurring,
-        first: NDArray[np.float64] | None,
-        journal: Journal,
-    ) -> NDArray[np.float64]:
-        """Return the feature weights that a fit to the sample learns."""
-        if np.isinf(settings.lam):
-            return softmin_weights(np.zeros(len(survey.varying)), np.inf, survey.varying)
-        sample = survey.sample
-        learn = functools.partial(_weights_of, sample.rows, sample.weights, survey, settings, first)
-        learned: NDArray[np.float64] = journal.once("sampled feature weights", learn)
-        return learned
-
     def _described_data(self, layout: Layout, survey: Survey) -> dict[str, Any]:
         """Describe the data, and how many iterations learn weights, which `max_iter` may change."""
-        stages = stages_of(self.convention, self.max_iter, fixed_weights=False)
+        stages = phases_of(self.convention, self.max_iter, fixed_weights=False)
         learning = [stage.iterations for stage in stages[:-1]]
         return {**described_data(layout, survey), "learning iterations": learning}
-
-    def _followed(self, survey: Survey, lam: float, seed: int, journal: Journal) -> Followed | None:
-        """Compare bandwidths on the sample if there is one to be chosen."""
-        if self.bandwidth != "auto":
-            return None
-        rows, weights = survey.sample.rows, survey.sample.weights
-        found: Followed = journal.once(
-            "bandwidth", lambda: follow_bandwidths(rows, weights, lam, self.convention, seed)
-        )
-        return found
 
     def _store(
         self, blurred: Blurred, survey: Survey, settings: Blurring, path: BandwidthPath | None
@@ -469,6 +471,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         Parameters
         ----------
         X : as in `fit`
+            Table that might be fitted, of which no value is read.
 
         Returns
         -------
@@ -478,26 +481,14 @@ class WeightedBlurringMeanShift(NearestCenter):
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if memory cannot hold it."""
-        iterations = max_iterations(self.convention, self.max_iter)
-        chooses, n_points = self.bandwidth == "auto", self._n_micro_clusters(layout)
-        if n_points is None:
-            return planning.blurring_plan(layout, iterations, chooses=chooses, timed=timed)
-        learns = self.lam == "auto" or bool(np.isfinite(float(self.lam)))
-        return planning.micro_cluster_plan(
-            layout, iterations, n_points, chooses=chooses, learns=learns, timed=timed
+        return planning.blurring_plan(
+            layout,
+            self._stages(layout),
+            max_iter=max_iterations(self.convention, self.max_iter),
+            n_micro_clusters=self._n_micro_clusters(layout),
+            learns=self.lam == "auto" or bool(np.isfinite(float(self.lam))),
+            timed=timed,
         )
-
-
-def _weights_of(
-    rows: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    survey: Survey,
-    settings: Blurring,
-    first: NDArray[np.float64] | None,
-) -> NDArray[np.float64]:
-    """Return the feature weights that a fit to some rows of the sample learns."""
-    some = Rows.of(rows, weights, settings.merge_tol, survey.varying)
-    return blur(replace(some, feature_weights=first), replace(settings, lazy=False)).feature_weights
 
 
 def _labels_without_weight(

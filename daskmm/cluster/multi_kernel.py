@@ -65,6 +65,7 @@ class MultiKernelPowerKMeans(KernelClusterer):
     kernel_weights_ : ndarray of shape (n_kernels,)
         α; they sum to 1.
     kernels_ : list of daskmm.numerics.kernels.Kernel
+        The kernels, with their bandwidths.
     [objective_history_]
     labels_, cluster_sizes_, memberships_, inertia_, history_, n_iter_, n_passes_, s_, gram_
         As in `KernelPowerKMeans`.
@@ -167,7 +168,9 @@ def kernel_from(specification: Any, normalize: bool) -> Kernel:
     Parameters
     ----------
     specification : str, callable or dict
+        One entry of the parameter `kernels`.
     normalize : bool
+        Whether kernel values are divided by the root of those of each row with itself.
 
     Raises
     ------

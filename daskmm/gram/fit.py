@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
+from daskmm.gram.costs import GramCosts
 from daskmm.gram.matrices import FactoredGram, Grams, GramSource
+from daskmm.gram.nystrom import kernel_plus_plus, nystrom_factors
 from daskmm.gram.problem import KernelProblem, KernelState
 from daskmm.mm.context import FitContext
-from daskmm.mm.driver import IterationRecord, Outcome, Schedule, iterate, minimize
+from daskmm.mm.driver import IterationRecord, Outcome, Run, Schedule, iterate, minimize
+from daskmm.mm.stages import Stage
 from daskmm.numerics.feature_space import critical_power_of_gram, one_hot
 
 FloatArray = NDArray[np.float64]
 
 # Number of rows from which the critical power in feature space is estimated.
 _CRITICAL_ROWS = 1000
-# Name of a stage in the journal of a fit.
-_LOW_RANK = "low rank"
 
 
 def sampled_critical_power(grams: Sequence[GramSource], weights: FloatArray, seed: int) -> float:
@@ -96,52 +98,118 @@ def labelled_memberships(labels: NDArray, weights: FloatArray, n_clusters: int) 
     return weighted / total
 
 
-def fit_memberships(
-    grams: Grams,
-    factors: Sequence[FloatArray],
-    weights: FloatArray,
-    starts: Sequence[FloatArray],
-    schedule: Schedule,
-    lam: float,
-    context: FitContext,
-) -> tuple[Outcome[KernelState], list[list[IterationRecord]]]:
-    """Anneal on Nyström features and polish by exact sweeps, or anneal by exact sweeps.
+@dataclass(frozen=True)
+class KernelFit:
+    """A fit on open Gram matrices so far.
 
-    One start, or a schedule without polish, is annealed exactly.
-
-    Parameters
+    Attributes
     ----------
     grams : Grams
-        The exact matrices.
-    factors : sequence of ndarray of shape (n_rows, rank)
-        Nyström features of each kernel.
+        The matrix of each kernel.
     weights : ndarray of shape (n_rows,)
         Sample weights.
-    starts : sequence of ndarray of shape (n_rows, n_clusters)
-        Memberships of each start.
-    schedule : Schedule
-        Schedule of the power.
+    seeds : list of int
+        The seed of landmarks, then one per start.
+    n_clusters : int
+        Number of clusters.
+    n_landmarks : int
+        Number of landmarks of the Nyström features.
+    init : str or ndarray of shape (n_rows,)
+        Name of a seeding method, or a label per row.
+    schedule_of : callable
+        Returns the schedule, given the critical power.
     lam : float
         Entropy penalty of the kernel weights.
     context : FitContext
-        Journal, callbacks and clock of the fit.
-
-    Returns
-    -------
-    outcome : Outcome
-        The best start after exact sweeps.
-    before : list of list of IterationRecord
-        Annealing of each start on Nyström features, if there was any.
+        Journal, callbacks and request to stop.
+    schedule : Schedule
+        Schedule of the powers.
+    factors : sequence of ndarray of shape (n_rows, rank)
+        Nyström features of each kernel.
+    starts : sequence of ndarray of shape (n_rows, n_clusters)
+        Memberships.
+    runs : sequence of Run
+        Runs on Nyström features.
+    outcome : Outcome or None
+        The best of the runs on the matrices themselves.
     """
-    critical = schedule.critical_power
-    exact = KernelProblem(grams, weights, critical, lam)
-    if len(starts) == 1 or not schedule.polish:
-        return minimize(exact, starts, schedule, context), []
-    low_rank = Grams(FactoredGram(factor) for factor in factors)
-    cheap = KernelProblem(low_rank, weights, critical, lam, exact=False)
-    annealed = iterate(cheap, starts, schedule, context, stage=_LOW_RANK)
-    if context.stopped is not None:  # only the best start gets an exact sweep
-        annealed = [min(annealed, key=lambda run: run.last)]
-    hard = Schedule(-np.inf, max_iter=schedule.max_iter, tol=schedule.tol)
-    outcome = minimize(exact, [run.state for run in annealed], hard, context)
-    return outcome, [run.history for run in annealed]
+
+    grams: Grams
+    weights: FloatArray
+    seeds: list[int]
+    n_clusters: int
+    n_landmarks: int
+    init: str | NDArray
+    schedule_of: Callable[[float], Schedule]
+    lam: float
+    context: FitContext
+    schedule: Schedule = field(default_factory=lambda: Schedule(-np.inf))
+    factors: Sequence[FloatArray] = ()
+    starts: Sequence[FloatArray] = ()
+    runs: Sequence[Run[KernelState]] = ()
+    outcome: Outcome[KernelState] | None = None
+
+    @property
+    def result(self) -> Outcome[KernelState]:
+        """The outcome, which there is after the passes."""
+        assert self.outcome is not None
+        return self.outcome
+
+    @property
+    def before(self) -> list[list[IterationRecord]]:
+        """The annealing of each start on Nyström features, if there was one."""
+        return [run.history for run in self.runs]
+
+    def problem(self, grams: Grams, *, exact: bool) -> KernelProblem:
+        """Return the steps on Gram matrices."""
+        critical = self.schedule.critical_power
+        return KernelProblem(grams, self.weights, critical, self.lam, exact=exact)
+
+
+def _started(fit: KernelFit) -> KernelFit:
+    """Choose the schedule, landmarks and Nyström features, and find starting memberships."""
+    grams, weights, (seed, *seeds) = fit.grams, fit.weights, fit.seeds
+    schedule = fit.schedule_of(sampled_critical_power(grams, weights, seed))
+    drawing = np.random.RandomState(seed)
+    landmarks = kernel_plus_plus(grams[0], weights, fit.n_landmarks, drawing)
+    factors = nystrom_factors(grams, landmarks)
+    features = factors[0] if len(factors) == 1 else np.concatenate(factors, axis=1)
+    if isinstance(fit.init, str):
+        starts = drawn_memberships(fit.init, features, weights, fit.n_clusters, seeds)
+    else:
+        starts = [labelled_memberships(fit.init, weights, fit.n_clusters)]
+    return replace(fit, schedule=schedule, factors=factors, starts=starts)
+
+
+def _annealed(fit: KernelFit) -> KernelFit:
+    """Anneal on Nyström features."""
+    low_rank = Grams(FactoredGram(factor) for factor in fit.factors)
+    problem = fit.problem(low_rank, exact=False)
+    runs = iterate(problem, fit.starts, fit.schedule, fit.context)
+    if fit.context.stopped is not None:  # only the best start gets an exact sweep
+        runs = [min(runs, key=lambda run: run.last)]
+    return replace(fit, runs=runs)
+
+
+def _swept(fit: KernelFit) -> KernelFit:
+    """Polish by exact sweeps what was annealed on Nyström features, or anneal by exact sweeps."""
+    exact = fit.problem(fit.grams, exact=True)
+    if not fit.runs:
+        outcome = minimize(exact, fit.starts, fit.schedule, fit.context)
+    else:
+        hard = Schedule(-np.inf, max_iter=fit.schedule.max_iter, tol=fit.schedule.tol)
+        outcome = minimize(exact, [run.state for run in fit.runs], hard, fit.context)
+    return replace(fit, outcome=outcome)
+
+
+# One start, or a schedule without polish, is annealed exactly.
+MEMBERSHIPS = (
+    Stage("starting centres", _started, GramCosts.starts),
+    Stage(
+        "annealing",
+        _annealed,
+        GramCosts.annealing,
+        needed=lambda fit: len(fit.starts) > 1 and fit.schedule.polish,
+    ),
+    Stage("passes", _swept, GramCosts.sweeps, after_stop=True),
+)

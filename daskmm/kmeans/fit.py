@@ -1,10 +1,10 @@
-"""Fit centres: the stages of a fit after the first pass, in order."""
+"""Fit centres: the stages of a fit after its choices, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -12,20 +12,22 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import float_dtype
 from daskmm.engine.first_pass import MANY_CLUSTERS, Survey
-from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import labels_of, map_rows
 from daskmm.kmeans.bounds import Bounds
+from daskmm.kmeans.costs import REFITS, TURNS, CenterCosts
 from daskmm.kmeans.empty_clusters import RandomRows, split_coincident
-from daskmm.kmeans.mahalanobis import learn_metric
+from daskmm.kmeans.mahalanobis import turned
 from daskmm.kmeans.medians import with_exact_medians
+from daskmm.kmeans.method import GIVEN, Method
 from daskmm.kmeans.restarts import Restarts, cheaper, refined
-from daskmm.kmeans.sample_annealing import SampleAnnealing
+from daskmm.kmeans.sample_annealing import SEARCH, SampledRows, Search
 from daskmm.kmeans.seeding import given_centers, starting_centers
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate, Update, sample_problem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome, Run, Schedule, minimize
 from daskmm.mm.journal import draw_seeds
+from daskmm.mm.stages import Repeat, Stage
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
@@ -34,165 +36,364 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-# Fits, at most, until one has no empty cluster (empty_cluster="restart").
-_RESTARTS = 10
 # Rows around which the first power of many clusters is chosen: so many, or so many per feature.
 _ROWS_NEARBY, _ROWS_PER_FEATURE = 10_000, 20
-# Names of stages in the journal.
-_SPAN = "span"
-_FOUND, _HEDGE = "found", "hedge"
+# Iterations in a row with a relative change below `tol` that end the steps over the full data after
+# annealing on samples. One is enough: the annealing, which can stand still for a while, is over.
+_CALM_READS = 1
 
 
 @dataclass(frozen=True)
-class Method:
-    """Choices of a fit, all made before its first stage.
+class CentersFit:
+    """A fit of centres so far.
 
     Attributes
     ----------
-    n_clusters : int
-    init : str or ndarray of shape (n_clusters, n_features)
-        Name of a seeding method, or centres in the input's units.
-    schedule : Schedule
-    update : Update
-    on_sample : bool
-        Whether to anneal on the sample, with passes over the full data for hard steps only.
-    restarts : bool
-        Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
-    empty_cluster : {"farthest", "random", "restart", "error"}
-    learns_metric : bool
-        Whether to learn the matrix of the Mahalanobis distance.
-    feature_weights : ndarray of shape (n_features,) or None
-        Of given centres, where weights are learned: equal by default.
-    found : CenterState or None
-        Clusters that the choice of a parameter found: hard steps from them are one more start.
-    """
-
-    n_clusters: int
-    init: str | FloatArray
-    schedule: Schedule
-    update: Update
-    on_sample: bool
-    restarts: bool
-    empty_cluster: str
-    learns_metric: bool
-    feature_weights: FloatArray | None = None
-    found: CenterState | None = None
-
-
-class CentersFit(NamedTuple):
-    """Result of `fit_centers`.
-
-    Attributes
-    ----------
+    problem : CentersProblem
+        Steps over all rows, in the coordinates of the model.
     survey : Survey
-        Of the first pass, in the coordinates of the model.
-    outcome : Outcome
-    before : list of list of IterationRecord
-        For each start of the outcome, its history on samples; empty if there was none.
-    n_split : int
-        Number of coincident centres that were moved.
-    bounds : Bounds or None
-        Of the rows in memory at the outcome's state, if they are known.
-    """
-
-    survey: Survey
-    outcome: Outcome[CenterState]
-    before: list[list[IterationRecord]]
-    n_split: int
-    bounds: Bounds | None = None
-
-
-def fit_centers(
-    passes: Passes,
-    survey: Survey,
-    method: Method,
-    seeds: list[int],
-    rng: np.random.RandomState,
-    context: FitContext,
-) -> CentersFit:
-    """Fit centres: seeding, annealing (on samples or all rows), restarts, final treatment.
-
-    Parameters
-    ----------
-    passes : Passes
-    survey : Survey
-        Of the first pass, in the coordinates of the model.
+        Result of the first pass, in the coordinates of the model.
     method : Method
+        Choices of the fit, with the number of clusters and the schedule that are used.
     seeds : list of int
         The seed of the first pass, then one per start.
     rng : RandomState
         Draws more seeds for ``empty_cluster="restart"``.
     context : FitContext
-
-    Raises
-    ------
-    ValueError
-        If given centres are outside of the distortion's domain or overflow, or if a cluster became
-        empty and ``empty_cluster="error"``.
+        Journal, callbacks and request to stop.
+    given : ndarray of shape (n_clusters, n_features) or None
+        Centres to start from, in the input's units.
+    feature_weights : ndarray of shape (n_features,) or None
+        Feature weights of the given centres, where weights are learned: equal by default.
+    found : CenterState or None
+        Clusters that the choice of a parameter found: hard steps from them are one more start.
+    starts : sequence of CenterState or of ndarray of shape (n_clusters, n_features)
+        Starting centres, in the model's coordinates.
+    schedule : Schedule
+        That of the method, possibly from a lower first power.
+    search : Search or None
+        Runs on samples.
+    runs : list of Run
+        Runs in the space that the rows span.
+    outcome : Outcome or None
+        The best of the runs over all rows.
+    before : list of list of IterationRecord
+        For each start of the outcome, its history on samples; empty if there was none.
+    n_split : int
+        Number of coincident centres that were moved.
+    settled : bool
+        Whether turning the metric once more gains nothing.
     """
-    problem = CentersProblem(
-        passes, survey.coordinates, survey.weight, method.update, survey.spread
-    )
-    first, *drawn = seeds
-    outcome, before = _advanced(problem, survey, method, first, drawn, context)
-    if not method.on_sample and method.restarts and context.stopped is None:
-        restarts = Restarts(survey.sample, len(outcome.runs), first, False, survey.metric)
-        outcome = refined(outcome, problem, restarts, method.schedule, context)
-    if not method.on_sample and method.found is not None and context.stopped is None:
-        outcome = cheaper(outcome, problem, method.found, method.schedule, context, _FOUND)
-    for _ in range(_RESTARTS if method.empty_cluster == "restart" else 0):
-        complete = outcome.scored.cluster_weights.all()
-        if complete or context.stopped is not None or not isinstance(method.init, str):
-            break
-        drawn = draw_seeds(context.journal, rng, len(drawn))
-        outcome, before = _advanced(problem, survey, method, first, drawn, context)
-    if context.stopped is not None:
-        return CentersFit(survey, outcome, before, 0)
-    return _finished(problem, survey, outcome, before, method, context)
+
+    problem: CentersProblem
+    survey: Survey
+    method: Method
+    seeds: list[int]
+    rng: np.random.RandomState
+    context: FitContext
+    given: FloatArray | None = None
+    feature_weights: FloatArray | None = None
+    found: CenterState | None = None
+    starts: Sequence[Any] = ()
+    schedule: Schedule = field(default_factory=lambda: Schedule(-np.inf))
+    search: Search | None = None
+    runs: Sequence[Run[CenterState]] = ()
+    outcome: Outcome[CenterState] | None = None
+    before: Sequence[list[IterationRecord]] = ()
+    n_split: int = 0
+    settled: bool = False
+
+    @property
+    def result(self) -> Outcome[CenterState]:
+        """The outcome, which there is after the passes."""
+        assert self.outcome is not None
+        return self.outcome
+
+    @property
+    def lazy(self) -> bool:
+        """Whether the table is streamed."""
+        return self.problem.passes.blocks.layout.lazy
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Bounds of the rows in memory at the outcome's state, if they are known."""
+        stopped = self.context.stopped is not None
+        return None if stopped else self.problem.bounds_at(self.result.run.state)
 
 
-def _advanced(
-    problem: CentersProblem,
-    survey: Survey,
-    method: Method,
-    seed: int,
-    seeds: list[int],
-    context: FitContext,
-) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
-    """Find a start for each of the seeds; anneal them on samples, with `seed`, or over all rows."""
-    starts = context.journal.once(
-        "starts", lambda: _starts(problem.passes, survey, method, seeds, context)
+# Stages
+
+
+def _seeded(fit: CentersFit) -> CentersFit:
+    """Find starting centres for each seed, or take the given ones."""
+    return replace(fit, starts=fit.context.journal.once(lambda: _starts(fit)))
+
+
+def _reseeded(fit: CentersFit) -> CentersFit:
+    """Draw other seeds for all starts."""
+    drawn = draw_seeds(fit.context.journal, fit.rng, len(fit.seeds) - 1)
+    return replace(fit, seeds=[fit.seeds[0], *drawn])
+
+
+def _scheduled(fit: CentersFit) -> CentersFit:
+    """Lower the first power for many clusters."""
+    dtype = float_dtype(fit.problem.passes.blocks.layout.dtype)
+    update = fit.problem.update
+    schedule = _from_nearby(fit.method.schedule, fit.starts[0], fit.survey, update, dtype)
+    return replace(fit, schedule=schedule)
+
+
+def _sampled(fit: CentersFit) -> CentersFit:
+    """Set up the search on samples, in the floating dtype that the table's steps use."""
+    survey, problem = fit.survey, fit.problem
+    exact = isinstance(problem.coordinates, WhitenedCoordinates) or fit.method.n_landmarks > 0
+    dtype = np.dtype(np.float64) if exact else float_dtype(problem.passes.blocks.layout.dtype)
+    rows = SampledRows(
+        survey.sample,
+        problem.update,
+        problem.spread,
+        dtype,
+        fit.method.n_clusters,
+        problem.n_passes,
     )
-    dtype = float_dtype(problem.passes.blocks.layout.dtype)
-    schedule = _from_nearby(method.schedule, starts[0], survey, method.update, dtype)
-    if method.on_sample:
-        annealing = _on_sample(problem, survey, method, schedule, seed)
-        return annealing.minimize(problem, starts, context)
-    runs = _in_span(problem, starts, schedule, context)
-    outcome = minimize(problem, runs or starts, schedule, context)
-    annealed = method.update.hedged and schedule.s0 > -np.inf and schedule.polish
-    one_of_many = len(starts) == 1 and method.n_clusters >= MANY_CLUSTERS
-    in_memory = not problem.passes.blocks.layout.lazy
+    search = Search(
+        rows,
+        fit.starts,
+        fit.schedule,
+        fit.seeds[0],
+        fit.context,
+        fit.lazy,
+        survey.larger_sample,
+        problem.coordinates,
+        fit.method.restarts,
+        survey.metric,
+        fit.found,
+    )
+    return replace(fit, search=search)
+
+
+def _on_samples(stage: Stage[Search] | Repeat[Search]) -> Stage[CentersFit] | Repeat[CentersFit]:
+    """Return a stage of a search as one of a fit."""
+
+    def of(fit: CentersFit) -> Search:
+        assert fit.search is not None
+        return fit.search
+
+    if isinstance(stage, Repeat):
+        inner = [_on_samples(each) for each in stage.stages]
+        return Repeat(inner, lambda fit: stage.until(of(fit)), stage.most)
+    return Stage(
+        stage.name,
+        lambda fit: replace(fit, search=stage.run(of(fit))),
+        stage.cost,
+        lambda fit: stage.needed(of(fit)),
+    )
+
+
+def _polished(fit: CentersFit) -> CentersFit:
+    """Take hard steps over the table from the best runs on samples."""
+    search = fit.search
+    assert search is not None
+    runs = search.candidates
+    schedule = replace(search.hard_schedule, calm=_CALM_READS)
+    states = [run.state for run in runs]
+    outcome = minimize(fit.problem, states, schedule, fit.context, race=search.worth_polishing)
+    return replace(fit, outcome=outcome, before=[run.history for run in runs])
+
+
+def _annealed(fit: CentersFit) -> CentersFit:
+    """Anneal all starts over the table."""
+    outcome = minimize(fit.problem, fit.runs or fit.starts, fit.schedule, fit.context)
+    return replace(fit, outcome=outcome)
+
+
+def _hedged(fit: CentersFit) -> CentersFit:
+    """Take hard steps from the start, too.
+
+    Fits on samples do this as well. The steps take little of a fit, and where clusters are far
+    apart they sometimes end .2 % lower.
+    """
+    hard = fit.problem.start(fit.starts[0], -np.inf)
+    outcome = cheaper(
+        fit.result, fit.problem, hard, fit.schedule, fit.context, while_promising=True
+    )
+    return replace(fit, outcome=outcome)
+
+
+def _restarted(fit: CentersFit) -> CentersFit:
+    """Restart once at the learned feature weights, and keep the cheaper outcome."""
+    outcome, survey = fit.result, fit.survey
+    restarts = Restarts(survey.sample, len(outcome.runs), fit.seeds[0], False, survey.metric)
+    after = refined(outcome, fit.problem, restarts, fit.method.schedule, fit.context)
+    return replace(fit, outcome=after)
+
+
+def _from_found(fit: CentersFit) -> CentersFit:
+    """Take hard steps from the clusters that the choice of a parameter found."""
+    assert fit.found is not None
+    outcome = cheaper(fit.result, fit.problem, fit.found, fit.method.schedule, fit.context)
+    return replace(fit, outcome=outcome)
+
+
+def _complete(fit: CentersFit) -> CentersFit:
+    """Refuse empty clusters."""
+    empty = np.flatnonzero(fit.result.scored.cluster_weights == 0)
+    if len(empty):
+        raise ValueError(
+            f"{len(empty)} of {fit.method.n_clusters} clusters became empty (first: cluster "
+            f"{empty[0]}), which empty_cluster='error' refuses. Ask for fewer clusters, or "
+            "set empty_cluster to 'farthest'."
+        )
+    return fit
+
+
+def _split(fit: CentersFit) -> CentersFit:
+    """Move coincident centres, and take hard steps once more."""
+    outcome, n_split = split_coincident(fit.problem, fit.result, fit.method.schedule, fit.context)
+    return replace(fit, outcome=outcome, n_split=n_split)
+
+
+def _turned(fit: CentersFit) -> CentersFit:
+    """Learn the matrix of the Mahalanobis distance from the clusters, and the clusters anew."""
+    after = turned(fit.problem, fit.result, fit.method.schedule, fit.context)
+    if after is None:
+        return replace(fit, settled=True)
+    problem, outcome, settled = after
+    return replace(fit, problem=problem, outcome=outcome, settled=settled)
+
+
+def _in_learned_metric(fit: CentersFit) -> CentersFit:
+    """Convert the sample to the coordinates of the learned matrix."""
+    survey, coordinates = fit.survey, fit.problem.coordinates
+    assert isinstance(coordinates, WhitenedCoordinates)
+    rows = coordinates.to_model(survey.coordinates.to_input(survey.sample.rows))
+    sample = replace(survey.sample, rows=rows)
+    return replace(fit, survey=replace(survey, coordinates=coordinates, sample=sample))
+
+
+def _at_medians(fit: CentersFit) -> CentersFit:
+    """Replace centres by exact medians."""
+    return replace(fit, outcome=with_exact_medians(fit.problem, fit.result))
+
+
+# Conditions on results
+
+
+def _iterations_are_left(fit: CentersFit) -> bool:
+    outcome = fit.result
+    return outcome.run.converged and outcome.n_iter < fit.method.schedule.max_iter
+
+
+def _is_distinct(fit: CentersFit) -> bool:
     # A later stage splits coincident centres, in the iterations that are left.
-    distinct = not outcome.scored.coincident_centers
-    if annealed and one_of_many and in_memory and distinct and context.stopped is None:
-        # Fits on samples do this, too. The steps take little of a fit, and where clusters are far
-        # apart they sometimes end .2 % lower.
-        hard = problem.start(starts[0], -np.inf)
-        outcome = cheaper(outcome, problem, hard, schedule, context, _HEDGE, while_promising=True)
-    return outcome, []
+    return _iterations_are_left(fit) and not fit.result.scored.coincident_centers
 
 
-def _starts(
-    passes: Passes, survey: Survey, method: Method, drawn: list[int], context: FitContext
-) -> Sequence[FloatArray | CenterState]:
+def _has_other_start(fit: CentersFit) -> bool:
+    return fit.found is not None and _iterations_are_left(fit)
+
+
+def _has_no_empty_cluster(fit: CentersFit) -> bool:
+    return bool(fit.result.scored.cluster_weights.all())
+
+
+def _may_turn(fit: CentersFit) -> bool:
+    return fit.result.n_iter < fit.method.schedule.max_iter
+
+
+def _learned_metric(fit: CentersFit) -> bool:
+    return fit.problem.coordinates is not fit.survey.coordinates
+
+
+def _ends_in_hard_steps(fit: CentersFit) -> bool:
+    return fit.result.run.state.s == -np.inf
+
+
+# The list
+
+
+def center_stages(method: Method, lazy: bool) -> list[Stage[CentersFit] | Repeat[CentersFit]]:
+    """Return the stages of a fit of centres, after the choices made on its sample.
+
+    Parameters
+    ----------
+    method : Method
+        Choices of the fit.
+    lazy : bool
+        Whether the table is streamed.
+    """
+    fitted = [*_SEEDED, *_SAMPLED] if method.on_sample else _over_table(method, lazy)
+    stages = list(fitted)
+    if not method.on_sample and method.restarts:
+        costs = CenterCosts.restarts_over_table
+        stages.append(Stage("restarts over the table", _restarted, costs, _iterations_are_left))
+    if not method.on_sample and method.tries_lam:
+        costs = CenterCosts.rival
+        stages.append(Stage("clusters of the choice", _from_found, costs, _has_other_start))
+    if method.empty_cluster == "restart" and method.init != GIVEN:
+        again = (Stage("seeds", _reseeded), *fitted)
+        stages.append(Repeat(again, _has_no_empty_cluster, REFITS, CenterCosts.refits))
+    if method.empty_cluster == "error":
+        stages.append(Stage("empty clusters", _complete))
+    stages.append(Stage("coincident centres", _split, CenterCosts.split))
+    if method.learns_metric:
+        turn = Stage("metric", _turned, needed=_may_turn)
+        stages.append(Repeat((turn,), lambda fit: fit.settled, TURNS, CenterCosts.turns))
+        stages.append(
+            Stage("learned metric", _in_learned_metric, needed=_learned_metric, after_stop=True)
+        )
+    if method.family.degree == 1 and not (lazy or method.trim):
+        stages.append(Stage("medians", _at_medians, CenterCosts.medians, _ends_in_hard_steps))
+    return stages
+
+
+def landmark_stages(method: Method) -> list[Stage[CentersFit] | Repeat[CentersFit]]:
+    """Return the stages of a fit on Nyström features, whose starting centres are known."""
+    if method.on_sample:
+        return list(_SAMPLED)
+    return [Stage("passes", _annealed, CenterCosts.passes, after_stop=True)]
+
+
+_SEEDED: tuple[Stage[CentersFit], ...] = (
+    Stage("starting centres", _seeded, CenterCosts.starts),
+    Stage("first power", _scheduled),
+)
+_SAMPLED: tuple[Stage[CentersFit] | Repeat[CentersFit], ...] = (
+    Stage("samples", _sampled),
+    *map(_on_samples, SEARCH),
+    Stage("passes", _polished, CenterCosts.polishing, after_stop=True),
+)
+
+
+def _over_table(method: Method, lazy: bool) -> list[Stage[CentersFit] | Repeat[CentersFit]]:
+    stages: list[Stage[CentersFit] | Repeat[CentersFit]] = [
+        *_SEEDED,
+        Stage("span", _in_span, needed=_spans_little),
+        Stage("passes", _annealed, CenterCosts.passes, after_stop=True),
+    ]
+    if _is_hedged(method) and not lazy:
+        costs = CenterCosts.rival
+        stages.append(Stage("hard steps from the start", _hedged, costs, _is_distinct))
+    return stages
+
+
+def _is_hedged(method: Method) -> bool:
+    annealed = method.anneals and method.schedule.polish and method.hedged
+    return annealed and method.n_starts == 1 and method.many
+
+
+# What stages compute
+
+
+def _starts(fit: CentersFit) -> Sequence[FloatArray | CenterState]:
     """Return the given start, or starting centres for each seed, in the model's coordinates."""
-    if not isinstance(method.init, str):
-        given = given_centers(method.init, survey)
-        if method.feature_weights is None:
+    passes, survey, method, drawn = fit.problem.passes, fit.survey, fit.method, fit.seeds[1:]
+    if fit.given is not None:
+        given = given_centers(fit.given, survey)
+        if fit.feature_weights is None:
             return [given]
-        state = method.update.start(given, method.schedule.s0)
-        return [replace(state, feature_weights=method.feature_weights)]
+        state = fit.problem.update.start(given, method.schedule.s0)
+        return [replace(state, feature_weights=fit.feature_weights)]
     centers: list[FloatArray] = []
     at_once = 1
     if method.init == "k-means||" or is_wide(*survey.sample.rows.shape):
@@ -202,7 +403,7 @@ def _starts(
     for first in range(0, len(drawn), at_once):
         seeds = np.asarray(drawn[first : first + at_once])
         centers += starting_centers(method.init, passes, survey, method.n_clusters, seeds)
-        context.follow("starts", len(centers) / len(drawn))
+        fit.context.follow("starting centres", len(centers) / len(drawn))
     return centers
 
 
@@ -232,36 +433,45 @@ def _from_nearby(
     return replace(schedule, s0=min(schedule.s0, multiple * nearby))
 
 
-def _in_span(
-    problem: CentersProblem, starts: list[FloatArray], schedule: Schedule, context: FitContext
-) -> list[Run[CenterState]] | None:
-    """Run all starts in the space that the rows and the starts span; return their runs.
+def _spans_little(fit: CentersFit) -> bool:
+    """Return whether rows and starts lie in a space of few dimensions, where steps take less time.
 
-    Its steps are those over the table up to rounding. Return None if the table is not wide or not
-    in memory, or if more than squared distances of rows from their means counts.
+    The table has to be wide and in memory, and only squared distances of rows from their means may
+    count.
     """
-    blocks, update = problem.passes.blocks, problem.update
+    blocks, update = fit.problem.passes.blocks, fit.problem.update
     n_rows, p = blocks.layout.n_rows, blocks.layout.n_features
     plain = isinstance(update, PowerUpdate) and not (update.partial or update.trim)
     plain = plain and update.distortion.code == SQUARED_EUCLIDEAN.code
     streamed = blocks.layout.lazy or blocks.layout.sparse
     if not plain or isinstance(update.relocation, RandomRows) or streamed:
-        return None
+        return False
     assert n_rows is not None
-    if not is_wide(n_rows + sum(map(len, starts)), p):
-        return None
-    if (known := context.journal.recall(_SPAN)) is not None:
-        return list(known)
+    return is_wide(n_rows + sum(map(len, fit.starts)), p)
+
+
+def _in_span(fit: CentersFit) -> CentersFit:
+    """Run all starts in the space that the rows and the starts span.
+
+    Its steps are those over the table up to rounding.
+    """
+    problem, starts, context = fit.problem, fit.starts, fit.context
+    if (known := context.journal.recall()) is not None:
+        return replace(fit, runs=list(known))
+    blocks, update = problem.passes.blocks, problem.update
+    n_rows = blocks.layout.n_rows
+    assert n_rows is not None
+    assert isinstance(update, PowerUpdate)
     rows = np.concatenate([*map(problem.coordinates.to_model, blocks.parts), *starts])
     span = span_of(rows)
     if span is None:
-        return None
+        return replace(fit, runs=())
     z, *seeds = np.split(span.coordinates, n_rows + len(starts[0]) * np.arange(len(starts)))
     weights = np.ones(n_rows) if blocks.weights is None else np.concatenate(blocks.weights)
     distortion = type(update.distortion).around(np.zeros(z.shape[1]), np.zeros(z.shape[1]))
     alike = PowerUpdate(distortion, relocation=update.relocation)
     inner = sample_problem(z, weights, alike, problem.spread, True, problem.n_passes)
-    found = minimize(inner, seeds, schedule, context.apart()).runs
+    found = minimize(inner, seeds, fit.schedule, context.apart()).runs
     problem.passes.add(inner.passes.n_passes)
     centers = span.to_features(np.concatenate([run.state.centers for run in found]), rows)
     runs = []
@@ -272,57 +482,5 @@ def _in_span(
         runs.append(replace(run, state=replace(run.state, centers=own), scored=scored))
     # Coordinates in the span are not kept: rounding may choose another basis on another machine.
     if context.stopped is None:
-        context.journal.keep(_SPAN, runs, max(len(run.history) for run in runs))
-    return runs
-
-
-def _on_sample(
-    problem: CentersProblem, survey: Survey, method: Method, schedule: Schedule, seed: int
-) -> SampleAnnealing:
-    """Set up the annealing on samples, in the floating dtype that the table's steps use."""
-    mixed = isinstance(survey.coordinates, WhitenedCoordinates)
-    dtype = np.dtype(np.float64) if mixed else float_dtype(problem.passes.blocks.layout.dtype)
-    return SampleAnnealing(
-        survey.sample,
-        survey.larger_sample,
-        survey.coordinates,
-        method.update,
-        survey.spread,
-        dtype,
-        schedule,
-        seed,
-        method.n_clusters,
-        problem.n_passes,
-        method.restarts,
-        survey.metric,
-        method.found,
-    )
-
-
-def _finished(
-    problem: CentersProblem,
-    survey: Survey,
-    outcome: Outcome[CenterState],
-    before: list[list[IterationRecord]],
-    method: Method,
-    context: FitContext,
-) -> CentersFit:
-    """Treat empty clusters and coincident centres; learn the matrix; compute exact medians."""
-    empty = np.flatnonzero(outcome.scored.cluster_weights == 0)
-    if len(empty) and method.empty_cluster == "error":
-        raise ValueError(
-            f"{len(empty)} of {method.n_clusters} clusters became empty (first: cluster "
-            f"{empty[0]}), which empty_cluster='error' refuses. Ask for fewer clusters, or "
-            "set empty_cluster to 'farthest'."
-        )
-    outcome, n_split = split_coincident(problem, outcome, method.schedule, context)
-    if method.learns_metric:
-        coordinates, outcome = learn_metric(problem, outcome, method.schedule, context)
-        rows = coordinates.to_model(survey.coordinates.to_input(survey.sample.rows))
-        sample = replace(survey.sample, rows=rows)
-        survey = replace(survey, coordinates=coordinates, sample=sample)
-    lazy = problem.passes.blocks.layout.lazy
-    trimmed = problem.update.trim > 0
-    if problem.degree == 1 and not (lazy or trimmed) and outcome.run.state.s == -np.inf:
-        outcome = with_exact_medians(problem, outcome)
-    return CentersFit(survey, outcome, before, n_split, problem.bounds_at(outcome.run.state))
+        context.journal.keep(runs, max(len(run.history) for run in runs))
+    return replace(fit, runs=runs)

@@ -27,8 +27,6 @@ from daskmm.numerics.rows import WhitenedCoordinates, tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
 
-# Alternations between clusters and matrix, at most.
-_TURNS = 20
 # Variances of directions are raised to this share of the largest one.
 _LEAST_VARIANCE = 1e-10
 
@@ -89,52 +87,50 @@ def whitened(survey: Survey, precision: FloatArray) -> Survey:
     )
 
 
-def learn_metric(
+def turned(
     problem: CentersProblem,
     outcome: Outcome[CenterState],
     schedule: Schedule,
     context: FitContext,
-) -> tuple[WhitenedCoordinates, Outcome[CenterState]]:
-    """Alternate between matrix and hard steps, from the end of a fit, while the cost falls.
+) -> tuple[CentersProblem, Outcome[CenterState], bool] | None:
+    """Learn the matrix from the clusters, and take hard steps in its coordinates.
 
     Parameters
     ----------
     problem : CentersProblem
-        In whitened coordinates.
+        Steps over all rows, in whitened coordinates.
     outcome : Outcome
+        Its iterations are fewer than the schedule's `max_iter`.
     schedule : Schedule
-        Of the fit: its `max_iter` limits all iterations together, its `tol` ends the alternation.
+        Schedule of the fit: its `max_iter` limits all iterations together.
     context : FitContext
+        Journal, callbacks and request to stop.
 
     Returns
     -------
-    coordinates : WhitenedCoordinates
-        Whitened by the learned matrix.
+    problem : CentersProblem
+        Steps in the coordinates of the new matrix.
     outcome : Outcome
-        In these coordinates.
+        Outcome in these coordinates, whose histories continue the earlier ones.
+    settled : bool
+        Whether the cost fell by no more than the schedule's `tol`.
+
+    None is returned instead if the cost did not fall.
     """
     coordinates = problem.coordinates
     assert isinstance(coordinates, WhitenedCoordinates)
-    for _ in range(_TURNS):
-        left = schedule.max_iter - outcome.n_iter
-        if left <= 0:
-            break
-        state = replace(outcome.run.state, s=-np.inf)
-        scatter = problem.passes.reduce(_scatter, coordinates, state)
-        turned = WhitenedCoordinates.of(coordinates.mean, unit_precision(scatter))
-        state = replace(state, centers=turned.to_model(coordinates.to_input(state.centers)))
-        other = CentersProblem(
-            problem.passes, turned, problem.weight, problem.update, problem.spread
-        )
-        hard = Schedule(-np.inf, max_iter=left, tol=schedule.tol)
-        then = minimize(other, [state], hard, context)
-        gain = outcome.inertia - then.inertia
-        if gain <= 0.0:
-            break
-        coordinates, problem, outcome = turned, other, continued(outcome, then)
-        if gain <= schedule.tol * outcome.inertia or context.stopped is not None:
-            break
-    return coordinates, outcome
+    state = replace(outcome.run.state, s=-np.inf)
+    scatter = problem.passes.reduce(_scatter, coordinates, state)
+    other = WhitenedCoordinates.of(coordinates.mean, unit_precision(scatter))
+    state = replace(state, centers=other.to_model(coordinates.to_input(state.centers)))
+    after = CentersProblem(problem.passes, other, problem.weight, problem.update, problem.spread)
+    hard = Schedule(-np.inf, max_iter=schedule.max_iter - outcome.n_iter, tol=schedule.tol)
+    then = minimize(after, [state], hard, context)
+    gain = outcome.inertia - then.inertia
+    if gain <= 0.0:
+        return None
+    outcome = continued(outcome, then)
+    return after, outcome, gain <= schedule.tol * outcome.inertia
 
 
 def _scatter(

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.kmeans.costs import MEDIAN_ROUNDS
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem
 from daskmm.mm.driver import Outcome
@@ -18,9 +19,6 @@ from daskmm.numerics.distortions.norms import Euclidean, geometric_median, weigh
 from daskmm.numerics.rows import tile_rows, tiles
 
 FloatArray = NDArray[np.float64]
-
-# Alternations between labels and medians, at most.
-_ROUNDS = 20
 
 
 def with_exact_medians(
@@ -46,7 +44,7 @@ def with_exact_medians(
     if blocks.weights is not None:
         weights = np.concatenate([np.asarray(part, dtype=np.float64) for part in blocks.weights])
     best = outcome
-    for _ in range(_ROUNDS):
+    for _ in range(MEDIAN_ROUNDS):
         state = _medians(rows, weights, best.run.state)
         step = problem.steps([state])[0]
         if step.inertia + step.penalty >= best.scored.inertia + best.scored.penalty:

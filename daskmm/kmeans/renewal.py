@@ -15,13 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.engine.moments import Sample
-from daskmm.kmeans.sample_annealing import SampleAnnealing, cheapest, drawn_starts
+from daskmm.kmeans.sample_annealing import (
+    SEARCH,
+    SampledRows,
+    Search,
+    cheapest,
+    drawn_starts,
+)
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import filled
 from daskmm.kmeans.updates import Update, sample_problem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule, iterate
-from daskmm.numerics.rows import Coordinates
+from daskmm.mm.stages import run_stages
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -155,19 +161,12 @@ def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int)
     seeds = np.random.SeedSequence(seed).spawn(_STARTS)
     pool = filled(rows, sample.weights)
     starts = drawn_starts(pool, sample.weights, state, seeds)
-    search = SampleAnnealing(
-        sample,
-        None,
-        Coordinates.identity(rows.shape[1]),
-        update,
-        problem.spread,
-        rows.dtype,
-        schedule,
-        seed,
-        len(state.centers),
-    )
-    annealed = search.run([own.state, *starts], False, FitContext(holds_interrupts=False))
-    found = iterate(problem, [each.state for each in annealed], schedule)
+    dtype, k = rows.dtype, len(state.centers)
+    own_rows = SampledRows(sample, update, problem.spread, dtype, k)
+    context = FitContext(holds_interrupts=False)
+    search = Search(own_rows, [own.state, *starts], schedule, seed, context)
+    candidates = run_stages(SEARCH, search).candidates
+    found = iterate(problem, [run.state for run in candidates], schedule)
     best = cheapest(found, 1)[0]
     if own.last - best.last <= _GAIN * abs(own.last):
         return None

@@ -29,8 +29,6 @@ _LOWER = 1e-6
 # Hard steps rarely lower the cost by more than this multiple of its last fall (measured: 7). They
 # end after so many steps in a row at which that would not be enough.
 _FALLS_LEFT, _HOPELESS = 8.0, 3
-# Stage of the steps over all rows from a restart.
-_RESTARTED = "restarted table"
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,12 @@ class Restarts:
     n_starts : int
         Restarts per state.
     seed : int
+        Seed of the restarts.
     lazy : bool
         Whether to run on the active dask scheduler, or on threads here; one task per restart, or
         per state if the sample is wide.
     metric : Metric
+        Metric of the rows in the model's coordinates.
     """
 
     sample: Sample
@@ -110,23 +110,8 @@ def refined(
 ) -> Outcome[CenterState]:
     """Restart once from the outcome of a fit over all rows; return the cheaper of the two.
 
-    Parameters
-    ----------
-    outcome : Outcome
-    problem : CentersProblem
-        Of all rows.
-    restarts : Restarts
-    schedule : Schedule
-        Of the fit; its `max_iter` limits all iterations together.
-    context : FitContext
-
-    Returns
-    -------
-    Outcome
-        If the restart is cheaper, the history of the best run continues with its iterations.
+    Parameters are those of `cheaper`, and the restarts to make.
     """
-    if not _iterations_left(outcome, schedule):
-        return outcome
     (better,) = restarts.of([outcome.run.state], context)
     return outcome if better is None else cheaper(outcome, problem, better, schedule, context)
 
@@ -137,35 +122,41 @@ def cheaper(
     state: CenterState,
     schedule: Schedule,
     context: FitContext,
-    stage: str = _RESTARTED,
+    *,
     while_promising: bool = False,
 ) -> Outcome[CenterState]:
     """Take hard steps from another state, and return the outcome with the lower cost.
 
     Parameters
     ----------
-    outcome, problem, schedule, context
-        As in `refined`.
+    outcome : Outcome
+        Outcome of a fit over all rows that has converged with iterations left.
+    problem : CentersProblem
+        Steps over all rows.
     state : CenterState
-        To start the hard steps from.
-    stage : str
-        Name of the steps in the journal.
+        State from which the hard steps start.
+    schedule : Schedule
+        Schedule of the fit; its `max_iter` limits all iterations together.
+    context : FitContext
+        Journal, callbacks and request to stop.
     while_promising : bool
         Whether to end the steps where their cost will hardly fall below that of the outcome.
+
+    Returns
+    -------
+    Outcome
+        If the other state is cheaper, the history of the best run continues with its iterations.
     """
-    left = _iterations_left(outcome, schedule)
-    if not left:
-        return outcome
-    later = replace(schedule, s0=-np.inf, max_iter=left)
+    later = replace(schedule, s0=-np.inf, max_iter=schedule.max_iter - outcome.n_iter)
     before, cost = len(outcome.run.history), _cost(outcome, problem)
     race = None
     if while_promising:
         race = _MayEndBelow(cost)
         # What a fit that is resumed has seen already.
-        for run in context.journal.ahead(stage) or ():
+        for run in context.journal.recall() or ():
             for record in run.history:
                 race([record.inertia / problem.weight])
-    again = minimize(problem, [state], later, context, race=race, stage=stage, before=before)
+    again = minimize(problem, [state], later, context, race=race, before=before)
     return outcome if _cost(again, problem) >= cost else continued(outcome, again)
 
 
@@ -207,11 +198,6 @@ def _restart(
     centers = trials.means(labelings[best], state.centers)
     after = replace(state, centers=centers, s=-np.inf)
     return [_Found(after, costs[best], before)]
-
-
-def _iterations_left(outcome: Outcome[CenterState], schedule: Schedule) -> int:
-    """Return how many more iterations may follow; none if those so far have not converged."""
-    return max(schedule.max_iter - outcome.n_iter, 0) if outcome.run.converged else 0
 
 
 def _cost(outcome: Outcome[CenterState], problem: CentersProblem) -> float:

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,35 +21,24 @@ from daskmm.engine.first_pass import MANY_CLUSTERS
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import one_blas_thread, tree_reduce, weighted_passes
 from daskmm.kmeans.cells import chosen_by_cells
+from daskmm.kmeans.costs import CenterCosts
+from daskmm.kmeans.method import POLISHED, most_polished
 from daskmm.kmeans.restarts import Restarts
 from daskmm.kmeans.seeding import greedy_rows
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, Update, sample_problem
 from daskmm.mm.context import FitContext
-from daskmm.mm.driver import (
-    EQUALLY_GOOD,
-    IterationRecord,
-    Outcome,
-    Run,
-    Schedule,
-    cheapest_first,
-    iterate,
-    minimize,
-)
+from daskmm.mm.driver import EQUALLY_GOOD, Run, Schedule, cheapest_first, iterate
 from daskmm.mm.journal import Pace
+from daskmm.mm.stages import Repeat, Stage
 from daskmm.numerics.distortions.bregman import PLAIN, SQUARED_EUCLIDEAN, Metric
 from daskmm.numerics.rows import Rows
 from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-# How strongly `recombined` prefers the centres of cheaper runs.
+# How strongly `recombinations` prefers the centres of cheaper runs.
 _PRESSURE = 5.0
-
-
-def most_polished(n_clusters: int) -> int:
-    """Return how many starts are polished on the full data, at most."""
-    return 1 if n_clusters >= MANY_CLUSTERS else _POLISHED
 
 
 def are_alike(runs: Sequence[Run[CenterState]]) -> bool:
@@ -64,7 +53,7 @@ def cheapest(runs: Sequence[Run[CenterState]], n_kept: int) -> list[Run[CenterSt
     return [runs[index] for index in cheapest_first(costs, abs(min(costs)))[:n_kept]]
 
 
-def recombined(
+def recombinations(
     runs: Sequence[Run[CenterState]], seeds: Sequence[np.random.SeedSequence]
 ) -> list[CenterState]:
     """Choose the centres of new hard starts among those of several runs.
@@ -102,11 +91,13 @@ def drawn_starts(
     Parameters
     ----------
     pool : ndarray of shape (n_points, n_features)
+        Points among which centres are chosen.
     chances : ndarray of shape (n_points,)
         Weights of the points.
     like : CenterState
         Has the distances, the feature weights and the number of centres.
     seeds : sequence of SeedSequence
+        One seed per start.
     """
     k, w = len(like.centers), like.feature_weights
     seen = pool if w is None else pool * np.sqrt(w)
@@ -140,12 +131,9 @@ Start = tuple[FloatArray | CenterState, Schedule]
 # Fewest rows per cluster in a block of a sample that threads share: the sums of each block are as
 # large as the centres.
 _BLOCK_ROWS_PER_CLUSTER = 2.5
-# At most this many starts continue, those whose cost is within a share of the best one's: on the
-# sample, and after the larger sample. Costs that differ by less than the last share are taken for
-# the same optimum, of which one start continues. Of many clusters the best start alone continues:
-# four of them lower the cost by .04 % at most, and the fit takes up to half as long again
-# (tests/benchmarks/README.md).
-_POLISHED = 4
+# Starts continue whose cost is within a share of the best one's: on the sample, and after the
+# larger sample. Costs that differ by less than the last share are taken for the same optimum, of
+# which one start continues.
 _WORTH_POLISHING = 5e-3
 _WORTH_READING = 1e-3
 _SAME_OPTIMUM = 1e-6
@@ -153,196 +141,43 @@ _SAME_OPTIMUM = 1e-6
 # each saves one later: overlapping clusters, whose steps stay small for long, need a third fewer
 # passes, and end at a lower cost.
 LARGER_SAMPLE_TOL = 0.1
-# Iterations in a row with a relative change below `tol` that end the steps over the full data. One
-# is enough: the annealing, which can stand still for a while, is over.
-_CALM_READS = 1
 # Generations of recombined starts, at most; the last is the one that lowers the best cost by less
 # than this share (smaller gains do not carry over from the sample to all rows).
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
-# Names of stages in the journal; they are stored in checkpoints.
-_SAMPLE, _RESTARTED, _GENERATION, _LARGER_SAMPLE = "sample", "restarted", "generation", "reserve"
-
-
-class Annealed(NamedTuple):
-    """State of a start after annealing on samples, and its history there."""
-
-    state: CenterState
-    history: list[IterationRecord]
 
 
 @dataclass(frozen=True)
-class SampleAnnealing:
-    """Anneal starts on samples, then polish the best of them on the full data.
+class SampledRows:
+    """The rows to anneal on, and the steps that are taken on them: what a task needs.
 
     Attributes
     ----------
     sample : Sample
-        Rows in the model's coordinates, to anneal on.
-    larger_sample : Sample or None
-        For hard steps, in the input's units.
-    coordinates : Rows
+        Rows in the model's coordinates.
     update : Update
+        The MM steps.
     spread : float
         Mean squared distance of the rows from their mean.
     dtype : numpy.dtype
-        Floating dtype of the rows to anneal on: that of the table's steps.
-    schedule : Schedule
-    seed : int
-        For recombinations and restarts.
+        Floating dtype of the steps, which is that of the table's steps.
     n_clusters : int
+        Number of clusters.
     n_passes : int
         Passes over the full data so far, for the records of iterations on samples.
-    restarts : bool
-        Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
-    metric : Metric
-        Of the rows in the model's coordinates.
-    found : CenterState or None
-        One more start, for hard steps alone.
     """
 
     sample: Sample
-    larger_sample: Sample | None
-    coordinates: Rows
     update: Update
     spread: float
     dtype: np.dtype
-    schedule: Schedule
-    seed: int
     n_clusters: int
     n_passes: int = 0
-    restarts: bool = False
-    metric: Metric = PLAIN
-    found: CenterState | None = None
-
-    @property
-    def _hard_schedule(self) -> Schedule:
-        return Schedule(-np.inf, max_iter=self.schedule.max_iter, tol=self.schedule.tol)
-
-    def _worth_polishing(
-        self, costs: Sequence[float], margin: float = _WORTH_POLISHING
-    ) -> list[int]:
-        return worth_polishing(costs, margin, most_polished(self.n_clusters))
-
-    def minimize(
-        self, table: CentersProblem, starts: Sequence[FloatArray], context: FitContext
-    ) -> tuple[Outcome[CenterState], list[list[IterationRecord]]]:
-        """Anneal on samples, then take hard steps over the full data.
-
-        Parameters
-        ----------
-        table : CentersProblem
-        starts : sequence of ndarray of shape (n_clusters, n_features)
-            In the model's coordinates.
-        context : FitContext
-            Its journal records iterations on samples too, in stages of their own; its callbacks
-            are called for those over the full data only.
-
-        Returns
-        -------
-        outcome : Outcome
-        before : list of list of IterationRecord
-            For each start of the outcome, its history on samples.
-        """
-        lazy = table.passes.blocks.layout.lazy
-        annealed = self.run(starts, lazy, context)
-        schedule = replace(self._hard_schedule, calm=_CALM_READS)
-        states = [start.state for start in annealed]
-        outcome = minimize(table, states, schedule, context, race=self._worth_polishing)
-        return outcome, [start.history for start in annealed]
-
-    def run(
-        self, starts: Sequence[FloatArray | CenterState], lazy: bool, context: FitContext
-    ) -> list[Annealed]:
-        """Anneal every start; return those that are worth polishing on the full data.
-
-        If ``update.hedged``, every start is also run with hard steps alone: annealing from far
-        above the critical power can lose small clusters that a good start had.
-
-        Parameters
-        ----------
-        starts : sequence of ndarray of shape (n_clusters, n_features)
-            In the model's coordinates.
-        lazy : bool
-            Whether to anneal on the active dask scheduler, or on threads here; one task per start.
-        context : FitContext
-        """
-        tasks = _Tasks(self, lazy, context)
-        wanted: list[Start] = [(start, self.schedule) for start in starts]
-        if self.update.hedged and self.schedule.s0 > -np.inf:
-            wanted += [(start, self._hard_schedule) for start in starts]
-        if self.found is not None:
-            wanted.append((self.found, self._hard_schedule))
-        runs = tasks.run(_SAMPLE, wanted)
-        if self.restarts and context.stopped is None:
-            runs = self._restarted(_RESTARTED, runs, 1, tasks)
-        if len(starts) > 1:
-            runs = self._combined(runs, len(starts), tasks)
-            runs = self._best_restarted(runs, len(starts), tasks)
-        annealed = [Annealed(run.state, run.history) for run in runs]
-        if context.stopped is not None:
-            return [annealed[i] for i in self._worth_polishing([run.last for run in runs])[:1]]
-        if self.larger_sample is None:
-            if self.n_clusters < MANY_CLUSTERS:
-                return annealed
-            # One goes on; its cost on the sample tells which.
-            return [annealed[i] for i in self._worth_polishing([run.last for run in runs])]
-        return self._on_larger_sample(annealed, context)
-
-    def _combined(
-        self, runs: list[Run[CenterState]], n_starts: int, tasks: _Tasks
-    ) -> list[Run[CenterState]]:
-        """Return the cheapest of these runs and of those started from their recombinations."""
-        root = np.random.SeedSequence(self.seed)
-        for _ in range(_GENERATIONS):
-            if tasks.context.stopped is not None or are_alike(runs):
-                break
-            best = cheapest(runs, 1)[0]
-            starts = recombined(runs, root.spawn(n_starts))
-            born = tasks.run(_GENERATION, [(start, self._hard_schedule) for start in starts])
-            if tasks.context.stopped is not None:
-                break
-            born = [replace(run, history=[*best.history, *run.history]) for run in born]
-            runs = cheapest([*runs, *born], len(runs))
-            if best.last - runs[0].last <= _WORTH_ANOTHER * abs(best.last):
-                break
-        return runs
-
-    def _best_restarted(
-        self, runs: list[Run[CenterState]], n_restarts: int, tasks: _Tasks
-    ) -> list[Run[CenterState]]:
-        """Restart the cheapest run as often as there are starts, if rows are sparse.
-
-        Their thousands of features hide a cluster from all starts alike, so that recombining them
-        finds it no more than one restart of each does, all from the same seed.
-        """
-        sparse = isinstance(self.sample.rows, SparseRows)
-        if not (self.restarts and sparse) or tasks.context.stopped is not None:
-            return runs
-        best, *others = cheapest(runs, len(runs))
-        return [*self._restarted(_GENERATION, [best], n_restarts, tasks), *others]
-
-    def _restarted(
-        self, stage: str, runs: list[Run[CenterState]], n_restarts: int, tasks: _Tasks
-    ) -> list[Run[CenterState]]:
-        """Return each run, or its best restart at the same feature weights if that is cheaper."""
-        restarts = Restarts(self.sample, n_restarts, self.seed, tasks.lazy, self.metric)
-        better = restarts.of([run.state for run in runs], tasks.context)
-        wanted = [(state, self._hard_schedule) for state in better if state is not None]
-        born = iter(tasks.run(stage, wanted) if wanted else ())
-        if tasks.context.stopped is not None:
-            return runs
-        kept = []
-        for run, state in zip(runs, better, strict=True):
-            again = run if state is None else next(born)
-            won = again.last < run.last
-            kept.append(replace(again, history=[*run.history, *again.history]) if won else run)
-        return kept
 
     def problem(self) -> CentersProblem:
         """Return the problem of the sample's rows.
 
-        Of many clusters there are few starts, often one: threads share the rows of each.
+        Many clusters have few starts, often one: threads share the rows of each.
         """
         rows = self.sample.rows.astype(self.dtype, copy=False)
         weights, n_before = self.sample.weights, self.n_passes
@@ -353,61 +188,235 @@ class SampleAnnealing:
             rows, weights, self.update, self.spread, n_before=n_before, n_blocks=n_blocks
         )
 
-    def _on_larger_sample(self, annealed: list[Annealed], context: FitContext) -> list[Annealed]:
-        """Take hard steps on the larger sample."""
-        sample = self.larger_sample
-        assert sample is not None
-        passes = weighted_passes(sample.rows, sample.weights)
-        total = float(sample.weights.sum())
-        problem = CentersProblem(
-            passes, self.coordinates, total, self.update, self.spread, False, self.n_passes
-        )
-        states = [start.state for start in annealed]
-        schedule = replace(self._hard_schedule, tol=LARGER_SAMPLE_TOL * self.schedule.tol)
-        runs = iterate(
-            problem, states, schedule, context, race=self._worth_polishing, stage=_LARGER_SAMPLE
-        )
-        if not runs[0].history:  # interrupted before the first iteration
-            return annealed[:1]
-        ended = []
-        for i in sorted(self._worth_polishing([run.last for run in runs], _WORTH_READING)):
-            # Those that were recalled, too, count after the passes of this run.
-            later = [replace(record, n_passes=self.n_passes) for record in runs[i].history]
-            ended.append(Annealed(runs[i].state, [*annealed[i].history, *later]))
-        return ended
-
 
 @dataclass(frozen=True)
-class _Tasks:
-    """Run starts on the sample, one task per start."""
+class Search:
+    """Starts on samples, and what has become of them so far.
 
-    annealing: SampleAnnealing
-    lazy: bool
+    Attributes
+    ----------
+    rows : SampledRows
+        The rows to anneal on.
+    starts : sequence of CenterState or of ndarray of shape (n_clusters, n_features)
+        States or centres to start from, in the model's coordinates.
+    schedule : Schedule
+        Schedule of the annealing.
+    seed : int
+        Seed of recombinations and restarts.
+    context : FitContext
+        Journal, callbacks and request to stop.
+    lazy : bool
+        Whether to run one task per start on the active dask scheduler, or on threads here.
+    larger_sample : Sample or None
+        Rows in the input's units, for hard steps.
+    coordinates : Rows or None
+        The model's coordinates, for the larger sample.
+    restarts : bool
+        Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
+    metric : Metric
+        Metric of the rows in the model's coordinates.
+    found : CenterState or None
+        One more start, for hard steps alone.
+    runs : list of Run
+        One per start, and per start with hard steps only.
+    generation : int
+        Number of recombinations so far.
+    settled : bool
+        Whether the last recombination gained too little for another one.
+    polished : list of Run or None
+        Runs that go on to the table after the larger sample; their histories include all samples.
+    """
+
+    rows: SampledRows
+    starts: Sequence[FloatArray | CenterState]
+    schedule: Schedule
+    seed: int
     context: FitContext
+    lazy: bool = False
+    larger_sample: Sample | None = None
+    coordinates: Rows | None = None
+    restarts: bool = False
+    metric: Metric = PLAIN
+    found: CenterState | None = None
+    runs: Sequence[Run[CenterState]] = ()
+    generation: int = 0
+    settled: bool = False
+    polished: Sequence[Run[CenterState]] | None = None
 
-    def run(self, stage: str, starts: Sequence[Start]) -> list[Run[CenterState]]:
-        """Run all starts to their ends, or up to the last report before an interrupt.
+    @property
+    def hard_schedule(self) -> Schedule:
+        """Schedule of hard steps alone."""
+        return Schedule(-np.inf, max_iter=self.schedule.max_iter, tol=self.schedule.tol)
 
-        Tasks return at the pace of the journal, which records the runs so far, and are sent again.
-        """
-        context = self.context
-        schedules = [schedule for _, schedule in starts]
-        runs: list[Any] = context.journal.recall(stage) or [start for start, _ in starts]
-        shared = (replace(self.annealing, larger_sample=None), context.journal.pace)
-        products = math.prod(self.annealing.sample.rows.shape) * self.annealing.n_clusters
-        try:
-            while active := [i for i, run in enumerate(runs) if _is_active(run, schedules[i])]:
-                seconds = time.perf_counter() - context.began
-                arguments = [(runs[i], schedules[i], seconds) for i in active]
-                came: list[Run[CenterState]] = tree_reduce(
-                    _anneal, arguments, shared, self.lazy, "anneal", products
-                )
-                taken = dict(zip(active, came, strict=True))
-                runs = [taken.get(i, run) for i, run in enumerate(runs)]
-                context.journal.keep(stage, runs, max(len(run.history) for run in came))
-        except KeyboardInterrupt as interrupt:
-            context.stop(interrupt)
-        return runs
+    @property
+    def candidates(self) -> list[Run[CenterState]]:
+        """Runs that are worth hard steps on the full data; the best one of a stopped fit."""
+        if self.polished is not None:
+            return list(self.polished)
+        few = self.rows.n_clusters < MANY_CLUSTERS
+        if few and self.context.stopped is None:
+            return list(self.runs)
+        best = self.worth_polishing([run.last for run in self.runs])
+        return [self.runs[i] for i in (best if self.context.stopped is None else best[:1])]
+
+    def worth_polishing(
+        self, costs: Sequence[float], margin: float = _WORTH_POLISHING
+    ) -> list[int]:
+        """Return the indices of the starts that may end as the best one, the cheapest first."""
+        return worth_polishing(costs, margin, most_polished(self.rows.n_clusters))
+
+
+def annealed(search: Search) -> Search:
+    """Anneal every start.
+
+    If ``update.hedged``, every start is also run with hard steps alone: annealing from far above
+    the critical power can lose small clusters that a good start had.
+    """
+    wanted: list[Start] = [(start, search.schedule) for start in search.starts]
+    if search.rows.update.hedged and search.schedule.s0 > -np.inf:
+        wanted += [(start, search.hard_schedule) for start in search.starts]
+    if search.found is not None:
+        wanted.append((search.found, search.hard_schedule))
+    return replace(search, runs=_run(search, wanted))
+
+
+def restarted(search: Search) -> Search:
+    """Replace each run by its restart at the same feature weights, if that is cheaper."""
+    return replace(search, runs=_restarted(search, search.runs, 1))
+
+
+def recombined(search: Search) -> Search:
+    """Keep the cheapest of the runs and of those started from their recombinations."""
+    n_starts, best = len(search.starts), cheapest(search.runs, 1)[0]
+    first = search.generation * n_starts
+    seeds = [
+        np.random.SeedSequence(search.seed, spawn_key=(first + number,))
+        for number in range(n_starts)
+    ]
+    starts = recombinations(search.runs, seeds)
+    born = _run(search, [(start, search.hard_schedule) for start in starts])
+    if search.context.stopped is not None:
+        return search
+    born = [replace(run, history=[*best.history, *run.history]) for run in born]
+    runs = cheapest([*search.runs, *born], len(search.runs))
+    settled = best.last - runs[0].last <= _WORTH_ANOTHER * abs(best.last)
+    return replace(search, runs=runs, generation=search.generation + 1, settled=settled)
+
+
+def best_restarted(search: Search) -> Search:
+    """Restart the cheapest run as often as there are starts.
+
+    The thousands of features of sparse rows hide a cluster from all starts alike, so that
+    recombining them finds it no more than one restart of each does, all from the same seed.
+    """
+    best, *others = cheapest(search.runs, len(search.runs))
+    return replace(search, runs=[*_restarted(search, [best], len(search.starts)), *others])
+
+
+def on_larger_sample(search: Search) -> Search:
+    """Take hard steps on the larger sample; keep the runs that are worth reading the table."""
+    sample, known = search.larger_sample, search.rows
+    assert sample is not None
+    assert search.coordinates is not None
+    problem = CentersProblem(
+        weighted_passes(sample.rows, sample.weights),
+        search.coordinates,
+        float(sample.weights.sum()),
+        known.update,
+        known.spread,
+        False,
+        known.n_passes,
+    )
+    states = [run.state for run in search.runs]
+    schedule = replace(search.hard_schedule, tol=LARGER_SAMPLE_TOL * search.schedule.tol)
+    runs = iterate(problem, states, schedule, search.context, race=search.worth_polishing)
+    if not runs[0].history:  # interrupted before the first iteration
+        return replace(search, polished=search.runs[:1])
+    ended = []
+    for i in sorted(search.worth_polishing([run.last for run in runs], _WORTH_READING)):
+        # Records that were recalled, too, count after the passes of this fit.
+        later = [replace(record, n_passes=known.n_passes) for record in runs[i].history]
+        ended.append(replace(runs[i], history=[*search.runs[i].history, *later]))
+    return replace(search, polished=ended)
+
+
+def _several(search: Search) -> bool:
+    return len(search.starts) > 1
+
+
+def _recombined_enough(search: Search) -> bool:
+    return not _several(search) or search.settled or are_alike(search.runs)
+
+
+# What becomes of several starts on samples, before any of them is polished on the table.
+SEARCH: tuple[Stage[Search] | Repeat[Search], ...] = (
+    Stage("annealing", annealed, CenterCosts.annealing),
+    Stage("restarts", restarted, CenterCosts.restarts, needed=lambda search: search.restarts),
+    Repeat(
+        (Stage("recombination", recombined, CenterCosts.recombination),),
+        until=_recombined_enough,
+        most=_GENERATIONS,
+    ),
+    Stage(
+        "restarts of the best",
+        best_restarted,
+        CenterCosts.restarts_of_best,
+        needed=lambda search: (
+            search.restarts and _several(search) and isinstance(search.rows.sample.rows, SparseRows)
+        ),
+    ),
+    Stage(
+        "larger sample",
+        on_larger_sample,
+        CenterCosts.larger_sample,
+        needed=lambda search: search.larger_sample is not None,
+    ),
+)
+
+
+def _restarted(
+    search: Search, runs: Sequence[Run[CenterState]], n_restarts: int
+) -> list[Run[CenterState]]:
+    """Return each run, or its best restart at the same feature weights if that is cheaper."""
+    rows, context = search.rows, search.context
+    restarts = Restarts(rows.sample, n_restarts, search.seed, search.lazy, search.metric)
+    better = restarts.of([run.state for run in runs], context)
+    wanted = [(state, search.hard_schedule) for state in better if state is not None]
+    born = iter(_run(search, wanted) if wanted else ())
+    if context.stopped is not None:
+        return list(runs)
+    kept = []
+    for run, state in zip(runs, better, strict=True):
+        again = run if state is None else next(born)
+        won = again.last < run.last
+        kept.append(replace(again, history=[*run.history, *again.history]) if won else run)
+    return kept
+
+
+def _run(search: Search, starts: Sequence[Start]) -> list[Run[CenterState]]:
+    """Run starts on the sample to their ends, or up to the last report before an interrupt.
+
+    Each start is one task. Tasks return at the pace of the journal, which records the runs so far,
+    and are sent again.
+    """
+    context = search.context
+    schedules = [schedule for _, schedule in starts]
+    runs: list[Any] = context.journal.recall() or [start for start, _ in starts]
+    shared = (search.rows, context.journal.pace)
+    products = math.prod(search.rows.sample.rows.shape) * search.rows.n_clusters
+    try:
+        while active := [i for i, run in enumerate(runs) if _is_active(run, schedules[i])]:
+            seconds = time.perf_counter() - context.began
+            arguments = [(runs[i], schedules[i], seconds) for i in active]
+            came: list[Run[CenterState]] = tree_reduce(
+                _anneal, arguments, shared, search.lazy, "anneal", products
+            )
+            taken = dict(zip(active, came, strict=True))
+            runs = [taken.get(i, run) for i, run in enumerate(runs)]
+            context.journal.keep(runs, max(len(run.history) for run in came))
+    except KeyboardInterrupt as interrupt:
+        context.stop(interrupt)
+    return runs
 
 
 def _is_active(run: Any, schedule: Schedule) -> bool:
@@ -421,17 +430,17 @@ def _anneal(
     start: FloatArray | CenterState | Run[CenterState],
     schedule: Schedule,
     seconds: float,
-    annealing: SampleAnnealing,
+    rows: SampledRows,
     until: Pace,
 ) -> list[Run[CenterState]]:
     """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
     with one_blas_thread():  # once, as setting the limit takes as long as a step on few rows
-        return iterate(annealing.problem(), [start], schedule, context, until=until)
+        return iterate(rows.problem(), [start], schedule, context, until=until)
 
 
 def worth_polishing(
-    costs: Sequence[float], margin: float = _WORTH_POLISHING, most: int = _POLISHED
+    costs: Sequence[float], margin: float = _WORTH_POLISHING, most: int = POLISHED
 ) -> list[int]:
     """Return the indices of the starts that may end as the best one, the cheapest first.
 

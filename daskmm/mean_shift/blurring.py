@@ -41,8 +41,6 @@ CALM_ITERATIONS = 5
 ISOLATED = 1e-4
 # Iterations that learn the weights again if they have been learned on fewer rows.
 _RELEARNING = 5
-# Name of the stage in the journal of a fit.
-BLUR = "blur"
 
 
 @registered
@@ -86,7 +84,7 @@ class BlurringRecord:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Phase:
     """Iterations that start from the data.
 
     Attributes
@@ -107,27 +105,27 @@ class Stage:
     stops: bool
 
 
-def stages_of(convention: str, max_iter: int, fixed_weights: bool) -> list[Stage]:
+def phases_of(convention: str, max_iter: int, fixed_weights: bool) -> list[Phase]:
     """Return the stages of a convention.
 
     `max_iter` is the largest number of iterations, which "reference" ignores.
     """
     if convention == "reference":
-        learn = Stage("learn", LEARNING_ITERATIONS, LEARNING_ITERATIONS, stops=False)
-        blur = Stage("blur", REFERENCE_ITERATIONS, REFERENCE_ITERATIONS, stops=False)
+        learn = Phase("learn", LEARNING_ITERATIONS, LEARNING_ITERATIONS, stops=False)
+        blur = Phase("blur", REFERENCE_ITERATIONS, REFERENCE_ITERATIONS, stops=False)
         return [learn, blur]
     if convention == "paper":
-        return [Stage("blur", max_iter, 0, stops=True)]
+        return [Phase("blur", max_iter, 0, stops=True)]
     learning = 0 if fixed_weights else min(LEARNING_ITERATIONS, max_iter // 2)
     return [
-        Stage("learn", learning, learning, stops=False),
-        Stage("blur", max_iter - learning, 1, stops=True),
+        Phase("learn", learning, learning, stops=False),
+        Phase("blur", max_iter - learning, 1, stops=True),
     ]
 
 
 def max_iterations(convention: str, max_iter: int) -> int:
-    """Return the largest number of iterations of all stages."""
-    return sum(stage.iterations for stage in stages_of(convention, max_iter, False))
+    """Return the largest number of iterations of all phases."""
+    return sum(phase.iterations for phase in phases_of(convention, max_iter, False))
 
 
 @dataclass(frozen=True)
@@ -342,7 +340,7 @@ def blur(
     if context is None:
         context = FitContext(holds_interrupts=False)
     fixed = bool(np.isinf(settings.lam))
-    stages = stages_of(settings.convention, settings.max_iter, fixed)
+    stages = phases_of(settings.convention, settings.max_iter, fixed)
     if rows.learned:
         stages = stages[-1:]
     elif rows.feature_weights is not None:
@@ -372,13 +370,13 @@ def blur(
 
 
 def _iterate(
-    rows: Rows, settings: Blurring, stages: Sequence[Stage], n_passes: int, context: FitContext
+    rows: Rows, settings: Blurring, stages: Sequence[Phase], n_passes: int, context: FitContext
 ) -> Progress:
     """Take all iterations, or those before a request to stop."""
     first = rows.feature_weights
     if first is None:
         first = softmin_weights(np.zeros(len(rows.varying)), np.inf, rows.varying)
-    progress: Progress = context.journal.recall(BLUR) or Progress(rows.start, first, 0, 0, 0, [])
+    progress: Progress = context.journal.recall() or Progress(rows.start, first, 0, 0, 0, [])
     try:
         while context.stopped is None:
             if _is_over(stages[progress.stage], progress):
@@ -387,7 +385,7 @@ def _iterate(
                 stage = progress.stage + 1
                 progress = replace(progress, state=rows.start, stage=stage, taken=0, calm=0)
             progress = _after(progress, rows, settings, stages[progress.stage], n_passes, context)
-            context.journal.keep(BLUR, progress)
+            context.journal.keep(progress)
             record = progress.history[-1]
             logger.debug("%s", record)
             context.tell(record)
@@ -396,7 +394,7 @@ def _iterate(
     return progress
 
 
-def _is_over(stage: Stage, progress: Progress) -> bool:
+def _is_over(stage: Phase, progress: Progress) -> bool:
     settled = stage.stops and progress.calm >= CALM_ITERATIONS
     return settled or progress.taken >= stage.iterations
 
@@ -405,7 +403,7 @@ def _after(
     old: Progress,
     rows: Rows,
     settings: Blurring,
-    stage: Stage,
+    stage: Phase,
     n_passes: int,
     context: FitContext,
 ) -> Progress:

@@ -26,7 +26,6 @@ from daskmm.engine.passes import Passes, tree_reduce
 from daskmm.mean_shift.blurring import Rows
 from daskmm.mean_shift.neighborhood import Neighborhood, Shift, attraction, strides
 from daskmm.mean_shift.representatives import Representatives
-from daskmm.mm.journal import Journal
 from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.mean_shift import group_sums
 from daskmm.numerics.micro_clusters import TILE, MicroClusters, Neighbours
@@ -216,67 +215,92 @@ class Compressed:
         return Rows(start, squares, survey.weight, survey.varying, feature_weights, learned=True)
 
 
-def compress(
-    passes: Passes,
-    survey: Survey,
-    feature_weights: FloatArray,
-    bandwidth: float,
-    n_representatives: int,
-    seed: int,
-    journal: Journal,
-) -> tuple[Compressed, Cells]:
-    """Make micro-clusters of all rows, in `PASSES` passes.
+@dataclass(frozen=True)
+class Compression:
+    """Micro-clusters of all rows in the making.
 
-    Parameters
+    Attributes
     ----------
     passes : Passes
         Passes over the table.
     survey : Survey
-        Results of the first pass.
+        Result of the first pass.
     feature_weights : ndarray of shape (n_features,)
-        Weights of the metric.
+        Feature weights of the metric.
     bandwidth : float
-        Bandwidth h of the kernel.
-    n_representatives : int
-        Largest number of micro-clusters.
+        h of the kernel.
+    n_drawn : int
+        Number of rows that each draw adds to the centres.
     seed : int
-        Seed of the centres.
-    journal : Journal
-        Journal of the fit, which keeps the centres after each pass.
-
-    Returns
-    -------
-    compressed : Compressed
-        The micro-clusters.
-    cells : Cells
-        The cells that assign each row of the table to a micro-cluster.
+        Seed of the draws.
+    centers : ndarray of shape (n_centers, n_features)
+        Centres so far.
+    n_draws : int
+        Number of draws so far.
+    made : Compressed or None
+        Micro-clusters of the last step.
     """
-    rng = np.random.default_rng(seed)
-    drawn = n_representatives // (2 * DRAWS)
-    sample = survey.sample.rows
-    first = min(n_representatives - DRAWS * drawn, len(sample))
-    centers = sample[np.sort(rng.choice(len(sample), first, replace=False))]
-    cells_of = functools.partial(
-        Cells.of, survey=survey, feature_weights=feature_weights, bandwidth=bandwidth
-    )
 
-    def draw(key: tuple[int, int]) -> FloatArray:
-        found: _Farther = passes.reduce(_farther, cells_of(centers), bandwidth, drawn, key)
-        return np.concatenate([centers, survey.coordinates.to_model(found.rows)])
+    passes: Passes
+    survey: Survey
+    feature_weights: FloatArray
+    bandwidth: float
+    n_drawn: int
+    seed: int
+    centers: FloatArray
+    n_draws: int = 0
+    made: Compressed | None = None
 
-    for number in range(DRAWS):
-        key = (seed, number)
-        centers = journal.once("micro-cluster centres", functools.partial(draw, key))
+    @classmethod
+    def of(
+        cls,
+        passes: Passes,
+        survey: Survey,
+        feature_weights: FloatArray,
+        bandwidth: float,
+        n_representatives: int,
+        seed: int,
+    ) -> Self:
+        """Begin with rows of the sample, as half of the centres of `n_representatives`."""
+        rng = np.random.default_rng(seed)
+        n_drawn = n_representatives // (2 * DRAWS)
+        sample = survey.sample.rows
+        first = min(n_representatives - DRAWS * n_drawn, len(sample))
+        centers = sample[np.sort(rng.choice(len(sample), first, replace=False))]
+        return cls(passes, survey, feature_weights, bandwidth, n_drawn, seed, centers)
 
-    def step() -> Compressed:
-        cells = cells_of(centers)
-        sums: _CellSums = passes.reduce(_cell_sums, cells, survey.coordinates)
+    def _cells(self, centers: FloatArray) -> Cells:
+        return Cells.of(
+            centers,
+            survey=self.survey,
+            feature_weights=self.feature_weights,
+            bandwidth=self.bandwidth,
+        )
+
+    def drawn(self) -> FloatArray:
+        """Return the centres and rows drawn by their distance from them, in one pass."""
+        key = (self.seed, self.n_draws)
+        cells = self._cells(self.centers)
+        found: _Farther = self.passes.reduce(_farther, cells, self.bandwidth, self.n_drawn, key)
+        rows = self.survey.coordinates.to_model(found.rows)
+        return np.concatenate([self.centers, rows])
+
+    def moved(self) -> Compressed:
+        """Return the micro-clusters of the rows nearest to each centre, in one pass."""
+        cells = self._cells(self.centers)
+        sums: _CellSums = self.passes.reduce(_cell_sums, cells, self.survey.coordinates)
         return sums.compressed(cells)
 
-    for _ in range(PASSES - DRAWS):
-        made: Compressed = journal.once("micro-clusters", step)
-        centers = made.positions
-    return made, replace(cells_of(centers), centers=made.centers)
+    def after(self) -> Self:
+        """Return the compression around the micro-clusters of the last step."""
+        assert self.made is not None
+        return replace(self, centers=self.made.positions)
+
+    @property
+    def result(self) -> tuple[Compressed, Cells]:
+        """Micro-clusters, and the cells to which the rows belong."""
+        assert self.made is not None
+        return self.made, replace(self._cells(self.centers), centers=self.made.centers)
 
 
 @dataclass(frozen=True)

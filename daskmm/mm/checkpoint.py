@@ -46,12 +46,14 @@ class _States:
     Parameters
     ----------
     folder : Path
+        Folder with the states, or a local copy of it.
     mirror : Mirror, optional
         The folder is its local copy; messages name its URL.
 
     Attributes
     ----------
     path : str
+        Path or URL that messages name.
     own : list of int
         Numbers of the states that have been read or written, the oldest first.
     """
@@ -217,15 +219,15 @@ class Checkpoint(Journal):
         self.data, self._passes = dict(data), passes
         passes.add(int(self._former.get("n_passes", 0)))
 
-    def keep(self, stage: str, value: Any, iterations: int = 1) -> None:
-        """Record the result so far of a stage (see `Journal.keep`), on disk when due.
+    def keep(self, value: Any, iterations: int = 1) -> None:
+        """Record the result so far of the present stage (see `Journal.keep`), on disk when due.
 
         Raises
         ------
         OSError
             If it cannot be written; the earlier states stay.
         """
-        super().keep(stage, value, iterations)
+        super().keep(value, iterations)
         self._unwritten = True
         self._n_unwritten += iterations
         # Results other than iterations are costly or final: write at once. Before the first pass

@@ -39,7 +39,9 @@ class FitContext:
     Attributes
     ----------
     journal : Journal
+        Results of the stages so far.
     began : float
+        ``time.perf_counter()`` at the start of the fit, less the time that earlier runs took.
     stopped : BaseException or None
         What asked the fit to stop early: a KeyboardInterrupt, or StopIteration from a callback.
     """
@@ -110,6 +112,7 @@ class FitContext:
         Parameters
         ----------
         record : dataclass with `iteration`
+            Record of the iteration.
         before : int
             Iterations of earlier stages, added to the record's number.
         """

@@ -19,7 +19,6 @@ from daskmm.mm.journal import Pace
 from daskmm.mm.problem import IterationRecord, Problem, Run, S, Step
 
 __all__ = [
-    "TABLE",
     "Callback",
     "IterationRecord",
     "Outcome",
@@ -46,9 +45,6 @@ LEAST_POWER = -2.0
 FEW_COINCIDENT = 0.01
 # Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
-# Stage of a fit whose iterations pass over the full data.
-TABLE = "table"
-
 
 Callback = Callable[[IterationRecord], object]
 Race = Callable[[Sequence[float]], Sequence[int]]
@@ -135,7 +131,6 @@ def minimize(
     context: FitContext | None = None,
     *,
     race: Race | None = None,
-    stage: str = TABLE,
     before: int = 0,
 ) -> Outcome[S]:
     """Advance all starts together, one pass over the data per iteration; return the best.
@@ -143,9 +138,11 @@ def minimize(
     Parameters
     ----------
     problem : Problem
+        Data and algorithm.
     starts : sequence
         Whatever `problem` can start from, or runs to continue.
     schedule : Schedule
+        Powers, and when to stop.
     context : FitContext, optional
         Its callbacks are called once per iteration over the full data (`problem.exact`) with the
         record of the leading start. One that raises StopIteration ends the fit. Without a context,
@@ -153,8 +150,6 @@ def minimize(
     race : callable, optional
         Given the costs of all starts after each iteration, return the indices of those that are
         worth another one. For hard steps only: the others end where they are, their cost known.
-    stage : str
-        Name of the stage in the journal.
     before : int
         Iterations of earlier stages, by which callbacks number on.
 
@@ -164,8 +159,8 @@ def minimize(
     """
     if context is None:
         context = FitContext(holds_interrupts=False)
-    runs = iterate(problem, starts, schedule, context, race=race, stage=stage, before=before)
-    return _score(problem, runs, context, stage)
+    runs = iterate(problem, starts, schedule, context, race=race, before=before)
+    return _score(problem, runs, context)
 
 
 def iterate(
@@ -175,7 +170,6 @@ def iterate(
     context: FitContext | None = None,
     *,
     race: Race | None = None,
-    stage: str = TABLE,
     until: Pace | None = None,
     before: int = 0,
 ) -> list[Run[S]]:
@@ -183,7 +177,7 @@ def iterate(
 
     Parameters
     ----------
-    problem, starts, schedule, context, race, stage, before
+    problem, starts, schedule, context, race, before
         As in `minimize`.
     until : Pace, optional
         Return after so much work, with all runs where they are.
@@ -195,7 +189,7 @@ def iterate(
     """
     if context is None:
         context = FitContext(holds_interrupts=False)
-    found = context.journal.recall(stage)
+    found = context.journal.recall()
     runs = [_started(problem, start, schedule) for start in found or starts]
     n_iter = first = max(len(run.history) for run in runs)
     entered = time.monotonic()
@@ -211,7 +205,7 @@ def iterate(
             taken = dict(zip(active, steps, strict=True))
             # Assigned at once, so that an interrupt never leaves runs of different iterations.
             runs = _after(runs, taken, schedule, problem, time.perf_counter() - context.began, race)
-            context.journal.keep(stage, runs)
+            context.journal.keep(runs)
             if problem.exact or logger.isEnabledFor(logging.DEBUG):
                 scale = max(step.inertia + abs(step.penalty) for step in steps)
                 leader = runs[active[first_best([runs[index].last for index in active], scale)]]
@@ -319,7 +313,7 @@ def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool
     return step.state.s <= threshold and step.hardness >= HARDNESS
 
 
-def _score(problem: Problem[S], runs: list[Run[S]], context: FitContext, stage: str) -> Outcome[S]:
+def _score(problem: Problem[S], runs: list[Run[S]], context: FitContext) -> Outcome[S]:
     """Compute the hard cost of the final states, in one pass if unknown; the cheapest wins."""
     if unscored := [index for index, run in enumerate(runs) if run.scored is None]:
         if context.interrupted:
@@ -332,7 +326,7 @@ def _score(problem: Problem[S], runs: list[Run[S]], context: FitContext, stage: 
         for index, step in zip(unscored, steps, strict=True):
             runs[index] = replace(runs[index], scored=step)
         if context.stopped is None:
-            context.journal.keep(stage, runs, iterations=0)
+            context.journal.keep(runs, iterations=0)
     scored = [run.scored for run in runs if run.scored is not None]
     scale = max(step.inertia + abs(step.penalty) for step in scored)
     costs = [step.inertia + step.penalty for step in scored]
@@ -357,6 +351,7 @@ def cheapest_first(costs: Sequence[float], scale: float) -> list[int]:
     Parameters
     ----------
     costs : sequence of float
+        One cost per start.
     scale : float
         Size of the terms whose sums the costs are.
     """

@@ -26,7 +26,9 @@ class Pace:
     Attributes
     ----------
     iterations : int or None
+        Number of iterations after which it is due.
     seconds : float or None
+        Number of seconds after which it is due.
     """
 
     iterations: int | None = None
@@ -102,6 +104,8 @@ class Journal:
         self.n_iter = 0
         self.seconds = 0.0
         self._entered: Counter[str] = Counter()
+        # Name of the present stage, and its key among the results.
+        self._name, self._stage, self._followed = "", "", False
         # Told of each stage that is entered or entered again, and of each result.
         self.follow: Callable[[str, Any], None] = lambda stage, found: None
 
@@ -116,49 +120,60 @@ class Journal:
             Its count is recorded with each state.
         """
 
-    def recall(self, stage: str) -> Any:
-        """Enter a stage; return its latest result, or None if it has not been reached before.
+    def enter(self, stage: str, *, followed: bool = True) -> None:
+        """Enter a stage, to which `recall`, `keep` and `once` refer from now on.
 
         A stage that is entered several times gets a number: every run of a fit goes through its
         stages in the same order.
-        """
-        self._entered[stage] += 1
-        found = self.stages.get(self._name(stage))
-        self.follow(stage, found)
-        return found
-
-    def ahead(self, stage: str) -> Any:
-        """Return what `recall` would, without entering the stage."""
-        return self.stages.get(self._name(stage, 1))
-
-    def _name(self, stage: str, later: int = 0) -> str:
-        times = self._entered[stage] + later
-        return f"{stage}, {times}" if times > 1 else stage
-
-    def keep(self, stage: str, value: Any, iterations: int = 1) -> None:
-        """Record the result so far of the stage that was entered; drop those of later stages.
 
         Parameters
         ----------
         stage : str
-        value : numbers, arrays, and records of them
-            Must not be changed afterwards.
-        iterations : int
-            Iterations taken since the last report.
+            Name of the stage.
+        followed : bool
+            Whether progress reports name the stage; it belongs to the one before otherwise.
         """
-        own, names = self._name(stage), list(self.stages)
-        for name in names[names.index(own) + 1 :] if own in names else ():
-            del self.stages[name]
-        self.stages[own] = value
-        self.n_iter += iterations
-        self.follow(stage, value)
+        self._entered[stage] += 1
+        times = self._entered[stage]
+        self._stage, self._followed = f"{stage}, {times}" if times > 1 else stage, followed
+        self._name = stage
+        self._report(self.recall())
 
-    def once(self, stage: str, make: Callable[[], Any]) -> Any:
+    def _report(self, found: Any) -> None:
+        if self._followed:
+            self.follow(self._name, found)
+
+    def recall(self) -> Any:
+        """Return the latest result of the present stage; None if it has not been reached before."""
+        return self.stages.get(self._stage)
+
+    def keep(self, value: Any, iterations: int = 1) -> None:
+        """Record the result so far of the present stage; drop those of later stages.
+
+        Outside of all stages, iterations are counted only.
+
+        Parameters
+        ----------
+        value : numbers, arrays, and records of them
+            The result, which must not be changed afterwards.
+        iterations : int
+            Number of iterations since the last report.
+        """
+        self.n_iter += iterations
+        if not self._stage:
+            return
+        names = list(self.stages)
+        for name in names[names.index(self._stage) + 1 :] if self._stage in names else ():
+            del self.stages[name]
+        self.stages[self._stage] = value
+        self._report(value)
+
+    def once(self, make: Callable[[], Any]) -> Any:
         """Return ``make()``, computed in the first run of a fit only."""
-        found = self.recall(stage)
+        found = self.recall()
         if found is None:
             found = make()
-            self.keep(stage, found, iterations=0)
+            self.keep(found, iterations=0)
         return found
 
     @contextmanager
@@ -182,4 +197,4 @@ class Journal:
 def draw_seeds(journal: Journal, rng: np.random.RandomState, size: int) -> list[int]:
     """Draw seeds; a resumed fit gets those that its first run drew."""
     drawn = rng.randint(np.iinfo(np.int32).max, size=size)
-    return [int(seed) for seed in journal.once("seeds", lambda: drawn)]
+    return [int(seed) for seed in journal.once(lambda: drawn)]

@@ -138,8 +138,11 @@ class Run(Generic[S]):
     state : State
         Its power is that of the next step; once done, of the last.
     stage : {"anneal", "hard", "done"}
+        Kind of the next step.
     history : list of IterationRecord
+        One record per iteration.
     converged : bool
+        Whether the run ended as its changes had become negligible.
     calm : int
         Iterations in a row with a negligible change.
     last : float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,35 +14,23 @@ from daskmm.engine.grouping import GROUPS_PER_THREAD
 from daskmm.engine.passes import cheaper_loaded_once
 from daskmm.engine.resources import Worker, smallest_worker, this_process
 from daskmm.gram.build import TILE_ROWS
+from daskmm.gram.costs import GramCosts
 from daskmm.gram.pairs import n_groups
 from daskmm.gram.rows import are_streamed
 from daskmm.kmeans.bounds import bounds_bytes
-from daskmm.kmeans.sample_annealing import most_polished
-from daskmm.kmeans.seeding import ROUNDS
+from daskmm.kmeans.costs import CenterCosts, rows_tried
+from daskmm.kmeans.method import Method, most_polished
 from daskmm.kmeans.sums import FARTHEST
-from daskmm.mean_shift.micro_clusters import PASSES as MICRO_CLUSTER_PASSES
+from daskmm.mean_shift.costs import BlurringCosts
+from daskmm.mm.stages import Repeat, Stage, costs_of
 from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES
 from daskmm.numerics.sparse_rows import FEW_BYTES
-from daskmm.planning.seconds import (
-    HARD_STEPS,
-    CenterSteps,
-    annealing_steps,
-    blurring_seconds,
-    center_seconds,
-    exact_sweeps,
-    gram_seconds,
-    micro_cluster_seconds,
-    rows_tried,
-    typical_reads,
-)
 from daskmm.storage.readable import readable_bytes, readable_seconds
 
 # Interpreter after a small fit, bytes (measured: 180 MB with what daskmm needs, 255 to 265 where
 # pandas, pyarrow and xarray are installed, which dask imports; 320 with the package sparse).
 INTERPRETER_BYTES = 260 << 20
-# Iterations of mean shift: to learn the weights, and until rows have merged.
-_TYPICAL_BLURRING = 30
 # Arrays of the size of all positions that one iteration holds, besides two sums per thread: rows,
 # positions and their sums before and after, tiles and merging (measured: 12 to 16).
 _POSITION_COPIES = 20
@@ -78,11 +67,13 @@ class Plan:
     n_rows : int or None
         None if unknown; they are counted by one more pass.
     n_features, n_blocks : int
+        Number of features, and of the blocks in which rows are read.
     n_starts : int
         All are advanced by each pass.
     bytes_per_pass : int or None
         Size of the data as they are read.
     largest_block_bytes : int or None
+        Bytes of the largest block; None if unknown.
     passes : int
         Typical number of sweeps over the data, first pass and scoring included.
     max_passes : int
@@ -178,17 +169,25 @@ class Plan:
 
 
 def plan(
-    layout: Layout, steps: CenterSteps, *, wanted: int | None = None, timed: bool = False
+    layout: Layout,
+    method: Method,
+    stages: Iterable[Stage[Any] | Repeat[Any]],
+    *,
+    wanted: int | None = None,
+    timed: bool = False,
 ) -> Plan:
-    """Predict the cost of a fit of centers.
+    """Predict the cost of a fit of centres.
 
     Parameters
     ----------
     layout : Layout
-    steps : CenterSteps
-        With the expected schedule.
+        Layout of the table.
+    method : Method
+        Choices of the fit, with the expected schedule.
+    stages : iterable of Stage
+        Stages of the fit, whose costs are added.
     wanted : int, optional
-        Rows of the sample, if given by the user.
+        Number of rows of the sample, if given by the user.
     timed : bool
         Whether to predict seconds, for which the speed of this machine is measured once.
 
@@ -199,18 +198,15 @@ def plan(
     Raises
     ------
     ValueError
-        If workers have too little memory for blocks or centres; says the numbers and what to
-        change.
+        If workers have too little memory for blocks or centres; the message has the numbers and
+        what to change.
     """
-    n_rows, schedule = layout.n_rows, steps.schedule
-    worker = smallest_worker(layout.lazy)
-    counting = 1 if n_rows is None else 0
-    labelling = 0 if layout.lazy else 1
-    around = counting + 1 + (ROUNDS + 1) * (steps.init == "k-means||") + labelling
-    sizes = None
+    n_rows, worker, sizes = layout.n_rows, smallest_worker(layout.lazy), None
     if n_rows is not None:
-        sizes = _sizes(layout, steps, wanted)
-        _refuse_centers(layout, steps, wanted, worker)
+        sizes = _sizes(layout, method, wanted)
+        _refuse_centers(layout, method, wanted, worker)
+    costs = CenterCosts(layout, sizes, method, worker.threads)
+    passes, most, seconds = _summed(stages, costs, timed and sizes is not None)
     largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
     if layout.lazy and largest is not None:
         _refuse_blocks(layout, largest, worker)
@@ -219,29 +215,41 @@ def plan(
         n_rows=n_rows,
         n_features=layout.n_features,
         n_blocks=layout.n_blocks,
-        n_starts=steps.n_starts,
+        n_starts=method.n_starts,
         bytes_per_pass=None if n_rows is None else n_rows * layout.bytes_per_row,
         largest_block_bytes=largest,
-        passes=around + _typical_passes(steps),
-        # One more scores a fit that has not converged.
-        max_passes=around + schedule.max_iter + 1,
-        peak_bytes_per_worker=_peak_bytes(layout, largest, steps, sizes, worker.threads),
+        passes=passes,
+        max_passes=most,
+        peak_bytes_per_worker=_peak_bytes(layout, largest, method, sizes, worker.threads),
         tasks_per_pass=_tasks(visits, layout.lazy, worker.threads),
         worker_memory_bytes=worker.memory,
         visits_per_pass=visits,
         read_once=cheaper_loaded_once(layout, (n_rows or 0) * layout.bytes_per_row),
-        stages=None
-        if sizes is None or not timed
-        else center_seconds(layout, sizes, steps, worker.threads),
+        stages=seconds,
     )
+
+
+def _summed(
+    stages: Iterable[Stage[Any] | Repeat[Any]], costs: Any, timed: bool
+) -> tuple[int, int, dict[str, float] | None]:
+    """Return typical and most passes of all stages together, and the seconds of each."""
+    # A pass counts the rows where their number is unknown.
+    passes = most = int(costs.layout.n_rows is None)
+    seconds: dict[str, float] = {}
+    for name, cost in costs_of(stages, costs):
+        passes, most = passes + cost.passes, most + cost.most
+        if timed and cost.seconds is not None:
+            seconds[name] = seconds.get(name, 0.0) + cost.seconds()
+    return passes, most, seconds if timed else None
 
 
 def gram_plan(
     layout: Layout,
-    steps: CenterSteps,
+    method: Method,
+    stages: Iterable[Stage[Any] | Repeat[Any]],
+    *,
     n_kernels: int,
     kept: str,
-    *,
     precomputed: bool = False,
     timed: bool = False,
 ) -> Plan:
@@ -250,9 +258,13 @@ def gram_plan(
     Parameters
     ----------
     layout : Layout
-    steps : CenterSteps
-        Its landmarks are those on whose features starts are annealed.
+        Layout of the table, or of the precomputed matrix.
+    method : Method
+        Choices of the fit; its landmarks are those on whose features starts are annealed.
+    stages : iterable of Stage
+        Stages of the fit, whose costs are added.
     n_kernels : int
+        Number of kernels.
     kept : {"memory", "recomputed", "stored"}
         How the matrices are kept.
     precomputed : bool
@@ -264,15 +276,18 @@ def gram_plan(
     -------
     Plan
         Its passes are sweeps over the matrices, and those over the rows. A sweep of recomputed
-        matrices of streamed rows reads each row several times, which its bytes say.
+        matrices of streamed rows reads each row several times, and its bytes count each time.
 
     Raises
     ------
     ValueError
-        If rows and memberships do not fit into this process; says the numbers and what to change.
+        If rows and memberships do not fit into this process; the message has the numbers and what
+        to change.
     """
-    n, n_clusters, n_starts = layout.n_rows or 0, steps.n_clusters, steps.n_starts
-    max_iter, here = steps.schedule.max_iter, this_process()
+    here = this_process()
+    costs = GramCosts(layout, method, n_kernels, kept, precomputed, here.threads)
+    passes, most, seconds = _summed(stages, costs, timed and bool(layout.n_rows))
+    n, n_clusters, n_starts = layout.n_rows or 0, method.n_clusters, method.n_starts
     side = -(-n // TILE_ROWS)
     tile = 4 * min(n, TILE_ROWS) ** 2
     gram = {"memory": 8 * n**2, "recomputed": 0, "stored": 4 * n * (n + TILE_ROWS) // 2}[kept]
@@ -294,15 +309,12 @@ def gram_plan(
     # A tile in float64, and the temporary arrays of the kernel function.
     working = threads * 8 * tile
     groups = min(n_groups(n, layout.n_features), max(side, 1))
-    reads = 0
     if streamed:
         largest = max(layout.rows or (n,)) * layout.bytes_per_row
         _refuse_blocks(layout, largest, here)
         # Rows of two groups, and what they are joined from.
         group = 8 * layout.n_features * min(n, TILE_ROWS * -(-side // groups))
         working += threads * (3 * group + _loaded_bytes(largest)) + SAMPLE_BYTES
-        # Diagonals or digests, landmarks and their columns, samples.
-        reads = 1 + (5 + (kept == "stored")) * n_kernels
     return Plan(
         n_rows=layout.n_rows,
         n_features=layout.n_features,
@@ -312,8 +324,8 @@ def gram_plan(
         if streamed and kept == "recomputed"
         else n_kernels * gram,
         largest_block_bytes=tile,
-        passes=exact_sweeps(steps) + 2 + reads,
-        max_passes=max_iter + 2 + (layout.n_rows is None) + reads,
+        passes=passes,
+        max_passes=most,
         peak_bytes_per_worker=INTERPRETER_BYTES
         + states
         + features
@@ -322,108 +334,96 @@ def gram_plan(
         tasks_per_pass=_tasks(side, False, here.threads),
         gram_bytes=n_kernels * gram if kept != "recomputed" else None,
         worker_memory_bytes=here.memory,
-        stages=gram_seconds(layout, steps, n_kernels, kept, here.threads) if timed and n else None,
+        stages=seconds,
     )
 
 
 def blurring_plan(
-    layout: Layout, max_iter: int, *, chooses: bool = False, timed: bool = False
+    layout: Layout,
+    stages: Iterable[Stage[Any] | Repeat[Any]],
+    *,
+    max_iter: int,
+    n_micro_clusters: int | None,
+    learns: bool,
+    timed: bool = False,
 ) -> Plan:
-    """Predict the cost of a fit that sweeps over all pairs of rows, which it keeps in memory.
+    """Predict the cost of a mean shift.
 
     Parameters
     ----------
     layout : Layout
+        Layout of the table.
+    stages : iterable of Stage
+        Stages of the fit, whose costs are added.
     max_iter : int
-    chooses : bool
-        Whether the bandwidth is chosen on a sample.
+        The largest number of iterations.
+    n_micro_clusters : int or None
+        The largest number of micro-clusters; None if every row is blurred.
+    learns : bool
+        Whether feature weights are learned.
     timed : bool
         Whether to predict seconds, for which the speed of this machine is measured once.
 
     Returns
     -------
     Plan
-        Its passes are two over the data, and the sweeps over all pairs; rows that have merged
-        drop out of later ones.
+        Its passes are those over the data and, where every row is blurred, the sweeps over all
+        pairs; rows that have merged drop out of later ones.
 
     Raises
     ------
     ValueError
-        If this process or a worker has too little memory, with the numbers and what to change.
+        If this process or a worker has too little memory; the message has the numbers and what to
+        change.
     """
-    n = layout.n_rows
     worker = smallest_worker(layout.lazy)
-    counting = 1 if n is None else 0
+    costs = BlurringCosts(layout, max_iter, n_micro_clusters, learns, worker.threads)
+    passes, most, seconds = _summed(stages, costs, timed and bool(layout.n_rows))
     largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
-    peak = None
-    if n is not None and largest is not None:
-        threads = min(worker.threads, max(1, -(-n // TILE)))
-        positions = 8 * n * layout.n_features
-        for process in (worker, this_process()):
-            _refuse_positions(n, layout.n_features, process)
-        loaded = n * layout.bytes_per_row
-        if layout.lazy:
-            _refuse_blocks(layout, largest, worker)
-            loaded = threads * _loaded_bytes(largest)
-        peak = INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)
+    peak, visits = None, None
+    if n_micro_clusters is not None:
+        visits = len(visited_together(layout))
+        peak = _compressed_bytes(layout, n_micro_clusters, largest or 0, worker)
+    elif largest is not None:
+        peak = _blurred_bytes(layout, largest, worker)
+    if layout.lazy and largest is not None:
+        _refuse_blocks(layout, largest, worker)
+    n_tasks = layout.n_blocks if visits is None else visits
     return Plan(
-        n_rows=n,
+        n_rows=layout.n_rows,
         n_features=layout.n_features,
         n_blocks=layout.n_blocks,
         n_starts=1,
-        bytes_per_pass=None if n is None else n * layout.bytes_per_row,
+        bytes_per_pass=None if layout.n_rows is None else layout.n_rows * layout.bytes_per_row,
         largest_block_bytes=largest,
-        passes=counting + 2 + min(_TYPICAL_BLURRING, max_iter),
-        max_passes=counting + 2 + max_iter,
+        passes=passes,
+        max_passes=most,
         peak_bytes_per_worker=peak,
-        tasks_per_pass=_tasks(layout.n_blocks, layout.lazy, worker.threads),
+        tasks_per_pass=_tasks(n_tasks, layout.lazy, worker.threads),
         worker_memory_bytes=worker.memory,
-        stages=blurring_seconds(layout, max_iter, worker.threads, chooses=chooses)
-        if timed and n
-        else None,
+        visits_per_pass=visits,
+        stages=seconds,
     )
 
 
-def micro_cluster_plan(
-    layout: Layout,
-    max_iter: int,
-    n_micro_clusters: int,
-    *,
-    chooses: bool = False,
-    learns: bool = True,
-    timed: bool = False,
-) -> Plan:
-    """Predict the cost of a mean shift of micro-clusters.
+def _blurred_bytes(layout: Layout, largest: int, worker: Worker) -> int | None:
+    """Return the memory of a mean shift that blurs every row."""
+    n = layout.n_rows
+    if n is None:
+        return None
+    threads = min(worker.threads, max(1, -(-n // TILE)))
+    for process in (worker, this_process()):
+        _refuse_positions(n, layout.n_features, process)
+    loaded = threads * _loaded_bytes(largest) if layout.lazy else n * layout.bytes_per_row
+    positions = 8 * n * layout.n_features
+    return INTERPRETER_BYTES + loaded + positions * (_POSITION_COPIES + 2 * threads)
 
-    Parameters
-    ----------
-    layout : Layout
-        With known rows.
-    max_iter : int
-    n_micro_clusters : int
-    chooses : bool
-        Whether the bandwidth is chosen on a sample.
-    learns : bool
-        Whether feature weights are learned on a sample.
-    timed : bool
-        Whether to predict seconds, for which the speed of this machine is measured once.
 
-    Returns
-    -------
-    Plan
-        Its passes are those over the data.
-
-    Raises
-    ------
-    ValueError
-        If workers have too little memory for blocks, with the numbers and what to change.
-    """
-    n, p, k = layout.n_rows or 0, layout.n_features, n_micro_clusters
-    worker = smallest_worker(layout.lazy)
-    largest = max(layout.rows or (n,)) * layout.bytes_per_row
+def _compressed_bytes(layout: Layout, n_clusters: int, largest: int, worker: Worker) -> int:
+    """Return the memory of a mean shift of micro-clusters."""
+    n, p, k = layout.n_rows or 0, layout.n_features, n_clusters
     threads = min(worker.threads, layout.n_blocks)
     if layout.lazy:
-        _refuse_blocks(layout, largest, worker)
         loaded = threads * _loaded_bytes(largest)
     else:
         loaded = n * layout.bytes_per_row + threads * _KEPT_BYTES[0]
@@ -431,33 +431,10 @@ def micro_cluster_plan(
     width = _WAITING * threads if layout.lazy else 2 * threads
     records = min(layout.n_blocks + threads, width) * 3 * 8 * k * p
     sample = 8 * p * sample_size(n, p, 1) * (_POSITION_COPIES + 2 * threads)
-    # What is multiplied with the kernel, and a step's results.
+    # Factors of the kernel's product, and a step's results.
     blurred = 8 * k * (p * _POSITION_COPIES + 3 * TILE * threads)
-    passes = 1 + MICRO_CLUSTER_PASSES + (not layout.lazy)
-    visits = len(visited_together(layout))
-    return Plan(
-        n_rows=n,
-        n_features=p,
-        n_blocks=layout.n_blocks,
-        n_starts=1,
-        bytes_per_pass=n * layout.bytes_per_row,
-        largest_block_bytes=largest,
-        passes=passes,
-        # Heavy tails take a second pass for the sample, unknown rows one that counts them.
-        max_passes=passes + 2,
-        peak_bytes_per_worker=INTERPRETER_BYTES
-        + loaded
-        + threads * TILE_BYTES
-        + max(records, sample, blurred),
-        tasks_per_pass=_tasks(visits, layout.lazy, worker.threads),
-        worker_memory_bytes=worker.memory,
-        visits_per_pass=visits,
-        stages=micro_cluster_seconds(
-            layout, max_iter, k, worker.threads, chooses=chooses, learns=learns
-        )
-        if timed
-        else None,
-    )
+    together = loaded + threads * TILE_BYTES + max(records, sample, blurred)
+    return INTERPRETER_BYTES + together
 
 
 def _refuse_positions(n_rows: int, n_features: int, worker: Worker) -> None:
@@ -492,26 +469,26 @@ def _refuse_blocks(layout: Layout, largest: int, worker: Worker) -> None:
     )
 
 
-def _refuse_centers(layout: Layout, steps: CenterSteps, wanted: int | None, worker: Worker) -> None:
+def _refuse_centers(layout: Layout, method: Method, wanted: int | None, worker: Worker) -> None:
     """Refuse centres whose sums and samples do not fit, and say which ones would."""
 
-    def needed(n_clusters: int, n_starts: int = steps.n_starts) -> int:
-        fewer = replace(steps, n_clusters=n_clusters, n_starts=n_starts)
+    def needed(n_clusters: int, n_starts: int = method.n_starts) -> int:
+        fewer = replace(method, n_clusters=n_clusters, n_starts=n_starts)
         return _centers_bytes(layout, fewer, _sizes(layout, fewer, wanted), worker.threads)
 
     mends = []
     if worker.memory is not None:
         room = worker.memory - INTERPRETER_BYTES
-        if steps.n_starts > 1 and needed(steps.n_clusters, 1) <= room:
+        if method.n_starts > 1 and needed(method.n_clusters, 1) <= room:
             mends.append("n_init=1")
-        fewer = bisect.bisect_right(range(steps.n_clusters), room, key=needed) - 1
+        fewer = bisect.bisect_right(range(method.n_clusters), room, key=needed) - 1
         if fewer > 0:
             mends.append(f"at most {fewer:,} clusters")
     _refuse(
-        needed(steps.n_clusters),
+        needed(method.n_clusters),
         worker,
-        f"sums of {steps.n_clusters:,} centres in {layout.n_features:,} dimensions from "
-        f"{steps.n_starts} start(s), and samples of the rows",
+        f"sums of {method.n_clusters:,} centres in {layout.n_features:,} dimensions from "
+        f"{method.n_starts} start(s), and samples of the rows",
         f"Take {' or '.join([*mends, 'workers with fewer threads or more memory'])}",
     )
 
@@ -533,62 +510,55 @@ def _loaded_bytes(largest: int) -> int:
     return _BLOCK_COPIES * largest + min(max(_KEPT_COPIES * largest, low), high)
 
 
-def _typical_passes(steps: CenterSteps) -> int:
-    passes = annealing_steps(steps.schedule) or HARD_STEPS
-    if steps.sampled:
-        passes = typical_reads(steps.n_clusters)
-    return min(passes, steps.schedule.max_iter)
-
-
 def _peak_bytes(
     layout: Layout,
     largest: int | None,
-    steps: CenterSteps,
+    method: Method,
     sizes: SampleSizes | None,
     threads: int,
 ) -> int | None:
     """Add up interpreter, blocks and tiles of all threads, records being merged, and samples."""
     if largest is None or layout.n_rows is None or sizes is None:
         return None
-    threads, k = min(threads, layout.n_blocks), steps.n_clusters
+    threads, k = min(threads, layout.n_blocks), method.n_clusters
     whole = layout.n_rows * layout.bytes_per_row
     if layout.lazy:
         loaded = threads * _loaded_bytes(largest) + whole * cheaper_loaded_once(layout, whole)
     else:
         loaded = whole + threads * _KEPT_BYTES[0]
-        loaded += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, steps.n_starts)
+        loaded += bounds_bytes(layout.n_rows, layout.bytes_per_row, k, method.n_starts)
     if layout.sparse:
         loaded += threads * _SPARSE_COPIES * largest
     loaded += INTERPRETER_BYTES + threads * TILE_BYTES
-    return loaded + _centers_bytes(layout, steps, sizes, threads)
+    return loaded + _centers_bytes(layout, method, sizes, threads)
 
 
-def _sizes(layout: Layout, steps: CenterSteps, wanted: int | None) -> SampleSizes:
-    return sample_sizes(layout, steps.n_clusters, wanted, steps.sampled)
+def _sizes(layout: Layout, method: Method, wanted: int | None) -> SampleSizes:
+    return sample_sizes(layout, method.n_clusters, wanted, method.on_sample)
 
 
-def _centers_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threads: int) -> int:
+def _centers_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: int) -> int:
     """Return the memory of samples, or of the sums that wait to be merged in a pass."""
-    record = 8 * layout.n_features * (steps.n_clusters + FARTHEST + 1)
-    states = steps.n_starts
-    if steps.sampled:
-        states = min(states, most_polished(steps.n_clusters))
+    record = 8 * layout.n_features * (method.n_clusters + FARTHEST + 1)
+    states = method.n_starts
+    if method.on_sample:
+        states = min(states, most_polished(method.n_clusters))
     width = _WAITING * threads if layout.lazy else 2 * threads
     waiting = min(layout.n_blocks + threads, width) * states * record
-    sampled = _sample_bytes(layout, steps, sizes, threads)
+    sampled = _sample_bytes(layout, method, sizes, threads)
     # All starts, and hard ones beside them, take a step on the larger sample.
-    starts = steps.n_starts + steps.n_hedged
-    sampled += steps.sampled * starts * (threads + 2) * record
-    sampled += bounds_bytes(sizes.larger, layout.bytes_per_row, steps.n_clusters, starts)
-    return max(waiting, sampled, _screening_bytes(layout, steps, sizes))
+    starts = method.n_starts + method.n_hedged
+    sampled += method.on_sample * starts * (threads + 2) * record
+    sampled += bounds_bytes(sizes.larger, layout.bytes_per_row, method.n_clusters, starts)
+    return max(waiting, sampled, _screening_bytes(layout, method, sizes))
 
 
-def _sample_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, threads: int) -> int:
+def _sample_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: int) -> int:
     """Return the memory of the samples, and of what is computed with their rows."""
     # Copies of the sample: as read, as float64, and one while seeding; for each start at once, that
     # in the coordinates of a restart, and two while it is seeded and scored. Copies of the larger
     # sample: as read, and one while it is concatenated.
-    row, at_once = 8 * layout.width, min(threads, steps.n_starts + steps.n_hedged)
+    row, at_once = 8 * layout.width, min(threads, method.n_starts + method.n_hedged)
     read = 2 * layout.bytes_per_row * sizes.larger
     if not layout.sparse:
         return read + sizes.sample * 3 * (1 + at_once) * row
@@ -596,14 +566,14 @@ def _sample_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes, thread
     values = int(8 * (layout.stored or 0))
     annealing = sizes.sample * (3 * row + 3 * at_once * values)
     # Parameters are tried on a few rows, which are dense unless λ is, of rows that are too wide.
-    tried = 8 * layout.n_features * min(sizes.sample, rows_tried(steps.n_clusters))
-    n_dense = 1 if steps.tries_lam and tried > FEW_BYTES else 1 + 2 * threads
+    tried = 8 * layout.n_features * min(sizes.sample, rows_tried(method.n_clusters))
+    n_dense = 1 if method.tries_lam and tried > FEW_BYTES else 1 + 2 * threads
     return read + annealing + n_dense * FEW_BYTES
 
 
-def _screening_bytes(layout: Layout, steps: CenterSteps, sizes: SampleSizes) -> int:
+def _screening_bytes(layout: Layout, method: Method, sizes: SampleSizes) -> int:
     """Return the memory of the samples while features are looked for that others predict."""
-    if not (layout.sparse and steps.tries_lam):
+    if not (layout.sparse and method.tries_lam):
         return 0
     read = 2 * layout.bytes_per_row * sizes.larger
     return read + 8 * layout.width * (3 * sizes.sample + _SCREENING_COPIES * max(sizes))

@@ -311,8 +311,6 @@ def test_an_outcome_goes_on_from_a_better_state_and_from_no_other():
     numbers = [record.iteration for record in final.run.history]
     assert numbers == list(range(1, final.n_iter + 1))
     assert [record.iteration for record in heard] == numbers[outcome.n_iter :]
-    exhausted = Schedule(-np.inf, max_iter=outcome.n_iter)
-    assert refined(outcome, problem, restarts(3), exhausted, FitContext()) is outcome
     settled = refined(final, problem, restarts(1), schedule, FitContext())
     assert settled.inertia <= final.inertia
 

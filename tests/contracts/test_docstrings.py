@@ -4,42 +4,11 @@ import ast
 import itertools
 from pathlib import Path
 
-import pytest
-
 import daskmm
 
 PACKAGE = Path(daskmm.__file__).parent
-# Folders and modules whose docstrings are complete. Add others once theirs are.
-DONE = (
-    "auto/bandwidth.py",
-    "auto/distortion.py",
-    "auto/lam.py",
-    "compiled",
-    "data",
-    "datasets",
-    "engine",
-    "gram",
-    "kmeans/assignment.py",
-    "kmeans/belonging.py",
-    "kmeans/bounds.py",
-    "kmeans/cells.py",
-    "kmeans/column_trials.py",
-    "kmeans/drift.py",
-    "kmeans/empty_clusters.py",
-    "kmeans/incremental.py",
-    "kmeans/renewal.py",
-    "kmeans/seeding.py",
-    "kmeans/sums.py",
-    "kmeans/trials.py",
-    "kmeans/trimming.py",
-    "kmeans/updates.py",
-    "mean_shift",
-    "metrics",
-    "numerics",
-    "plot",
-    "report",
-    "storage",
-)
+# Modules whose docstrings are not complete yet.
+OPEN = ("auto/n_clusters.py", "auto/standardize.py")
 SECTIONS = ("Parameters", "Attributes")
 
 
@@ -49,7 +18,8 @@ def without_text(docstring):
     for line, below in itertools.pairwise([*docstring.split("\n"), ""]):
         if set(below) == {"-"}:
             section = line
-        elif section in SECTIONS and line and not line.startswith((" ", "-")):
+        # Names in brackets stand for texts that estimators share.
+        elif section in SECTIONS and line and not line.startswith((" ", "-", "[")):
             found += [line] * (not below.startswith("    "))
     return found
 
@@ -61,15 +31,12 @@ def test_lines_without_text_are_found():
         assert without_text(sections.format(section, "")) == ["a : int"]
 
 
-@pytest.mark.parametrize("part", DONE)
-def test_every_documented_parameter_has_a_text(part):
-    place = PACKAGE / part
-    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
-    assert files
+def test_every_documented_parameter_has_a_text():
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     missing = [
         f"{file.relative_to(PACKAGE)}: {getattr(node, 'name', 'module')}: {line}"
-        for file in files
+        for file in sorted(PACKAGE.rglob("*.py"))
+        if str(file.relative_to(PACKAGE)) not in OPEN
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, documented)
         for line in without_text(ast.get_docstring(node) or "")

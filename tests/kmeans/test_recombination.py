@@ -6,7 +6,7 @@ import pytest
 from sklearn.cluster import KMeans as ScikitKMeans
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
-from daskmm.kmeans.sample_annealing import are_alike, cheapest, recombined
+from daskmm.kmeans.sample_annealing import are_alike, cheapest, recombinations
 from daskmm.kmeans.sums import CenterState
 from daskmm.mm.driver import Run
 
@@ -32,7 +32,7 @@ def test_two_halves_make_a_whole():
     left = ended([TRUE[0], TRUE[1], TRUE[0] + 0.1, TRUE[1] + 0.1], 10.0)
     right = ended([TRUE[2], TRUE[3], TRUE[2] + 0.1, TRUE[3] + 0.1], 10.1)
     poor = ended([TRUE[0], TRUE[0] + 0.2, TRUE[0] - 0.2, TRUE[1]], 20.0)
-    for start in recombined([left, right, poor], seeds(10)):
+    for start in recombinations([left, right, poor], seeds(10)):
         nearest = np.abs(TRUE[:, None] - start.centers).max(axis=2).min(axis=1)
         assert nearest.max() < 1.0
 
@@ -40,7 +40,7 @@ def test_two_halves_make_a_whole():
 def test_they_are_hard_starts_with_the_weights_of_the_cheapest():
     cheap, dear = np.array([0.9, 0.1]), np.array([0.1, 0.9])
     runs = [ended(TRUE[:2], 2.0, dear), ended(TRUE[2:], 1.0, cheap)]
-    for start in recombined(runs, seeds(3)):
+    for start in recombinations(runs, seeds(3)):
         assert start.s == -np.inf
         np.testing.assert_array_equal(start.feature_weights, cheap)
         assert {tuple(center) for center in start.centers} <= {tuple(row) for row in TRUE}
@@ -51,7 +51,7 @@ def test_weights_decide_which_centres_are_apart():
     weights = np.array([1.0, 0.0])
     first = ended([[0.0, 0.0], [0.0, 100.0]], 1.0, weights)
     second = ended([[1.0, 0.0], [1.0, 100.0]], 2.0, weights)
-    for start in recombined([first, second], seeds(10)):
+    for start in recombinations([first, second], seeds(10)):
         assert set(start.centers[:, 0]) == {0.0, 1.0}
 
 
@@ -88,7 +88,7 @@ def test_one_start_stays_alone(monkeypatch):
     def fail(*arguments):
         raise AssertionError("nothing to be combined")
 
-    monkeypatch.setattr("daskmm.kmeans.sample_annealing.recombined", fail)
+    monkeypatch.setattr("daskmm.kmeans.sample_annealing.recombinations", fail)
     rows = mixture(10, seed=2, n_rows=3000)
     KMeans(10, n_init=1, sample_size=1000, random_state=0).fit(rows)
     KMeans(10, init=rows[:10], sample_size=1000).fit(rows)

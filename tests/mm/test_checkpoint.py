@@ -12,6 +12,7 @@ import _victims
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from _support import assert_same_bits, blobs, computed
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -173,7 +174,7 @@ def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):
         return fitted(name, **hard, checkpoint=path)
 
     model, _ = lives(monkeypatch, tmp_path / "c", fit)
-    assert {"sample", "generation", "reserve", "table"} <= set(states)
+    assert {"annealing", "recombination", "larger sample", "passes"} <= set(states)
     assert_same_bits(model, reference)
 
 
@@ -478,14 +479,20 @@ def test_draws_are_those_of_the_first_run(tmp_path, kind):
 
 
 def test_a_stage_that_is_gone_through_again_is_another_one():
+    def once(journal, value):
+        journal.enter("seeds")
+        return journal.once(lambda: value)
+
     journal = Journal()
-    assert journal.once("seeds", lambda: 1) == 1
-    assert journal.once("seeds", lambda: 2) == 2
-    assert journal.recall("table") is None
-    journal.keep("table", "a")
-    assert journal.recall("table") is None
-    journal.keep("table", "b")
-    journal.keep("table", "c")
+    assert once(journal, 1) == 1
+    assert once(journal, 2) == 2
+    journal.enter("table")
+    assert journal.recall() is None
+    journal.keep("a")
+    journal.enter("table")
+    assert journal.recall() is None
+    journal.keep("b")
+    journal.keep("c")
     assert list(journal.stages.items()) == [
         ("seeds", 1),
         ("seeds, 2", 2),
@@ -494,11 +501,20 @@ def test_a_stage_that_is_gone_through_again_is_another_one():
     ]
     again = Journal()
     again.stages = journal.stages
-    assert again.once("seeds", lambda: 9) == 1
-    assert again.recall("table") == "a"
-    again.keep("table", "d")
+    assert once(again, 9) == 1
+    again.enter("table")
+    assert again.recall() == "a"
+    again.keep("d")
     assert list(again.stages) == ["seeds", "seeds, 2", "table"]  # what followed is void
-    assert again.once("seeds", lambda: 9) == 2
+    assert once(again, 9) == 2
+
+
+def test_outside_of_stages_iterations_are_counted_and_nothing_is_kept():
+    journal = Journal()
+    assert journal.recall() is None
+    journal.keep("a", iterations=3)
+    assert journal.n_iter == 3
+    assert not journal.stages
 
 
 # How often
@@ -541,8 +557,8 @@ def test_anneals_on_samples_are_put_down_too(tmp_path, monkeypatch, pace):
 
     monkeypatch.setattr(checkpoint, "write_state", write)
     fitted("power, sampled", checkpoint=tmp_path / "c", checkpoint_every=pace)
-    assert {"starts", "sample", "table"} <= set(stages)
-    assert stages.count("sample") > 3
+    assert {"starting centres", "annealing", "passes"} <= set(stages)
+    assert stages.count("annealing") > 3
     assert stages == sorted(stages, key=list(dict.fromkeys(stages)).index)
 
 
@@ -848,7 +864,8 @@ def command(npy, out, *options):
 def outcome(out):
     run = daskmm.cli.run_folder.open_run(out)
     apart = ("created", "seconds", "peak_memory_bytes", "n_passes", "history")
-    return {k: v for k, v in run.summary.items() if k not in apart}, run.labels.compute().tolist()
+    labels = zarr.open_array(f"{out}/{daskmm.cli.run_folder.LABELS}", mode="r")[:]
+    return {k: v for k, v in run.summary.items() if k not in apart}, labels.tolist()
 
 
 @pytest.mark.parametrize("options", [[], ["--sample-size", "60", "--model", "entropy"]])

@@ -1,0 +1,108 @@
+"""A fit of centres before starting centres are found: what its choices have come to so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from daskmm.data.blocks import Layout
+from daskmm.engine.first_pass import Survey, described_data
+from daskmm.engine.passes import Passes
+from daskmm.kmeans.method import Method
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import Update
+from daskmm.mm.context import FitContext
+from daskmm.mm.journal import draw_seeds
+from daskmm.numerics.columns import Expansion
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The first pass of a fit of centres, and the choices made on its sample.
+
+    Attributes
+    ----------
+    passes : Passes
+        Passes over the table, whose rows have been counted.
+    context : FitContext
+        Journal, callbacks and request to stop.
+    method : Method
+        Choices of the fit.
+    rng : RandomState
+        Draws the seeds.
+    expansion : Expansion or None
+        Features of coded columns.
+    seeds : list of int
+        The seed of the first pass, then one per start.
+    first_pass : Survey or None
+        Result of the first pass, in the coordinates chosen so far.
+    steps : Update or None
+        The update of the MM steps.
+    found : CenterState or None
+        Clusters that the choice of a parameter found.
+    fitted : dict
+        Fitted attributes that the choices determine.
+    """
+
+    passes: Passes
+    context: FitContext
+    method: Method
+    rng: np.random.RandomState
+    expansion: Expansion | None = None
+    seeds: list[int] = field(default_factory=list)
+    first_pass: Survey | None = None
+    steps: Update | None = None
+    found: CenterState | None = None
+    fitted: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def survey(self) -> Survey:
+        """Result of the first pass, which has been made."""
+        assert self.first_pass is not None
+        return self.first_pass
+
+    @property
+    def update(self) -> Update:
+        """The update of the MM steps, which has been chosen."""
+        assert self.steps is not None
+        return self.steps
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of the table."""
+        return self.passes.blocks.layout
+
+    @property
+    def lazy(self) -> bool:
+        """Whether trials run on the active dask scheduler.
+
+        They do not where the table itself is annealed: a compute would count as a pass over it.
+        """
+        return self.layout.lazy and self.method.on_sample
+
+    def of_clusters(self, n_clusters: int) -> Choices:
+        """Return the choices with a number of clusters."""
+        method = replace(self.method, n_clusters=n_clusters)
+        return replace(self, method=method).with_fitted(n_clusters_=n_clusters)
+
+    def with_fitted(self, **attributes: Any) -> Choices:
+        """Return the choices with more fitted attributes."""
+        return replace(self, fitted={**self.fitted, **attributes})
+
+
+C = TypeVar("C", bound=Choices)
+
+
+def with_seeds(choices: C) -> C:
+    """Draw the seed of the first pass, and one per start."""
+    journal, size = choices.context.journal, 1 + choices.method.n_starts
+    return replace(choices, seeds=draw_seeds(journal, choices.rng, size))
+
+
+def with_same_data(choices: C) -> C:
+    """Resume the journal of an earlier run, which has to be about the same data."""
+    described = described_data(choices.layout, choices.survey)
+    choices.context.journal.resume(described, choices.passes)
+    return choices

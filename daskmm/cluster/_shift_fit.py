@@ -1,0 +1,190 @@
+"""A mean shift so far, and those of its stages that need no parameter of the estimator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.auto.bandwidth import SAMPLE_ROWS, BandwidthPath, starts_from_weights
+from daskmm.data.blocks import Layout
+from daskmm.engine.first_pass import Survey
+from daskmm.engine.passes import Passes
+from daskmm.kmeans.trials import thinned
+from daskmm.mean_shift.blurring import Blurred, Blurring, Rows, blur, read_rows
+from daskmm.mean_shift.costs import BlurringCosts
+from daskmm.mean_shift.micro_clusters import DRAWS, PASSES, Compression
+from daskmm.mm.context import FitContext
+from daskmm.mm.journal import draw_seeds
+from daskmm.mm.stages import Stage
+from daskmm.numerics.entropy import softmin_weights
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ShiftFit:
+    """A mean shift so far.
+
+    Attributes
+    ----------
+    passes : Passes
+        Passes over the table.
+    context : FitContext
+        Journal, callbacks and request to stop.
+    rng : RandomState
+        Draws the seed.
+    seed : int
+        Seed of all samples.
+    first_pass : Survey or None
+        Result of the first pass.
+    lam : float
+        Entropy penalty λ per unit of sample weight.
+    path : BandwidthPath or None
+        The bandwidths that were compared.
+    chosen : Blurring or None
+        Parameters of the blurring.
+    first_weights : ndarray of shape (n_features,) or None
+        Feature weights of the first iteration; None for equal ones.
+    weights : ndarray of shape (n_features,) or None
+        Feature weights of the micro-clusters.
+    compression : Compression or None
+        Micro-clusters of all rows.
+    read : Rows or None
+        The rows to be blurred.
+    kept : ndarray of bool of shape (n_rows,) or None
+        Which rows of the table these are.
+    blurred : Blurred or None
+        Result of the blurring.
+    """
+
+    passes: Passes
+    context: FitContext
+    rng: np.random.RandomState
+    seed: int = 0
+    first_pass: Survey | None = None
+    lam: float = np.inf
+    path: BandwidthPath | None = None
+    chosen: Blurring | None = None
+    first_weights: FloatArray | None = None
+    weights: FloatArray | None = None
+    compression: Compression | None = None
+    read: Rows | None = None
+    kept: NDArray[np.bool_] | None = None
+    blurred: Blurred | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of the table."""
+        return self.passes.blocks.layout
+
+    @property
+    def survey(self) -> Survey:
+        """Result of the first pass, which has been made."""
+        assert self.first_pass is not None
+        return self.first_pass
+
+    @property
+    def settings(self) -> Blurring:
+        """Parameters of the blurring, which have been chosen."""
+        assert self.chosen is not None
+        return self.chosen
+
+    @property
+    def rows(self) -> Rows:
+        """The rows to be blurred, which have been read."""
+        assert self.read is not None
+        return self.read
+
+    @property
+    def compressed(self) -> Compression:
+        """The micro-clusters, which have been begun."""
+        assert self.compression is not None
+        return self.compression
+
+    @property
+    def result(self) -> Blurred:
+        """Result of the blurring, which is complete."""
+        assert self.blurred is not None
+        return self.blurred
+
+
+def with_seed(fit: ShiftFit) -> ShiftFit:
+    """Draw the seed."""
+    [seed] = draw_seeds(fit.context.journal, fit.rng, 1)
+    return replace(fit, seed=seed)
+
+
+def learns_on_few(fit: ShiftFit) -> bool:
+    """Return whether the feature weights of the first iteration are learned on a few rows."""
+    learns = starts_from_weights(fit.settings.lam, fit.settings.convention)
+    return fit.path is None and learns and len(fit.survey.sample.rows) > SAMPLE_ROWS
+
+
+def with_first_weights(fit: ShiftFit) -> ShiftFit:
+    """Learn the feature weights of the first iteration on a few rows."""
+    sample = fit.survey.sample
+    some = thinned(sample.rows, sample.weights, SAMPLE_ROWS, fit.seed)
+    found = fit.context.journal.once(lambda: _learned_weights(*some, fit))
+    return replace(fit, first_weights=found)
+
+
+def with_rows(fit: ShiftFit) -> ShiftFit:
+    """Read all rows into memory."""
+    rows, kept = read_rows(fit.passes, fit.survey, fit.settings.merge_tol)
+    return replace(fit, read=replace(rows, feature_weights=fit.first_weights), kept=kept)
+
+
+def with_weights(fit: ShiftFit) -> ShiftFit:
+    """Learn the feature weights of micro-clusters on the sample."""
+    sample, varying = fit.survey.sample, fit.survey.varying
+    if np.isinf(fit.settings.lam):
+        return replace(fit, weights=softmin_weights(np.zeros(len(varying)), np.inf, varying))
+    learned = fit.context.journal.once(lambda: _learned_weights(sample.rows, sample.weights, fit))
+    return replace(fit, weights=learned)
+
+
+def _learned_weights(rows: FloatArray, weights: FloatArray, fit: ShiftFit) -> FloatArray:
+    """Return the feature weights that a fit to some rows of the sample learns."""
+    some = Rows.of(rows, weights, fit.settings.merge_tol, fit.survey.varying)
+    some = replace(some, feature_weights=fit.first_weights)
+    return blur(some, replace(fit.settings, lazy=False)).feature_weights
+
+
+def compression_stages(n_representatives: int) -> list[Stage[ShiftFit]]:
+    """Return the stages that compress all rows to micro-clusters, one pass each."""
+
+    def begun(fit: ShiftFit) -> ShiftFit:
+        assert fit.weights is not None
+        bandwidth = fit.settings.bandwidth
+        rows = (fit.passes, fit.survey, fit.weights, bandwidth)
+        return replace(fit, compression=Compression.of(*rows, n_representatives, fit.seed))
+
+    def drawn(fit: ShiftFit) -> ShiftFit:
+        now = fit.compressed
+        centers = fit.context.journal.once(now.drawn)
+        return replace(fit, compression=replace(now, centers=centers, n_draws=now.n_draws + 1))
+
+    def moved(fit: ShiftFit) -> ShiftFit:
+        now = fit.compressed if fit.compressed.made is None else fit.compressed.after()
+        made = fit.context.journal.once(now.moved)
+        return replace(fit, compression=replace(now, made=made))
+
+    def gathered(fit: ShiftFit) -> ShiftFit:
+        made, _ = fit.compressed.result
+        assert fit.weights is not None
+        return replace(fit, read=made.rows(fit.survey, fit.weights))
+
+    return [
+        Stage("sampled centres", begun),
+        *[Stage("micro-cluster centres", drawn, BlurringCosts.draw)] * DRAWS,
+        *[Stage("micro-clusters", moved, BlurringCosts.step)] * (PASSES - DRAWS),
+        Stage("rows", gathered),
+    ]
+
+
+def with_clusters(fit: ShiftFit) -> ShiftFit:
+    """Blur the rows."""
+    blurred = blur(fit.rows, fit.settings, fit.passes.n_passes, fit.context)
+    return replace(fit, blurred=blurred)

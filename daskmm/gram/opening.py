@@ -1,0 +1,73 @@
+"""The opening of Gram matrices, before a fit on them begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.engine.passes import Passes
+from daskmm.gram.matrices import Grams
+from daskmm.gram.rows import KernelRows
+from daskmm.mm.context import FitContext
+from daskmm.numerics.rows import Coordinates
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The opening of Gram matrices so far.
+
+    Attributes
+    ----------
+    passes : Passes or None
+        Passes over the rows; None for a precomputed matrix.
+    sample_weight : array-like or None
+        Sample weights as they were given.
+    rng : RandomState
+        Draws the seeds.
+    scratch : Path
+        Folder for the duration of the fit.
+    context : FitContext
+        Journal, callbacks and request to stop.
+    table : array-like
+        X as it was given.
+    seeds : list of int
+        Seeds of the stages to come.
+    grams : Grams
+        The matrix of each kernel.
+    weights : ndarray of shape (n_rows,)
+        Sample weights.
+    kernel_rows : KernelRows or None
+        Rows that kernels are given, in the model's coordinates.
+    weight : float
+        Sum of the sample weights.
+    coordinates : Coordinates or None
+        The model's coordinates.
+    fitted : dict
+        Fitted attributes.
+    """
+
+    passes: Passes | None
+    sample_weight: Any
+    rng: np.random.RandomState
+    scratch: Path
+    context: FitContext
+    table: Any
+    seeds: list[int] = field(default_factory=list)
+    grams: Grams = field(default_factory=Grams)
+    weights: FloatArray = field(default_factory=lambda: np.empty(0))
+    kernel_rows: KernelRows | None = None
+    weight: float = 0.0
+    coordinates: Coordinates | None = None
+    fitted: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> Passes:
+        """Passes over the rows, which are given."""
+        assert self.passes is not None
+        return self.passes

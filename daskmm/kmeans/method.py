@@ -1,0 +1,96 @@
+"""What is known of a fit of centres before any data are read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from daskmm.engine.first_pass import MANY_CLUSTERS
+from daskmm.mm.driver import Schedule
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.bregman import SquaredEuclidean
+
+# Name of the method that starts from centres that the user gave.
+GIVEN = "given"
+# Starts that continue on the full data, at most. With many clusters the best start alone continues:
+# four of them lower the cost by .04 % at most, and the fit takes up to half as long again
+# (tests/benchmarks/README.md).
+POLISHED = 4
+
+
+@dataclass(frozen=True)
+class Method:
+    """Choices of a fit of centres that determine its stages and their costs.
+
+    Attributes
+    ----------
+    n_clusters : int
+        Number of clusters, or the largest one that may be chosen.
+    n_starts : int
+        Number of starts, which share each pass.
+    schedule : Schedule
+        Schedule of the powers; before data are read, an expected one.
+    on_sample : bool
+        Whether to anneal on the sample, with passes over the full data for hard steps only.
+    init : {"k-means++", "k-means||", "random", "given"}
+        How starting centres are found.
+    family : type of Distortion
+        Class of the distortion.
+    weighted : bool
+        Whether feature weights are learned.
+    hedged : bool
+        Whether every start of an annealing is also run with hard steps alone.
+    partial : bool
+        Whether values may be missing.
+    tries_lam : bool
+        Whether penalties of the feature weights are tried on the sample.
+    restarts : bool
+        Whether to restart at the learned feature weights (see `daskmm.kmeans.restarts`).
+    n_landmarks : int
+        Number of Nyström features of each row; 0 if the rows themselves are clustered.
+    empty_cluster : {"farthest", "random", "restart", "error"}
+        What happens to empty clusters.
+    trim : float
+        Share of the rows that hard steps leave out.
+    learns_metric : bool
+        Whether the matrix of the Mahalanobis distance is learned.
+    by_distance : bool
+        Whether rows of heavy tails are sampled by their distance, in another pass.
+    """
+
+    n_clusters: int
+    n_starts: int
+    schedule: Schedule
+    on_sample: bool
+    init: str = "k-means++"
+    family: type[Distortion] = SquaredEuclidean
+    weighted: bool = False
+    hedged: bool = True
+    partial: bool = False
+    tries_lam: bool = False
+    restarts: bool = False
+    n_landmarks: int = 0
+    empty_cluster: str = "farthest"
+    trim: float = 0.0
+    learns_metric: bool = False
+    by_distance: bool = False
+
+    @property
+    def anneals(self) -> bool:
+        """Whether the power falls before hard steps."""
+        return self.schedule.s0 > -math.inf
+
+    @property
+    def n_hedged(self) -> int:
+        """Number of starts that take hard steps only, beside the annealed ones, on samples."""
+        return self.n_starts * (self.anneals and self.hedged and self.on_sample)
+
+    @property
+    def many(self) -> bool:
+        """Whether there are so many clusters that fits proceed otherwise."""
+        return self.n_clusters >= MANY_CLUSTERS
+
+
+def most_polished(n_clusters: int) -> int:
+    """Return how many starts are polished on the full data, at most."""
+    return 1 if n_clusters >= MANY_CLUSTERS else POLISHED

@@ -1,0 +1,136 @@
+"""Costs of the stages of a mean shift."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from daskmm.data.blocks import Layout, float_dtype, visited_together
+from daskmm.engine.first_pass import sample_size
+from daskmm.engine.speed import fastest, loading_seconds, product_seconds
+from daskmm.kmeans.costs import MANY_ROWS, VALUE_SECONDS, step_seconds
+from daskmm.mm.stages import Cost
+from daskmm.numerics.distortions.bregman import SquaredEuclidean
+from daskmm.numerics.mean_shift import TILE, Points, add_block_pair
+
+# Sweeps over all pairs, before rows have merged; bandwidths that are tried on 1,000 rows, and
+# sweeps of each.
+FULL_SWEEPS, _BANDWIDTHS, _BANDWIDTH_SWEEPS = 8, 26, 60
+# Iterations to learn the weights, and until rows have merged.
+_TYPICAL_BLURRING = 30
+# Seconds of a thread per value of a Gaussian, besides products.
+_KERNEL_SECONDS = 1e-8
+
+
+@dataclass(frozen=True)
+class BlurringCosts:
+    """Costs of the stages of a mean shift; each method is the cost of one stage.
+
+    Attributes
+    ----------
+    layout : Layout
+        Layout of the table.
+    max_iter : int
+        The largest number of iterations.
+    n_micro_clusters : int or None
+        The largest number of micro-clusters; None if every row is blurred.
+    learns : bool
+        Whether feature weights are learned.
+    threads : int
+        Threads of a worker.
+    """
+
+    layout: Layout
+    max_iter: int
+    n_micro_clusters: int | None
+    learns: bool
+    threads: int
+
+    @property
+    def _n(self) -> int:
+        return self.layout.n_rows or 0
+
+    @property
+    def _pair(self) -> float:
+        return pair_seconds(self.layout.n_features)
+
+    @cached_property
+    def _nearest(self) -> float:
+        """Seconds of the nearest micro-cluster of all rows."""
+        layout, k = self.layout, self.n_micro_clusters or 0
+        many, dtype = self._n >= MANY_ROWS, str(float_dtype(layout.dtype))
+        how = (SquaredEuclidean, True, False)
+        step = step_seconds(-math.inf, many, dtype, k, layout.n_features, *how, self.threads)
+        return self._n * step / min(self.threads, len(visited_together(layout)))
+
+    def survey(self) -> Cost:
+        """Return the cost of the first pass; heavy tails take another before micro-clusters."""
+        values = self._n * self.layout.n_features * VALUE_SECONDS
+        most = 1 + (self.n_micro_clusters is not None)
+        return Cost(1, most, lambda: loading_seconds(self.layout, 1) + values)
+
+    def bandwidth(self) -> Cost:
+        """Return the cost of the choice of the bandwidth."""
+        pairs = _BANDWIDTHS * _BANDWIDTH_SWEEPS * min(self._n, 1000) ** 2
+        return Cost(seconds=lambda: pairs * self._pair / self.threads)
+
+    def read_rows(self) -> Cost:
+        """Return the cost of reading all rows into memory."""
+        return Cost(1, 1)
+
+    def feature_weights(self) -> Cost:
+        """Return the cost of learning feature weights on the sample."""
+        sample = sample_size(self._n, self.layout.n_features, 1)
+        pairs = min(FULL_SWEEPS, self.max_iter) * sample**2 * self.learns
+        return Cost(seconds=lambda: pairs * self._pair / self.threads)
+
+    def draw(self) -> Cost:
+        """Return the cost of drawing centres once; rows are drawn while there are half of them."""
+        return Cost(1, 1, lambda: self._loading + 0.75 * self._nearest)
+
+    def step(self) -> Cost:
+        """Return the cost of moving centres to the means of their rows once."""
+        return Cost(1, 1, lambda: self._loading + self._nearest)
+
+    @property
+    def _loading(self) -> float:
+        return loading_seconds(self.layout, self.threads)
+
+    def blurring(self) -> Cost:
+        """Return the cost of blurring; sweeps over micro-clusters do not read the data."""
+        n, p, k = self._n, self.layout.n_features, self.n_micro_clusters
+        if k is None:
+            at_once = min(self.threads, max(1, n // (2 * TILE)))
+            pairs = min(FULL_SWEEPS, self.max_iter) * n**2
+            typical = min(_TYPICAL_BLURRING, self.max_iter)
+            return Cost(typical, self.max_iter, lambda: pairs * self._pair / at_once)
+        # Five products per feature and pair, and about a tenth of the points after some sweeps.
+        pairs = min(2 * FULL_SWEEPS, self.max_iter) * k**2
+        return Cost(
+            seconds=lambda: pairs * (7 * p * product_seconds() + _KERNEL_SECONDS) / self.threads
+        )
+
+    def labels(self) -> Cost:
+        """Return the cost of the labels of rows in memory; those of lazy rows are lazy.
+
+        Where every row is blurred, rows of weight 0 take another pass.
+        """
+        if self.n_micro_clusters is None:
+            return Cost(most=1)
+        return Cost() if self.layout.lazy else Cost(1, 1, lambda: self._nearest)
+
+
+@functools.cache
+def pair_seconds(n_features: int) -> float:
+    """Measure the seconds that a thread takes for a pair of rows in a sweep of mean shift."""
+    p = min(n_features, 1024)
+    rows = np.random.default_rng(0).standard_normal((2000, p))
+    points = Points.of(rows, np.ones(2000), np.full(p, 1.0 / p), 0.1)
+    total = np.zeros(points.masses.shape)
+    half, other = points[slice(0, 1000)], points[slice(1000, 2000)]
+    pair = fastest(lambda: add_block_pair(half, other, total[:1000], total[1000:]))
+    return pair / (2 * 1000**2) * n_features / p

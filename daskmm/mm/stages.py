@@ -1,0 +1,138 @@
+"""A fit is a list of stages, which reads from top to bottom; `run_stages` goes through it.
+
+The same list says what a fit does, what it costs, and what its journal and its progress report
+call each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from daskmm.mm.context import FitContext
+
+__all__ = ["Cost", "Repeat", "Stage", "costs_of", "nothing", "run_stages"]
+
+
+class FitSoFar(Protocol):
+    """Parameters of a fit and the results of its stages so far: a frozen record."""
+
+    @property
+    def context(self) -> FitContext:
+        """Journal, callbacks and request to stop."""
+
+
+F = TypeVar("F", bound=FitSoFar)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted cost of a stage.
+
+    Attributes
+    ----------
+    passes : int
+        Typical number of passes over the data.
+    most : int
+        The largest number of passes there can be.
+    seconds : callable or None
+        Returns typical seconds, for which the speed of this machine is measured; None for next to
+        nothing.
+    """
+
+    passes: int = 0
+    most: int = 0
+    seconds: Callable[[], float] | None = None
+
+
+def nothing(costs: Any) -> Cost:
+    """Return the cost of a stage that takes next to nothing."""
+    return Cost()
+
+
+def _always(fit: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Stage(Generic[F]):
+    """One part of a fit.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the journal, in progress reports and in plans.
+    run : callable
+        Takes the fit so far, and returns it with the result of this stage. The journal of the fit
+        has entered the stage by then.
+    cost : callable
+        Returns the `Cost` of the stage, given what is known before any data are read.
+    needed : callable
+        Returns whether the stage is run, given the results of the stages before it. What is known
+        before any data are read decides whether a list contains the stage at all.
+    after_stop : bool
+        Whether the stage is run even if the fit has been asked to stop.
+    """
+
+    name: str
+    run: Callable[[F], F]
+    cost: Callable[[Any], Cost] = nothing
+    needed: Callable[[F], bool] = _always
+    after_stop: bool = False
+
+
+@dataclass(frozen=True)
+class Repeat(Generic[F]):
+    """Stages that are repeated until a condition holds, or the fit has been asked to stop.
+
+    Attributes
+    ----------
+    stages : sequence of Stage
+        Stages of one round.
+    until : callable
+        Returns whether the fit so far needs no further round.
+    most : int
+        The largest number of rounds.
+    cost : callable or None
+        Returns the `Cost` of all rounds; by default that of one.
+    """
+
+    stages: Sequence[Stage[F] | Repeat[F]]
+    until: Callable[[F], bool]
+    most: int
+    cost: Callable[[Any], Cost] | None = None
+
+
+def run_stages(stages: Iterable[Stage[F] | Repeat[F]], fit: F) -> F:
+    """Run the stages in their order, and return the fit with all results.
+
+    Parameters
+    ----------
+    stages : iterable of Stage or Repeat
+        Stages in the order in which they are run.
+    fit : FitSoFar
+        With a `context`, whose journal enters each stage before it is run.
+    """
+    for stage in stages:
+        if isinstance(stage, Repeat):
+            for _ in range(stage.most):
+                if fit.context.stopped is not None or stage.until(fit):
+                    break
+                fit = run_stages(stage.stages, fit)
+        elif (stage.after_stop or fit.context.stopped is None) and stage.needed(fit):
+            # Progress reports name the stages that take time.
+            fit.context.journal.enter(stage.name, followed=stage.cost is not nothing)
+            fit = stage.run(fit)
+    return fit
+
+
+def costs_of(stages: Iterable[Stage[Any] | Repeat[Any]], known: Any) -> Iterator[tuple[str, Cost]]:
+    """Yield name and cost of each stage of a list, given what is known before data are read."""
+    for stage in stages:
+        if isinstance(stage, Stage):
+            yield stage.name, stage.cost(known)
+        elif stage.cost is None:
+            yield from costs_of(stage.stages, known)
+        else:
+            yield "", stage.cost(known)
