@@ -14,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import kmeans_plusplus
 
 from daskmm.data.blocks import Layout, Position, float_dtype, visited_together
 from daskmm.engine.first_pass import MANY_CLUSTERS, SampleSizes
@@ -434,6 +433,8 @@ def step_seconds(
 @functools.cache
 def seeding_seconds(n_clusters: int, n_features: int) -> float:
     """Measure the seconds of k-means++ per row and centre; those who draw more centres try more."""
+    from sklearn.cluster import kmeans_plusplus  # tasks of workers do not wait for its import
+
     p, trials = min(n_features, 1024), 2 + int(math.log(n_clusters))
     rows: FloatArray = np.random.default_rng(0).random((MANY_ROWS, p))
     seconds = fastest(lambda: kmeans_plusplus(rows, 16, random_state=0, n_local_trials=trials))
