@@ -8,7 +8,9 @@ from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load
-from daskmm.auto.standardize import ScaleChoice
+from daskmm.auto.standardize import ScaleChoice, choose_scale, far_rows
+from daskmm.engine.first_pass import first_pass
+from daskmm.engine.passes import weighted_passes
 
 X, TRUTH = blobs(600, 4, 4, seed=1)
 LOUD = np.column_stack([X, 300 * np.random.default_rng(0).normal(size=(600, 2))])
@@ -16,11 +18,94 @@ LOUD = np.column_stack([X, 300 * np.random.default_rng(0).normal(size=(600, 2))]
 
 @pytest.mark.parametrize(
     ("before", "after", "standardize"),
-    [(5.0, 5.3, False), (5.0, 5.5, True), (0.0, 0.09, False), (0.0, 0.2, True), (3.0, 1.0, False)],
+    [(5.0, 5.2, False), (5.0, 5.3, True), (0.0, 0.04, False), (0.0, 0.06, True), (3.0, 1.0, False)],
 )
 def test_only_a_clear_gain_counts(before, after, standardize):
     choice = ScaleChoice(np.array([before]), np.array([after]), 3, 10)
     assert choice.standardize is standardize
+
+
+def test_one_start_in_a_bad_local_optimum_decides_nothing():
+    usual = np.array([5.0, 5.0, 5.0])
+    assert not ScaleChoice(usual, np.array([5.1, 5.1, 9.0]), 3, 10).standardize
+    assert ScaleChoice(usual, np.array([6.0, 1.0, 6.0]), 3, 10).standardize
+
+
+def at_corners(n, rng):
+    """Rows around the corners of a square, which no feature tells apart by itself."""
+    return 8.0 * rng.integers(2, size=(n, 2)) + rng.normal(size=(n, 2))
+
+
+def in_other_units(rows, rng):
+    return rows * 10.0 ** np.array([-3, 3])
+
+
+def beside_loud_noise(rows, rng):
+    return np.column_stack([rows, 300 * rng.normal(size=(len(rows), 2))])
+
+
+def beside_quiet_noise(rows, rng):
+    return np.column_stack([rows, 0.1 * rng.normal(size=(len(rows), 6))])
+
+
+def one_outlier(rows, rng):
+    rows[7, rng.integers(rows.shape[1])] += 1e5 * rows.std()
+
+
+def clump_of_a_hundredth(rows, rng):
+    there = 100 * rows.std(axis=0) * rng.choice([-1, 1], size=rows.shape[1])
+    rows[: len(rows) // 100] = there * rng.normal(1, 0.01, size=(len(rows) // 100, 1))
+
+
+def ten_outliers(rows, rng):
+    rows[:: len(rows) // 10] += 30 * rows.std(axis=0) * rng.standard_t(1, size=(10, rows.shape[1]))
+
+
+def scale_chosen(rows, weights=None):
+    survey = first_pass(weighted_passes(rows, weights), 4, True, 0)
+    return choose_scale(survey, 4, 0, lazy=False)[1].standardize
+
+
+@pytest.mark.in_turn("seed")
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("spoil", [one_outlier, clump_of_a_hundredth, ten_outliers])
+@pytest.mark.parametrize(
+    ("make", "standardize"),
+    [(in_other_units, True), (beside_loud_noise, True), (beside_quiet_noise, False)],
+)
+def test_few_far_rows_do_not_change_the_choice(make, standardize, spoil, seed):
+    rng = np.random.default_rng(seed)
+    rows = make(at_corners(600, rng), rng)
+    assert scale_chosen(rows) is standardize
+    spoil(rows, rng)
+    assert scale_chosen(rows) is standardize
+
+
+def test_weights_count_as_copies_where_far_rows_are_looked_for():
+    rng = np.random.default_rng(0)
+    rows, copies = rng.standard_t(2, size=(200, 3)), rng.integers(1, 5, size=200)
+    found = far_rows(rows, copies.astype(float))
+    np.testing.assert_array_equal(
+        np.repeat(found, copies), far_rows(np.repeat(rows, copies, axis=0), np.ones(copies.sum()))
+    )
+    assert 0 < copies[found].sum() <= 0.05 * copies.sum()
+
+
+def test_a_heavy_far_row_is_not_far():
+    rows = np.append(np.random.default_rng(0).normal(size=100), 50.0)[:, None]
+    weights = np.ones(101)
+    assert far_rows(rows, weights).nonzero()[0].tolist() == [100]
+    weights[100] = 20
+    assert not far_rows(rows, weights).any()
+
+
+def test_rare_flags_and_constants_make_no_row_far():
+    rows = np.zeros((500, 3))
+    rows[:5, 0] = 1
+    rows[:, 2] = 7
+    assert not far_rows(rows, np.ones(500)).any()
+    rows[100, 0] = 1000
+    assert far_rows(rows, np.ones(500)).nonzero()[0].tolist() == [100]
 
 
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
