@@ -38,6 +38,8 @@ def quick(cls, **parameters):
         settings["eta"] = 1.3
     if cls is EntropyPowerKMeans:
         settings["lam"] = "0.5*variance"
+    if cls in (KMeans, PowerKMeans):
+        settings["standardize"] = False
     return cls(**settings | parameters)
 
 
@@ -77,6 +79,9 @@ def found(model):
     values["labels_"] = computed(values["labels_"])
     if "lam_path_" in values:
         values |= vars(values.pop("lam_path_"))
+    if "standardize_path_" in values:
+        scale = vars(values.pop("standardize_path_"))
+        values |= {f"scale: {name}": value for name, value in scale.items()}
     return values
 
 

@@ -24,8 +24,7 @@ from daskmm.auto.lam import STARTS, sample_rows
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import tree_reduce
-from daskmm.kmeans.column_trials import ColumnTrials, trials_of
-from daskmm.kmeans.trials import Trials, spawned
+from daskmm.kmeans.trials import Trials, spawned, thinned
 from daskmm.numerics.rows import Coordinates
 from daskmm.storage.records import registered
 
@@ -34,6 +33,8 @@ FloatArray = NDArray[np.float64]
 # Quantiles that bound the range of a feature, by how much of its length it is widened at both ends,
 # and the largest share of the rows that is left out.
 _TAIL, _WIDENING, _MOST_FAR = 0.02, 0.5, 0.05
+# At most so many clusters are looked for: with more, trials take longer than the fit.
+_MOST_CLUSTERS = 32
 # By how much the gain of standardised features must be larger: a share of it, and nats.
 _CLEARLY, _CLEAR_NATS = 0.05, 0.05
 
@@ -48,7 +49,7 @@ class ScaleChoice:
     gains_as_they_are, gains_standardized : ndarray of shape (n_starts,), float64
         Gain over the null, in nats, of each start.
     n_clusters, n_rows : int
-        Clusters, and rows of the sample.
+        Clusters, at most 32, and rows of the sample.
     """
 
     gains_as_they_are: FloatArray
@@ -61,6 +62,14 @@ class ScaleChoice:
         """Whether the gain of standardised features is clearly larger."""
         before, after = np.median(self.gains_as_they_are), np.median(self.gains_standardized)
         return bool(after > before + max(_CLEARLY * after, _CLEAR_NATS))
+
+    def __str__(self) -> str:
+        """Say what was chosen, and why."""
+        return (
+            f"{'standardised' if self.standardize else 'as they are'}: clusters gain "
+            f"{np.median(self.gains_standardized):.3g} nats on standardised features, "
+            f"{np.median(self.gains_as_they_are):.3g} on features as they are"
+        )
 
 
 def choose_scale(
@@ -78,8 +87,9 @@ def choose_scale(
         Whether to run on the active dask scheduler (one task per start) or on threads of this
         process.
     """
+    n_clusters = min(n_clusters, _MOST_CLUSTERS)
     own = _in_own_units(survey)
-    scales = _trials(own, survey, sample_rows(n_clusters), seed)
+    scales = _trials(own.sample, sample_rows(n_clusters), seed)
     starts = [(trials, start) for trials in scales for start in spawned(seed, STARTS)]
     products = math.prod(scales[0].rows.shape) * n_clusters
     found = tree_reduce(_try_scale, starts, (n_clusters,), lazy, "try-scale", products)
@@ -102,18 +112,13 @@ def _in_own_units(survey: Survey) -> Survey:
     )
 
 
-def _trials(
-    own: Survey, standardized: Survey, n_rows: int, seed: int
-) -> tuple[Trials | ColumnTrials, Trials | ColumnTrials]:
-    """Draw the same rows in both scales, without far rows unless they are wide and sparse."""
-    trials = trials_of(own.sample, n_rows, seed, own.metric)
-    if isinstance(trials, ColumnTrials):
-        return trials, trials_of(standardized.sample, n_rows, seed, standardized.metric)
-    near = ~far_rows(trials.rows, trials.weights)
-    sample = Sample(trials.rows[near], trials.weights[near])
-    trials = Trials.of(sample, n_rows, seed)
-    scale = np.sqrt(np.where(trials.varying, trials.variance, 1.0))
-    return trials, Trials(trials.rows / scale, trials.weights, trials.variance / scale**2)
+def _trials(sample: Sample, n_rows: int, seed: int) -> tuple[Trials, Trials]:
+    """Draw rows of a sample that are not far, as they are and standardised."""
+    rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
+    near = ~far_rows(rows, weights)
+    own = Trials.of(Sample(rows[near], weights[near]), n_rows, seed)
+    scale = np.sqrt(np.where(own.varying, own.variance, 1.0))
+    return own, Trials(own.rows / scale, own.weights, own.variance / scale**2)
 
 
 def far_rows(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
@@ -156,7 +161,7 @@ def _quantiles(
     return found
 
 
-def _try_scale(trials: Trials | ColumnTrials, seed: int, n_clusters: int) -> list[float]:
+def _try_scale(trials: Trials, seed: int, n_clusters: int) -> list[float]:
     """Task of one start: return its gain over a null of its own."""
     fresh, null = spawned(seed, 2)
     weights = trials.equal_weights

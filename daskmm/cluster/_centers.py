@@ -362,8 +362,9 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
 
     def _choose(self, passes: Passes, context: FitContext, expansion: Expansion | None) -> Choices:
         """Make the first pass, and the choices on its sample."""
+        scaling = bool(self._scaling(passes.blocks.layout))
         checked_distortion(
-            self.distortion, self.metric_params, self.missing, self.empty_rows, self.standardize
+            self.distortion, self.metric_params, self.missing, self.empty_rows, scaling
         )
         passes.count_rows()
         layout = passes.blocks.layout
@@ -374,20 +375,16 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
 
     def _choice_stages(self, method: Method) -> list[Stage[Choices]]:
         """Return the stages before starting centres are found, in their order."""
-        stages = [
+        return [
             Stage("seeds", with_seeds),
             Stage("first pass", self._surveyed, CenterCosts.survey),
-        ]
-        if isinstance(self.standardize, str):
-            stages.append(Stage("scale", self._choose_scale))
-        stages += [
+            Stage("scale", self._choose_scale),
             Stage("number of clusters", self._choose_n_clusters),
             Stage("same data", with_same_data),
             Stage("metric", self._in_metric),
             Stage("feature weights", self._choose_update, CenterCosts.lam),
             Stage("powers", self._choose_schedule),
         ]
-        return stages
 
     def _centers_fit(self, choices: Choices, given: NDArray[np.float64] | None) -> CentersFit:
         """Return the fit of centres before its first stage."""
@@ -419,7 +416,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             choices.passes,
             at_least,
             # Features are standardised first if that is to be chosen.
-            bool(self.standardize),
+            bool(self._scaling(layout)),
             choices.seeds[0],
             wanted=wanted_rows(self.sample_size, at_least) or usual,
             with_larger=choices.method.on_sample,
@@ -431,12 +428,25 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         )
         return replace(choices, first_pass=self._of_clusters(survey, choices.seeds[0]))
 
+    def _scaling(self, layout: Layout) -> bool | str:
+        """Whether to standardise features, or "auto" where that is a choice.
+
+        It is one for squared distances of whole rows. Values that are mostly 0 are counts of the
+        same kind of thing, and dividing them would favour the rarest ones.
+        """
+        if self.standardize != "auto":
+            return bool(self.standardize)
+        dense = self.missing == "error" and not layout.sparse
+        return "auto" if dense and self.distortion == "sqeuclidean" else False
+
     def _of_clusters(self, survey: Survey, seed: int) -> Survey:
         """Treat features as constant that can make no clusters; here, none."""
         return survey
 
     def _choose_scale(self, choices: Choices) -> Choices:
-        """Choose the scale of the features."""
+        """Choose the scale of the features, where that is a choice."""
+        if self._scaling(choices.layout) != "auto":
+            return choices
         survey, n_clusters = choices.survey, self.n_clusters
         some = some_clusters(survey) if isinstance(n_clusters, str) else int(n_clusters)
         chosen, path = choose_scale(survey, some, choices.seeds[0], choices.layout.lazy)

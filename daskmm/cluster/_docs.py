@@ -111,12 +111,14 @@ random_state : int, RandomState instance or None, default=None
     Seed of the random numbers. They determine the samples, the starts and the choices.
 """,
     "standardize": """
-standardize : bool or "auto", default=False
+standardize : bool or "auto", default="auto"
     Divide each feature by its population standard deviation. This is done inside the block
-    function, and centres are reported in the input's units. "auto" does so if clusters of
-    standardised features have a clearly larger information gain, by 7 % and by .1 nats, than those
-    of the features as they are, on the sample of the first pass (see
-    `daskmm.selection.information_gain`). Noisy features are down-weighted by it.
+    function, and centres are given and reported in the input's units. "auto" does so if clusters
+    of standardised features have a clearly larger information gain, by 5 % and by .05 nats, than
+    those of the features as they are, on the sample of the first pass without its farthest rows
+    (see `daskmm.selection.information_gain`). It leaves features as they are for sparse rows,
+    ``missing="partial"`` and other distortions than "sqeuclidean". Standardising gives noisy
+    features less weight.
 """,
     "distortion": """
 distortion : {"sqeuclidean", "kl", "poisson", "itakura-saito", "gamma", "logistic", "mahalanobis", \
@@ -198,7 +200,7 @@ n_clusters_path_ : ClusterNumberPath
 """,
     "standardize_path_": """
 standardize_path_ : ScaleChoice
-    For ``standardize="auto"``: the gains of both scales.
+    For ``standardize="auto"``: the gains of both scales. It says in words what was chosen.
 """,
     "labels_": """
 labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
@@ -263,8 +265,8 @@ feature_names_in_ : ndarray of str
     "notes_on_distortions": """
 "kl", "itakura-saito" and "logistic" are half the deviances of Poisson, exponential (gamma) and
 binomial distributions. They are measured between the values as they are, so the data must be in
-their domain, and `standardize` must be False; `mean_` is 0. A centre that is 0 in some feature is
-infinitely far from rows that are not. Therefore starting centres are 0.95 x + 0.05 (mean of the
+their domain, and `standardize` must not be True; `mean_` is 0. A centre that is 0 in some feature
+is infinitely far from rows that are not. Therefore starting centres are 0.95 x + 0.05 (mean of the
 rows), and given centres are moved likewise where they have zeros (for "logistic", also ones).
 
 "mahalanobis" starts with the inverse covariance of all rows, and then alternates between the
@@ -272,7 +274,7 @@ clusters and their pooled scatter.
 
 "cosine" makes the steps of spherical k-means: a centre is the weighted mean of the normalised
 rows, normalised (Dhillon & Modha, Machine Learning 42, 2001). Rows of zeros are an error, and
-`standardize` must be False.
+`standardize` must not be True.
 
 Steps of "euclidean" and "manhattan" are weighted means as well, with weights 1/(2 max(d, ε)) of
 the previous distances (per feature for "manhattan"), where ε is 1e-6 of the standard deviation;

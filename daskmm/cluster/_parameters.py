@@ -174,7 +174,7 @@ def checked_distortion(
     metric_params: dict[str, Any] | None,
     missing: str,
     empty_rows: str,
-    standardize: bool | str,
+    standardize: bool,
 ) -> type[Distortion]:
     """Return the class of a distortion, whose other parameters must fit it.
 
@@ -198,11 +198,6 @@ def checked_distortion(
         raise ValueError(
             "distortion='mahalanobis' mixes all features: it needs standardize=False and "
             "missing='error'."
-        )
-    if isinstance(standardize, str) and (distortion != "sqeuclidean" or missing == "partial"):
-        raise ValueError(
-            "standardize='auto' compares squared distances of whole rows: it needs "
-            "distortion='sqeuclidean' and missing='error'."
         )
     if empty_rows == "label" and missing != "partial":
         raise ValueError(

@@ -72,7 +72,7 @@ class KMeans(CenterClusterer):
         max_iter: int = 300,
         tol: float = 1e-4,
         random_state: Any = None,
-        standardize: bool | str = False,
+        standardize: bool | str = "auto",
         distortion: str = "sqeuclidean",
         metric_params: dict[str, Any] | None = None,
         missing: str = "error",

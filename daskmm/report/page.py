@@ -325,12 +325,7 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
     if hasattr(model, "kernels_") and len(model.kernel_weights_) > 1:
         found["heaviest kernels"] = _kernels(model)
     if hasattr(model, "standardize_path_"):
-        choice = model.standardize_path_
-        found["standardised"] = (
-            f"{'yes' if choice.standardize else 'no'}: clusters gain "
-            f"{choice.gains_standardized.mean():.3g} nats on standardised features, "
-            f"{choice.gains_as_they_are.mean():.3g} on features as they are"
-        )
+        found["features"] = str(model.standardize_path_)
     return found
 
 

@@ -16,12 +16,14 @@ X, truth = datasets.make_power_kmeans_blobs(
 )
 X, truth = X.compute(), truth.compute()
 centers = np.array([X[truth == j].mean(axis=0) for j in range(60)])
-best = KMeans(60, init=centers).fit(X).inertia_
+best = KMeans(60, init=centers, standardize=False).fit(X).inertia_
 
 costs = {"KMeans": [], "PowerKMeans": []}
 for seed in range(15):
     for name, estimator in (("KMeans", KMeans), ("PowerKMeans", PowerKMeans)):
-        model = estimator(60, init="random", n_init=1, sample_size=None, random_state=seed)
+        model = estimator(
+            60, init="random", n_init=1, sample_size=None, standardize=False, random_state=seed
+        )
         costs[name].append(model.fit(X).inertia_ / best)
 
 # %%

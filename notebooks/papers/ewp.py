@@ -55,9 +55,7 @@ def _lloyd(init: FloatArray, seed: int) -> Any:
 
 
 def _power(init: FloatArray, seed: int, s0: float | str = -1.0) -> Any:
-    settings = {**_PRINTED, "s0": s0}
-    del settings["standardize"]
-    return PowerKMeans(len(init), init=init, **settings)
+    return PowerKMeans(len(init), init=init, **_PRINTED | {"s0": s0})
 
 
 _power_auto: Model = partial(_power, s0="auto")
@@ -68,7 +66,7 @@ def _defaults(init: FloatArray, seed: int) -> Any:
 
 
 def _power_defaults(init: FloatArray, seed: int) -> Any:
-    return PowerKMeans(len(init), random_state=seed)
+    return PowerKMeans(len(init), standardize=False, random_state=seed)
 
 
 def _best_of_20(init: FloatArray, seed: int) -> Any:

@@ -88,7 +88,7 @@ def one_start(
     models: dict[str, tuple[Any, FloatArray]] = {
         _OWN: (KernelPowerKMeans(k, kernel="precomputed", **given, **_PRINTED), gram),
         _KERNEL: (KernelPowerKMeans(k, kernel="precomputed", **given, **_HARD), gram),
-        _POWER: (PowerKMeans(k, sample_size=None, **given, **_PRINTED), rows),
+        _POWER: (PowerKMeans(k, sample_size=None, standardize=False, **given, **_PRINTED), rows),
         _SPECTRAL: (
             SpectralClustering(k, affinity="precomputed", random_state=seed, n_init=1),
             gram,

@@ -51,7 +51,12 @@ def one_draw(d: int, seed: int) -> dict[str, tuple[float, float]]:
     rows, truth = (a.compute() for a in make_power_kmeans_blobs(2500, k, d, random_state=seed))
     means = np.array([rows[truth == j].mean(axis=0) for j in range(k)])
     init = drawn_by_distance(rows, k, np.random.default_rng([seed, d]))
-    settings: dict[str, Any] = {"init": init, "polish": False, "sample_size": None}
+    settings: dict[str, Any] = {
+        "init": init,
+        "polish": False,
+        "sample_size": None,
+        "standardize": False,
+    }
     models: dict[str, Any] = {
         "Lloyd": ScikitKMeans(k, init=init, n_init=1, tol=0.0),
         "KHM": PowerKMeans(k, s0=-1.0, eta=1.0, tol=1e-6, **settings),
@@ -59,7 +64,7 @@ def one_draw(d: int, seed: int) -> dict[str, tuple[float, float]]:
     }
     if seed < _PEER_DRAWS:
         models["scikit-learn, 10 starts"] = ScikitKMeans(k, n_init=10, random_state=seed)
-        models["PowerKMeans()"] = PowerKMeans(k, random_state=seed)
+        models["PowerKMeans()"] = PowerKMeans(k, standardize=False, random_state=seed)
     optimal = ScikitKMeans(k, init=means, n_init=1).fit(rows).cluster_centers_
     least = pairwise_distances_argmin_min(rows, optimal)[1].sum()
     found = {}

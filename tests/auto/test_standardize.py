@@ -4,6 +4,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from _support import CountingSource, blobs
+from scipy.sparse import csr_array
 from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
 
@@ -110,11 +111,12 @@ def test_rare_flags_and_constants_make_no_row_far():
 
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
 def test_loud_noise_is_told_to_be_quiet(cls, tmp_path):
-    model = cls(4, standardize="auto", random_state=0).fit(LOUD)
+    model = cls(4, random_state=0).fit(LOUD)
     same = cls(4, standardize=True, random_state=0).fit(LOUD)
     np.testing.assert_array_equal(model.cluster_centers_, same.cluster_centers_)
     assert adjusted_rand_score(TRUTH, model.labels_) > 0.99
-    assert adjusted_rand_score(TRUTH, cls(4, random_state=0).fit_predict(LOUD)) < 0.1
+    raw = cls(4, standardize=False, random_state=0)
+    assert adjusted_rand_score(TRUTH, raw.fit_predict(LOUD)) < 0.1
     model.save(tmp_path / "model")
     assert load(tmp_path / "model").standardize_path_.standardize
 
@@ -122,7 +124,7 @@ def test_loud_noise_is_told_to_be_quiet(cls, tmp_path):
 @pytest.mark.parametrize("cls", [KMeans, PowerKMeans])
 def test_features_stay_as_they_are_where_nothing_is_gained(cls):
     model = cls(4, standardize="auto", n_init=2, random_state=0).fit(X)
-    same = cls(4, n_init=2, random_state=0).fit(X)
+    same = cls(4, standardize=False, n_init=2, random_state=0).fit(X)
     np.testing.assert_array_equal(model.scale_, 1)
     np.testing.assert_allclose(model.cluster_centers_, same.cluster_centers_, rtol=1e-9)
     assert model.inertia_ == pytest.approx(same.inertia_, rel=1e-9)
@@ -150,7 +152,44 @@ def test_nothing_is_read_for_it_and_chunks_do_not_matter():
 def test_where_there_is_no_choice():
     with pytest.raises(ValueError, match="'standardize' parameter"):
         EntropyPowerKMeans(4, standardize="auto").fit(X)
-    with pytest.raises(ValueError, match="standardize='auto'"):
-        PowerKMeans(4, standardize="auto", missing="partial").fit(X)
-    with pytest.raises(ValueError, match="standardize"):
-        PowerKMeans(4, standardize="auto", distortion="euclidean").fit(X)
+    rows = np.abs(LOUD)
+    for settings in (
+        {"distortion": "kl"},
+        {"distortion": "cosine"},
+        {"distortion": "mahalanobis"},
+        {"distortion": "euclidean"},
+        {"missing": "partial"},
+    ):
+        model = KMeans(4, random_state=0, **settings).fit(rows)
+        np.testing.assert_array_equal(model.scale_, 1)
+        assert not hasattr(model, "standardize_path_")
+    assert not hasattr(KMeans(4, random_state=0).fit(csr_array(rows)), "standardize_path_")
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_given_centres_are_in_the_units_of_the_input(lazy):
+    centers = np.array([LOUD[j == TRUTH].mean(axis=0) for j in range(4)])
+    rows = da.from_array(LOUD, chunks=(200, -1)) if lazy else LOUD
+    model = KMeans(4, init=centers, warm_start=True).fit(rows)
+    assert model.standardize_path_.standardize
+    assert adjusted_rand_score(TRUTH, np.asarray(model.labels_)) > 0.99
+    found = model.cluster_centers_.copy()
+    np.testing.assert_allclose(model.fit(rows).cluster_centers_, found, rtol=1e-9)
+    np.testing.assert_allclose(found, centers, atol=30)
+
+
+def test_hundreds_of_clusters_are_tried_with_few():
+    rows = np.random.default_rng(0).normal(size=(2000, 3)) * [1, 1, 1000]
+    model = KMeans(300, n_init=1, tol=1, random_state=0).fit(rows)
+    assert model.standardize_path_.n_clusters == 32
+
+
+def test_it_says_in_words_what_was_chosen():
+    model = KMeans(4, n_init=1, random_state=0).fit(LOUD)
+    words = str(model.standardize_path_)
+    assert words.startswith("standardised: clusters gain ")
+    assert words in model._repr_html_()
+    fewer = ScaleChoice(np.array([2.0]), np.array([1.0]), 4, 10)
+    assert str(fewer) == (
+        "as they are: clusters gain 1 nats on standardised features, 2 on features as they are"
+    )

@@ -42,8 +42,8 @@ def test_probabilities_are_calibrated_on_rows_held_out(p, separation):
 def test_directions_in_which_clusters_do_not_differ_do_not_change_certainty():
     rows, _, _ = mixture(3000, 4, 2, 3.0, seed=0)
     noise = 0.2 * np.random.default_rng(1).normal(size=(3000, 1)) * np.ones(20)
-    model = KMeans(4, random_state=0).fit(rows)
-    wide = KMeans(4, random_state=0).fit(np.hstack([rows, noise]))
+    model = KMeans(4, standardize=False, random_state=0).fit(rows)
+    wide = KMeans(4, standardize=False, random_state=0).fit(np.hstack([rows, noise]))
     shift = np.abs(
         wide.predict_proba(np.hstack([rows, noise])).max(axis=1)
         - model.predict_proba(rows).max(axis=1)

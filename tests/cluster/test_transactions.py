@@ -88,11 +88,11 @@ def test_an_interrupt_between_iterations_replaces_the_whole_model(cls):
 
 def test_nothing_of_a_former_fit_remains():
     X, _ = blobs(500)
-    model = PowerKMeans("auto", standardize="auto", random_state=0).fit(X)
+    model = PowerKMeans("auto", random_state=0).fit(X)
     assert hasattr(model, "n_clusters_path_")
     assert hasattr(model, "standardize_path_")
     model.set_params(n_clusters=3, standardize=False).fit(X)
-    fresh = PowerKMeans(3, random_state=0).fit(X)
+    fresh = PowerKMeans(3, standardize=False, random_state=0).fit(X)
     assert vars(model).keys() == vars(fresh).keys()
 
 

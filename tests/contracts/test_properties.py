@@ -97,9 +97,9 @@ def column_chunks(draw, p):
 
 
 MODELS = {
-    "k-means": (KMeans, {}),
+    "k-means": (KMeans, {"standardize": False}),
     "standardised k-means": (KMeans, {"standardize": True}),
-    "power": (PowerKMeans, {}),
+    "power": (PowerKMeans, {"standardize": False}),
     "standardised power": (PowerKMeans, {"standardize": True}),
     "entropy": (EntropyPowerKMeans, {"standardize": False}),
     "standardised entropy": (EntropyPowerKMeans, {"standardize": True}),
@@ -241,7 +241,8 @@ def test_a_centre_of_hardly_any_weight_moves_to_a_mean_of_rows_or_stays(s):
     rng = np.random.default_rng(1)
     X, weights = rng.normal(size=(40, 2)), rng.integers(1, 4, 40)
     init = np.array([[0.0, 0.0], [1.0, 1.0], [1e3, 1e3]])
-    model = PowerKMeans(3, init=init, s0=s, eta=1.0, tol=0, polish=False, max_iter=1)
+    settings = {"s0": s, "eta": 1.0, "tol": 0, "polish": False, "max_iter": 1}
+    model = PowerKMeans(3, init=init, standardize=False, **settings)
     weighted = fit(clone(model), X, weights).cluster_centers_
     repeated = fit(clone(model), np.repeat(X, weights, axis=0)).cluster_centers_
     lighter = fit(clone(model), X, 1e-3 * weights).cluster_centers_

@@ -12,7 +12,8 @@ def first_power(k, **parameters):
     # Neighbours differ in all features, the whole table mostly in one.
     places = rng.normal(size=(k, 6)) * [50, 1, 1, 1, 1, 1]
     X = (places[:, None] + 0.2 * rng.normal(size=(k, 12, 6))).reshape(-1, 6)
-    model = PowerKMeans(k, n_init=1, sample_size=None, random_state=0, **parameters).fit(X)
+    settings = {"n_init": 1, "sample_size": None, "standardize": False, "random_state": 0}
+    model = PowerKMeans(k, **settings, **parameters).fit(X)
     return model.history_[0].s
 
 

@@ -405,7 +405,7 @@ def test_other_weights_are_refused(tmp_path):
         ("power", {"tol": 0.0}, "tol is 0.0001 there and 0.0 here"),
         ("power", {"random_state": 1}, "random_state is 0 there and 1 here"),
         ("power", {"random_state": None}, "random_state is 0 there and None here"),
-        ("power", {"standardize": True}, "standardize is False there and True here"),
+        ("power", {"standardize": True}, "standardize is 'auto' there and True here"),
         ("power", {"init": "random"}, "init is 'k-means.*' there and 'random' here"),
         ("power", {"init": X[:4]}, "init is 'k-means.*' there and 'an array"),
         ("power", {"max_iter": 200}, "max_iter is 300 there and 200 here"),
@@ -599,7 +599,7 @@ def trained(model, max_iter):
 
 STOPPED = {
     "k-means": KMeans(K, init="random", n_init=1, tol=0, random_state=3),
-    "power": PowerKMeans(K, n_init=2, tol=0, random_state=0),
+    "power": PowerKMeans(K, n_init=2, tol=0, standardize=False, random_state=0),
     "entropy": EntropyPowerKMeans(K, n_init=2, tol=0, random_state=0),
     "kernel": KernelPowerKMeans(K, n_init=1, tol=0, random_state=0),
     "multi-kernel": MultiKernelPowerKMeans(
@@ -904,10 +904,10 @@ def test_the_command_is_interrupted(tmp_path, monkeypatch, capsys, npy):
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         interrupt_pass(patch, {4})
-        assert main(command(npy, run)) == 130
+        assert main(command(npy, run, "--no-standardize")) == 130
     error = capsys.readouterr().err
     assert "holds a checkpoint; run the same command to resume" in error
-    assert main(command(npy, run)) == 0
+    assert main(command(npy, run, "--no-standardize")) == 0
 
 
 @pytest.mark.parametrize("stage", ["model", "labels", "summary", "move 1", "move 3", "removal"])

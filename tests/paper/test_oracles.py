@@ -55,15 +55,14 @@ def test_estimators_do_what_the_papers_print(name, read):
         "max_iter": int(expected["max_iter"]),
         "tol": 0,
         "polish": False,
+        "standardize": False,
     }
     lam = float(expected["lam"])
-    if lam == -1:
-        model = PowerKMeans(**settings)
-    else:
-        model = EntropyPowerKMeans(**settings, lam=lam, standardize=False)
+    power = lam == -1
+    model = PowerKMeans(**settings) if power else EntropyPowerKMeans(**settings, lam=lam)
     model.fit(read(expected["X"]))
     names = ["cluster_centers", "objective_history", "inertia"]
-    names += ["feature_weights"] if lam != -1 else []
+    names += [] if power else ["feature_weights"]
     for name in names:
         np.testing.assert_allclose(
             getattr(model, f"{name}_"), expected[name], rtol=1e-9, err_msg=name
