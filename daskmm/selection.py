@@ -192,7 +192,6 @@ def choose_n_clusters(
     sample_weight: Any = None,
     most: int | None = None,
     feature_weights: ArrayLike | None = None,
-    n_init: int = number_rule.STARTS,
     standardize: bool = False,
     sample_size: int | None = None,
     random_state: int | np.random.RandomState | None = None,
@@ -210,26 +209,23 @@ def choose_n_clusters(
     sample_weight : array-like or dask Array of shape (n_samples,), optional
         Sample weights, not negative; all 1 by default.
     most : int, optional
-        Largest number to try. By default numbers from 2 to 40 are tried, and twice as many as long
-        as the answer lies at their end. There are 20 rows for each cluster in any case.
+        Largest number to choose. By default only the rows bound it: a cluster needs a dozen rows
+        of the sample.
     feature_weights : array-like of shape (n_features,), optional
         Weights of the features in the distance, not negative. `EntropyPowerKMeans` uses the
         weights that it learns with 20 clusters, which hardly depend on the number.
-    n_init : int, default=3
-        Starts.
     standardize : bool, default=False
         Whether to divide each feature by its standard deviation.
     sample_size : int, optional
-        Largest number of rows to use; by default 2,000, or 50 for each of the clusters tried if
-        that is more.
+        Largest number of rows to use; by default 10,000.
     random_state : int, RandomState instance or None, default=None
-        Seed of the sample, the starts and the data without clusters that they are compared with.
-        The path does not depend on the chunks of `X`.
+        Seed of the sample and of the starts of k-means. The path does not depend on the chunks of
+        `X`.
 
     Returns
     -------
     ClusterNumberPath
-        Its ``n_clusters`` is the choice: 1 where there are no clusters.
+        Its ``n_clusters`` is the choice: 1 where no gap in density divides the rows.
 
     Raises
     ------
@@ -238,8 +234,8 @@ def choose_n_clusters(
     """
     if most is not None:
         check_scalar(most, "most", Integral, min_val=2)
-    _check_sizes(sample_size, 2, n_init=n_init)
-    survey, lazy, seed = _survey(X, sample_weight, 1, standardize, random_state)
+    _check_sizes(sample_size, 2)
+    survey, _, seed = _survey(X, sample_weight, 1, standardize, random_state)
     weights = None
     if feature_weights is not None:
         weights = np.asarray(feature_weights, dtype=np.float64)
@@ -247,7 +243,9 @@ def choose_n_clusters(
         if weights.shape != expected or not (np.isfinite(weights) & (weights >= 0)).all():
             raise ValueError(f"feature_weights must be {expected[0]} numbers, not negative.")
     with one_blas_thread():
-        return follow_n_clusters(survey.sample, seed, lazy, weights, most, int(n_init), sample_size)
+        return follow_n_clusters(
+            survey.sample, seed, weights, most, sample_size or number_rule.SAMPLE_ROWS
+        )
 
 
 def choose_distortion(

@@ -18,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.auto.n_clusters import (
-    LEAST_ROWS,
-    MOST_CLUSTERS,
+    PLANNED_CLUSTERS,
     SOME_CLUSTERS,
     ClusterNumberPath,
     follow_n_clusters,
 )
+from daskmm.auto.separation import LEAST_ROWS
 from daskmm.auto.standardize import ScaleChoice, choose_scale
 from daskmm.cluster._belonging import Belonging
 from daskmm.cluster._choices import Choices, with_same_data, with_seeds
@@ -153,12 +153,12 @@ STARTS_IN_MEMORY, CENTERS_OF_STARTS = 8, 2048
 # Seed of the rows drawn for centres of emptied clusters.
 RELOCATION_SEED = 0
 NO_CLUSTERS = (
-    "No clusters were found: no partition explains more of the rows than partitions of noise do, "
-    "and n_clusters_ is 1. Look at the path, n_clusters_path_, and give a number if there are some."
+    "No clusters were found: no gap in density divides the rows, and n_clusters_ is 1. Look at "
+    "n_clusters_path_, and give a number if there are clusters, which may overlap."
 )
 FEW_TRIED = (
-    "n_clusters='auto' chose {chosen}, at the end of the numbers that were tried, up to {most} "
-    "({bound}): more clusters may be better."
+    "n_clusters='auto' chose {chosen}, at the end of what was tried, and there may be more "
+    "clusters: raise {bound}."
 )
 
 
@@ -462,15 +462,13 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         weights = self._weights_for_number(survey, seed, lazy)
         own = survey.coordinates
         mixed = own if isinstance(own, MixedCoordinates) else None
-        path = follow_n_clusters(survey.sample, seed, lazy, weights, self.max_clusters, mixed=mixed)
+        path = follow_n_clusters(survey.sample, seed, weights, self.max_clusters, mixed=mixed)
         if path.n_clusters == 1:
             warn_user(NO_CLUSTERS, UserWarning)
         elif path.at_end:
-            most = int(path.numbers.max())
-            by_rows = "the sample has too few rows for more: raise sample_size"
-            bound = "max_clusters" if most == self.max_clusters else by_rows
-            text = FEW_TRIED.format(chosen=path.n_clusters, most=most, bound=bound)
-            warn_user(text, UserWarning)
+            by_rows = f"sample_size, as {path.n_rows:,} rows are too few for more"
+            bound = "max_clusters" if path.n_clusters == self.max_clusters else by_rows
+            warn_user(FEW_TRIED.format(chosen=path.n_clusters, bound=bound), UserWarning)
         return choices.of_clusters(path.n_clusters).with_fitted(n_clusters_path_=path)
 
     def _in_metric(self, choices: Choices) -> Choices:
@@ -533,7 +531,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     def _cluster_range(self) -> tuple[int, int]:
         """Least and greatest number of clusters that a fit may come to look for."""
         if isinstance(self.n_clusters, str):
-            return 1, self.max_clusters or MOST_CLUSTERS
+            return 1, self.max_clusters or PLANNED_CLUSTERS
         return int(self.n_clusters), int(self.n_clusters)
 
     def _samples(self, layout: Layout) -> bool:

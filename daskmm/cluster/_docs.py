@@ -35,13 +35,14 @@ def _indented(text: str) -> str:
 TEXTS = {
     "n_clusters": """
 n_clusters : int or "auto", default=8
-    Number of clusters; "auto" chooses one on the sample of the first pass. It is 1, with a warning,
-    if there are no clusters: see `daskmm.selection.choose_n_clusters`.
+    Number of clusters; "auto" chooses one on the sample of the first pass. It counts
+    groups that gaps in density divide, and is 1, with a warning, if there are none: see
+    `daskmm.selection.choose_n_clusters`.
 """,
     "max_clusters": """
 max_clusters : int, optional
-    Largest number of clusters that "auto" tries. By default it tries up to 40, and twice as
-    many as long as the answer lies at the end, while the sample has 20 rows for each cluster.
+    Largest number of clusters that "auto" chooses. By default only the sample bounds it, in which a
+    cluster needs a dozen rows.
 """,
     "init": """
 init : {"k-means++", "k-means||", "random"}, array of shape (n_clusters, n_features) or fitted \
@@ -196,7 +197,8 @@ cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
 n_clusters_ : int
     The number of clusters.
 n_clusters_path_ : ClusterNumberPath
-    For ``n_clusters="auto"``: the gain of each number; see `daskmm.plot.n_clusters_path`.
+    For ``n_clusters="auto"``: how much clusters overlap at each number; see
+    `daskmm.plot.n_clusters_path`.
 """,
     "standardize_path_": """
 standardize_path_ : ScaleChoice

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from daskmm.auto.bandwidth import BandwidthPath
 from daskmm.auto.distortion import DistortionChoice
 from daskmm.auto.lam import LamPath
-from daskmm.auto.n_clusters import LEAST_GAIN, LEAST_INFORMATION, ClusterNumberPath
+from daskmm.auto.n_clusters import ClusterNumberPath
 from daskmm.data.names import counted
 from daskmm.plot.figures import (
     BLUE,
@@ -129,14 +129,14 @@ def lam_path(path: LamPath) -> Figure:
 
 
 def n_clusters_path(path: ClusterNumberPath) -> Figure:
-    """Draw the gain of each number of clusters, and the thresholds above which it is not noise.
+    """Draw how much the clusters overlap that are divided least, for each number of clusters.
 
     Parameters
     ----------
     path : ClusterNumberPath
-        The result of :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a
-        model. There are clusters above the broken lines. The information that clusters explain
-        beyond noise is drawn if it was computed, which is done where clusters overlap.
+        From :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a model.
+        Gaps divide the clusters where the overlap lies below the broken line; the largest such
+        number is chosen.
 
     Returns
     -------
@@ -144,30 +144,29 @@ def n_clusters_path(path: ClusterNumberPath) -> Figure:
     """
     origin = "the n_clusters_path_ of a model with n_clusters='auto', or of selection"
     checked(path, ClusterNumberPath, f"{origin}.choose_n_clusters")
-    overlapping = bool(np.isfinite(path.information).any())
-    figure = new_figure(figsize=(7.2, 5.6 if overlapping else 3.4))
-    axes = figure.subplots(2 if overlapping else 1, sharex=True, squeeze=False)[:, 0]
-    axes[0].errorbar(path.numbers, path.gain, path.spread, color=BLUE, capsize=2, **MARKS)
-    tails = path.gains_without_tails.max(axis=1)
-    axes[0].plot(path.numbers, tails, color=GREY, linewidth=1, label="without tails")
-    axes[0].legend(frameon=False, fontsize=8)
-    axes[0].set_ylabel("gain (nats per row)")
-    if overlapping:
-        axes[1].plot(path.numbers, path.information, color=BLUE, **MARKS)
-        axes[1].set_ylabel("explained beyond noise (nats)")
-    axes[-1].set_xlabel("number of clusters")
-    for axis, least in zip(axes, (LEAST_GAIN, LEAST_INFORMATION), strict=False):
-        axis.axhline(least, color=RED, linewidth=1, linestyle="--")
-        open_frame(axis)
-        if path.n_clusters > 1:
-            mark_choice(axis, path.n_clusters)
+    figure = new_figure(figsize=(7.2, 3.4))
+    axis = figure.subplots()
+    axis.plot(path.numbers, path.overlaps, color=BLUE, **MARKS)
+    axis.axhline(1.0, color=RED, linewidth=1, linestyle="--")
+    axis.set_ylim(0.0, 3.0)
+    axis.set_ylabel("largest overlap of two clusters")
+    axis.set_xlabel("number of clusters")
+    open_frame(axis)
+    if path.n_clusters > 1:
+        mark_choice(axis, path.n_clusters)
     found = "no clusters" if path.n_clusters == 1 else f"{path.n_clusters} clusters"
-    axes[0].set_title(
+    axis.set_title(
         f"{found} among {path.n_rows:,} rows of {path.n_features:,} features", fontsize=11
     )
-    tried = f"Of 1 to {path.numbers[-1]}" if len(path.numbers) else "Of 1"
-    top = f"the gain is at most {path.gain.max():.3g} nats per row; " if len(path.gain) else ""
-    figure.set_label(f"{tried} clusters, {top}{found} are found among {path.n_rows:,} rows.")
+    near = np.isin(path.numbers, [path.n_clusters, path.n_clusters + 1])
+    overlaps = "".join(
+        f"Two of {number} clusters overlap by {overlap:.2g}. "
+        for number, overlap in zip(path.numbers[near], path.overlaps[near], strict=True)
+    )
+    figure.set_label(
+        f"{overlaps}A gap is an overlap of less than 1. {found} are found among {path.n_rows:,} "
+        "rows."
+    )
     return figure
 
 

@@ -146,19 +146,18 @@ NOISE = {
 
 def noise():
     print("\n## Noise: draws of which it is said that there are no clusters")
-    head("rows", "p=2", "p=10", "p=100", "in all", "gain at most", "beyond nulls at most")
+    head("rows", "p=2", "p=10", "p=100", "in all", "least overlap")
     for name, make in NOISE.items():
-        counts, gains, information = [], [], []
+        counts, overlaps = [], []
         for p in (2, 10, 100):
             paths = [
                 choose_n_clusters(make(np.random.default_rng([draw, p]), p), random_state=draw)
                 for draw in DRAWS
             ]
             counts.append(sum(path.n_clusters == 1 for path in paths))
-            gains += [min(path.gain.max(), path.gains_without_tails.max()) for path in paths]
-            information += [path.information.max() for path in paths]
+            overlaps += [path.overlaps.min() for path in paths]
         share = [f"{count} of {len(DRAWS)}" for count in counts]
-        show(name, *share, f"{sum(counts)} of 15", max(gains), np.nanmax(information))
+        show(name, *share, f"{sum(counts)} of 15", min(overlaps))
 
 
 def mixture(k, p, n_noise, apart, draw):

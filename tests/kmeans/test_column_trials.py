@@ -79,11 +79,9 @@ def test_sparse_rows_are_judged_without_making_them_dense(monkeypatch):
     monkeypatch.undo()
     wide = canonical(sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(N, 140)))
     weights = np.r_[np.full(6, 1 / 6), np.zeros(134)]
-    one = follow_n_clusters(Sample(wide, sample.weights), 0, False, weights, 12)
-    other = follow_n_clusters(
-        Sample(rows.toarray()[:, :6], sample.weights), 0, False, weights[:6], 12
-    )
-    np.testing.assert_allclose(one.gains, other.gains)
+    one = follow_n_clusters(Sample(wide, sample.weights), 0, weights, 12)
+    other = follow_n_clusters(Sample(rows.toarray()[:, :6], sample.weights), 0, weights[:6], 12)
+    np.testing.assert_allclose(one.overlaps, other.overlaps)
 
 
 def test_sparse_and_dense_columns_are_rolled_alike():

@@ -6,8 +6,8 @@ from scipy import stats
 
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, SEASON, Expansion
 from daskmm.numerics.distortions.mixed import measured
+from daskmm.numerics.gaps import merged, scatter_of
 from daskmm.numerics.latent_normals import latent_normals
-from daskmm.numerics.likelihood import partition_likelihood, whitened
 
 N = 4000
 EXPANSION = Expansion(np.array([NUMBER, FLAG, CATEGORY, SEASON]), np.array([1, 1, 5, 2]))
@@ -55,12 +55,13 @@ def test_levels_keep_what_they_say_of_each_other():
 
 
 @pytest.mark.parametrize("n_sectors", [2, 3, 4, 5, 6, 8, 12])
-def test_sectors_of_an_even_year_gain_nothing(n_sectors):
-    year = (np.arange(20_000) + 0.5) / 20_000
+def test_no_gaps_divide_the_sectors_of_an_even_year(n_sectors):
+    year = (np.arange(N) + 0.5) / N
     found = drawn(year[:, None], expansion=Expansion(np.array([SEASON]), np.array([2])))
     labels = (year * n_sectors).astype(int)
-    weights = np.ones(len(year))
-    assert partition_likelihood(whitened(found, weights), weights, labels).gain < -0.05
+    halves = [np.flatnonzero(labels == sector) for sector in range(n_sectors)]
+    sectors = [(own[::2], own[1::2]) for own in halves]
+    assert len(merged(scatter_of(found, np.ones(N), sectors), sectors).groups) == 1
 
 
 def test_constant_columns():

@@ -1,0 +1,285 @@
+r"""Gaps in density between groups of rows, and merging of groups that no gap divides.
+
+Two groups A and B are compared along the direction :math:`(C_A + C_B)^{-1}(m_B - m_A)`, where m
+are their means and C their covariances. The direction is learned on one half of the rows, and the
+rows of the other half are projected on it, so that noise does not make gaps. The axis is scaled
+such that the medians of the two groups lie at 0 and 1. Rows are counted in windows of ± .1: *side*
+is the smaller of the counts at 0 and 1, *between* the smallest of those at .3, .35, …, .7. There is
+a gap if both
+
+.. math::
+
+    \frac{\mathrm{between} + 1}{\mathrm{side} + 1} < 0.65
+    \quad\text{and}\quad
+    \sqrt 2 \left(\sqrt{\mathrm{side}} - \sqrt{\mathrm{between}}\right)
+    > 2.4 + \frac{5 p}{n_A + n_B}.
+
+The first says that the density is low between the groups, the second that this is no chance: the
+left side has variance 1 for Poisson counts. The term in p / n is needed because a direction that
+few rows determine in many dimensions divides them by itself. The *overlap* of the groups is the
+larger of the two ratios to the thresholds; there is a gap if it is less than 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.numerics.distances import squared_distances
+from daskmm.numerics.whitening import without_tails
+
+FloatArray = NDArray[np.float64]
+# Numbers of the rows of a group, in two halves.
+Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+# Thresholds: the density between, relative to that of the groups, and the evidence.
+DENSITY, EVIDENCE, PER_FEATURE = 0.65, 2.4, 5.0
+# Overlap at most, which also stands for groups whose medians are not in the order of their means.
+WIDEST = 10.0
+# Windows consist of four bins of this width; their centres are -.05, 0, ….
+_BIN, _FIRST, _N_BINS = 0.05, -0.15, 26
+_LOW, _HIGH, _BETWEEN = slice(0, 3), slice(20, 23), slice(7, 16)
+# Up to so many groups all pairs are compared, otherwise each group with so many neighbours.
+_ALL_PAIRS, _NEIGHBORS = 12, 8
+# Least variance within groups, relative to that of all rows.
+_LEAST_WITHIN = 1e-6
+
+
+class Scatter(NamedTuple):
+    """Rows among which groups are formed.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    weights : ndarray of shape (n_rows,)
+        Each row counts as so many.
+    within : ndarray of shape (n_features, n_features)
+        Covariance within groups; the covariances of small groups are shrunk towards it.
+    """
+
+    rows: FloatArray
+    weights: FloatArray
+    within: FloatArray
+
+
+def scatter_of(rows: FloatArray, weights: FloatArray, groups: Sequence[Halves]) -> Scatter:
+    """Estimate the covariance within groups.
+
+    Deviations from the groups' means are clipped at three robust standard deviations, and
+    covariances between features are shrunk by p / (p + n).
+    """
+    members = [np.concatenate(halves) for halves in groups]
+    used = weights[np.concatenate(members)]
+    deviations = np.concatenate(
+        [rows[own] - np.average(rows[own], axis=0, weights=weights[own]) for own in members]
+    )
+    deviations = without_tails(deviations)
+    n, p = deviations.shape
+    within = (used[:, None] * deviations).T @ deviations / used.sum()
+    variances = np.diag(within) + _LEAST_WITHIN * rows.var(axis=0)
+    within *= n / (n + p)
+    within[np.diag_indices(p)] = variances
+    return Scatter(rows, weights, within)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Rows of a group, and the moments of each half."""
+
+    halves: Halves
+    sizes: FloatArray
+    sums: FloatArray
+    squares: FloatArray
+    within: FloatArray
+
+    @classmethod
+    def of(cls, data: Scatter, halves: Halves) -> _Group:
+        pairs = [(data.rows[half], data.weights[half]) for half in halves]
+        sizes = np.array([weights.sum() for _, weights in pairs])
+        sums = np.array([weights @ rows for rows, weights in pairs])
+        squares = np.array([(weights[:, None] * rows).T @ rows for rows, weights in pairs])
+        return cls(halves, sizes, sums, squares, data.within)
+
+    def joined(self, other: _Group) -> _Group:
+        first, second = zip(self.halves, other.halves, strict=True)
+        halves = np.concatenate(first), np.concatenate(second)
+        moments = self.sizes + other.sizes, self.sums + other.sums, self.squares + other.squares
+        return _Group(halves, *moments, self.within)
+
+    @functools.cached_property
+    def mean(self) -> FloatArray:
+        return np.asarray(self.sums.sum(axis=0) / self.sizes.sum())
+
+    @functools.cached_property
+    def means(self) -> FloatArray:
+        """Of each half."""
+        return self.sums / self.sizes[:, None]
+
+    @functools.cached_property
+    def covariances(self) -> FloatArray:
+        """Of each half, shrunk towards the covariance within groups."""
+        sizes, means, prior = self.sizes[:, None, None], self.means, len(self.within) + 2
+        scatter = self.squares - sizes * means[:, :, None] * means[:, None, :]
+        return np.asarray((scatter + prior * self.within) / (sizes + prior))
+
+
+def _overlap(data: Scatter, a: _Group, b: _Group) -> float:
+    """Compute the overlap of two groups."""
+    apart = b.means - a.means
+    axes = np.linalg.solve(a.covariances + b.covariances, apart[:, :, None])[:, :, 0]
+    lengths = (axes * apart).sum(axis=1)
+    if lengths.min() <= 0:
+        return WIDEST
+    axes /= lengths[:, None]
+    starts = (axes * a.means).sum(axis=1)
+    groups = [[(half, group.halves[1 - half]) for half in (0, 1)] for group in (a, b)]
+    near, far = (
+        np.concatenate([data.rows[own] @ axes[half] - starts[half] for half, own in group])
+        for group in groups
+    )
+    low, high = _middle(near), _middle(far)
+    if high <= low:
+        return WIDEST
+    places = (np.concatenate([near, far]) - low) / (high - low)
+    weights = np.concatenate([data.weights[own] for group in groups for _, own in group])
+    side, between = _counts(places, weights)
+    found = math.sqrt(2) * (math.sqrt(side) - math.sqrt(between))
+    n = a.sizes.sum() + b.sizes.sum()
+    needed = EVIDENCE + PER_FEATURE * len(data.within) / n
+    ratio = (between + 1) / (side + 1) / DENSITY
+    return min(max(ratio, needed / max(found, needed / WIDEST)), WIDEST)
+
+
+def _middle(values: FloatArray) -> float:
+    """Return the median, or the larger of the two in the middle."""
+    half = len(values) // 2
+    return float(np.partition(values, half)[half])
+
+
+def _counts(places: FloatArray, weights: FloatArray) -> tuple[float, float]:
+    """Count rows at the less dense of two groups, and between both where they are fewest."""
+    bins = np.clip(np.floor((places - _FIRST) / _BIN), -1, _N_BINS).astype(np.int64) + 1
+    below = np.bincount(bins, weights, minlength=_N_BINS + 2).cumsum()
+    inside = below[4:-1] - below[:-5]
+    side = min(inside[_LOW].mean(), inside[_HIGH].mean())
+    return float(side), float(inside[_BETWEEN].min())
+
+
+class Merging(NamedTuple):
+    """How groups were merged.
+
+    Attributes
+    ----------
+    overlaps : dict of int to float
+        Overlap of the two groups that were merged next, for each number of groups down to 2.
+    groups : list of halves
+        Those that gaps divide; one if gaps divide none.
+    """
+
+    overlaps: dict[int, float]
+    groups: list[Halves]
+
+
+def merged(data: Scatter, groups: Sequence[Halves]) -> Merging:
+    """Merge groups that no gap divides, and then the others, until one is left.
+
+    Of pairs without a gap the one with the largest overlap (1 at most) relative to its Mahalanobis
+    distance comes first. Where all pairs have gaps, it is the one with the largest overlap.
+
+    Cells of one cluster in many dimensions can have gaps between all pairs, since the rows between
+    two cells belong to others. Their unions have none. So three groups or more count as divided
+    only if there are gaps also at one of the three next lower numbers.
+    """
+    queue = _Queue(data, groups)
+    overlaps: dict[int, float] = {}
+    divided: list[Halves] | None = None
+    while len(queue.alive) > 1:
+        overlap, i, j = queue.next_pair()
+        if overlap < 1 and divided is None:
+            divided = [group.halves for group in queue.alive.values()]
+        overlaps[len(queue.alive)] = overlap
+        queue.merge(i, j)
+    one = [group.halves for group in queue.alive.values()]
+    if divided is None:
+        return Merging(overlaps, one)
+    lower = [overlaps[number] < 1 for number in range(max(2, len(divided) - 3), len(divided))]
+    return Merging(overlaps, divided if any(lower) or not lower else one)
+
+
+class _Queue:
+    """Groups, and the pairs of them that may be merged.
+
+    Pairs of a union take over the priority of its parts. Their overlap is computed when their turn
+    comes, which spares most of the comparisons.
+    """
+
+    def __init__(self, data: Scatter, groups: Sequence[Halves]) -> None:
+        self._data = data
+        self._precision = np.linalg.inv(data.within)
+        self.alive = {number: _Group.of(data, halves) for number, halves in enumerate(groups)}
+        self._neighbors: dict[int, dict[int, float]] = {number: {} for number in self.alive}
+        # Whether there is no gap, or none is known; priority; pair; overlap, if it is known.
+        self._heap: list[tuple[bool, float, int, int, float | None]] = []
+        self._compare_near()
+
+    def next_pair(self) -> tuple[float, int, int]:
+        """Return overlap and numbers of the pair to be merged next."""
+        while True:
+            if not self._heap:
+                # What is left has no neighbours among the other groups.
+                self._compare_near()
+            _, _, i, j, overlap = heapq.heappop(self._heap)
+            if i in self.alive and j in self.alive:
+                if overlap is not None:
+                    return overlap, i, j
+                self._compare(i, j)
+
+    def merge(self, i: int, j: int) -> None:
+        """Put the union of two groups in their place."""
+        new = max(self.alive) + 1
+        union = self.alive.pop(i).joined(self.alive.pop(j))
+        others: dict[int, float] = {}
+        for gone in (i, j):
+            for other, priority in self._neighbors.pop(gone).items():
+                if other in self.alive:
+                    others[other] = min(priority, others.get(other, 0.0))
+        self.alive[new], self._neighbors[new] = union, others
+        for other, priority in others.items():
+            self._neighbors[other][new] = priority
+            heapq.heappush(self._heap, (False, priority, other, new, None))
+
+    def _compare(self, i: int, j: int) -> None:
+        a, b = self.alive[i], self.alive[j]
+        overlap = _overlap(self._data, a, b)
+        apart = a.mean - b.mean
+        distance = math.sqrt(max(float(apart @ self._precision @ apart), np.finfo(float).tiny))
+        priority = -min(overlap * DENSITY, 1.0) / distance
+        self._neighbors[i][j] = self._neighbors[j][i] = priority
+        divided = overlap < 1
+        heapq.heappush(self._heap, (divided, -overlap if divided else priority, i, j, overlap))
+
+    def _compare_near(self) -> None:
+        for i, j in self._near():
+            self._compare(i, j)
+
+    def _near(self) -> Iterable[tuple[int, int]]:
+        """Pairs of all groups, or, if they are many, of those with neighbouring means."""
+        numbers = np.array(sorted(self.alive))
+        means = np.array([self.alive[number].mean for number in numbers])
+        white = means @ np.linalg.cholesky(self._precision)
+        nearest = squared_distances(white, white).argsort(axis=1)
+        n_near = _NEIGHBORS if len(numbers) > _ALL_PAIRS else len(numbers)
+        pairs = {
+            (min(i, j), max(i, j))
+            for i, near in zip(numbers.tolist(), numbers[nearest].tolist(), strict=True)
+            for j in near[: n_near + 1]
+            if i != j
+        }
+        return sorted(pairs)

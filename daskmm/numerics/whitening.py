@@ -1,0 +1,72 @@
+"""Rows of unit covariance, and rows whose tails are clipped or drawn nearer."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+# Directions with less than this share of the largest standard deviation are rounding errors, and
+# there are at least this many rows for each direction.
+_FLAT = 1e-6
+_ROWS_PER_DIRECTION = 10
+
+
+def whitened(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """Transform rows so that their covariance is the identity.
+
+    Weights are positive.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_directions)
+        Principal components of unit variance, at most one for each ten rows; none for rows that
+        are all equal.
+    """
+    share = np.sqrt(weights / weights.sum())[:, None]
+    # Relative to the first row, equal rows are exactly 0.
+    moved = rows - rows[:1]
+    centered = share * (moved - weights @ moved / weights.sum())
+    left, lengths, _ = np.linalg.svd(centered, full_matrices=False)
+    if not len(lengths) or lengths[0] == 0.0:
+        return np.empty((len(rows), 0))
+    kept = lengths > _FLAT * lengths[0]
+    kept[max(2, len(rows) // _ROWS_PER_DIRECTION) :] = False
+    return np.asarray(left[:, kept] / share)
+
+
+def without_tails(rows: FloatArray, width: float = 3.0) -> FloatArray:
+    """Clip each feature at some robust standard deviations from its median.
+
+    The robust deviation is 1.4826 times the median absolute one; where that is 0, because half of
+    the values are equal, the feature is not clipped. `width` is the number of robust standard
+    deviations.
+    """
+    median, reach = _median_and_reach(rows, width)
+    return np.clip(rows, median - reach, median + reach)
+
+
+def with_short_tails(rows: FloatArray, width: float = 5.0) -> FloatArray:
+    """Put values on a logarithmic scale that are far from the median of their feature.
+
+    A distance d from the median becomes r (1 + log(d / r)) if it exceeds r, which is `width` robust
+    standard deviations. Unlike clipping, this does not pile up the values of a tail at one place,
+    which would look like a cluster.
+    """
+    median, reach = _median_and_reach(rows, width)
+    apart = rows - median
+    far = np.abs(apart) > reach
+    scale = np.broadcast_to(reach, rows.shape)[far]
+    short = rows.copy()
+    short[far] = np.broadcast_to(median, rows.shape)[far] + np.sign(apart[far]) * scale * (
+        1.0 + np.log(np.abs(apart[far]) / scale)
+    )
+    return short
+
+
+def _median_and_reach(rows: FloatArray, width: float) -> tuple[FloatArray, FloatArray]:
+    """Return medians, and distances from them beyond which values are far, infinite if unknown."""
+    median = np.median(rows, axis=0)
+    deviation = 1.4826 * np.median(np.abs(rows - median), axis=0)
+    return median, np.where(deviation > 0, width * deviation, np.inf)
