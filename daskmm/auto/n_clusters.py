@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.impute import KNNImputer
 
 from daskmm.auto.separation import LEAST_ROWS, separation
 from daskmm.engine.moments import Sample
@@ -159,6 +158,8 @@ def _numbers(
         enough = missing.mean(axis=1) <= _MISSING
         if np.count_nonzero(enough) >= LEAST_WHOLE:
             rows, weights = rows[enough], weights[enough]
+        from sklearn.impute import KNNImputer  # takes half a second, and few tables need it
+
         rows = KNNImputer(n_neighbors=1, keep_empty_features=True).fit_transform(rows)
     rows = np.asarray(rows, dtype=np.float64)
     return rows if feature_weights is None else rows * np.sqrt(feature_weights), weights
