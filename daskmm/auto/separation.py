@@ -5,7 +5,8 @@ k-means cuts the rows into many cells, and cells that no gap divides are merged 
 each, which hide the gaps between clusters that nearly touch; so if one group is left, fewer cells
 are tried, down to two. Each number of cells is tried on the rows as they are and on rows of unit
 covariance. If several groups are left, cells are cut and merged once more in the distance that
-belongs to the covariance within them, and each group is then divided in the same way.
+belongs to the covariance within them (if that gives more groups, they count), and each group is then
+divided in the same way.
 
 A cluster may have been cut before a gap was found, so the last groups are merged once more. All of
 this is done with other cells again. If the two numbers of groups differ, it is done for a third
@@ -98,7 +99,7 @@ def _divided(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) ->
                 within = scatter_of(seen, weights, found.groups).within
                 seen = np.linalg.solve(np.linalg.cholesky(within), seen.T).T
                 again = _merged(seen, weights, _cells(seen, weights, n_cells, rng))
-                return again if len(again.groups) > 1 else found
+                return max(again, found, key=lambda each: len(each.groups))
             closest = min(closest, found.overlaps.get(2, closest))
         n_cells = int(_FEWER * n_cells)
     return Merging({2: closest}, [])

@@ -43,6 +43,8 @@ Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 DENSITY, EVIDENCE, PER_FEATURE = 0.65, 2.4, 5.0
 # Overlap at most, which also stands for groups whose medians are not in the order of their means.
 WIDEST = 10.0
+# Unions of groups that are no mere cells of one cluster overlap less.
+_NO_CELLS = 2.0
 # Windows consist of four bins of this width; their centres are -.05, 0, ….
 _BIN, _FIRST, _N_BINS = 0.05, -0.15, 26
 _LOW, _HIGH, _BETWEEN = slice(0, 3), slice(20, 23), slice(7, 16)
@@ -194,8 +196,8 @@ def merged(data: Scatter, groups: Sequence[Halves]) -> Merging:
     distance comes first. Where all pairs have gaps, it is the one with the largest overlap.
 
     Cells of one cluster in many dimensions can have gaps between all pairs, since the rows between
-    two cells belong to others. Their unions have none. So three groups or more count as divided
-    only if there are gaps also at one of the three next lower numbers.
+    two cells belong to others. Their unions are far from having one. So three groups or more count
+    as divided only if the overlap is less than 2 also at one of the three next lower numbers.
     """
     queue = _Queue(data, groups)
     overlaps: dict[int, float] = {}
@@ -209,8 +211,8 @@ def merged(data: Scatter, groups: Sequence[Halves]) -> Merging:
     one = [group.halves for group in queue.alive.values()]
     if divided is None:
         return Merging(overlaps, one)
-    lower = [overlaps[number] < 1 for number in range(max(2, len(divided) - 3), len(divided))]
-    return Merging(overlaps, divided if any(lower) or not lower else one)
+    lower = [overlaps[number] for number in range(max(2, len(divided) - 3), len(divided))]
+    return Merging(overlaps, divided if min(lower, default=0.0) < _NO_CELLS else one)
 
 
 class _Queue:
