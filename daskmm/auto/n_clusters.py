@@ -201,8 +201,11 @@ def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) ->
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
+        Rows of the sample.
     weights : ndarray of shape (n_rows,)
+        Sample weights.
     rng : Generator
+        Draws the offsets.
     """
     n_values = [len(np.unique(column)) for column in rows.T]
     few = min(_FEW_VALUES, len(rows) // _ROWS_PER_VALUE)

@@ -5,8 +5,8 @@ k-means cuts the rows into many cells, and cells that no gap divides are merged 
 each, which hide the gaps between clusters that nearly touch; so if one group is left, fewer cells
 are tried, down to two. Each number of cells is tried on the rows as they are and on rows of unit
 covariance. If several groups are left, cells are cut and merged once more in the distance that
-belongs to the covariance within them (if that gives more groups, they count), and each group is then
-divided in the same way.
+belongs to the covariance within them, in case this finds more groups. Each group is then divided in
+the same way.
 
 A cluster may have been cut before a gap was found, so the last groups are merged once more. All of
 this is done with other cells again. If the two numbers of groups differ, it is done for a third
@@ -44,6 +44,7 @@ class Separation(NamedTuple):
     Attributes
     ----------
     n_groups : int
+        Number of groups that gaps divide.
     overlaps : dict of int to float
         For 2, 3, … groups the overlap of the two that are divided least: less than 1 up to
         `n_groups`, and 1 or more for the further groups that came closest to being divided.

@@ -82,7 +82,9 @@ def choose_scale(
     survey : Survey
         Of standardised features.
     n_clusters : int
+        Number of clusters with which the scales are compared.
     seed : int
+        Seed of the trials.
     lazy : bool
         Whether to run on the active dask scheduler (one task per start) or on threads of this
         process.
@@ -127,6 +129,7 @@ def far_rows(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
+        Rows of the sample.
     weights : ndarray of shape (n_rows,)
         Positive. An integer weight counts like as many copies of the row.
     """

@@ -60,6 +60,7 @@ class Scatter(NamedTuple):
     Attributes
     ----------
     rows : ndarray of shape (n_rows, n_features)
+        The rows, in any units.
     weights : ndarray of shape (n_rows,)
         Each row counts as so many.
     within : ndarray of shape (n_features, n_features)
