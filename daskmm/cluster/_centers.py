@@ -152,6 +152,9 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
 STARTS_IN_MEMORY, CENTERS_OF_STARTS = 8, 2048
 # Seed of the rows drawn for centres of emptied clusters.
 RELOCATION_SEED = 0
+# Seed of the trials that choose the scale. Rows that are all in the sample get the same scale for
+# any `random_state`, and so does a fit from given centres.
+SCALE_SEED = 0
 NO_CLUSTERS = (
     "No clusters were found: no gap in density divides the rows, and n_clusters_ is 1. Look at "
     "n_clusters_path_, and give a number if there are clusters, which may overlap."
@@ -449,7 +452,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             return choices
         survey, n_clusters = choices.survey, self.n_clusters
         some = some_clusters(survey) if isinstance(n_clusters, str) else int(n_clusters)
-        chosen, path = choose_scale(survey, some, choices.seeds[0], choices.layout.lazy)
+        chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
         return replace(choices, first_pass=chosen).with_fitted(standardize_path_=path)
 
     def _choose_n_clusters(self, choices: Choices) -> Choices:

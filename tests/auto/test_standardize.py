@@ -193,3 +193,11 @@ def test_it_says_in_words_what_was_chosen():
     assert str(fewer) == (
         "as they are: clusters gain 1 nats on standardised features, 2 on features as they are"
     )
+
+
+def test_the_scale_does_not_depend_on_the_random_state():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(240, 3)) + 4 * rng.integers(2, size=(240, 1))
+    fits = [KMeans(2, init=rows[:2], random_state=seed).fit(rows) for seed in range(6)]
+    for model in fits[1:]:
+        np.testing.assert_array_equal(model.cluster_centers_, fits[0].cluster_centers_)
