@@ -63,7 +63,10 @@ def test_noise_has_no_clusters(kind):
     assert said >= 5
 
 
-@pytest.mark.parametrize(("apart", "exact"), [(6.0, 7), (3.5, 6)])
+# Clusters 3.5 standard deviations apart touch, and two of many are taken for one where no gap divides
+# them: the former rule was exact in 6 of 8 of these, and in 2 of 9 draws of ellipses, where this one is
+# in 16 of 16 (tests/benchmarks/README.md).
+@pytest.mark.parametrize(("apart", "exact"), [(6.0, 7), (3.5, 5)])
 def test_numbers_of_clusters(apart, exact):
     hits = 0
     for k in (3, 5, 10, 20):
@@ -74,5 +77,7 @@ def test_numbers_of_clusters(apart, exact):
             centers *= apart / distances[~np.eye(k, dtype=bool)].min()
             rows = centers[rng.integers(k, size=2000)] + rng.normal(size=(2000, 5))
             rows = np.column_stack([rows, rng.normal(size=(2000, n_noise))])
-            hits += choose_n_clusters(rows, random_state=0).n_clusters == k
+            found = choose_n_clusters(rows, random_state=0).n_clusters
+            hits += found == k
+            assert abs(found - k) <= k / 10
     assert hits >= exact
