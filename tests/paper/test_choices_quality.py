@@ -63,9 +63,9 @@ def test_noise_has_no_clusters(kind):
     assert said >= 5
 
 
-# Clusters 3.5 standard deviations apart touch, and two of many are taken for one where no gap divides
-# them: the former rule was exact in 6 of 8 of these, and in 2 of 9 draws of ellipses, where this one is
-# in 16 of 16 (tests/benchmarks/README.md).
+# Clusters 3.5 standard deviations apart touch, and two of many count as one where no gap divides
+# them. The former rule was exact in 6 of 8 of these draws, but in 2 of 9 draws of ellipses, where
+# this one is exact in 16 of 16 (tests/benchmarks/README.md).
 @pytest.mark.parametrize(("apart", "exact"), [(6.0, 7), (3.5, 5)])
 def test_numbers_of_clusters(apart, exact):
     hits = 0
