@@ -78,7 +78,7 @@ class Parameter:
 def add_model_options(command: argparse.ArgumentParser, estimators: Mapping[str, str]) -> None:
     """Add an option for each parameter of each model, in groups by the models that have it.
 
-    What is not given is absent from the parsed arguments.
+    Options that are not given are absent from the parsed arguments.
 
     Parameters
     ----------

@@ -497,7 +497,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         survey, earlier = choices.survey, self._earlier
         schedule = self._schedule(lambda: survey.critical_power)
         if earlier is not None:
-            # What it found would melt at the first power.
+            # Its centres would all fall onto the mean at the first power of an annealing.
             s0 = -np.inf if self.polish else earlier.s_
             schedule = replace(schedule, s0=s0, critical_multiple=None)
         hedged = choices.update.hedged

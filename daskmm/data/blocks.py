@@ -358,7 +358,7 @@ def row_blocks(
 def _delayed_blocks(table: da.Array) -> tuple[Delayed, ...]:
     """Return the blocks of a table with one column of blocks.
 
-    Where one layer of the graph makes them, it is kept: `to_delayed` would make its tasks here.
+    A single layer that makes all blocks is kept, as `to_delayed` would make its tasks here.
     """
     keys = list(core.flatten(table.__dask_keys__()))
     graph = fuse_roots(optimize_blockwise(table.dask, keys=keys), keys=keys)
@@ -400,7 +400,7 @@ class Position(NamedTuple):
     pieces : tuple of Position, optional
         Positions of the blocks that are visited together as this one.
     window : Window, optional
-        Where the rows lie on a grid of pixels.
+        Place of the rows on a grid of pixels.
     sparse : bool, optional
         Whether rows are sparse.
     """

@@ -63,7 +63,7 @@ class TaskGraph:
         Collection of the Delayed. If it was persisted on a cluster, it holds the futures, to which
         optimised graphs only refer.
     noun : str
-        What messages call a call whose arguments have no attribute `described`.
+        Word for a call in messages, if its arguments have no attribute `described`.
     spare : callable, optional
         Returns a graph of the same calls that loads data anew which this graph keeps persisted.
 

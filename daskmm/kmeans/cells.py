@@ -284,7 +284,7 @@ def _sums(
 ) -> tuple[FloatArray, NDArray]:
     """Return the weight of the rows of each centre, and their weighted sum.
 
-    In single precision, which weights may exceed, both are relative to the largest weight.
+    Rows in single precision get both divided by the largest weight, which may exceed it.
     """
     v: NDArray = weights
     if rows.dtype == np.float32:

@@ -417,7 +417,7 @@ def step_seconds(
     n_rows = MANY_ROWS if many and dtype == "float32" else _ROWS
     p = min(n_features, 4096)
     k = min(n_clusters, max(16, _PRODUCTS // (n_rows * p)))
-    # In the domain of every distortion.
+    # These values are in the domain of every distortion.
     rows = np.random.default_rng(0).uniform(0.2, 0.8, (n_rows, p)).astype(dtype)
     origin = 0.5 * family.shifts
     coordinates = Coordinates(np.full(p, origin), np.ones(p))

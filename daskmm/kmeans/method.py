@@ -49,7 +49,7 @@ class Method:
     n_landmarks : int
         Number of Nyström features of each row; 0 if the rows themselves are clustered.
     empty_cluster : {"farthest", "random", "restart", "error"}
-        What happens to empty clusters.
+        How the centre of an empty cluster is treated.
     trim : float
         Share of the rows that hard steps leave out.
     learns_metric : bool

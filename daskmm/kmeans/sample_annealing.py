@@ -348,7 +348,7 @@ def _recombined_enough(search: Search) -> bool:
     return not _several(search) or search.settled or are_alike(search.runs)
 
 
-# What becomes of several starts on samples, before any of them is polished on the table.
+# The stages on samples, which end before hard steps over the table begin.
 SEARCH: tuple[Stage[Search] | Repeat[Search], ...] = (
     Stage("annealing", annealed, CenterCosts.annealing),
     Stage("restarts", restarted, CenterCosts.restarts, needed=lambda search: search.restarts),

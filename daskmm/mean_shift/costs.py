@@ -117,7 +117,7 @@ class BlurringCosts:
     def labels(self) -> Cost:
         """Return the cost of the labels of rows in memory; those of lazy rows are lazy.
 
-        Where every row is blurred, rows of weight 0 take another pass.
+        If every row is blurred, rows of weight 0 get their labels in another pass.
         """
         if self.n_micro_clusters is None:
             return Cost(most=1)

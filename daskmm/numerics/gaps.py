@@ -36,7 +36,7 @@ from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.whitening import without_tails
 
 FloatArray = NDArray[np.float64]
-# Numbers of the rows of a group, in two halves.
+# Row numbers of a group in two halves: a direction learned on one half is tested on the other.
 Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 # Thresholds: the density between, relative to that of the groups, and the evidence.
@@ -182,8 +182,8 @@ class Merging(NamedTuple):
     ----------
     overlaps : dict of int to float
         Overlap of the two groups that were merged next, for each number of groups down to 2.
-    groups : list of halves
-        Those that gaps divide; one if gaps divide none.
+    groups : list of tuple of ndarray
+        Row numbers of the groups that gaps divide; a single group if gaps divide none.
     """
 
     overlaps: dict[int, float]
@@ -236,7 +236,7 @@ class _Queue:
         """Return overlap and numbers of the pair to be merged next."""
         while True:
             if not self._heap:
-                # What is left has no neighbours among the other groups.
+                # None of the remaining groups has a neighbour that it has been compared with.
                 self._compare_near()
             _, _, i, j, overlap = heapq.heappop(self._heap)
             if i in self.alive and j in self.alive:

@@ -151,7 +151,7 @@ def uploaded(
     Parameters
     ----------
     url : str
-        Where the file or folder will be.
+        URL that the file or folder gets.
     last : str
         File that readers of the folder look for first. It is uploaded last; if a folder is
         replaced, it is removed first, so that a crash leaves nothing that can be read.

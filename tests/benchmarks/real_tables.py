@@ -7,8 +7,8 @@ The tables come with packages (`_tables.py` says which ones to install). Each me
 number of classes where it takes a number, runs once with the seed 0, and adds one line to the
 results, which holds normalised mutual information and the adjusted Rand index; a run goes on where
 the former one ended. All methods see the same columns: categories as zeros and ones, except for
-"mixed". Tables belong to one of two halves by a hash of their names: defaults are chosen on
-"tuning" and confirmed on "held back".
+"mixed". A hash of its name puts each table into "tuning", on which defaults are chosen, or into
+"held back", on which they are confirmed.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from daskmm.cli.commands import MODELS, UserError, build_parser
 from daskmm.cli.model_options import parameters_of
 from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 
-# What no option is made of.
+# Parameters that have no option.
 WITHOUT = {"callbacks", "checkpoint", "forget", "kernels", "metric_params", "verbose", "warm_start"}
 
 

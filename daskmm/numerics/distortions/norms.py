@@ -224,7 +224,7 @@ def weighted_median(values: FloatArray, weights: FloatArray) -> float:
     below = np.cumsum(weights[order])
     half = 0.5 * below[-1]
     first = int(np.searchsorted(below, half * (1 - 1e-12)))
-    # Where exactly half of the weight lies below, all numbers up to the next value minimise it.
+    # If exactly half of the weight lies below, all numbers up to the next value are medians.
     last = first + 1 if below[first] <= half * (1 + 1e-12) and first + 1 < len(order) else first
     return float(0.5 * (values[order[first]] + values[order[last]]))
 
