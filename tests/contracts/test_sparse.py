@@ -132,12 +132,15 @@ def test_few_streamed_rows_are_clustered_as_well_as_those_in_memory(seed):
     st.integers(1, 40),
     st.sampled_from(
         [
-            KMeans(3, max_iter=3, tol=0),
+            # "auto" chooses a scale for dense rows only.
+            KMeans(3, standardize=False, max_iter=3, tol=0),
+            KMeans(3, standardize=True, max_iter=3, tol=0),
             PowerKMeans(3, distortion="kl", max_iter=3, tol=0, polish=False),
             EntropyPowerKMeans(3, lam=0.5, max_iter=3, tol=0, polish=False),
         ]
     ),
 )
+@example(0, 1.0, 1, KMeans(3, standardize=True, max_iter=3, tol=0))
 @example(1009, 0.0, 1, PowerKMeans(3, distortion="kl", max_iter=3, tol=0, polish=False))
 @example(1009, 0.644, 1, PowerKMeans(3, distortion="kl", max_iter=3, tol=0, polish=False))
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
