@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from daskmm.cli.run_folder import write_run
     from daskmm.cluster import (
         EntropyPowerKMeans,
+        GaussianMixture,
         KernelPowerKMeans,
         KMeans,
         MultiKernelPowerKMeans,
@@ -23,6 +24,7 @@ __all__ = [
     "ClusterLostError",
     "DeadlyBlockError",
     "EntropyPowerKMeans",
+    "GaussianMixture",
     "KMeans",
     "KernelPowerKMeans",
     "MultiKernelPowerKMeans",

@@ -1,6 +1,7 @@
 """Estimators with scikit-learn's interface."""
 
 from daskmm.cluster.entropy import EntropyPowerKMeans
+from daskmm.cluster.gaussian_mixture import GaussianMixture
 from daskmm.cluster.kernel import KernelPowerKMeans
 from daskmm.cluster.kmeans import KMeans
 from daskmm.cluster.mean_shift import WeightedBlurringMeanShift
@@ -9,6 +10,7 @@ from daskmm.cluster.power import PowerKMeans
 
 __all__ = [
     "EntropyPowerKMeans",
+    "GaussianMixture",
     "KMeans",
     "KernelPowerKMeans",
     "MultiKernelPowerKMeans",

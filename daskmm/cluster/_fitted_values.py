@@ -11,6 +11,8 @@ import numpy as np
 # dimensions d of their features, and s for sides and q for quantiles of a distribution.
 _AXES = {
     "cluster_centers_": "kc",
+    "means_": "kc",
+    "weights_": "k",
     "mean_": "c",
     "scale_": "c",
     "precision_": "cc",
@@ -28,11 +30,11 @@ _AXES = {
     "relative_distances_": "sq",
 }
 # The last two may be infinite.
-_FINITE = tuple(_AXES)[:-2]
+_FINITE = (*tuple(_AXES)[:-2], "covariances_", "precisions_cholesky_")
 _POSITIVE = ("scale_",)
 # Attributes of a fit beside those whose names end in an underscore.
 _PRIVATE = ("_n_features_out", "_block_labels")
-_NOT_NEGATIVE = ("feature_weights_", "cluster_sizes_", "memberships_", "kernel_weights_")
+_NOT_NEGATIVE = ("feature_weights_", "cluster_sizes_", "memberships_", "kernel_weights_", "weights_")
 
 
 def is_fitted_name(name: str) -> bool:
@@ -58,6 +60,9 @@ def check_fitted(fitted: dict[str, Any]) -> None:
         if not is_fitted_name(name):
             raise ValueError(f"{name} is not the name of a fitted attribute")
     sizes = _given_sizes(fitted)
+    for name in _FINITE[len(_AXES) - 2 :]:  # their shape depends on a parameter
+        if name in fitted:
+            _check_values(name, fitted[name])
     for name, axes in _AXES.items():
         if name in fitted:
             _check_values(name, fitted[name])

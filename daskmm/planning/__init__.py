@@ -22,6 +22,8 @@ from daskmm.kmeans.costs import CenterCosts, rows_tried
 from daskmm.kmeans.method import Method, most_polished
 from daskmm.kmeans.sums import FARTHEST
 from daskmm.mean_shift.costs import BlurringCosts
+from daskmm.mixture.costs import MixtureCosts
+from daskmm.mixture.fit import Settings, wanted_rows
 from daskmm.mm.stages import Repeat, Stage, costs_of
 from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES
@@ -54,6 +56,9 @@ _SPARSE_COPIES = 5
 # Copies of a sparse sample while features are looked for that others predict: in the model's
 # coordinates, without some features, and in float32 as a whole and by halves.
 _SCREENING_COPIES = 4
+# Copies of the rows of the sample while a mixture is fitted to it: standardised, in the input's
+# units, and those of clusters and of halves of components.
+_MIXTURE_COPIES = 6
 # Fewest blocks in memory per thread.
 _LEAST_COPIES = 2
 
@@ -404,6 +409,90 @@ def blurring_plan(
         visits_per_pass=visits,
         stages=seconds,
     )
+
+
+def mixture_plan(
+    layout: Layout,
+    settings: Settings,
+    stages: Iterable[Stage[Any] | Repeat[Any]],
+    *,
+    timed: bool = False,
+) -> Plan:
+    """Predict the cost of a fit of a Gaussian mixture.
+
+    Parameters
+    ----------
+    layout : Layout
+        Layout of the table.
+    settings : Settings
+        Parameters of the fit.
+    stages : iterable of Stage
+        Stages of the fit, whose costs are added.
+    timed : bool
+        Whether to predict seconds, for which the speed of this machine is measured once.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    ValueError
+        If workers have too little memory; the message has the numbers and what to change.
+    """
+    worker, k, p = smallest_worker(layout.lazy), settings.n_components, layout.n_features
+    n_sample = sample_sizes(layout, k, wanted_rows(settings, layout), False).sample
+    costs = MixtureCosts(layout, settings, n_sample, worker.threads)
+    passes, most, seconds = _summed(stages, costs, timed and bool(layout.n_rows))
+    largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
+    if layout.lazy and largest is not None:
+        _refuse_blocks(layout, largest, worker)
+    peak = None
+    if largest is not None and layout.n_rows is not None:
+        peak = _mixture_bytes(layout, settings, n_sample, largest, worker)
+    visits = len(visited_together(layout))
+    return Plan(
+        n_rows=layout.n_rows,
+        n_features=p,
+        n_blocks=layout.n_blocks,
+        n_starts=max(1, settings.n_starts),
+        bytes_per_pass=None if layout.n_rows is None else layout.n_rows * layout.bytes_per_row,
+        largest_block_bytes=largest,
+        passes=passes,
+        max_passes=most,
+        peak_bytes_per_worker=peak,
+        tasks_per_pass=_tasks(visits, layout.lazy, worker.threads),
+        worker_memory_bytes=worker.memory,
+        visits_per_pass=visits,
+        read_once=cheaper_loaded_once(layout, (layout.n_rows or 0) * layout.bytes_per_row),
+        stages=seconds,
+    )
+
+
+def _mixture_bytes(
+    layout: Layout, settings: Settings, n_sample: int, largest: int, worker: Worker
+) -> int:
+    """Return the memory of blocks, of records of covariances, and of the sample with its starts."""
+    k, p = settings.n_components, layout.n_features
+    threads = min(worker.threads, layout.n_blocks)
+    matrix = {"full": k * p * p, "tied": p * p}.get(settings.covariance_type, k * p)
+    record = 8 * (matrix + k * (p + 1))
+    width = _WAITING * threads if layout.lazy else 2 * threads
+    waiting = min(layout.n_blocks + threads, width) * record
+    starts = max(1, settings.n_starts)
+    sample = 8 * n_sample * (_MIXTURE_COPIES * p + 3 * k) + 4 * starts * (threads + 2) * record
+    whole = layout.n_rows * layout.bytes_per_row if layout.n_rows else 0
+    if layout.lazy:
+        loaded = threads * _loaded_bytes(largest) + whole * cheaper_loaded_once(layout, whole)
+    else:
+        loaded = whole + threads * _KEPT_BYTES[0]
+    _refuse(
+        waiting,
+        worker,
+        f"sums of {k:,} covariances in {p:,} dimensions",
+        "Take fewer components, a simpler covariance_type, or workers with more memory",
+    )
+    return INTERPRETER_BYTES + loaded + threads * TILE_BYTES + max(waiting, sample)
 
 
 def _blurred_bytes(layout: Layout, largest: int, worker: Worker) -> int | None:

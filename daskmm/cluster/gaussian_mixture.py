@@ -1,0 +1,588 @@
+"""Gaussian mixtures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm import planning
+from daskmm.cluster._docs import documented
+from daskmm.cluster._estimator import STOPPED, MMClusterer, warn_convergence, warn_user
+from daskmm.cluster._models import registered_model
+from daskmm.cluster._output import labels_of_table, values_of_table
+from daskmm.cluster._parameters import SAMPLING, Constraints
+from daskmm.cluster._sklearn import Interval, StrOptions
+from daskmm.data.blocks import Layout
+from daskmm.data.input import read_weighted
+from daskmm.engine.passes import Persist, one_blas_thread, weighted_passes
+from daskmm.kmeans.assignment import training_labels
+from daskmm.mixture.costs import MixtureCosts
+from daskmm.mixture.em import (
+    MixtureState,
+    labels_of,
+    log_densities_of,
+    log_likelihood,
+    responsibilities_of,
+)
+from daskmm.mixture.fit import Given, MixtureFit, Settings, mixture_stages
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import IterationRecord
+from daskmm.mm.stages import Stage, run_stages
+from daskmm.numerics.gaussians import COVARIANCE_TYPES, are_positive
+from daskmm.planning import Plan
+
+FloatArray = NDArray[np.float64]
+
+# Starts on the sample; with more components they take longer, so all together have at most so many.
+_STARTS, _COMPONENTS_OF_STARTS = 8, 256
+# A component is narrow if its least standard deviation is within this multiple of the one that
+# `reg_covar` adds.
+_NARROW = 2.0
+
+
+@registered_model
+@documented
+class GaussianMixture(MMClusterer):
+    """Gaussian mixture: clusters of any size, width and orientation, by expectation-maximization.
+
+    A row belongs to each component with a probability, its responsibility
+    γ_ij ∝ π_j N(x_i; μ_j, Σ_j), and the components maximise the likelihood
+    Σ_i log Σ_j π_j N(x_i; μ_j, Σ_j). Parameters and attributes are those of
+    `sklearn.mixture.GaussianMixture`, and so are the results from the same starting components.
+    Starts are compared on a sample, where components are also split and merged; EM then continues
+    over the table, which takes a handful of passes.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of components.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        Whether each component has a covariance matrix of its own, all have the same matrix, each
+        has a variance per feature, or each has one variance.
+    tol : float, default=1e-3
+        Gain of the mean log-likelihood of a row that counts as none, and ends the fit.
+    reg_covar : float, default=1e-6
+        Number that is added to all variances, in squared units of the features. It keeps
+        components from shrinking to single rows, so it has to suit the units.
+    max_iter : int, default=100
+        Maximum number of EM steps over the table. Those on the sample do not count.
+    n_init : int or "auto", default="auto"
+        Number of starts on the sample. "auto" is 8, and fewer for more than 32 components.
+    init_params : {"kmeans", "k-means++", "random_from_data"}, default="kmeans"
+        How a start divides the standardised rows of the sample: by power k-means for every other
+        start and by the nearest of rows that k-means++ draws for the rest; by such rows for all
+        starts; or by the nearest of random rows.
+    weights_init : array-like of shape (n_components,), optional
+        Shares of the starting components, which sum to 1.
+    means_init : array-like of shape (n_components, n_features), optional
+        Means of the starting components. Rows that are nearest to them give what is not given of
+        shares and precisions, and there are no other starts.
+    precisions_init : array-like, optional
+        Inverse covariances of the starting components, in the shape of `precisions_`. If all three
+        are given, no start is looked for.
+    sample_size : int or "auto", default="auto"
+        Number of rows on which starts are compared. "auto" is at least 10,000 rows and 200 per
+        component, of matrices also 20 per component and feature. A table of at most twice as many
+        rows is its own sample.
+    [persist, random_state]
+    warm_start : bool, default=False
+        Whether `fit` continues from the components of the last fit of this estimator.
+    [verbose, callbacks, checkpoint]
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components,)
+        Shares of the components, which sum to 1.
+    means_ : ndarray of shape (n_components, n_features)
+        Means of the components. `cluster_centers_` is another name of them.
+    covariances_ : ndarray
+        Covariances, of shape (n_components, n_features, n_features) for "full", (n_features,
+        n_features) for "tied", (n_components, n_features) for "diag" and (n_components,) for
+        "spherical".
+    precisions_ : ndarray
+        Inverse covariances, of the same shape.
+    precisions_cholesky_ : ndarray
+        Upper triangular factors U of the inverse covariances U Uᵀ, or inverse standard deviations,
+        of the same shape.
+    labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
+        Component of the largest responsibility of each row. Dropped when a model of lazy data is
+        pickled or saved.
+    lower_bound_ : float
+        Mean log-likelihood of a row at the last EM step over the table.
+    lower_bounds_ : ndarray of shape (n_iter_,)
+        The same at each step.
+    converged_ : bool
+        Whether the last step gained less than `tol`.
+    n_iter_ : int
+        Number of EM steps over the table.
+    n_passes_ : int
+        Passes over the data.
+    history_ : list of IterationRecord
+        One record per step over the table; its objective is minus the mean log-likelihood.
+    cluster_sizes_ : ndarray of shape (n_components,)
+        Sum of the responsibilities of all rows, by sample weight.
+    summary_ : pandas DataFrame
+        Name, size, share and mean of each component.
+    mean_, scale_ : ndarray of shape (n_features,)
+        Mean and population standard deviation of each feature over the table.
+    n_samples_seen_ : int
+        Number of rows of the fit.
+    [n_features_in_]
+
+    Notes
+    -----
+    Results do not depend on the units of the features, `reg_covar` and ``"spherical"`` aside, since
+    starts are looked for on standardised features.
+
+    A component whose rows coincide, or lie in fewer dimensions than there are features, has a
+    likelihood without bound. `reg_covar` bounds it, and a warning names such components.
+
+    References
+    ----------
+    Dempster, Laird & Rubin, "Maximum likelihood from incomplete data via the EM algorithm", J. R.
+    Stat. Soc. B 39, 1977. Ueda, Nakano, Ghahramani & Hinton, "SMEM algorithm for mixture models",
+    Neural Computation 12, 2000.
+    """
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        **MMClusterer._parameter_constraints,
+        **SAMPLING,
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
+        "reg_covar": [Interval(Real, 0, None, closed="left")],
+        "init_params": [StrOptions({"kmeans", "k-means++", "random_from_data"})],
+        "weights_init": [None, "array-like"],
+        "means_init": [None, "array-like"],
+        "precisions_init": [None, "array-like"],
+        "sample_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+    }
+
+    weights_: FloatArray
+    means_: FloatArray
+    covariances_: FloatArray
+    precisions_cholesky_: FloatArray
+    lower_bound_: float
+    lower_bounds_: FloatArray
+    converged_: bool
+    mean_: FloatArray
+    scale_: FloatArray
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        covariance_type: str = "full",
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 100,
+        n_init: int | str = "auto",
+        init_params: str = "kmeans",
+        weights_init: ArrayLike | None = None,
+        means_init: ArrayLike | None = None,
+        precisions_init: ArrayLike | None = None,
+        sample_size: int | str = "auto",
+        persist: Persist = False,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+        callbacks: list[Callable[[IterationRecord], object]] | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int | float | str = 1,
+    ) -> None:
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.init_params = init_params
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.precisions_init = precisions_init
+        self.sample_size = sample_size
+        self.persist = persist
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+
+    @property
+    def n_clusters_(self) -> int:
+        """Number of components."""
+        check_is_fitted(self, "means_")
+        return len(self.means_)
+
+    @property
+    def cluster_centers_(self) -> FloatArray:
+        """Means of the components, of shape (n_components, n_features)."""
+        check_is_fitted(self, "means_")
+        return self.means_
+
+    cluster_means_ = cluster_centers_
+
+    @property
+    def precisions_(self) -> FloatArray:
+        """Inverse covariances."""
+        return self._components().precisions
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Estimate the components from the rows of `X`.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Data in memory are read by threads of this process. Dask and zarr data are streamed
+            through the active dask scheduler, each block loaded once per pass.
+        y : ignored
+            Present for scikit-learn's interface.
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Weights, not negative; chunked in any way. An integer weight counts like as many
+            copies of the row.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data cannot be used, with the block and row at which a value
+            stands; or if a covariance is singular, with what to change.
+        KeyboardInterrupt
+            If the user interrupts the fit. If a step has been completed, the estimator is fitted
+            then, with the components after it.
+        """
+        self._validate_params()
+        with self._fitting() as (model, context):
+            earlier = None
+            if self.warm_start:
+                # Journalled, as an interrupt stores other components before the fit is resumed.
+                context.journal.enter("earlier model", followed=False)
+                [earlier] = context.journal.once(lambda: [self._fitted_or_none()])
+            model._fit(X, sample_weight, context, earlier)
+        return self
+
+    def _fit(
+        self, X: Any, sample_weight: Any, context: FitContext, earlier: MixtureState | None
+    ) -> None:
+        """Fit this estimator, which has no fitted attributes yet."""
+        passes = weighted_passes(*read_weighted(self, X, sample_weight, reset=True))
+        passes.count_rows()
+        layout, settings = passes.blocks.layout, self._settings(earlier)
+        _check_given(settings, layout.n_features)
+        plan = self._plan_of(layout, settings, timed=context.followed)
+        context.expect(plan.stages, 0.0)
+        fit = MixtureFit(passes, context, check_random_state(self.random_state), settings)
+        with one_blas_thread(), passes.persisted(self.persist):
+            fit = run_stages(mixture_stages(settings), fit)
+        self._store(fit)
+        run_stages([self._labelling(X)], fit)
+        self.n_passes_ = passes.n_passes
+        self._warn_of(fit)
+
+    def _labelling(self, X: Any) -> Stage[MixtureFit]:
+        """Return the last stage of a fit."""
+
+        def labelled(fit: MixtureFit) -> MixtureFit:
+            components = self._components()
+            labels = training_labels(fit.passes, components, function=labels_of)
+            self._set_labels(labels, X, labels_of, components)
+            return fit
+
+        return Stage("labels", labelled, MixtureCosts.labels, after_stop=True)
+
+    def _settings(self, earlier: MixtureState | None) -> Settings:
+        """Return the parameters of a fit, which may continue from earlier components."""
+        given = Given(
+            _array(self.weights_init, "weights_init"),
+            _array(self.means_init, "means_init"),
+            _array(self.precisions_init, "precisions_init"),
+        )
+        n_starts = min(_STARTS, max(1, _COMPONENTS_OF_STARTS // self.n_components))
+        if self.n_init != "auto":
+            n_starts = int(self.n_init)
+        if earlier is not None or given.complete:
+            n_starts = 0
+        return Settings(
+            int(self.n_components),
+            self.covariance_type,
+            float(self.reg_covar),
+            float(self.tol),
+            int(self.max_iter),
+            min(n_starts, 1) if given.means is not None else n_starts,
+            self.init_params,
+            given,
+            earlier,
+            None if isinstance(self.sample_size, str) else int(self.sample_size),
+        )
+
+    def _fitted_or_none(self) -> MixtureState | None:
+        return self._components() if hasattr(self, "means_") else None
+
+    def _components(self) -> MixtureState:
+        """Return the fitted components."""
+        check_is_fitted(self, "means_")
+        model = self._snapshot()
+        return MixtureState(
+            model.covariance_type,
+            model.weights_,
+            model.means_,
+            model.covariances_,
+            model.precisions_cholesky_,
+        )
+
+    def _store(self, fit: MixtureFit) -> None:
+        """Set the fitted attributes but for the labels."""
+        outcome, survey = fit.result, fit.survey
+        state = outcome.run.state
+        self.weights_, self.means_ = state.shares, state.means
+        self.covariances_, self.precisions_cholesky_ = state.covariances, state.factors
+        self.history_ = outcome.run.history
+        self.lower_bounds_ = np.array([-record.objective for record in self.history_])
+        self.lower_bound_ = float(self.lower_bounds_[-1])
+        self.converged_, self.n_iter_ = outcome.run.converged, outcome.n_iter
+        self.cluster_sizes_ = outcome.scored.cluster_weights
+        self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
+        self.n_samples_seen_ = survey.n_rows
+
+    def _warn_of(self, fit: MixtureFit) -> None:
+        """Warn of narrow components, and of a fit that has not converged."""
+        stopped = fit.context.stopped
+        if stopped is not None:
+            if isinstance(stopped, StopIteration):
+                warn_convergence(STOPPED)
+            return
+        state = fit.result.run.state
+        narrow = np.flatnonzero(state.least_variances <= _NARROW**2 * self.reg_covar)
+        if len(narrow):
+            warn_user(
+                f"{len(narrow)} component(s) (first: {narrow[0]}) are as narrow as reg_covar="
+                f"{self.reg_covar:g} allows in some direction: their rows coincide, or lie in fewer "
+                "dimensions than there are features, and the likelihood says little. Ask for fewer "
+                "components, a simpler covariance_type, or a larger reg_covar.",
+                UserWarning,
+            )
+        if not self.converged_ and self.tol > 0:
+            warn_convergence(
+                f"Not converged in max_iter={self.max_iter} steps: the last one gained more than "
+                f"tol={self.tol:g}. Raise max_iter or tol."
+            )
+
+    def plan(self, X: Any) -> Plan:
+        """Return what a fit to `X` will cost. Reads no data.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            Table that might be fitted, of which no value is read.
+
+        Returns
+        -------
+        Plan
+
+        Raises
+        ------
+        ValueError
+            If workers have too little memory, with the numbers and what to change.
+        """
+        layout = self._planned_layout(X, self.n_components)
+        earlier = self._fitted_or_none() if self.warm_start else None
+        return self._plan_of(layout, self._settings(earlier), timed=True)
+
+    def _plan_of(self, layout: Layout, settings: Settings, timed: bool) -> Plan:
+        stages = [*mixture_stages(settings), self._labelling(None)]
+        return planning.mixture_plan(layout, settings, stages, timed=timed)
+
+    def predict(self, X: Any) -> Any:
+        """Predict the component of the largest responsibility of each row.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Columns of a DataFrame are found by name, in any order and among others.
+
+        Returns
+        -------
+        ndarray, dask Array or Series of int32, of shape (n_samples,)
+            Lazy for dask and zarr input.
+        """
+        return labels_of_table(self, X, labels_of, self._components())
+
+    def predict_proba(self, X: Any) -> Any:
+        """Compute the responsibility of each component for each row.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
+
+        Returns
+        -------
+        ndarray, or lazy dask Array, of shape (n_samples, n_components), float64
+            Rows sum to 1.
+        """
+        components = self._components()
+        k = len(components.means)
+        return values_of_table(
+            self, X, responsibilities_of, components, name="probability", columns=k
+        )
+
+    def score_samples(self, X: Any) -> Any:
+        """Compute the log-likelihood of each row: the lower, the more of an outlier.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
+
+        Returns
+        -------
+        ndarray, or lazy dask Array, of shape (n_samples,), float64
+        """
+        return values_of_table(self, X, log_densities_of, self._components(), name="score")
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Compute the mean log-likelihood of a row, in one pass.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
+        y : ignored
+            Present for scikit-learn's interface.
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Sample weights, not negative; all 1 by default.
+
+        Returns
+        -------
+        float
+        """
+        total, weight = self._likelihood(X, sample_weight)
+        return total / weight
+
+    def _likelihood(self, X: Any, sample_weight: Any = None) -> tuple[float, float]:
+        """Return the log-likelihood of all rows, and the sum of their weights."""
+        components = self._components()
+        passes = weighted_passes(*read_weighted(self, X, sample_weight, reset=False))
+        total, weight = passes.reduce(log_likelihood, components)
+        return float(total), float(weight)
+
+    def bic(self, X: Any) -> float:
+        """Compute the Bayesian information criterion of the model on rows; lower is better.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows, read in one pass.
+
+        Returns
+        -------
+        float
+            −2 log-likelihood plus the number of free parameters times log n.
+        """
+        total, n = self._likelihood(X)
+        return -2.0 * total + self._components().n_parameters * math.log(n)
+
+    def aic(self, X: Any) -> float:
+        """Compute the Akaike information criterion of the model on rows; lower is better.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows, read in one pass.
+
+        Returns
+        -------
+        float
+            −2 log-likelihood plus twice the number of free parameters.
+        """
+        total, _ = self._likelihood(X)
+        return -2.0 * total + 2.0 * self._components().n_parameters
+
+    def sample(self, n_samples: int = 1) -> tuple[FloatArray, NDArray[np.int32]]:
+        """Draw rows from the fitted mixture, by the estimator's `random_state`.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            Rows, those of each component together.
+        y : ndarray of int32 of shape (n_samples,)
+            Component of each row.
+
+        Raises
+        ------
+        ValueError
+            If `n_samples` is less than 1.
+        """
+        if n_samples < 1:
+            raise ValueError(f"n_samples must be at least 1, got {n_samples}.")
+        components, rng = self._components(), check_random_state(self.random_state)
+        counts = rng.multinomial(n_samples, components.shares)
+        labels = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        rows = rng.standard_normal((n_samples, components.means.shape[1]))
+        for component in range(len(counts)):
+            rows[labels == component] = components.colored(rows[labels == component], component)
+        return rows, labels
+
+
+def _array(values: ArrayLike | None, name: str) -> FloatArray | None:
+    """Return given starting components as an array of finite numbers."""
+    if values is None:
+        return None
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} contains NaN or infinity.")
+    return array
+
+
+def _check_given(settings: Settings, n_features: int) -> None:
+    """Refuse starting components that fit neither the data nor the parameters."""
+    given, k, p = settings.given, settings.n_components, n_features
+    shapes = {"full": (k, p, p), "tied": (p, p), "diag": (k, p), "spherical": (k,)}
+    expected = {
+        "weights_init": (given.shares, (k,)),
+        "means_init": (given.means, (k, p)),
+        "precisions_init": (given.precisions, shapes[settings.covariance_type]),
+    }
+    for name, (array, shape) in expected.items():
+        if array is not None and array.shape != shape:
+            raise ValueError(
+                f"{name} has shape {array.shape}; with n_components={k}, covariance_type="
+                f"{settings.covariance_type!r} and {p} features it must be {shape}."
+            )
+    if given.shares is not None and (
+        (given.shares < 0).any() or abs(given.shares.sum() - 1.0) > 1e-8
+    ):
+        raise ValueError(
+            f"weights_init must be shares that are not negative and sum to 1; they sum to "
+            f"{given.shares.sum():g}."
+        )
+    if given.precisions is not None and not are_positive(
+        given.precisions, settings.covariance_type
+    ):
+        raise ValueError("precisions_init must be symmetric and positive definite.")
+    if settings.earlier is not None and settings.earlier.means.shape != (k, p):
+        raise ValueError(
+            f"The model that warm_start continues has means of shape "
+            f"{settings.earlier.means.shape}; with n_components={k} and {p} features they must "
+            f"have shape {(k, p)}."
+        )

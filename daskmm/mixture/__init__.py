@@ -1,0 +1,1 @@
+"""Gaussian mixtures: EM on a sample, then over the table."""

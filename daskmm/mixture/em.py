@@ -1,0 +1,200 @@
+"""EM steps of Gaussian mixtures: one pass over the data for all starts together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
+
+from daskmm.data.blocks import Position, row_blocks
+from daskmm.data.validation import check_finite
+from daskmm.engine.passes import Passes, one_blas_thread
+from daskmm.kmeans.sums import PerStart
+from daskmm.mm.driver import Step
+from daskmm.numerics.gaussians import (
+    Components,
+    EMSums,
+    SingularComponentError,
+    em_sums,
+    log_joint_densities,
+    maximized,
+)
+from daskmm.numerics.rows import tile_rows, tiles
+from daskmm.storage.records import registered
+
+FloatArray = NDArray[np.float64]
+
+
+@registered
+@dataclass(frozen=True)
+class MixtureState(Components):
+    """Components of one start.
+
+    Attributes
+    ----------
+    s : float
+        Of no meaning here: the driver ends at a stationary objective if it is −∞.
+    singular : str
+        What is wrong with the components that the step would have led to; empty if nothing is. The
+        start ends at the state before the step.
+    """
+
+    s: float = -np.inf
+    singular: str = ""
+
+
+class MixtureProblem:
+    """EM steps over a table (a `daskmm.mm.problem.Problem`), whose objective is −log p(x) per row.
+
+    Parameters
+    ----------
+    passes : Passes
+        Passes over the table.
+    weight : float
+        Sum of the sample weights.
+    reg_covar : float
+        Number that is added to all variances.
+    tol : float
+        Gain of the mean log-likelihood that counts as none.
+    exact : bool
+        Whether these are all rows; False for a sample.
+    """
+
+    splitting_power = 0.0
+
+    def __init__(
+        self, passes: Passes, weight: float, reg_covar: float, tol: float, exact: bool
+    ) -> None:
+        self.passes = passes
+        self.weight = weight
+        self.reg_covar = reg_covar
+        self.rounding = tol
+        self.exact = exact
+
+    @property
+    def n_passes(self) -> int:
+        """Passes over all rows so far."""
+        return self.passes.n_passes if self.exact else 0
+
+    def start(self, start: MixtureState, s: float) -> MixtureState:
+        """Return a given state."""
+        return replace(start, s=s)
+
+    def steps(self, states: Sequence[MixtureState]) -> list[Step[MixtureState]]:
+        """Take one EM step of each state, in one pass."""
+        with one_blas_thread():
+            found: PerStart[EMSums] = self.passes.reduce(block_sums, tuple(states))
+            return [self._step(*pair) for pair in zip(states, found.records, strict=True)]
+
+    def _step(self, before: MixtureState, sums: EMSums) -> Step[MixtureState]:
+        try:
+            after = _state(maximized(sums, before, self.reg_covar))
+        except SingularComponentError as error:
+            after = replace(before, singular=str(error))
+        moved = not after.singular and not np.array_equal(before.means, after.means)
+        return Step(
+            state=after,
+            objective=0.0,
+            inertia=0.0,
+            penalty=-sums.log_likelihood / self.weight,
+            hardness=1.0,
+            cluster_weights=sums.weights,
+            shift=float(np.sqrt(np.square(after.means - before.means).sum(axis=1).max())),
+            moved=moved or not np.array_equal(before.covariances, after.covariances),
+            coincident_centers=0,
+        )
+
+
+def _state(components: Components) -> MixtureState:
+    return MixtureState(
+        components.covariance_type,
+        components.shares,
+        components.means,
+        components.covariances,
+        components.factors,
+    )
+
+
+def state_of(
+    covariance_type: str, shares: FloatArray, means: FloatArray, covariances: FloatArray
+) -> MixtureState:
+    """Return the state of given components; see `Components.of`."""
+    return MixtureState.of(covariance_type, shares, means, covariances)
+
+
+def block_sums(
+    rows: NDArray,
+    weights: FloatArray | None,
+    position: Position,
+    states: tuple[MixtureState, ...],
+) -> PerStart[EMSums]:
+    """Compute the sums of an EM step over one block, for every start."""
+    return PerStart(tuple(_sums(rows, weights, state) for state in states))
+
+
+def _sums(rows: NDArray, weights: FloatArray | None, state: MixtureState) -> EMSums:
+    k, p = state.means.shape
+    total = em_sums(np.empty((0, p)), None, state)
+    for part in tiles(len(rows), tile_rows(p, k)):
+        own = None if weights is None else weights[part]
+        total += em_sums(rows[part].astype(np.float64), own, state)
+    return total
+
+
+def sample_problem(
+    rows: NDArray, weights: FloatArray, reg_covar: float, tol: float, n_blocks: int = 1
+) -> MixtureProblem:
+    """Return the problem of rows in memory, in at most so many blocks, which threads share."""
+    passes = Passes(row_blocks(rows, least_rows=-(-len(rows) // n_blocks)))
+    passes.weigh(None if (weights == 1).all() else weights)
+    return MixtureProblem(passes, float(weights.sum()), reg_covar, tol, exact=False)
+
+
+def log_likelihood(
+    rows: NDArray, weights: FloatArray | None, position: Position, components: Components
+) -> FloatArray:
+    """Return Σ w log p(x) and Σ w of one block."""
+    densities = log_densities_of(rows, position, components)
+    if weights is None:
+        return np.array([densities.sum(), len(rows)])
+    return np.array([weights @ densities, weights.sum()])
+
+
+# What each row has to do with the components
+
+
+def labels_of(rows: NDArray, position: Position, components: Components) -> NDArray[np.int32]:
+    """Return the component of the largest responsibility of each row, the first in a tie."""
+    out = np.empty(len(rows), dtype=np.int32)
+    return _of_rows(rows, position, components, lambda joint: joint.argmax(axis=1), out)
+
+
+def log_densities_of(rows: NDArray, position: Position, components: Components) -> FloatArray:
+    """Return log p(x) of each row."""
+    out = np.empty(len(rows))
+    return _of_rows(rows, position, components, lambda joint: logsumexp(joint, axis=1), out)
+
+
+def responsibilities_of(rows: NDArray, position: Position, components: Components) -> FloatArray:
+    """Return the responsibility of each component for each row, of which each row sums to 1."""
+    out = np.empty((len(rows), len(components.means)))
+    return _of_rows(rows, position, components, lambda joint: softmax(joint, axis=1), out)
+
+
+def _of_rows(
+    rows: NDArray,
+    position: Position,
+    components: Components,
+    finish: Callable[[FloatArray], NDArray],
+    out: NDArray,
+) -> NDArray:
+    """Fill `out` with ``finish(log joint densities)`` of each tile of a block; return `out`."""
+    k, p = components.means.shape
+    for part in tiles(len(rows), tile_rows(p, k)):
+        some = rows[part].astype(np.float64)
+        check_finite(some, position, part.start)
+        out[part] = finish(log_joint_densities(some, components))
+    return out

@@ -1,0 +1,301 @@
+"""Fit Gaussian mixtures: the stages of a fit, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Layout
+from daskmm.engine.first_pass import Survey, described_data, first_pass
+from daskmm.engine.passes import CPU_COUNT, Passes
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.trials import nearest, spawned
+from daskmm.mixture.costs import MixtureCosts
+from daskmm.mixture.em import MixtureProblem, MixtureState, sample_problem
+from daskmm.mixture.split_merge import moves
+from daskmm.mixture.starts import labelled_components, starting_labels
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import Outcome, Run, Schedule, iterate, minimize
+from daskmm.mm.journal import draw_seeds
+from daskmm.mm.stages import Stage
+from daskmm.numerics.gaussians import SingularComponentError, factors_of_precisions
+
+FloatArray = NDArray[np.float64]
+
+# EM steps of all starts on the sample; how many of them go on, and for how many steps.
+TRIAL_STEPS, KEPT, SAMPLE_STEPS = 10, 3, 200
+# On the sample the gain of the likelihood that counts as none is this share of `tol`.
+_SAMPLE_TOL = 0.1
+# Rounds of splits and merges, moves tried in each, and EM steps of each move.
+ROUNDS, MOVES, MOVE_STEPS = 10, 4, 12
+# Rows per component of the sample, and per feature of each of them, for covariance matrices.
+_ROWS_PER_FEATURE = 20
+
+
+@dataclass(frozen=True)
+class Given:
+    """Components from which a fit starts, in part or all of them.
+
+    Attributes
+    ----------
+    shares : ndarray of shape (n_components,) or None
+        Shares of the components.
+    means : ndarray of shape (n_components, n_features) or None
+        Means of the components.
+    precisions : ndarray or None
+        Inverse covariances, in the shape of the covariance type.
+    """
+
+    shares: FloatArray | None = None
+    means: FloatArray | None = None
+    precisions: FloatArray | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to be found."""
+        return not any(part is None for part in (self.shares, self.means, self.precisions))
+
+    def over(self, state: MixtureState) -> MixtureState:
+        """Return a state with what is given in place of what was found."""
+        shares = state.shares if self.shares is None else self.shares
+        means = state.means if self.means is None else self.means
+        if self.precisions is None:
+            return replace(state, shares=shares, means=means)
+        covariances = self.precisions**-1.0
+        if state.covariance_type in ("full", "tied"):
+            covariances = np.linalg.inv(self.precisions)
+        factors = factors_of_precisions(self.precisions, state.covariance_type)
+        kind = state.covariance_type
+        return MixtureState(kind, shares, means, np.asarray(covariances), factors)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of a fit.
+
+    Attributes
+    ----------
+    n_components : int
+        Number of components.
+    covariance_type : {"full", "tied", "diag", "spherical"}
+        What is common to the covariances.
+    reg_covar : float
+        Number that is added to all variances.
+    tol : float
+        Gain of the mean log-likelihood that counts as none.
+    max_iter : int
+        Largest number of EM steps over the table.
+    n_starts : int
+        Number of starts on the sample; 0 if the components are given.
+    init_params : {"kmeans", "k-means++", "random_from_data"}
+        How starts are found.
+    given : Given
+        What is given of the components.
+    earlier : MixtureState or None
+        Components of an earlier fit, from which this one continues.
+    sample_size : int or None
+        Number of rows of the sample; None for the default.
+    """
+
+    n_components: int
+    covariance_type: str
+    reg_covar: float
+    tol: float
+    max_iter: int
+    n_starts: int
+    init_params: str = "kmeans"
+    given: Given = Given()
+    earlier: MixtureState | None = None
+    sample_size: int | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """When the steps over the table end."""
+        return Schedule(-np.inf, max_iter=self.max_iter, tol=0.0, calm=1)
+
+
+def wanted_rows(settings: Settings, layout: Layout) -> int | None:
+    """Return the number of rows of the sample; None for the default of `first_pass`.
+
+    Matrices need rows for each of their p columns.
+    """
+    if settings.sample_size is not None or layout.n_rows is None:
+        return settings.sample_size
+    per_component = 200
+    if settings.covariance_type in ("full", "tied"):
+        per_component = max(per_component, _ROWS_PER_FEATURE * layout.n_features)
+    wanted = max(10_000, per_component * settings.n_components)
+    return layout.n_rows if layout.n_rows <= 2 * wanted else wanted
+
+
+@dataclass(frozen=True)
+class MixtureFit:
+    """A fit of a mixture so far.
+
+    Attributes
+    ----------
+    passes : Passes
+        Passes over the table.
+    context : FitContext
+        Journal, callbacks and request to stop.
+    rng : RandomState
+        Draws the seed.
+    settings : Settings
+        Parameters of the fit.
+    seed : int
+        Seed of the sample and of the starts.
+    first_pass : Survey or None
+        Result of the first pass, in standardised coordinates.
+    starts : sequence of MixtureState
+        Components from which EM starts.
+    runs : sequence of Run
+        EM on the sample, the best first.
+    outcome : Outcome or None
+        EM over the table.
+    """
+
+    passes: Passes
+    context: FitContext
+    rng: np.random.RandomState
+    settings: Settings
+    seed: int = 0
+    first_pass: Survey | None = None
+    starts: Sequence[MixtureState] = ()
+    runs: Sequence[Run[MixtureState]] = ()
+    outcome: Outcome[MixtureState] | None = None
+
+    @property
+    def survey(self) -> Survey:
+        """Result of the first pass, which has been made."""
+        assert self.first_pass is not None
+        return self.first_pass
+
+    @property
+    def result(self) -> Outcome[MixtureState]:
+        """EM over the table, which is complete."""
+        assert self.outcome is not None
+        return self.outcome
+
+    @property
+    def sample(self) -> tuple[FloatArray, FloatArray]:
+        """Rows of the sample in the input's units, and their weights."""
+        sample = self.survey.sample
+        return self.survey.coordinates.to_input(sample.rows), sample.weights
+
+    def on_sample(self) -> MixtureProblem:
+        """Return the EM steps on the sample."""
+        own = self.settings
+        return sample_problem(*self.sample, own.reg_covar, _SAMPLE_TOL * own.tol, CPU_COUNT)
+
+
+def _seeded(fit: MixtureFit) -> MixtureFit:
+    [seed] = draw_seeds(fit.context.journal, fit.rng, 1)
+    return replace(fit, seed=seed)
+
+
+def _surveyed(fit: MixtureFit) -> MixtureFit:
+    """Make the first pass."""
+    wanted = wanted_rows(fit.settings, fit.passes.blocks.layout)
+    survey = first_pass(fit.passes, fit.settings.n_components, True, fit.seed, wanted=wanted)
+    fit.context.journal.resume(described_data(fit.passes.blocks.layout, survey), fit.passes)
+    return replace(fit, first_pass=survey)
+
+
+def _started(fit: MixtureFit) -> MixtureFit:
+    """Find starting components on the sample, or take the given ones."""
+    return replace(fit, starts=fit.context.journal.once(lambda: _starts(fit)))
+
+
+def _starts(fit: MixtureFit) -> list[MixtureState]:
+    own, (rows, weights), seen = fit.settings, fit.sample, fit.survey.sample.rows
+    shape = own.n_components, own.covariance_type, own.reg_covar
+    if own.earlier is not None:
+        return [own.earlier]
+    if own.given.complete:
+        first = np.zeros(len(rows), dtype=np.int64)
+        return [own.given.over(labelled_components(rows, weights, first, *shape))]
+    if own.given.means is not None:
+        centers = fit.survey.coordinates.to_model(own.given.means)
+        labels = [nearest(seen, CenterState(centers, -np.inf))]
+    else:
+        seeds = spawned(fit.seed, max(own.n_starts, 1))
+        labels = starting_labels(own.init_params, seen, weights, own.n_components, seeds)
+    states = [labelled_components(rows, weights, one, *shape) for one in labels]
+    return [own.given.over(state) for state in states]
+
+
+def _tried(fit: MixtureFit) -> MixtureFit:
+    """Take a few EM steps from every start, on the sample."""
+    schedule = replace(fit.settings.schedule, max_iter=TRIAL_STEPS)
+    return replace(fit, runs=iterate(fit.on_sample(), fit.starts, schedule, fit.context))
+
+
+def best_runs(runs: Sequence[Run[MixtureState]], n_kept: int) -> list[Run[MixtureState]]:
+    """Return the runs of the largest likelihood, those without singular components first."""
+    return sorted(runs, key=lambda run: (bool(_singular(run)), run.last))[:n_kept]
+
+
+def _singular(run: Run[MixtureState]) -> str:
+    return run.scored.state.singular if run.scored is not None else ""
+
+
+def _converged(fit: MixtureFit) -> MixtureFit:
+    """Let the best starts converge on the sample."""
+    schedule = replace(fit.settings.schedule, max_iter=TRIAL_STEPS + SAMPLE_STEPS)
+    runs = best_runs(fit.runs, KEPT)
+    return replace(fit, runs=best_runs(iterate(fit.on_sample(), runs, schedule, fit.context), KEPT))
+
+
+def _moved(fit: MixtureFit) -> MixtureFit:
+    """Split and merge components of the best run while the likelihood on the sample rises."""
+    return replace(fit, runs=fit.context.journal.once(lambda: _improved(fit)))
+
+
+def _improved(fit: MixtureFit) -> list[Run[MixtureState]]:
+    own, (rows, weights), best = fit.settings, fit.sample, fit.runs[0]
+    problem, clearly = fit.on_sample(), own.tol
+    brief = replace(own.schedule, max_iter=MOVE_STEPS)
+    whole = replace(own.schedule, max_iter=MOVE_STEPS + SAMPLE_STEPS)
+    for _ in range(ROUNDS):
+        states = moves(rows, weights, best.state, own.reg_covar, MOVES)
+        if not states:
+            break
+        quiet = fit.context.apart()
+        [first] = best_runs(iterate(problem, states, brief, quiet), 1)
+        if first.last > best.last + 10 * clearly or _singular(first):
+            break
+        [after] = iterate(problem, [first], whole, fit.context.apart())
+        if after.last > best.last - clearly or _singular(after):
+            break
+        best = after
+    return [best]
+
+
+def _passed(fit: MixtureFit) -> MixtureFit:
+    """Take EM steps over the table from the best run on the sample."""
+    own = fit.settings
+    problem = MixtureProblem(fit.passes, fit.survey.weight, own.reg_covar, own.tol, exact=True)
+    starts = [fit.runs[0].state] if fit.runs else fit.starts
+    outcome = minimize(problem, starts, own.schedule, fit.context)
+    if wrong := _singular(outcome.run):
+        raise SingularComponentError(wrong)
+    return replace(fit, outcome=outcome)
+
+
+def mixture_stages(settings: Settings) -> list[Stage[MixtureFit]]:
+    """Return the stages of a fit, but for the labels."""
+    stages = [
+        Stage("seeds", _seeded),
+        Stage("first pass", _surveyed, MixtureCosts.survey),
+        Stage("starting components", _started, MixtureCosts.starts),
+    ]
+    if settings.n_starts:
+        stages += [
+            Stage("trials", _tried, MixtureCosts.trials),
+            Stage("EM on the sample", _converged, MixtureCosts.on_sample),
+            Stage("splits and merges", _moved, MixtureCosts.moves),
+        ]
+    return [*stages, Stage("passes", _passed, MixtureCosts.passes, after_stop=True)]

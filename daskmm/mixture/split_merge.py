@@ -1,0 +1,191 @@
+"""Split one component in two, merge two into one: moves out of poor optima, and between numbers.
+
+EM leaves one component on two groups, and two on one, wherever its start had them so. Merging a
+pair and splitting a third one at the same time keeps the number of components (SMEM: Ueda, Nakano,
+Ghahramani & Hinton, "SMEM algorithm for mixture models", Neural Computation 12, 2000). A split
+alone leads from k components to k + 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from daskmm.mixture.em import MixtureState, state_of
+from daskmm.mixture.starts import labelled_components
+from daskmm.numerics.gaussians import (
+    SingularComponentError,
+    em_sums,
+    log_joint_densities,
+    maximized,
+)
+
+FloatArray = NDArray[np.float64]
+
+# EM steps of the two halves of a component; rows of smaller responsibility are left out.
+_STEPS, _NEGLIGIBLE = 8, 1e-2
+# Pairs whose merging loses least, and components whose splitting gains most, that are combined.
+_PAIRS, _SPLITS = 4, 4
+
+
+@dataclass(frozen=True)
+class Split:
+    """Two components in place of one.
+
+    Attributes
+    ----------
+    component : int
+        The component that is split.
+    halves : MixtureState
+        The two components, whose shares sum to 1.
+    gain : float
+        How much the log-likelihood of all rows would rise, about.
+    """
+
+    component: int
+    halves: MixtureState
+    gain: float
+
+
+def splits(
+    rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float
+) -> list[Split]:
+    """Return the split of each component that can be split, the most gainful first.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Rows of the sample, in the input's units.
+    weights : ndarray of shape (n_rows,)
+        Sample weights.
+    state : MixtureState
+        The components.
+    reg_covar : float
+        Number that is added to all variances.
+    """
+    joint = log_joint_densities(rows, state)
+    shares = np.exp(joint - logsumexp(joint, axis=1, keepdims=True)) * weights[:, None]
+    found = []
+    for component in range(len(state.means)):
+        kept = shares[:, component] > _NEGLIGIBLE * weights
+        if np.count_nonzero(kept) > 2 * (rows.shape[1] + 1):
+            own = rows[kept], shares[kept, component]
+            found.append(_split(component, *own, state, reg_covar))
+    return sorted((one for one in found if one is not None), key=lambda split: -split.gain)
+
+
+def _split(
+    component: int, rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float
+) -> Split | None:
+    """Divide rows along their longest axis, and take EM steps with both halves."""
+    kind, mean = state.covariance_type, state.means[component]
+    centered = rows - mean
+    _, axes = np.linalg.eigh((centered * weights[:, None]).T @ centered)
+    labels = (centered @ axes[:, -1] > 0).astype(np.int64)
+    try:
+        one = labelled_components(rows, weights, np.zeros_like(labels), 1, kind, reg_covar)
+        halves = labelled_components(rows, weights, labels, 2, kind, reg_covar)
+        for _ in range(_STEPS):
+            after = maximized(em_sums(rows, weights, halves), halves, reg_covar)
+            halves = state_of(kind, after.shares, after.means, after.covariances)
+        before = em_sums(rows, weights, one).log_likelihood
+        gain = em_sums(rows, weights, halves).log_likelihood - before
+    except SingularComponentError:
+        return None
+    return Split(component, halves, gain)
+
+
+def with_split(state: MixtureState, split: Split) -> MixtureState:
+    """Return the components with one more: a component is replaced by its halves."""
+    return _replaced(state, [split.component], split.halves, state.shares[split.component])
+
+
+def _replaced(
+    state: MixtureState, dropped: list[int], added: MixtureState, share: float
+) -> MixtureState:
+    """Replace components by others that have a share together."""
+    kept = np.setdiff1d(np.arange(len(state.means)), dropped)
+    shares = np.concatenate([state.shares[kept], share * added.shares])
+    means = np.concatenate([state.means[kept], added.means])
+    if state.covariance_type == "tied":
+        covariances = state.covariances
+    else:
+        covariances = np.concatenate([state.covariances[kept], added.covariances])
+    return state_of(state.covariance_type, shares / shares.sum(), means, covariances)
+
+
+def _merged(state: MixtureState, pair: tuple[int, int]) -> tuple[MixtureState, float]:
+    """Return one component with the moments of a pair, and about what it loses per row."""
+    own = list(pair)
+    shares, means, kind = state.shares[own], state.means[own], state.covariance_type
+    share = shares.sum()
+    mean = shares @ means / share
+    apart = means - mean
+    if kind == "tied":
+        # The covariance is that of all components: what is lost is the variance between the means.
+        whitened = apart @ state.factors
+        return _one(kind, mean, state.covariances), 0.5 * float(
+            shares @ np.square(whitened).sum(axis=1)
+        )
+    covariances = state.covariances[own]
+    if kind == "full":
+        between = np.einsum("k,ki,kj->ij", shares, apart, apart) / share
+        within = np.einsum("k,kij->ij", shares, covariances) / share
+    elif kind == "diag":
+        between = shares @ np.square(apart) / share
+        within = shares @ covariances / share
+    else:
+        between = shares @ np.square(apart).mean(axis=1) / share
+        within = shares @ covariances / share
+    one = _one(kind, mean, np.asarray(within + between)[None])
+    # log det U is −½ log det Σ.
+    loss = float(shares @ state.log_determinants[own]) - share * float(one.log_determinants[0])
+    # The pair also knows which of them a row belongs to, if they are apart.
+    return one, loss - float(share * _entropy(shares / share))
+
+
+def _one(kind: str, mean: FloatArray, covariances: FloatArray) -> MixtureState:
+    return state_of(kind, np.ones(1), mean[None], covariances)
+
+
+def _entropy(shares: FloatArray) -> float:
+    held = shares[shares > 0]
+    return float(-(held * np.log(held)).sum())
+
+
+def moves(
+    rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float, n_moves: int
+) -> list[MixtureState]:
+    """Return states with a pair merged and a third component split, the most promising first.
+
+    Parameters
+    ----------
+    rows, weights, state, reg_covar
+        As in `splits`.
+    n_moves : int
+        The largest number of states.
+    """
+    if len(state.means) < 3:
+        return []
+    total = weights.sum()
+    possible = splits(rows, weights, state, reg_covar)[:_SPLITS]
+    pairs = {pair: _merged(state, pair) for pair in combinations(range(len(state.means)), 2)}
+    cheapest = sorted(pairs, key=lambda pair: pairs[pair][1])[:_PAIRS]
+    ranked = sorted(
+        (pairs[pair][1] * total - split.gain, pair, place)
+        for pair in cheapest
+        for place, split in enumerate(possible)
+        if split.component not in pair
+    )
+    found = []
+    for _, pair, place in ranked[:n_moves]:
+        split, one = possible[place], pairs[pair][0]
+        merged = _replaced(state, list(pair), one, float(state.shares[list(pair)].sum()))
+        # The merged component is the last one, and the others have moved up.
+        moved = split.component - sum(other < split.component for other in pair)
+        found.append(_replaced(merged, [moved], split.halves, float(merged.shares[moved])))
+    return found

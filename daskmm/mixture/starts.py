@@ -1,0 +1,104 @@
+"""Starting components on a sample: of clusters of the rows, or of components that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.kmeans.seeding import plus_plus
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.trials import nearest, power_labels
+from daskmm.mixture.em import MixtureState, state_of
+from daskmm.numerics.gaussians import scatter
+
+FloatArray = NDArray[np.float64]
+
+
+def labelled_components(
+    rows: FloatArray,
+    weights: FloatArray,
+    labels: NDArray[np.integer],
+    n_components: int,
+    covariance_type: str,
+    reg_covar: float,
+) -> MixtureState:
+    """Return the shares, means and covariances of labelled rows.
+
+    Covariances of few rows are singular, and those of a start need not be exact, so each is
+    averaged with that of all clusters together, which counts as many rows as there are features.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Rows in the input's units.
+    weights : ndarray of shape (n_rows,)
+        Sample weights.
+    labels : ndarray of int of shape (n_rows,)
+        Cluster of each row.
+    n_components : int
+        Number of components; a cluster without rows gets the mean and covariance of all rows.
+    covariance_type : str
+        Type of the covariances.
+    reg_covar : float
+        Number that is added to all variances.
+    """
+    p = rows.shape[1]
+    masses = np.zeros((len(rows), n_components))
+    masses[np.arange(len(rows)), labels] = weights
+    own = masses.sum(axis=0)
+    center = weights @ rows / weights.sum()
+    means = np.where(own[:, None] > 0, masses.T @ rows / np.maximum(own, 1e-300)[:, None], center)
+    _, scatters = scatter(rows, masses, means, covariance_type)
+    shares = np.maximum(own, 1e-3 * weights.sum() / len(rows))
+    if covariance_type == "tied":
+        covariances = scatters[0] / own.sum()
+    else:
+        unit = weights.sum() / len(rows)
+        within = scatters.sum(axis=0) / own.sum()
+        sizes = own.reshape(-1, *[1] * (scatters.ndim - 1))
+        covariances = (scatters + p * unit * within) / (sizes + p * unit)
+    if covariance_type in ("full", "tied"):
+        covariances = covariances + reg_covar * np.eye(p)
+    else:
+        covariances = covariances + reg_covar
+    if covariance_type == "spherical":
+        covariances = covariances.mean(axis=1)
+    return state_of(covariance_type, shares / shares.sum(), means, covariances)
+
+
+def starting_labels(
+    method: str, rows: FloatArray, weights: FloatArray, n_components: int, seeds: Sequence[int]
+) -> list[NDArray[np.integer]]:
+    """Cluster the rows of a sample, once per seed.
+
+    Parameters
+    ----------
+    method : {"kmeans", "k-means++", "random_from_data"}
+        Power k-means for every other seed, from the first one on, and the nearest of rows that
+        k-means++ draws for the rest, which differ more; all by k-means++; or the nearest of random
+        rows.
+    rows : ndarray of shape (n_rows, n_features)
+        Standardised rows.
+    weights : ndarray of shape (n_rows,)
+        Sample weights.
+    n_components : int
+        Number of clusters.
+    seeds : sequence of int
+        Seed of each start.
+    """
+    annealed = list(seeds[::2]) if method == "kmeans" else []
+    found = iter(power_labels(rows, weights, n_components, annealed) if annealed else [])
+    labels = []
+    for place, seed in enumerate(seeds):
+        if method == "kmeans" and place % 2 == 0:
+            labels.append(next(found))
+            continue
+        if method == "random_from_data":
+            rng, chances = np.random.default_rng(seed), weights / weights.sum()
+            centers = rows[rng.choice(len(rows), n_components, replace=False, p=chances)]
+        else:
+            [centers] = plus_plus(rows, weights, n_components, [seed])
+        labels.append(nearest(rows, CenterState(centers, -np.inf)))
+    return labels

@@ -1,0 +1,317 @@
+r"""Gaussian components of a mixture: densities, and the sums and the update of an EM step.
+
+A component has a share :math:`\pi_j`, a mean and a covariance. EM raises the mean log-likelihood
+:math:`\frac1n \sum_i \log \sum_j \pi_j N(x_i; \mu_j, \Sigma_j)`: responsibilities
+:math:`\gamma_{ij} \propto \pi_j N(x_i; \mu_j, \Sigma_j)` are computed at the components, whose
+minorizing function of the likelihood they define, and the components that maximise it follow
+(Dempster, Laird & Rubin 1977). Sums are taken around the means before the step, so that no digits
+cancel however far the rows are from the origin.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.special import logsumexp
+
+FloatArray = NDArray[np.float64]
+
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+# Added to the weight of each component, as scikit-learn does.
+_TINY_WEIGHT = 10 * np.finfo(np.float64).eps
+# Components of less weight keep their mean and covariance.
+_EMPTY = 1e-12
+
+
+class SingularComponentError(ValueError):
+    """A component has a covariance that is not positive definite."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """Gaussian components.
+
+    Attributes
+    ----------
+    covariance_type : {"full", "tied", "diag", "spherical"}
+        One covariance matrix per component; one for all; one variance per component and feature;
+        one variance per component.
+    shares : ndarray of shape (n_components,)
+        Shares of the components, which sum to 1.
+    means : ndarray of shape (n_components, n_features)
+        Means of the components.
+    covariances : ndarray
+        Of shape (n_components, n_features, n_features), (n_features, n_features), (n_components,
+        n_features) or (n_components,), by the type.
+    factors : ndarray
+        Of the same shape: upper triangular matrices U with U Uᵀ the inverse covariance, or inverse
+        standard deviations.
+    """
+
+    covariance_type: str
+    shares: FloatArray
+    means: FloatArray
+    covariances: FloatArray
+    factors: FloatArray
+
+    @classmethod
+    def of(
+        cls, covariance_type: str, shares: FloatArray, means: FloatArray, covariances: FloatArray
+    ) -> Self:
+        """Return components with the factors of their covariances.
+
+        Raises
+        ------
+        SingularComponentError
+            If a covariance is not positive definite.
+        """
+        return cls(
+            covariance_type, shares, means, covariances, factors_of(covariances, covariance_type)
+        )
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters."""
+        k, p = self.means.shape
+        each = {"full": k * p * (p + 1) // 2, "tied": p * (p + 1) // 2, "diag": k * p}
+        return each.get(self.covariance_type, k) + k * p + k - 1
+
+    @property
+    def deviations(self) -> FloatArray:
+        """Inverse standard deviations of shape (n_components, n_features), for diagonal types."""
+        own = self.factors if self.covariance_type == "diag" else self.factors[:, None]
+        return np.ascontiguousarray(np.broadcast_to(own, self.means.shape))
+
+    @property
+    def log_determinants(self) -> FloatArray:
+        """Logarithm of the determinant of U, of shape (n_components,)."""
+        k, p = self.means.shape
+        if self.covariance_type in ("full", "tied"):
+            diagonals = np.diagonal(self.factors, axis1=-2, axis2=-1)
+            return np.broadcast_to(np.log(diagonals).sum(axis=-1), (k,))
+        if self.covariance_type == "diag":
+            return np.asarray(np.log(self.factors).sum(axis=1))
+        return np.asarray(p * np.log(self.factors))
+
+    @property
+    def constants(self) -> FloatArray:
+        """Logarithm of share times density at the mean, of shape (n_components,)."""
+        with np.errstate(divide="ignore"):  # a share of 0
+            shares = np.log(self.shares)
+        p = self.means.shape[1]
+        return np.asarray(shares + self.log_determinants - 0.5 * p * math.log(2 * math.pi))
+
+    @property
+    def precisions(self) -> FloatArray:
+        """Inverse covariances, of the shape of `covariances`."""
+        if self.covariance_type in ("full", "tied"):
+            return np.asarray(self.factors @ np.swapaxes(self.factors, -1, -2))
+        return np.asarray(self.factors**2)
+
+    @property
+    def least_variances(self) -> FloatArray:
+        """Variance of each component along its shortest axis, of shape (n_components,)."""
+        k = len(self.means)
+        if self.covariance_type in ("full", "tied"):
+            return np.broadcast_to(np.linalg.eigvalsh(self.covariances)[..., 0], (k,))
+        return np.asarray(self.covariances.reshape(k, -1).min(axis=1))
+
+    def colored(self, noise: FloatArray, component: int) -> FloatArray:
+        """Return rows of a component, made of independent standard normal numbers."""
+        mean, kind = self.means[component], self.covariance_type
+        if kind in ("diag", "spherical"):
+            return np.asarray(mean + noise * np.sqrt(self.covariances[component]))
+        covariance = self.covariances[component] if kind == "full" else self.covariances
+        return np.asarray(mean + noise @ np.linalg.cholesky(covariance).T)
+
+
+def factors_of(covariances: FloatArray, covariance_type: str) -> FloatArray:
+    """Return upper triangular U with U Uᵀ = Σ⁻¹ for each covariance, or 1/σ for variances.
+
+    Raises
+    ------
+    SingularComponentError
+        If a covariance is not positive definite; the message says which.
+    """
+    if covariance_type in ("diag", "spherical"):
+        bad = np.flatnonzero(~(covariances.reshape(len(covariances), -1) > 0).all(axis=1))
+        if len(bad):
+            raise SingularComponentError(_singular(int(bad[0])))
+        return np.asarray(1.0 / np.sqrt(covariances))
+    factors = []
+    for component, matrix in enumerate(np.atleast_3d(covariances.T).T):
+        try:
+            lower = np.linalg.cholesky(matrix)
+        except np.linalg.LinAlgError:
+            raise SingularComponentError(_singular(component)) from None
+        inverse = solve_triangular(lower, np.eye(len(matrix)), lower=True)
+        factors.append(np.triu(inverse.T))
+    return np.asarray(factors).reshape(covariances.shape)
+
+
+def factors_of_precisions(precisions: FloatArray, covariance_type: str) -> FloatArray:
+    """Return upper triangular U with U Uᵀ = P for each precision matrix P, or square roots."""
+    if covariance_type in ("diag", "spherical"):
+        return np.asarray(np.sqrt(precisions))
+    # Rows and columns in reverse order make an upper triangular factor of a lower one.
+    return np.asarray(np.linalg.cholesky(precisions[..., ::-1, ::-1])[..., ::-1, ::-1])
+
+
+def are_positive(precisions: FloatArray, covariance_type: str) -> bool:
+    """Return whether precision matrices are symmetric and positive definite, numbers positive."""
+    if covariance_type in ("diag", "spherical"):
+        return bool((precisions > 0).all())
+    symmetric = np.allclose(precisions, np.swapaxes(precisions, -1, -2))
+    return bool(symmetric and (np.linalg.eigvalsh(precisions) > 0).all())
+
+
+def _singular(component: int) -> str:
+    return (
+        f"The covariance of component {component} is not positive definite: its rows coincide, or "
+        "lie in fewer dimensions than there are features. Ask for fewer components, a simpler "
+        "covariance_type, or a larger reg_covar (in squared units of the features)."
+    )
+
+
+def log_joint_densities(rows: FloatArray, components: Components) -> FloatArray:
+    """Return log π_j N(x_i; μ_j, Σ_j) of all rows and components.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float64
+        Rows in the units of the means.
+    components : Components
+        The components.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_components)
+    """
+    kind, constants = components.covariance_type, components.constants
+    found = np.empty((len(rows), len(components.means)))
+    for j, mean in enumerate(components.means):
+        if kind in ("full", "tied"):
+            factor = components.factors[j] if kind == "full" else components.factors
+            whitened = (rows - mean) @ factor
+        else:
+            whitened = (rows - mean) * components.factors[j]
+        found[:, j] = constants[j] - 0.5 * np.einsum("ij,ij->i", whitened, whitened)
+    return found
+
+
+@dataclass(frozen=True)
+class EMSums:
+    """Sums of an EM step over rows, which can be added.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n_components,)
+        Σ w γ_j.
+    sums : ndarray of shape (n_components, n_features)
+        Σ w γ_j (x − μ_j), around the means before the step.
+    scatters : ndarray
+        Σ w γ_j (x − μ_j)(x − μ_j)ᵀ, of shape (n_components, n_features, n_features); summed over
+        the components of shape (1, n_features, n_features) for "tied"; diagonals alone, of shape
+        (n_components, n_features), for "diag" and "spherical".
+    log_likelihood : float
+        Σ w log p(x) at the components before the step.
+    """
+
+    weights: FloatArray
+    sums: FloatArray
+    scatters: FloatArray
+    log_likelihood: float
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            self.weights + other.weights,
+            self.sums + other.sums,
+            self.scatters + other.scatters,
+            self.log_likelihood + other.log_likelihood,
+        )
+
+
+def em_sums(rows: FloatArray, weights: FloatArray | None, components: Components) -> EMSums:
+    """Compute the sums of an EM step.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float64
+        Rows in the units of the means.
+    weights : ndarray of shape (n_rows,) or None
+        Sample weights; all are 1 by default.
+    components : Components
+        The components before the step.
+    """
+    joint = log_joint_densities(rows, components)
+    densities = logsumexp(joint, axis=1)
+    with np.errstate(under="ignore"):
+        shares = np.exp(joint - densities[:, None])
+    if weights is not None:
+        shares *= weights[:, None]
+    total = densities.sum() if weights is None else weights @ densities
+    sums, scatters = scatter(rows, shares, components.means, components.covariance_type)
+    return EMSums(shares.sum(axis=0), sums, scatters, float(total))
+
+
+def scatter(
+    rows: FloatArray, shares: FloatArray, means: FloatArray, covariance_type: str
+) -> tuple[FloatArray, FloatArray]:
+    """Return sums and scatters of `EMSums` for given w γ, of shape (n_rows, n_components)."""
+    k, p = means.shape
+    sums = np.zeros((k, p))
+    matrices = covariance_type in ("full", "tied")
+    scatters = np.zeros((1 if covariance_type == "tied" else k, p, p) if matrices else (k, p))
+    for j, mean in enumerate(means):
+        differences = rows - mean
+        sums[j] = shares[:, j] @ differences
+        if matrices:
+            weighted = differences * shares[:, j, None]
+            scatters[j if covariance_type == "full" else 0] += weighted.T @ differences
+        else:
+            scatters[j] = shares[:, j] @ np.square(differences)
+    return sums, scatters
+
+
+def maximized(sums: EMSums, before: Components, reg_covar: float) -> Components:
+    """Return the components that maximise the expected log-likelihood: the M-step.
+
+    Parameters
+    ----------
+    sums : EMSums
+        Sums over all rows at the components before the step.
+    before : Components
+        Components before the step. One that has lost all of its rows keeps its mean and, unless
+        the covariance is tied, its covariance.
+    reg_covar : float
+        Number that is added to all variances.
+
+    Raises
+    ------
+    SingularComponentError
+        If a covariance is not positive definite.
+    """
+    weights, kind = sums.weights + _TINY_WEIGHT, before.covariance_type
+    empty = sums.weights <= _EMPTY * weights.sum()
+    shift = np.where(empty[:, None], 0.0, sums.sums / weights[:, None])
+    means = before.means + shift
+    if kind == "tied":
+        between = (sums.weights[:, None] * shift).T @ shift
+        covariances = (sums.scatters[0] - between) / weights.sum()
+        covariances.flat[:: len(covariances) + 1] += reg_covar
+    elif kind == "full":
+        covariances = sums.scatters / weights[:, None, None]
+        covariances -= shift[:, :, None] * shift[:, None, :]
+        covariances.reshape(len(means), -1)[:, :: means.shape[1] + 1] += reg_covar
+        covariances[empty] = before.covariances[empty]
+    else:
+        covariances = sums.scatters / weights[:, None] - np.square(shift) + reg_covar
+        if kind == "spherical":
+            covariances = covariances.mean(axis=1)
+        covariances[empty] = before.covariances[empty]
+    return Components.of(kind, weights / weights.sum(), means, covariances)
