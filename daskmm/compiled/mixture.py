@@ -50,9 +50,9 @@ class MixtureSums(NamedTuple):
     sums : ndarray of shape (n_components, n_features)
         Σ w γ (x − μ) of each component, around the means that came in.
     scatters : ndarray
-        Of each component Σ w γ (x − μ)(x − μ)ᵀ, of shape (n_components, n_features, n_features), or
-        their sum, of shape (1, n_features, n_features), if they share one factor; Σ w γ (x − μ)², of
-        shape (n_components, n_features), if features are independent.
+        Σ w γ (x − μ)(x − μ)ᵀ of each component, in the shape of the factors; if all share one
+        factor, the sum over all. If features are independent, Σ w γ (x − μ)², of shape
+        (n_components, n_features).
     """
 
     log_likelihood: float
@@ -150,8 +150,8 @@ def _call(
 def _scatter_of_means(means: FloatArray, overlaps: FloatArray) -> FloatArray:
     """Return the part of Σ w γ (x − μ)(x − μ)ᵀ that rows shared by components add.
 
-    With Σ_j γ_j = 1 and m = Σ_j γ_j μ_j, Σ_j γ_j (x − μ_j)(x − μ_j)ᵀ is (x − m)(x − m)ᵀ plus the sum
-    of γ_j γ_l (μ_j − μ_l)(μ_j − μ_l)ᵀ over pairs j < l. No term is negative, so that nothing cancels.
+    With Σ_j γ_j = 1 and m = Σ_j γ_j μ_j, Σ_j γ_j (x − μ_j)(x − μ_j)ᵀ is (x − m)(x − m)ᵀ plus the
+    sum of γ_j γ_l (μ_j − μ_l)(μ_j − μ_l)ᵀ over pairs j < l. No term is negative: nothing cancels.
     """
     scatter = np.zeros((means.shape[1],) * 2)
     for j in range(len(means) - 1):
