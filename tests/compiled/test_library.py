@@ -313,7 +313,7 @@ def test_emulated_avx512_agrees_to_a_few_units_in_the_last_place(monkeypatch, dt
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("module", ["dispatch", "labels", "moments", "bounds", "sparse"])
+@pytest.mark.parametrize("module", ["dispatch", "labels", "moments", "bounds", "mixture", "sparse"])
 def test_the_tests_of_the_loops_pass_with_emulated_avx512(module, emulated):
     file = os.path.join(os.path.dirname(__file__), f"test_{module}.py")
     done = subprocess.run(

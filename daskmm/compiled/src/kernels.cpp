@@ -1,6 +1,7 @@
 // All loops for one instruction set, which the compiler's options choose. INSTRUCTIONS names it.
 #include "bounds.hpp"
 #include "hard_sums.hpp"
+#include "mixture.hpp"
 #include "moments.hpp"
 #include "soft_sums.hpp"
 #include "sparse.hpp"
@@ -23,6 +24,7 @@ ENTRY(row_terms, Terms) { return FOR_ROWS(row_terms); }
 ENTRY(fill_moves, Moving) { return fill_moves(*a); }
 ENTRY(update_bounds, Bounds) { return FOR_ROWS(update_bounds); }
 ENTRY(compare_all, Bounds) { return FOR_ROWS(compare_all); }
+ENTRY(mixture_sums, Mixture) { return FOR_ROWS(mixture_sums); }
 
 template <class Use> static int with_indices(const Sparse& a, Use use) {
   if (a.wide) use(SparseRows<int64_t>(a));

@@ -77,5 +77,16 @@ template <class T> INLINE Vector<T> exp2(Vector<T> y) {
   const Vector<T> series = exp2_series(y - (shifted - ROUND<T>));
   return (Vector<T>)((Bits<T>)series + ((Bits<T>)shifted << Number<T>::mantissa));
 }
+constexpr double LN_2 = 0.6931471805599453;
+// e^x for x ≤ 0; 0 below −708, and for NaN.
+INLINE Vector<double> exp_negative(Vector<double> x) {
+  const Vector<double> lowest = everywhere(-708.0), held = x > lowest ? x : lowest;
+  const Vector<double> shifted = held * 1.4426950408889634 + ROUND<double>, n = shifted - ROUND<double>;
+  // ln 2 in two parts: products of the first are exact.
+  const Vector<double> rest = (held - n * 0x1.62e42fefa38p-1) - n * 0x1.ef35793c7673p-45;
+  const Vector<double> series = exp2_series(rest * 1.4426950408889634);
+  const auto bits = (Bits<double>)series + ((Bits<double>)shifted << Number<double>::mantissa);
+  return x > lowest ? (Vector<double>)bits : Vector<double>{};
+}
 
 }  // namespace

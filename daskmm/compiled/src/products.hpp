@@ -15,23 +15,28 @@ constexpr int AT_ONCE = 8;
 constexpr int AT_ONCE = 4;
 #endif
 
-// Write Σ_q a[c, q] b[q, i], or add it, for C lines of `a` and N vectors of i.
-template <class T, int C, int N, bool ADD = false>
-INLINE void multiply_panel(const T* a, Index a_step, const T* b, Index b_step, Index n, T* out,
-                           Index out_step) {
-  Vector<T> sums[C][N];
-  UNROLLED for (int c = 0; c < C; c++) UNROLLED
-    for (int v = 0; v < N; v++) sums[c][v] = ADD ? load(out + c * out_step + v * LENGTH<T>) : Vector<T>{};
+// Add Σ_q a[c, q] b[q, i] for C lines of `a` and N vectors of i.
+template <class T, int C, int N> INLINE void add_products(const T* a, Index a_step, Index a_next, const T* b,
+                                                          Index b_step, Index n, Vector<T> (&sums)[C][N]) {
   for (Index q = 0; q < n; q++, b += b_step) {
     Vector<T> x[N];
     UNROLLED for (int v = 0; v < N; v++)
       x[v] = load(b + v * LENGTH<T>);
     UNROLLED for (int c = 0; c < C; c++) {
-      const Vector<T> factor = everywhere(a[c * a_step + q]);
+      const Vector<T> factor = everywhere(a[c * a_step + q * a_next]);
       UNROLLED for (int v = 0; v < N; v++)
         sums[c][v] += factor * x[v];
     }
   }
+}
+// Write such sums, or add them.
+template <class T, int C, int N, bool ADD = false>
+INLINE void multiply_panel(const T* a, Index a_step, const T* b, Index b_step, Index n, T* out,
+                           Index out_step, Index a_next = 1) {
+  Vector<T> sums[C][N];
+  UNROLLED for (int c = 0; c < C; c++) UNROLLED
+    for (int v = 0; v < N; v++) sums[c][v] = ADD ? load(out + c * out_step + v * LENGTH<T>) : Vector<T>{};
+  add_products<T, C, N>(a, a_step, a_next, b, b_step, n, sums);
   UNROLLED for (int c = 0; c < C; c++) UNROLLED
     for (int v = 0; v < N; v++) store(out + c * out_step + v * LENGTH<T>, sums[c][v]);
 }

@@ -1,0 +1,160 @@
+"""E- and M-steps of Gaussian mixtures over a block of rows, which is read once.
+
+Densities and responsibilities are float64 for rows of any type. Sums are taken around the means
+that come in, so that nothing cancels where clusters are small and far from 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.compiled.layout import call_in_parts, plain, row_dtype, tile_rows
+
+FloatArray = NDArray[np.float64]
+
+
+class Components(NamedTuple):
+    """Gaussian components; either `factors` or `inverse_deviations` is given.
+
+    Attributes
+    ----------
+    means : ndarray of shape (n_components, n_features)
+        The means μ, in the units of the rows.
+    constants : ndarray of shape (n_components,)
+        For each component, the logarithm of its share plus that of its density at the mean.
+    factors : ndarray of shape (n_components or 1, n_features, n_features) or None
+        Upper triangular matrices U whose U Uᵀ are the inverse covariances; a single one holds for
+        all components.
+    inverse_deviations : ndarray of shape (n_components, n_features) or None
+        Inverse standard deviations, for components whose features are independent.
+    """
+
+    means: FloatArray
+    constants: FloatArray
+    factors: FloatArray | None = None
+    inverse_deviations: FloatArray | None = None
+
+
+class MixtureSums(NamedTuple):
+    """Sums over rows x with weights w, where γ are the responsibilities of the components.
+
+    Attributes
+    ----------
+    log_likelihood : float
+        Σ w log p(x).
+    n_j : ndarray of shape (n_components,)
+        Σ w γ of each component.
+    sums : ndarray of shape (n_components, n_features)
+        Σ w γ (x − μ) of each component, around the means that came in.
+    scatters : ndarray
+        Σ w γ (x − μ)(x − μ)ᵀ of each component, in the shape of the factors; if all share one
+        factor, the sum over all. If features are independent, Σ w γ (x − μ)², of shape
+        (n_components, n_features).
+    """
+
+    log_likelihood: float
+    n_j: FloatArray
+    sums: FloatArray
+    scatters: FloatArray
+
+
+def mixture_sums(
+    rows: NDArray, weights: FloatArray | None, components: Components, negligible: float = 0.0
+) -> MixtureSums | None:
+    """Return the sums of one E- and M-step.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Rows in any numeric dtype and memory order.
+    weights : ndarray of shape (n_rows,) or None
+        Sample weights, finite and not negative.
+    components : Components
+        The components before the step.
+    negligible : float
+        Responsibilities up to this are left out of sums. The scatter of a shared factor has all.
+
+    Returns
+    -------
+    MixtureSums or None
+        None if the density of a row, even of one without weight, is not finite.
+    """
+    k, p = components.means.shape
+    total, n_j, sums = np.zeros(1), np.zeros(k), np.zeros((k, p))
+    fields: dict[str, Any] = {"total": total, "n_j": n_j, "sums": sums, "negligible": negligible}
+    if components.factors is None:
+        scatters = fields["squares"] = np.zeros((k, p))
+    else:
+        scatters = fields["scatters"] = np.zeros(components.factors.shape)
+        if len(components.factors) == 1:
+            fields["overlaps"] = np.zeros((k, k))
+    of_rows = {"weights": None if weights is None else plain(weights)}
+    if not _call(rows, components, of_rows, fields):
+        return None
+    if "overlaps" in fields:
+        scatters[0] += _scatter_of_means(components.means, fields["overlaps"])
+    if components.factors is not None:
+        scatters += np.triu(scatters, 1).swapaxes(1, 2)
+    return MixtureSums(float(total[0]), n_j, sums, scatters)
+
+
+def fill_memberships(
+    rows: NDArray,
+    components: Components,
+    labels: NDArray[np.int32] | None = None,
+    densities: FloatArray | None = None,
+    responsibilities: FloatArray | None = None,
+) -> bool:
+    """Write what the components say about each row to those arrays that are given.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Rows in any numeric dtype and memory order.
+    components : Components
+        The components.
+    labels : ndarray of int32 of shape (n_rows,), optional
+        Written: the first of the most probable components.
+    densities : ndarray of shape (n_rows,), optional
+        Written: the log densities of the mixture.
+    responsibilities : ndarray of shape (n_rows, n_components), optional
+        Written: the probability of each component, given the row.
+
+    Returns
+    -------
+    bool
+        False if the density of a row is not finite; what was written is undefined then.
+    """
+    of_rows = {"labels": labels, "densities": densities, "responsibilities": responsibilities}
+    return _call(rows, components, of_rows, {"negligible": 0.0})
+
+
+def _call(
+    rows: NDArray,
+    components: Components,
+    of_rows: dict[str, NDArray | None],
+    fields: dict[str, Any],
+) -> bool:
+    """Run the loop; return False if the density of a row is not finite."""
+    k, p = components.means.shape
+    given = {name: plain(x) for name, x in components._asdict().items() if x is not None}
+    fields = fields | given | {"k": k, "n_factors": len(given.get("factors", ()))}
+    # Tiles are the same for all dtypes of the rows, and so are the results.
+    tile = tile_rows(len(rows), k, p, np.dtype(np.float64))
+    return call_in_parts("mixture_sums", rows, row_dtype(rows), tile, of_rows, fields)
+
+
+def _scatter_of_means(means: FloatArray, overlaps: FloatArray) -> FloatArray:
+    """Return the part of Σ w γ (x − μ)(x − μ)ᵀ that rows shared by components add.
+
+    With Σ_j γ_j = 1 and m = Σ_j γ_j μ_j, Σ_j γ_j (x − μ_j)(x − μ_j)ᵀ is (x − m)(x − m)ᵀ plus the
+    sum of γ_j γ_l (μ_j − μ_l)(μ_j − μ_l)ᵀ over pairs j < l. No term is negative: nothing cancels.
+    """
+    scatter = np.zeros((means.shape[1],) * 2)
+    for j in range(len(means) - 1):
+        apart = means[j + 1 :] - means[j]
+        scatter += (overlaps[j, j + 1 :, None] * apart).T @ apart
+    return np.triu(scatter)
