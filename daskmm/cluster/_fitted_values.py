@@ -34,7 +34,13 @@ _FINITE = (*tuple(_AXES)[:-2], "covariances_", "precisions_cholesky_")
 _POSITIVE = ("scale_",)
 # Attributes of a fit beside those whose names end in an underscore.
 _PRIVATE = ("_n_features_out", "_block_labels")
-_NOT_NEGATIVE = ("feature_weights_", "cluster_sizes_", "memberships_", "kernel_weights_", "weights_")
+_NOT_NEGATIVE = (
+    "feature_weights_",
+    "cluster_sizes_",
+    "memberships_",
+    "kernel_weights_",
+    "weights_",
+)
 
 
 def is_fitted_name(name: str) -> bool:

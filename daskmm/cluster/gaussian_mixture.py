@@ -32,7 +32,8 @@ from daskmm.mixture.em import (
     log_likelihood,
     responsibilities_of,
 )
-from daskmm.mixture.fit import Given, MixtureFit, Settings, mixture_stages
+from daskmm.mixture.fit import MixtureFit, mixture_stages
+from daskmm.mixture.settings import Given, Settings
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord
 from daskmm.mm.stages import Stage, run_stages
@@ -367,8 +368,8 @@ class GaussianMixture(MMClusterer):
         narrow = np.flatnonzero(state.least_variances <= _NARROW**2 * self.reg_covar)
         if len(narrow):
             warn_user(
-                f"{len(narrow)} component(s) (first: {narrow[0]}) are as narrow as reg_covar="
-                f"{self.reg_covar:g} allows in some direction: their rows coincide, or lie in fewer "
+                f"{len(narrow)} component(s) (first: {narrow[0]}) are as narrow in some direction "
+                f"as reg_covar={self.reg_covar:g} allows: their rows coincide, or lie in fewer "
                 "dimensions than there are features, and the likelihood says little. Ask for fewer "
                 "components, a simpler covariance_type, or a larger reg_covar.",
                 UserWarning,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,11 +11,9 @@ from daskmm.data.blocks import Layout, Position
 from daskmm.engine.speed import fastest, loading_seconds
 from daskmm.kmeans.costs import VALUE_SECONDS, seeding_seconds
 from daskmm.mixture.em import block_sums
+from daskmm.mixture.settings import Settings
 from daskmm.mixture.starts import labelled_components
 from daskmm.mm.stages import Cost
-
-if TYPE_CHECKING:
-    from daskmm.mixture.fit import Settings
 
 # Typical EM steps over the table, after a sample, and from given components; of each start on the
 # sample together with the best ones, in units of those of all starts; and of splits and merges.
@@ -81,9 +78,9 @@ class MixtureCosts:
             return Cost()
         each = self.n_sample * own.n_components
         return Cost(
-            seconds=lambda: own.n_starts
-            * each
-            * seeding_seconds(own.n_components, self.layout.n_features)
+            seconds=lambda: (
+                own.n_starts * each * seeding_seconds(own.n_components, self.layout.n_features)
+            )
         )
 
     def trials(self) -> Cost:

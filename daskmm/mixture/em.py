@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
+from daskmm.compiled import library
+from daskmm.compiled import mixture as loops
 from daskmm.data.blocks import Position, row_blocks
 from daskmm.data.validation import check_finite
 from daskmm.engine.passes import Passes, one_blas_thread
@@ -26,6 +28,9 @@ from daskmm.numerics.rows import tile_rows, tiles
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
+
+# Responsibilities up to this are left out of the sums; rounding of the others is larger.
+_NEGLIGIBLE = 1e-18
 
 
 @registered
@@ -132,16 +137,42 @@ def block_sums(
     states: tuple[MixtureState, ...],
 ) -> PerStart[EMSums]:
     """Compute the sums of an EM step over one block, for every start."""
-    return PerStart(tuple(_sums(rows, weights, state) for state in states))
+    return PerStart(tuple(_sums(rows, weights, position, state) for state in states))
 
 
-def _sums(rows: NDArray, weights: FloatArray | None, state: MixtureState) -> EMSums:
+def _sums(
+    rows: NDArray, weights: FloatArray | None, position: Position, state: MixtureState
+) -> EMSums:
+    if library.available():
+        found = loops.mixture_sums(rows, weights, _prepared(state), _NEGLIGIBLE)
+        if found is None:
+            raise _too_far(rows, position)
+        return EMSums(found.n_j, found.sums, found.scatters, found.log_likelihood)
     k, p = state.means.shape
     total = em_sums(np.empty((0, p)), None, state)
     for part in tiles(len(rows), tile_rows(p, k)):
         own = None if weights is None else weights[part]
         total += em_sums(rows[part].astype(np.float64), own, state)
+    if not np.isfinite(total.log_likelihood):
+        raise _too_far(rows, position)
     return total
+
+
+def _prepared(components: Components) -> loops.Components:
+    """Return components in the form that the compiled loops take."""
+    means, constants, factors = components.means, components.constants, components.factors
+    if components.covariance_type in ("diag", "spherical"):
+        return loops.Components(means, constants, None, components.deviations)
+    return loops.Components(means, constants, factors.reshape(-1, *factors.shape[-2:]))
+
+
+def _too_far(rows: NDArray, position: Position) -> ValueError:
+    """Return the error for a block in which a row has no density."""
+    check_finite(rows.astype(np.float64), position)
+    return ValueError(
+        f"Input X has values so far from all components that their density vanishes, in the block "
+        f"from {position.of_row(0)}. Remove outliers, or take a larger reg_covar."
+    )
 
 
 def sample_problem(
@@ -169,32 +200,40 @@ def log_likelihood(
 def labels_of(rows: NDArray, position: Position, components: Components) -> NDArray[np.int32]:
     """Return the component of the largest responsibility of each row, the first in a tie."""
     out = np.empty(len(rows), dtype=np.int32)
-    return _of_rows(rows, position, components, lambda joint: joint.argmax(axis=1), out)
+    return _filled("labels", rows, position, components, out)
 
 
 def log_densities_of(rows: NDArray, position: Position, components: Components) -> FloatArray:
     """Return log p(x) of each row."""
-    out = np.empty(len(rows))
-    return _of_rows(rows, position, components, lambda joint: logsumexp(joint, axis=1), out)
+    return _filled("densities", rows, position, components, np.empty(len(rows)))
 
 
 def responsibilities_of(rows: NDArray, position: Position, components: Components) -> FloatArray:
     """Return the responsibility of each component for each row, of which each row sums to 1."""
     out = np.empty((len(rows), len(components.means)))
-    return _of_rows(rows, position, components, lambda joint: softmax(joint, axis=1), out)
+    return _filled("responsibilities", rows, position, components, out)
 
 
-def _of_rows(
-    rows: NDArray,
-    position: Position,
-    components: Components,
-    finish: Callable[[FloatArray], NDArray],
-    out: NDArray,
+# Definitions by log π_j N(x_i; μ_j, Σ_j), of shape (n_rows, n_components).
+_BY_JOINT: dict[str, Callable[[FloatArray], NDArray]] = {
+    "labels": lambda joint: joint.argmax(axis=1),
+    "densities": lambda joint: logsumexp(joint, axis=1),
+    "responsibilities": lambda joint: softmax(joint, axis=1),
+}
+
+
+def _filled(
+    what: str, rows: NDArray, position: Position, components: Components, out: NDArray
 ) -> NDArray:
-    """Fill `out` with ``finish(log joint densities)`` of each tile of a block; return `out`."""
+    """Fill `out` with a result for each row of a block; return it."""
+    if library.available():
+        if not loops.fill_memberships(rows, _prepared(components), **{what: out}):
+            raise _too_far(rows, position)
+        return out
     k, p = components.means.shape
     for part in tiles(len(rows), tile_rows(p, k)):
-        some = rows[part].astype(np.float64)
-        check_finite(some, position, part.start)
-        out[part] = finish(log_joint_densities(some, components))
+        joint = log_joint_densities(rows[part].astype(np.float64), components)
+        if not np.isfinite(joint.max(axis=1)).all():
+            raise _too_far(rows, position)
+        out[part] = _BY_JOINT[what](joint)
     return out

@@ -23,7 +23,7 @@ from daskmm.kmeans.method import Method, most_polished
 from daskmm.kmeans.sums import FARTHEST
 from daskmm.mean_shift.costs import BlurringCosts
 from daskmm.mixture.costs import MixtureCosts
-from daskmm.mixture.fit import Settings, wanted_rows
+from daskmm.mixture.settings import Settings, wanted_rows
 from daskmm.mm.stages import Repeat, Stage, costs_of
 from daskmm.numerics.mean_shift import TILE
 from daskmm.numerics.rows import TILE_BYTES

@@ -1,0 +1,114 @@
+"""Parameters of a fit of a mixture, before any data are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Layout
+from daskmm.mixture.em import MixtureState
+from daskmm.mm.driver import Schedule
+from daskmm.numerics.gaussians import factors_of_precisions
+
+FloatArray = NDArray[np.float64]
+
+# Rows of the sample per component, and for covariance matrices per feature of each of them.
+_ROWS, _ROWS_PER_FEATURE = 200, 20
+_LEAST_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Given:
+    """Components from which a fit starts, in part or all of them.
+
+    Attributes
+    ----------
+    shares : ndarray of shape (n_components,) or None
+        Shares of the components.
+    means : ndarray of shape (n_components, n_features) or None
+        Means of the components.
+    precisions : ndarray or None
+        Inverse covariances, in the shape of the covariance type.
+    """
+
+    shares: FloatArray | None = None
+    means: FloatArray | None = None
+    precisions: FloatArray | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to be found."""
+        return not any(part is None for part in (self.shares, self.means, self.precisions))
+
+    def over(self, state: MixtureState) -> MixtureState:
+        """Return a state with what is given in place of what was found."""
+        shares = state.shares if self.shares is None else self.shares
+        means = state.means if self.means is None else self.means
+        if self.precisions is None:
+            return replace(state, shares=shares, means=means)
+        kind = state.covariance_type
+        matrices = kind in ("full", "tied")
+        covariances = np.linalg.inv(self.precisions) if matrices else 1.0 / self.precisions
+        factors = factors_of_precisions(self.precisions, kind)
+        return MixtureState(kind, shares, means, np.asarray(covariances), factors)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of a fit.
+
+    Attributes
+    ----------
+    n_components : int
+        Number of components.
+    covariance_type : {"full", "tied", "diag", "spherical"}
+        What is common to the covariances.
+    reg_covar : float
+        Number that is added to all variances.
+    tol : float
+        Gain of the mean log-likelihood that counts as none.
+    max_iter : int
+        Largest number of EM steps over the table.
+    n_starts : int
+        Number of starts on the sample; 0 if the components are given.
+    init_params : {"kmeans", "k-means++", "random_from_data"}
+        How starts are found.
+    given : Given
+        What is given of the components.
+    earlier : MixtureState or None
+        Components of an earlier fit, from which this one continues.
+    sample_size : int or None
+        Number of rows of the sample; None for the default.
+    """
+
+    n_components: int
+    covariance_type: str
+    reg_covar: float
+    tol: float
+    max_iter: int
+    n_starts: int
+    init_params: str = "kmeans"
+    given: Given = Given()
+    earlier: MixtureState | None = None
+    sample_size: int | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """When the steps over the table end."""
+        return Schedule(-np.inf, max_iter=self.max_iter, tol=0.0, calm=1)
+
+
+def wanted_rows(settings: Settings, layout: Layout) -> int | None:
+    """Return the number of rows of the sample; None for the default of `first_pass`.
+
+    Matrices need rows for each of their p columns.
+    """
+    if settings.sample_size is not None or layout.n_rows is None:
+        return settings.sample_size
+    per_component = _ROWS
+    if settings.covariance_type in ("full", "tied"):
+        per_component = max(per_component, _ROWS_PER_FEATURE * layout.n_features)
+    wanted = max(_LEAST_ROWS, per_component * settings.n_components)
+    return layout.n_rows if layout.n_rows <= 2 * wanted else wanted
