@@ -113,11 +113,15 @@ def _model(arguments: argparse.Namespace) -> MMClusterer:
     known = model.get_params()
     everything = {name for estimator in MODELS.values() for name in parameters_of(estimator)}
     given = {name: value for name, value in vars(arguments).items() if name in everything}
+    if "n_components" in known and "n_clusters" in given:
+        given["n_components"] = given.pop("n_clusters")
     foreign = sorted(set(given) - set(known))
     if foreign:
         option = foreign[0].replace("_", "-")
         raise UserError(f"--{option} has no meaning for --model {arguments.model}.")
-    if "n_clusters" in known and "n_clusters" not in given:
+    if not {"n_clusters", "n_components"}.isdisjoint(known) and not (
+        {"n_clusters", "n_components"} & set(given)
+    ):
         raise UserError(
             "the following arguments are required: -k/--n-clusters, for every --model but "
             f"mean-shift (see daskmm {arguments.command} --help)"
@@ -216,9 +220,9 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the labels, and return how many there are of each cluster."""
     keep = arguments.keep
     run = open_run(arguments.folder)
-    if arguments.outliers is not None and not hasattr(run.model, "score_samples"):
+    if arguments.outliers is not None and not hasattr(run.model, "calibrate"):
         raise UserError(
-            f"--outliers needs a model with centres; {arguments.folder} holds a "
+            f"--outliers needs a k-means model; {arguments.folder} holds a "
             f"{type(run.model).__name__}."
         )
     options = {} if arguments.outliers is None else {"outliers": arguments.outliers}

@@ -13,6 +13,7 @@ MODELS = {
     "power": "PowerKMeans",
     "entropy": "EntropyPowerKMeans",
     "kmeans": "KMeans",
+    "mixture": "GaussianMixture",
     "kernel": "KernelPowerKMeans",
     "multi-kernel": "MultiKernelPowerKMeans",
     "mean-shift": "WeightedBlurringMeanShift",
@@ -77,6 +78,7 @@ which model?
   entropy   power k-means that also learns feature weights: for data in which many
             features do not matter
   kmeans    Lloyd's algorithm: fewest passes, most dependent on its starts
+  mixture   Gaussian components of any size, width and orientation
   kernel    for clusters that are not convex; exact up to 50,000 rows, by Nystroem
             features (--n-landmarks) beyond
   multi-kernel

@@ -28,7 +28,11 @@ _LEFT_OUT = ("checkpoint", "verbose", "warm_start", "forget")
 _CHOICES = {"kernel": KERNELS}
 _FLAGS = {"n_clusters": ("-k", "--n-clusters"), "random_state": ("--seed",)}
 # The commands have other defaults than the estimators here.
-_REMARKS = {"n_clusters": "required", "random_state": "default 0"}
+_REMARKS = {
+    "n_clusters": "required",
+    "n_components": "or -k, required",
+    "random_state": "default 0",
+}
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*)(?: : (.*))?\n((?:    .*\n)*)", re.MULTILINE)
 _NUMBERS: dict[str, Callable[[str], float]] = {"int": int, "float": float}
 

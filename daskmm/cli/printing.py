@@ -84,7 +84,7 @@ def describe_plan(
 
     `found` has the path of the input, and whether its number of rows is estimated.
     """
-    known = getattr(model, "n_clusters", None)
+    known = getattr(model, "n_clusters", getattr(model, "n_components", None))
     clusters = known if isinstance(known, int) else "an unknown number of"
     title = f"{type(model).__name__} with {clusters} clusters of {printable(found['input'])}"
     lines = ["rows are estimated from the size of the files"] if found["n_rows_estimated"] else []
@@ -143,6 +143,11 @@ def _course(summary: dict[str, Any]) -> list[str]:
             f"bandwidth: {summary['bandwidth']:.6g}; lam: {summary['lam']:.6g}",
             f"{learned} iterations learned the weights; distinct points in those that followed: "
             f"{listed(points, _MOST_ITEMS, ' · ') or 'none'}",
+        ]
+    if "log_likelihood" in summary:
+        return [
+            f"mean log-likelihood of a row: {summary['log_likelihood']:.6g}",
+            f"{len(history)} EM steps over the table",
         ]
     return [
         f"inertia: {summary['inertia']:.6g}; objective: {summary['objective']:.6g}",

@@ -364,6 +364,8 @@ def summarize(
         summary["objective"] = last.objective
         summary["s"] = model.s_
         summary["coincident_centers"] = last.coincident_centers
+    if hasattr(model, "lower_bound_"):
+        summary["log_likelihood"] = model.lower_bound_
     if hasattr(model, "feature_weights_"):
         summary["lam"] = model.lam_
         summary["feature_weights"] = model.feature_weights_

@@ -26,8 +26,8 @@ from daskmm.auto.n_clusters import (
 from daskmm.auto.separation import LEAST_ROWS
 from daskmm.auto.standardize import ScaleChoice, choose_scale
 from daskmm.cluster._belonging import Belonging
-from daskmm.cluster._choices import Choices, with_same_data, with_seeds
-from daskmm.cluster._estimator import MMClusterer, warn_convergence, warn_user
+from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, with_seeds
+from daskmm.cluster._estimator import MMClusterer, warn_convergence
 from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pipeline
 from daskmm.cluster._mixed import checked_mixed, coded, learned_coding, planned
 from daskmm.cluster._naming import means_of_rows
@@ -155,14 +155,6 @@ RELOCATION_SEED = 0
 # Seed of the trials that choose the scale. Rows that are all in the sample get the same scale for
 # any `random_state`, and so does a fit from given centres.
 SCALE_SEED = 0
-NO_CLUSTERS = (
-    "No clusters were found: no gap in density divides the rows, and n_clusters_ is 1. Look at "
-    "n_clusters_path_, and give a number if there are clusters, which may overlap."
-)
-FEW_TRIED = (
-    "n_clusters='auto' chose {chosen}, at the end of what was tried, and there may be more "
-    "clusters: raise {bound}."
-)
 
 
 @registered
@@ -466,12 +458,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         own = survey.coordinates
         mixed = own if isinstance(own, MixedCoordinates) else None
         path = follow_n_clusters(survey.sample, seed, weights, self.max_clusters, mixed=mixed)
-        if path.n_clusters == 1:
-            warn_user(NO_CLUSTERS, UserWarning)
-        elif path.at_end:
-            by_rows = f"sample_size, as {path.n_rows:,} rows are too few for more"
-            bound = "max_clusters" if path.n_clusters == self.max_clusters else by_rows
-            warn_user(FEW_TRIED.format(chosen=path.n_clusters, bound=bound), UserWarning)
+        warn_of_number(path, self.max_clusters)
         return choices.of_clusters(path.n_clusters).with_fitted(n_clusters_path_=path)
 
     def _in_metric(self, choices: Choices) -> Choices:

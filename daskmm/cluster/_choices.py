@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from daskmm.auto.n_clusters import ClusterNumberPath
+from daskmm.cluster._estimator import warn_user
 from daskmm.data.blocks import Layout
 from daskmm.engine.first_pass import Survey, described_data
 from daskmm.engine.passes import Passes
@@ -106,3 +108,34 @@ def with_same_data(choices: C) -> C:
     described = described_data(choices.layout, choices.survey)
     choices.context.journal.resume(described, choices.passes)
     return choices
+
+
+_NO_CLUSTERS = (
+    "No clusters were found: no gap in density divides the rows, which count as one cluster. Look "
+    "at {path}, and give a number if there are clusters, which may overlap."
+)
+_FEW_TRIED = (
+    "{parameter}='auto' chose {chosen}, at the end of what was tried, and there may be more "
+    "clusters: raise {bound}."
+)
+
+
+def warn_of_number(path: ClusterNumberPath, most: int | None, what: str = "clusters") -> None:
+    """Warn if no clusters were found, or as many as the choice of their number could find.
+
+    Parameters
+    ----------
+    path : ClusterNumberPath
+        The numbers that were compared.
+    most : int or None
+        Largest number that was allowed.
+    what : {"clusters", "components"}
+        What the estimator calls them.
+    """
+    if path.n_clusters == 1:
+        warn_user(_NO_CLUSTERS.format(path=f"n_{what}_path_"), UserWarning)
+    elif path.at_end:
+        by_rows = f"sample_size, as {path.n_rows:,} rows are too few for more"
+        bound = f"max_{what}" if path.n_clusters == most else by_rows
+        message = _FEW_TRIED.format(parameter=f"n_{what}", chosen=path.n_clusters, bound=bound)
+        warn_user(message, UserWarning)

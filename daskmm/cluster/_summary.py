@@ -87,6 +87,8 @@ def _facts(model: Any) -> dict[str, str]:
         facts["sizes, largest first"] = listed([f"{size:,}" for size in sorted(sizes)[::-1]])
     if hasattr(model, "inertia_"):
         facts["cost (inertia_)"] = f"{model.inertia_:.6g}"
+    if hasattr(model, "lower_bound_"):
+        facts["log-likelihood per row"] = f"{model.lower_bound_:.6g}"
     if hasattr(model, "standardize_path_"):
         facts["features"] = str(model.standardize_path_)
     if hasattr(model, "bandwidth_"):

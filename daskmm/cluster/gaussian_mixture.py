@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,6 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
+from daskmm.auto.n_clusters import PLANNED_CLUSTERS, ClusterNumberPath, follow_n_clusters
+from daskmm.cluster._choices import warn_of_number
 from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import STOPPED, MMClusterer, warn_convergence, warn_user
 from daskmm.cluster._models import registered_model
@@ -63,8 +66,12 @@ class GaussianMixture(MMClusterer):
 
     Parameters
     ----------
-    n_components : int, default=1
-        Number of components.
+    n_components : int or "auto", default=1
+        Number of components; "auto" chooses one on the sample of the first pass, as
+        ``n_clusters="auto"`` does elsewhere: it counts groups that gaps in density divide. Groups
+        of any shape, and with heavy tails, count as one each.
+    max_components : int, optional
+        Largest number of components that "auto" chooses. By default only the sample bounds it.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         Whether each component has a covariance matrix of its own, all have the same matrix, each
         has a variance per feature, or each has one variance.
@@ -132,6 +139,9 @@ class GaussianMixture(MMClusterer):
         Sum of the responsibilities of all rows, by sample weight.
     summary_ : pandas DataFrame
         Name, size, share and mean of each component.
+    n_components_path_ : ClusterNumberPath
+        For ``n_components="auto"``: how much groups overlap at each number; see
+        `daskmm.plot.n_clusters_path`.
     mean_, scale_ : ndarray of shape (n_features,)
         Mean and population standard deviation of each feature over the table.
     n_samples_seen_ : int
@@ -156,7 +166,8 @@ class GaussianMixture(MMClusterer):
     _parameter_constraints: ClassVar[Constraints] = {
         **MMClusterer._parameter_constraints,
         **SAMPLING,
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "max_components": [None, Interval(Integral, 2, None, closed="left")],
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
         "reg_covar": [Interval(Real, 0, None, closed="left")],
         "init_params": [StrOptions({"kmeans", "k-means++", "random_from_data"})],
@@ -174,13 +185,15 @@ class GaussianMixture(MMClusterer):
     lower_bound_: float
     lower_bounds_: FloatArray
     converged_: bool
+    n_components_path_: ClusterNumberPath
     mean_: FloatArray
     scale_: FloatArray
 
     def __init__(
         self,
-        n_components: int = 1,
+        n_components: int | str = 1,
         *,
+        max_components: int | None = None,
         covariance_type: str = "full",
         tol: float = 1e-3,
         reg_covar: float = 1e-6,
@@ -200,6 +213,7 @@ class GaussianMixture(MMClusterer):
         checkpoint_every: int | float | str = 1,
     ) -> None:
         self.n_components = n_components
+        self.max_components = max_components
         self.covariance_type = covariance_type
         self.tol = tol
         self.reg_covar = reg_covar
@@ -286,11 +300,25 @@ class GaussianMixture(MMClusterer):
         context.expect(plan.stages, 0.0)
         fit = MixtureFit(passes, context, check_random_state(self.random_state), settings)
         with one_blas_thread(), passes.persisted(self.persist):
-            fit = run_stages(mixture_stages(settings), fit)
+            fit = run_stages(mixture_stages(settings, self._choice), fit)
         self._store(fit)
         run_stages([self._labelling(X)], fit)
         self.n_passes_ = passes.n_passes
         self._warn_of(fit)
+
+    @property
+    def _choice(self) -> Callable[[MixtureFit], MixtureFit] | None:
+        """Return what chooses the number of components; None if it is given."""
+        known = self.n_components != "auto" or (self.warm_start and hasattr(self, "means_"))
+        return None if known else self._choose_n_components
+
+    def _choose_n_components(self, fit: MixtureFit) -> MixtureFit:
+        """Choose the number of components on the sample."""
+        sample, seed = fit.survey.sample, fit.seed
+        path = follow_n_clusters(sample, seed, None, self.max_components)
+        warn_of_number(path, self.max_components, "components")
+        self.n_components_path_ = path
+        return replace(fit, settings=replace(fit.settings, n_components=path.n_clusters))
 
     def _labelling(self, X: Any) -> Stage[MixtureFit]:
         """Return the last stage of a fit."""
@@ -310,13 +338,18 @@ class GaussianMixture(MMClusterer):
             _array(self.means_init, "means_init"),
             _array(self.precisions_init, "precisions_init"),
         )
-        n_starts = min(_STARTS, max(1, _COMPONENTS_OF_STARTS // self.n_components))
+        n_components = self.max_components or PLANNED_CLUSTERS
+        if isinstance(self.n_components, Integral):
+            n_components = int(self.n_components)
+        elif earlier is not None:
+            n_components = len(earlier.means)
+        n_starts = min(_STARTS, max(1, _COMPONENTS_OF_STARTS // n_components))
         if self.n_init != "auto":
             n_starts = int(self.n_init)
         if earlier is not None or given.complete:
             n_starts = 0
         return Settings(
-            int(self.n_components),
+            n_components,
             self.covariance_type,
             float(self.reg_covar),
             float(self.tol),
@@ -326,6 +359,7 @@ class GaussianMixture(MMClusterer):
             given,
             earlier,
             None if isinstance(self.sample_size, str) else int(self.sample_size),
+            least_rows=1 if self.n_components == "auto" else n_components,
         )
 
     def _fitted_or_none(self) -> MixtureState | None:
@@ -397,12 +431,13 @@ class GaussianMixture(MMClusterer):
         ValueError
             If workers have too little memory, with the numbers and what to change.
         """
-        layout = self._planned_layout(X, self.n_components)
+        least = 1 if isinstance(self.n_components, str) else self.n_components
+        layout = self._planned_layout(X, least)
         earlier = self._fitted_or_none() if self.warm_start else None
         return self._plan_of(layout, self._settings(earlier), timed=True)
 
     def _plan_of(self, layout: Layout, settings: Settings, timed: bool) -> Plan:
-        stages = [*mixture_stages(settings), self._labelling(None)]
+        stages = [*mixture_stages(settings, self._choice), self._labelling(None)]
         return planning.mixture_plan(layout, settings, stages, timed=timed)
 
     def predict(self, X: Any) -> Any:

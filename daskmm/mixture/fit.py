@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -101,7 +101,8 @@ def _seeded(fit: MixtureFit) -> MixtureFit:
 def _surveyed(fit: MixtureFit) -> MixtureFit:
     """Make the first pass."""
     wanted = wanted_rows(fit.settings, fit.passes.blocks.layout)
-    survey = first_pass(fit.passes, fit.settings.n_components, True, fit.seed, wanted=wanted)
+    least = fit.settings.least_rows
+    survey = first_pass(fit.passes, least, True, fit.seed, wanted=wanted)
     fit.context.journal.resume(described_data(fit.passes.blocks.layout, survey), fit.passes)
     return replace(fit, first_pass=survey)
 
@@ -187,13 +188,22 @@ def _passed(fit: MixtureFit) -> MixtureFit:
     return replace(fit, outcome=outcome)
 
 
-def mixture_stages(settings: Settings) -> list[Stage[MixtureFit]]:
-    """Return the stages of a fit, but for the labels."""
-    stages = [
-        Stage("seeds", _seeded),
-        Stage("first pass", _surveyed, MixtureCosts.survey),
-        Stage("starting components", _started, MixtureCosts.starts),
-    ]
+def mixture_stages(
+    settings: Settings, choose: Callable[[MixtureFit], MixtureFit] | None = None
+) -> list[Stage[MixtureFit]]:
+    """Return the stages of a fit, but for the labels.
+
+    Parameters
+    ----------
+    settings : Settings
+        Parameters of the fit.
+    choose : callable, optional
+        Chooses the number of components after the first pass.
+    """
+    stages = [Stage("seeds", _seeded), Stage("first pass", _surveyed, MixtureCosts.survey)]
+    if choose is not None:
+        stages.append(Stage("number of components", choose))
+    stages.append(Stage("starting components", _started, MixtureCosts.starts))
     if settings.n_starts:
         stages += [
             Stage("trials", _tried, MixtureCosts.trials),

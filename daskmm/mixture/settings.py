@@ -62,7 +62,7 @@ class Settings:
     Attributes
     ----------
     n_components : int
-        Number of components.
+        Number of components, or the largest one that may be chosen.
     covariance_type : {"full", "tied", "diag", "spherical"}
         What is common to the covariances.
     reg_covar : float
@@ -81,6 +81,8 @@ class Settings:
         Components of an earlier fit, from which this one continues.
     sample_size : int or None
         Number of rows of the sample; None for the default.
+    least_rows : int
+        Least number of rows of positive weight that a table must have.
     """
 
     n_components: int
@@ -93,6 +95,7 @@ class Settings:
     given: Given = Given()
     earlier: MixtureState | None = None
     sample_size: int | None = None
+    least_rows: int = 1
 
     @property
     def schedule(self) -> Schedule:

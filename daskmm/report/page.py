@@ -155,6 +155,8 @@ def _header(title: str, summary: Mapping[str, Any]) -> str:
     }
     if "inertia" in summary:
         numbers["cost per row"] = _number(_per_row(summary))
+    if "log_likelihood" in summary:
+        numbers["log-likelihood per row"] = _number(summary["log_likelihood"])
     if "features_found" in summary:
         n_found = len(summary["features_found"])
         numbers["features that matter"] = f"{n_found:,}" if n_found else _ALL_ALIKE
