@@ -7,11 +7,16 @@
 
 namespace {
 
+template <int N> struct Abreast {
+  static constexpr int n = N;
+};
+
 template <class R> struct MixtureStep {
   using V = Vector<double>;
   static constexpr Index L = LENGTH<double>, PANEL = WIDTH<double>, LINES = 4;
   static constexpr Index UNIT = L > LINES ? L : LINES;
   static constexpr Index LISTED_BYTES = 24 << 10;  // listed rows stay in the first cache
+  enum { NOTHING, SQUARES, WRITTEN };
 
   const Mixture& a;
   const Index p, k, tile, width, k_width, most;
@@ -124,10 +129,12 @@ template <class R> struct MixtureStep {
   }
   INLINE void add_whitened(Index j, const double* panel, V (&squares)[GROUP]) {
     const double* mean = means + j * width;
-    for (Index f = 0; f < p; f++) UNROLLED
+    double* const differences = apart;
+    const Index n = p;
+    for (Index f = 0; f < n; f++) UNROLLED
       for (int g = 0; g < GROUP; g++)
-        store(apart + f * PANEL + g * L, load(panel + f * PANEL + g * L) - mean[f]);
-    multiply_factor(factors + j * factor_size(), apart, [&](Index, V(&products)[LINES][GROUP]) {
+        store(differences + f * PANEL + g * L, load(panel + f * PANEL + g * L) - mean[f]);
+    multiply_factor(factors + j * factor_size(), differences, [&](Index, V(&products)[LINES][GROUP]) {
       UNROLLED for (int l = 0; l < LINES; l++) UNROLLED
         for (int g = 0; g < GROUP; g++) squares[g] += products[l][g] * products[l][g];
     });
@@ -141,7 +148,7 @@ template <class R> struct MixtureStep {
       }
   }
   // Write the logarithm of each component's share of the density.
-  void fill_densities(Index b) {
+  NOINLINE void fill_densities(Index b) {
     if (shared)
       for (Index i = 0; i < b; i += PANEL) whiten(panels + i * width);
     for (Index j = 0; j < k; j++)
@@ -156,7 +163,7 @@ template <class R> struct MixtureStep {
       }
   }
   // Turn them into responsibilities; return whether the densities of all rows are finite.
-  bool normalize(Index b) {
+  NOINLINE bool normalize(Index b) {
     Flags<double> lost{};
     for_vectors<double>(b, [&](Index i, int n_lanes) {
       V largest = load(d + i), place{}, total{};
@@ -188,72 +195,77 @@ template <class R> struct MixtureStep {
   }
 
   // List the rows of a component that count, and their weights; return how many there are.
-  Index list_rows(Index j, Index b) {
-    const double* own = d + j * tile;
+  NOINLINE Index list_rows(Index j, Index b) {
+    // Copies, as what is written might be their originals for all that the compiler knows.
+    const double *const own = d + j * tile, *const given = v, *const limits = least;
+    double* const to = weights;
+    int32_t* const places = rows;
     Index n = 0;
     for (Index i = 0; i < b; i++) {
-      const double weight = own[i] * v[i];
-      rows[n] = int32_t(i), weights[n] = weight;
-      n += weight > least[i];
+      const double weight = own[i] * given[i];
+      places[n] = int32_t(i), to[n] = weight;
+      n += weight > limits[i];
     }
     return n;
   }
-  // Add listed rows to N vectors of a component's sums, and to its squares; or write them, times
-  // the roots of their weights.
-  template <int N, bool WRITE> INLINE void add_rows(const double* mean, Index first, Index n, Index f) {
+  // Call `use` for the vectors of features from `at` on, one to three at a time.
+  template <class Use> static INLINE void for_features(Index at, Index width, Use use) {
+    while (at < width) {
+      const Index n = features_abreast((width - at) / L);
+      if (n == 3) use(at, Abreast<3>());
+      else if (n == 2) use(at, Abreast<2>());
+      else use(at, Abreast<1>());
+      at += n * L;
+    }
+  }
+  // Add n listed rows to N vectors of a component's sums and, with SQUARES, to its squares; with
+  // WRITTEN write them, times the roots of their weights.
+  template <int N, int ALSO> INLINE void add_rows(const double* mean, Index first, Index n, Index f) {
+    const int32_t* const own = rows + first;
+    const double *const from = z + f, *const factors = (ALSO == WRITTEN ? roots : weights) + first;
+    double* const to = listed + f;
+    const Index step = width;
     V total[N], square[N], center[N];
     UNROLLED for (int c = 0; c < N; c++) {
       total[c] = load(sums + f + c * L), square[c] = load(squares + f + c * L);
       center[c] = load(mean + f + c * L);
     }
-    for (Index q = first; q < first + n; q++) {
-      const double* row = z + rows[q] * width + f;
+    for (Index q = 0; q < n; q++) {
+      const double *const row = from + own[q] * step, factor = factors[q];
       UNROLLED for (int c = 0; c < N; c++) {
-        const V x = load(row + c * L) - center[c], weighted = weights[q] * x;
-        total[c] += weighted;
-        if (WRITE) store(listed + (q - first) * width + f + c * L, roots[q] * x);
-        else square[c] += weighted * x;
+        const V x = load(row + c * L) - center[c], weighted = factor * x;
+        total[c] += ALSO == WRITTEN ? factor * weighted : weighted;
+        if (ALSO == WRITTEN) store(to + q * step + c * L, weighted);
+        if (ALSO == SQUARES) square[c] += weighted * x;
       }
     }
-    UNROLLED for (int c = 0; c < N; c++) {
-      store(sums + f + c * L, total[c]);
-      if (!WRITE) store(squares + f + c * L, square[c]);
-    }
+    UNROLLED for (int c = 0; c < N; c++)
+      store(sums + f + c * L, total[c]), store(squares + f + c * L, square[c]);
   }
-  template <bool WRITE> void add_listed(Index j, Index first, Index n) {
+  template <int ALSO> NOINLINE void add_listed(Index j, Index first, Index n) {
     const double* mean = means + j * width;
-    for (Index f = 0; f < width;) {
-      const Index abreast = features_abreast((width - f) / L);
-      if (abreast == 3) add_rows<3, WRITE>(mean, first, n, f);
-      else if (abreast == 2) add_rows<2, WRITE>(mean, first, n, f);
-      else add_rows<1, WRITE>(mean, first, n, f);
-      f += abreast * L;
-    }
+    for_features(0, width, [&](Index f, auto abreast) { add_rows<abreast.n, ALSO>(mean, first, n, f); });
   }
   // Add the products of the columns of x (n, size) on and above the diagonal.
-  static void add_scatter(const double* x, Index n, Index size, Index n_columns, double* out) {
+  NOINLINE static void add_scatter(const double* x, Index n, Index size, Index n_columns, double* out) {
     for (Index c = 0; c < n_columns; c += LINES)
-      for (Index at = c / L * L; at < size;) {
-        const Index abreast = features_abreast((size - at) / L);
+      for_features(c / L * L, size, [&](Index at, auto abreast) {
         double* to = out + c * size + at;
-        if (abreast == 3) multiply_panel<double, LINES, 3, true>(x + c, 1, x + at, size, n, to, size, size);
-        else if (abreast == 2)
-          multiply_panel<double, LINES, 2, true>(x + c, 1, x + at, size, n, to, size, size);
-        else multiply_panel<double, LINES, 1, true>(x + c, 1, x + at, size, n, to, size, size);
-        at += abreast * L;
-      }
+        multiply_panel<double, LINES, abreast.n, true>(x + c, 1, x + at, size, n, to, size, size);
+      });
   }
   // Sums around the means of the components.
   void add_component(Index j, Index b) {
     const Index n = list_rows(j, b);
     a.n_j[j] += sum_over(weights, n, [](auto x) { return x; });
     memset(sums, 0, size_t(width) * sizeof(double)), memset(squares, 0, size_t(width) * sizeof(double));
-    if (!dense) add_listed<false>(j, 0, n);
+    if (shared) add_listed<NOTHING>(j, 0, n);
+    else if (!dense) add_listed<SQUARES>(j, 0, n);
     else {
       for (Index q = 0; q < n; q++) roots[q] = __builtin_sqrt(weights[q]);
       for (Index first = 0; first < n; first += most) {
         const Index some = most < n - first ? most : n - first;
-        add_listed<true>(j, first, some);
+        add_listed<WRITTEN>(j, first, some);
         add_scatter(listed, some, width, p, scatters + j * width * width);
       }
     }
@@ -268,16 +280,11 @@ template <class R> struct MixtureStep {
     for (Index first = 0; first < b; first += most) {
       const Index n = most < b - first ? most : b - first;
       for (Index i = 0; i < n; i += LINES)
-        for (Index f = 0; f < width;) {
-          const Index abreast = features_abreast((width - f) / L);
+        for_features(0, width, [&](Index f, auto abreast) {
           const double* own = d + first + i;
           double* to = listed + i * width + f;
-          if (abreast == 3) multiply_panel<double, LINES, 3>(own, 1, means + f, width, k, to, width, tile);
-          else if (abreast == 2)
-            multiply_panel<double, LINES, 2>(own, 1, means + f, width, k, to, width, tile);
-          else multiply_panel<double, LINES, 1>(own, 1, means + f, width, k, to, width, tile);
-          f += abreast * L;
-        }
+          multiply_panel<double, LINES, abreast.n>(own, 1, means + f, width, k, to, width, tile);
+        });
       for (Index i = 0; i < n; i++) {
         const double *row = z + (first + i) * width, root = roots[first + i];
         for (Index f = 0; f < width; f++) listed[i * width + f] = root * (row[f] - listed[i * width + f]);
