@@ -1,12 +1,13 @@
-// One E- and M-step of Gaussian components over a block. The densities of a tile are computed with a
-// row in each lane: the rows are transposed. Sums take the rows whose responsibility counts, with a
-// feature in each lane: where components are far apart, each row enters the sums of one.
+// One E- and M-step of Gaussian components over a block. Densities are computed with a row in each
+// lane, from transposed rows. Sums are computed with a feature in each lane, from the rows whose
+// responsibilities count: where components are far apart, each row enters the sums of one.
 #pragma once
 #include "products.hpp"
 #include "rows.hpp"
 
 namespace {
 
+// A number of vectors that the compiler knows.
 template <int N> struct Abreast {
   static constexpr int n = N;
 };
@@ -15,7 +16,7 @@ template <class R> struct MixtureStep {
   using V = Vector<double>;
   static constexpr Index L = LENGTH<double>, PANEL = WIDTH<double>, LINES = 4;
   static constexpr Index UNIT = L > LINES ? L : LINES;
-  static constexpr Index LISTED_NUMBERS = 3 << 10;  // which stay in the first cache
+  static constexpr Index LISTED_NUMBERS = 3 << 10;  // they stay in the first cache
 
   const Mixture& a;
   const Index p, k, tile, width;  // `width`: p, rounded up to whole vectors and blocks of lines
@@ -70,9 +71,10 @@ template <class R> struct MixtureStep {
         for (Index c = 0; c < p; c++)
           for (Index f = 0; f <= c; f++)
             whitened[j * width + c] += means[j * width + f] * a.factors[f * p + c];
-    // Sums go on from those of the parts of the block before, which gives the same bits.
+    // Sums go on from those of the parts of a block that came before: parts give the same bits.
     for_triangles([](double& own, double& found) { own = found; });
   }
+  // Call `use` for each sum of products of features and its place in the result.
   template <class Use> void for_triangles(Use use) {
     if (!a.scatters) return;
     for (Index j = 0; j < a.n_factors; j++)
@@ -130,7 +132,8 @@ template <class R> struct MixtureStep {
         squares[g] += x * x;
       }
   }
-  // Write the logarithm of each component's share of the density.
+  // Write the logarithm of each component's share of the density. Within one large function, the
+  // compiler finds registers for less: steps take a fifth longer.
   NOINLINE void fill_densities(Index b) {
     if (shared)
       for (Index i = 0; i < b; i += PANEL) whiten(panels + i * width);
