@@ -75,7 +75,7 @@ def mixture_sums(
     components : Components
         The components before the step.
     negligible : float
-        Responsibilities up to this are left out of sums. The scatter of a shared factor has all.
+        Responsibilities up to this are left out of all sums but the log likelihood.
 
     Returns
     -------
@@ -89,13 +89,9 @@ def mixture_sums(
         scatters = fields["squares"] = np.zeros((k, p))
     else:
         scatters = fields["scatters"] = np.zeros(components.factors.shape)
-        if len(components.factors) == 1:
-            fields["overlaps"] = np.zeros((k, k))
     of_rows = {"weights": None if weights is None else plain(weights)}
     if not _call(rows, components, of_rows, fields):
         return None
-    if "overlaps" in fields:
-        scatters[0] += _scatter_of_means(components.means, fields["overlaps"])
     if components.factors is not None:
         scatters += np.triu(scatters, 1).swapaxes(1, 2)
     return MixtureSums(float(total[0]), n_j, sums, scatters)
@@ -145,16 +141,3 @@ def _call(
     # Tiles are the same for all dtypes of the rows, and so are the results.
     tile = tile_rows(len(rows), k, p, np.dtype(np.float64))
     return call_in_parts("mixture_sums", rows, row_dtype(rows), tile, of_rows, fields)
-
-
-def _scatter_of_means(means: FloatArray, overlaps: FloatArray) -> FloatArray:
-    """Return the part of Σ w γ (x − μ)(x − μ)ᵀ that rows shared by components add.
-
-    With Σ_j γ_j = 1 and m = Σ_j γ_j μ_j, Σ_j γ_j (x − μ_j)(x − μ_j)ᵀ is (x − m)(x − m)ᵀ plus the
-    sum of γ_j γ_l (μ_j − μ_l)(μ_j − μ_l)ᵀ over pairs j < l. No term is negative: nothing cancels.
-    """
-    scatter = np.zeros((means.shape[1],) * 2)
-    for j in range(len(means) - 1):
-        apart = means[j + 1 :] - means[j]
-        scatter += (overlaps[j, j + 1 :, None] * apart).T @ apart
-    return np.triu(scatter)

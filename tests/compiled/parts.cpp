@@ -48,3 +48,6 @@ PART Index register_bytes() { return REGISTER_BYTES; }
   }
 PARTS(float)
 PARTS(double)
+PART void exp_negative_double(const double* x, Index n, double* out) {
+  for_vectors<double>(n, [&](Index i, int) { store(out + i, exp_negative(load(x + i))); });
+}

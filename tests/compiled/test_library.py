@@ -43,7 +43,7 @@ def test_all_entries_are_in_the_library_with_the_version_of_the_header():
     version, structures, entries = library.interface()
     loops = library._library()
     assert loops.daskmm_version() == version
-    assert len(entries) == 12
+    assert len(entries) == 13
     for name, layout in entries.items():
         assert getattr(loops, f"daskmm_{name}") is not None
         assert layout in structures.values()
@@ -124,7 +124,8 @@ def wrong_arrays(expected, shape, sizes):
     longer = (shape[0] + 1, *shape[1:])
     yield np.zeros(shape, other)
     yield np.zeros(longer, dtype)
-    yield np.zeros((2 * shape[0] + 2, *shape[1:]), dtype)[: 2 * shape[0] : 2]
+    if shape != (1,):  # one number is contiguous
+        yield np.zeros((2 * shape[0] + 2, *shape[1:]), dtype)[: 2 * shape[0] : 2]
     if len(shape) == 2:
         yield np.zeros(shape, dtype, order="F")
     if expected.written:

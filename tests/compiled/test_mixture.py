@@ -175,7 +175,7 @@ def test_negligible_responsibilities_change_no_sum_by_more_than_their_share(kind
     assert_close(mixture_sums(rows, v, components(kind, *model), 1e-14), expected, 1e-11)
 
 
-@pytest.mark.parametrize("kind", ["full", "diagonal"])
+@each_kind
 def test_responsibilities_up_to_the_negligible_one_are_left_out(kind):
     model = mixture(kind, 2, 3)
     rows, v = sampled(500, *model)

@@ -106,6 +106,20 @@ def test_exponentials_are_right_to_few_units_in_the_last_place(parts, kind, lowe
     assert ulps(applied(parts, "exp2", y), expected, kind) <= 4.0
 
 
+def test_exponentials_of_negative_numbers_are_right_to_few_units_in_the_last_place(parts):
+    rng = np.random.default_rng(2)
+    near = np.log(2.0) * (np.arange(-1000, 0) + 0.5) * (1 + 1e-15 * rng.normal(size=1000))
+    x = np.concatenate(
+        [rng.uniform(-708.0, 0.0, 50_000), -(10.0 ** rng.uniform(-20, 1, 5000)), near]
+    )
+    x = x[x > -708.0]
+    assert (
+        ulps(applied(parts, "exp_negative", x), np.exp(x.astype(np.longdouble)), np.float64) <= 4.0
+    )
+    ends = np.array([0.0, -708.0, -1e6, -np.inf, np.nan])
+    np.testing.assert_array_equal(applied(parts, "exp_negative", ends), [1.0, 0.0, 0.0, 0.0, 0.0])
+
+
 @pytest.mark.parametrize(("kind", "last"), [(np.float64, 1024.0), (np.float32, 128.0)])
 def test_logarithm_and_exponential_are_exact_at_their_ends(parts, kind, last):
     e = np.array([0.0, 1.0, np.inf], kind)

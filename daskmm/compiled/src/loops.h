@@ -107,28 +107,27 @@ typedef struct {
 } Bounds;
 
 /* Gaussian components and a block: mixture_sums. Sums are around the means that come in, so that
-   nothing cancels; of the matrices of sums, the triangle on and above the diagonal is written. */
+   nothing cancels. */
 typedef struct {
   int64_t n, p, k, tile, single_rows;
-  int64_t n_factors;                /* k; 1: all components share one; 0: they have `inverse_deviations` */
-  double negligible;                /* responsibilities up to this do not enter `n_j`, `sums`, `squares`, and
-                                       the `scatters` of k factors */
+  int64_t n_factors;                /* k; 1: one for all components; 0: `inverse_deviations` */
+  double negligible;                /* responsibilities up to this enter no sum but `total` */
   const void* rows;                 /* R (n, p) */
   const double* weights;            /* (n) or NULL: all are 1 */
   const double* means;              /* (k, p) */
-  const double* factors;            /* (n_factors, p, p) or NULL: upper triangular U, the precision is U Uᵀ */
+  const double* factors;            /* (n_factors, p, p) or NULL: upper triangular U; U Uᵀ is the
+                                       inverse covariance */
   const double* inverse_deviations; /* (k, p) or NULL: of independent features */
   const double* constants;          /* (k): log of the share and of the density at the mean */
-  double* n_j;              /* (k) or NULL: Σ w γ, added to like all sums; NULL if no sums are wanted */
-  double* sums;             /* (k, p) or NULL: Σ w γ (x − μ) */
-  double* squares;          /* (k, p) or NULL: Σ w γ (x − μ)² of independent features */
-  double* scatters;         /* (n_factors, p, p) or NULL: Σ w γ (x − μ)(x − μ)ᵀ; of a shared factor,
-                               Σ w (x − m)(x − m)ᵀ around the mean m = Σ γ μ that a row expects */
-  double* overlaps;         /* (k, k) or NULL: Σ w γ γᵀ, with a shared factor */
-  double* total;            /* (1) or NULL: Σ w log p(x) */
-  int32_t* labels;          /* (n) or NULL: the first of the most probable components */
-  double* densities;        /* (n) or NULL: log p(x) */
-  double* responsibilities; /* (n, k) or NULL: γ, the probabilities of the components */
+  double* n_j;                      /* (k) or NULL: Σ w γ, added to like all sums; NULL for none */
+  double* sums;                     /* (k, p) or NULL: Σ w γ (x − μ) */
+  double* squares;                  /* (k, p) or NULL: Σ w γ (x − μ)² of independent features */
+  double* scatters;                 /* (n_factors, p, p) or NULL: Σ w γ (x − μ)(x − μ)ᵀ, on and above
+                                       the diagonal; over all components if they share a factor */
+  double* total;                    /* (1) or NULL: Σ w log p(x) */
+  int32_t* labels;                  /* (n) or NULL: the first of the most probable components */
+  double* densities;                /* (n) or NULL: log p(x) */
+  double* responsibilities;         /* (n, k) or NULL: γ, the probabilities of the components */
 } Mixture;
 
 /* Products of sparse rows, as in scipy's CSR arrays. */

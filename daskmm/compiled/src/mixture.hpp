@@ -1,49 +1,46 @@
-// One E- and M-step of Gaussian components over a block. The densities of a tile are computed with a
-// row in each lane: the rows are transposed. Sums take the rows whose responsibility counts, with a
-// feature in each lane: where components are far apart, each row enters the sums of one.
+// One E- and M-step of Gaussian components over a block. Densities are computed with a row in each
+// lane, from transposed rows. Sums are computed with a feature in each lane, from the rows whose
+// responsibilities count: where components are far apart, each row enters the sums of one.
 #pragma once
 #include "products.hpp"
 #include "rows.hpp"
 
 namespace {
 
+// A number of vectors that the compiler knows.
+template <int N> struct Abreast {
+  static constexpr int n = N;
+};
+
 template <class R> struct MixtureStep {
   using V = Vector<double>;
   static constexpr Index L = LENGTH<double>, PANEL = WIDTH<double>, LINES = 4;
   static constexpr Index UNIT = L > LINES ? L : LINES;
-  static constexpr Index LISTED_BYTES = 24 << 10;  // listed rows stay in the first cache
+  static constexpr Index LISTED_NUMBERS = 3 << 10;  // they stay in the first cache
 
   const Mixture& a;
-  const Index p, k, tile, width, k_width, most;
-  const bool shared, dense;  // whether there is one factor, or one of each component
-  double *z, *panels, *d;    // rows, transposed rows; (component, row): densities, responsibilities
-  double *v, *least, *density, *best;
-  double *origin, *means;      // rows and means are shifted by the origin
-  double *factors, *whitened;  // in blocks of four columns; (p, k): means times the shared factor
-  double *apart, *listed;      // of a panel, from a mean; rows and their differences
-  double *chances, *weights, *roots;
-  double *sums, *squares, *scatters, *overlaps;
+  const Index p, k, tile, width;  // `width`: p, rounded up to whole vectors and blocks of lines
+  const Index most;               // rows that are written at a time
+  const bool shared;              // whether there is one factor for all components
+  Index factor_size = 0;
+  double *z, *panels;                  // rows, shifted by the origin; the same, transposed
+  double* d;                           // (component, row): log densities, then responsibilities
+  double *v, *least, *density, *best;  // of each row
+  double *origin, *means, *factors;    // factors come in blocks of four columns
+  double *whitened, *apart;            // means times a shared factor; a panel's differences
+  double *weights, *roots, *listed;    // of the rows that a component's sums take
+  double *sums, *squares, *scatters;   // of a component; of all
   int32_t* rows;
 
-  static Index padded(Index n) { return (n + UNIT - 1) / UNIT * UNIT; }
   explicit MixtureStep(const Mixture& a)
       : a(a),
         p(a.p),
         k(a.k),
         tile(a.tile),
-        width(padded(a.p)),
-        k_width(padded(a.k)),
-        most(listed_rows(width > k_width ? width : k_width)),
-        shared(a.n_factors == 1),
-        dense(a.factors && a.n_factors != 1) {}
-  static Index listed_rows(Index width) {
-    const Index n = LISTED_BYTES / Index(sizeof(double)) / width / LINES * LINES;
-    return n < 16 ? 16 : n;
-  }
-  Index factor_size() const {
-    Index size = 0;
-    for (Index c = 0; c < p; c += LINES) size += LINES * rows_of_factor(c);
-    return size;
+        width((a.p + UNIT - 1) / UNIT * UNIT),
+        most(LISTED_NUMBERS > 16 * width ? LISTED_NUMBERS / width : 16),
+        shared(a.n_factors == 1) {
+    for (Index c = 0; c < p; c += LINES) factor_size += LINES * rows_of_factor(c);
   }
   // Rows down to the diagonal of a block of columns.
   Index rows_of_factor(Index c) const { return c + LINES < p ? c + LINES : p; }
@@ -51,12 +48,11 @@ template <class R> struct MixtureStep {
   void place(Memory& memory) {
     memory((tile + 16) * width, z), memory(tile * width, panels), memory(k * tile, d);
     memory(tile, v, least, density, best), memory(width, origin), memory((k + 1) * width, means);
-    memory(a.n_factors * factor_size(), factors), memory(shared ? k * width : 0, whitened);
+    memory(a.n_factors * factor_size, factors), memory(shared ? k * width : 0, whitened);
     memory(width * PANEL, apart);
     if (!a.n_j) return;
     memory(tile, weights, roots), memory(tile, rows), memory(width, sums, squares);
-    memory((most + LINES) * width, listed), memory(shared ? (most + LINES) * k_width : 0, chances);
-    memory(a.n_factors * width * width, scatters), memory(shared ? k_width * k_width : 0, overlaps);
+    memory(most * width, listed), memory(a.n_factors * width * width, scatters);
   }
   void begin() {
     if (shared)
@@ -75,25 +71,19 @@ template <class R> struct MixtureStep {
         for (Index c = 0; c < p; c++)
           for (Index f = 0; f <= c; f++)
             whitened[j * width + c] += means[j * width + f] * a.factors[f * p + c];
-    copy_squares(a.scatters, a.n_factors, p, width, scatters);
-    copy_squares(a.overlaps, 1, k, k_width, overlaps);
+    // Sums go on from those of the parts of a block that came before: parts give the same bits.
+    for_triangles([](double& own, double& found) { own = found; });
   }
-  // Sums go on from what the matrices hold, so that blocks in parts give the same bits.
-  static void copy_squares(const double* from, Index n, Index size, Index step, double* to) {
-    if (!from) return;
-    for (Index j = 0; j < n; j++)
-      for (Index f = 0; f < size; f++)
-        memcpy(to + (j * step + f) * step, from + (j * size + f) * size, size_t(size) * sizeof(double));
-  }
-  static void write_triangles(const double* from, Index n, Index size, Index step, double* to) {
-    if (!to) return;
-    for (Index j = 0; j < n; j++)
-      for (Index f = 0; f < size; f++)
-        for (Index l = f; l < size; l++) to[(j * size + f) * size + l] = from[(j * step + f) * step + l];
+  // Call `use` for each sum of products of features and its place in the result.
+  template <class Use> void for_triangles(Use use) {
+    if (!a.scatters) return;
+    for (Index j = 0; j < a.n_factors; j++)
+      for (Index f = 0; f < p; f++)
+        for (Index l = f; l < p; l++)
+          use(scatters[(j * width + f) * width + l], a.scatters[(j * p + f) * p + l]);
   }
   void finish() {
-    write_triangles(scatters, a.n_factors, p, width, a.scatters);
-    write_triangles(overlaps, 1, k, k_width, a.overlaps);
+    for_triangles([](double& own, double& found) { found = own; });
   }
 
   void read(Index start, Index b) {
@@ -124,10 +114,12 @@ template <class R> struct MixtureStep {
   }
   INLINE void add_whitened(Index j, const double* panel, V (&squares)[GROUP]) {
     const double* mean = means + j * width;
-    for (Index f = 0; f < p; f++) UNROLLED
+    double* const differences = apart;
+    const Index n = p;
+    for (Index f = 0; f < n; f++) UNROLLED
       for (int g = 0; g < GROUP; g++)
-        store(apart + f * PANEL + g * L, load(panel + f * PANEL + g * L) - mean[f]);
-    multiply_factor(factors + j * factor_size(), apart, [&](Index, V(&products)[LINES][GROUP]) {
+        store(differences + f * PANEL + g * L, load(panel + f * PANEL + g * L) - mean[f]);
+    multiply_factor(factors + j * factor_size, differences, [&](Index, V(&products)[LINES][GROUP]) {
       UNROLLED for (int l = 0; l < LINES; l++) UNROLLED
         for (int g = 0; g < GROUP; g++) squares[g] += products[l][g] * products[l][g];
     });
@@ -140,15 +132,16 @@ template <class R> struct MixtureStep {
         squares[g] += x * x;
       }
   }
-  // Write the logarithm of each component's share of the density.
-  void fill_densities(Index b) {
+  // Write the logarithm of each component's share of the density. Within one large function, the
+  // compiler finds registers for less: steps take a fifth longer.
+  NOINLINE void fill_densities(Index b) {
     if (shared)
       for (Index i = 0; i < b; i += PANEL) whiten(panels + i * width);
     for (Index j = 0; j < k; j++)
       for (Index i = 0; i < b; i += PANEL) {
         const double* panel = panels + i * width;
         V squares[GROUP] = {};
-        if (dense) add_whitened(j, panel, squares);
+        if (a.factors && !shared) add_whitened(j, panel, squares);
         else if (shared) add_scaled(whitened + j * width, nullptr, panel, squares);
         else add_scaled(means + j * width, a.inverse_deviations + j * p, panel, squares);
         UNROLLED for (int g = 0; g < GROUP; g++)
@@ -156,7 +149,7 @@ template <class R> struct MixtureStep {
       }
   }
   // Turn them into responsibilities; return whether the densities of all rows are finite.
-  bool normalize(Index b) {
+  NOINLINE bool normalize(Index b) {
     Flags<double> lost{};
     for_vectors<double>(b, [&](Index i, int n_lanes) {
       V largest = load(d + i), place{}, total{};
@@ -188,106 +181,86 @@ template <class R> struct MixtureStep {
   }
 
   // List the rows of a component that count, and their weights; return how many there are.
-  Index list_rows(Index j, Index b) {
-    const double* own = d + j * tile;
+  NOINLINE Index list_rows(Index j, Index b) {
+    // Copies, as what is written might be their originals for all that the compiler knows.
+    const double *const own = d + j * tile, *const given = v, *const limits = least;
+    double* const to = weights;
+    int32_t* const places = rows;
     Index n = 0;
     for (Index i = 0; i < b; i++) {
-      const double weight = own[i] * v[i];
-      rows[n] = int32_t(i), weights[n] = weight;
-      n += weight > least[i];
+      const double weight = own[i] * given[i];
+      places[n] = int32_t(i), to[n] = weight;
+      n += weight > limits[i];
     }
     return n;
   }
-  // Add listed rows to N vectors of a component's sums, and to its squares; or write them, times
-  // the roots of their weights.
+  // Call `use` for the vectors of features from `at` on, one to three at a time.
+  template <class Use> INLINE void for_features(Index at, Use use) {
+    while (at < width) {
+      const Index n = features_abreast((width - at) / L);
+      if (n == 3) use(at, Abreast<3>());
+      else if (n == 2) use(at, Abreast<2>());
+      else use(at, Abreast<1>());
+      at += n * L;
+    }
+  }
+  // Add n listed rows to N vectors of a component's sums. Then write them, times the roots of their
+  // weights, or add them to the component's squares.
   template <int N, bool WRITE> INLINE void add_rows(const double* mean, Index first, Index n, Index f) {
+    const int32_t* const own = rows + first;
+    const double *const from = z + f, *const factors = (WRITE ? roots : weights) + first;
+    double* const to = listed + f;
+    const Index step = width;
     V total[N], square[N], center[N];
     UNROLLED for (int c = 0; c < N; c++) {
       total[c] = load(sums + f + c * L), square[c] = load(squares + f + c * L);
       center[c] = load(mean + f + c * L);
     }
-    for (Index q = first; q < first + n; q++) {
-      const double* row = z + rows[q] * width + f;
+    for (Index q = 0; q < n; q++) {
+      const double *const row = from + own[q] * step, factor = factors[q];
       UNROLLED for (int c = 0; c < N; c++) {
-        const V x = load(row + c * L) - center[c], weighted = weights[q] * x;
-        total[c] += weighted;
-        if (WRITE) store(listed + (q - first) * width + f + c * L, roots[q] * x);
+        const V x = load(row + c * L) - center[c], weighted = factor * x;
+        total[c] += WRITE ? factor * weighted : weighted;
+        if (WRITE) store(to + q * step + c * L, weighted);
         else square[c] += weighted * x;
       }
     }
-    UNROLLED for (int c = 0; c < N; c++) {
-      store(sums + f + c * L, total[c]);
-      if (!WRITE) store(squares + f + c * L, square[c]);
-    }
+    UNROLLED for (int c = 0; c < N; c++)
+      store(sums + f + c * L, total[c]), store(squares + f + c * L, square[c]);
   }
-  template <bool WRITE> void add_listed(Index j, Index first, Index n) {
+  template <bool WRITE> NOINLINE void add_listed(Index j, Index first, Index n) {
     const double* mean = means + j * width;
-    for (Index f = 0; f < width;) {
-      const Index abreast = features_abreast((width - f) / L);
-      if (abreast == 3) add_rows<3, WRITE>(mean, first, n, f);
-      else if (abreast == 2) add_rows<2, WRITE>(mean, first, n, f);
-      else add_rows<1, WRITE>(mean, first, n, f);
-      f += abreast * L;
-    }
+    for_features(0, [&](Index f, auto abreast) { add_rows<abreast.n, WRITE>(mean, first, n, f); });
   }
-  // Add the products of the columns of x (n, size) on and above the diagonal.
-  static void add_scatter(const double* x, Index n, Index size, Index n_columns, double* out) {
-    for (Index c = 0; c < n_columns; c += LINES)
-      for (Index at = c / L * L; at < size;) {
-        const Index abreast = features_abreast((size - at) / L);
-        double* to = out + c * size + at;
-        if (abreast == 3) multiply_panel<double, LINES, 3, true>(x + c, 1, x + at, size, n, to, size, size);
-        else if (abreast == 2)
-          multiply_panel<double, LINES, 2, true>(x + c, 1, x + at, size, n, to, size, size);
-        else multiply_panel<double, LINES, 1, true>(x + c, 1, x + at, size, n, to, size, size);
-        at += abreast * L;
-      }
+  // Add the products of the features of n written rows, on and above the diagonal.
+  NOINLINE void add_scatter(Index n, double* scatter) {
+    const double* const x = listed;
+    const Index step = width;
+    for (Index c = 0; c < p; c += LINES)
+      for_features(c / L * L, [&](Index f, auto abreast) {
+        double* to = scatter + c * step + f;
+        multiply_panel<double, LINES, abreast.n, true>(x + c, 1, x + f, step, n, to, step, step);
+      });
   }
   // Sums around the means of the components.
   void add_component(Index j, Index b) {
     const Index n = list_rows(j, b);
     a.n_j[j] += sum_over(weights, n, [](auto x) { return x; });
     memset(sums, 0, size_t(width) * sizeof(double)), memset(squares, 0, size_t(width) * sizeof(double));
-    if (!dense) add_listed<false>(j, 0, n);
+    if (!a.factors) add_listed<false>(j, 0, n);
     else {
+      double* const scatter = scatters + (shared ? 0 : j) * width * width;
       for (Index q = 0; q < n; q++) roots[q] = __builtin_sqrt(weights[q]);
       for (Index first = 0; first < n; first += most) {
         const Index some = most < n - first ? most : n - first;
         add_listed<true>(j, first, some);
-        add_scatter(listed, some, width, p, scatters + j * width * width);
+        add_scatter(some, scatter);
       }
     }
     for (Index f = 0; f < p; f++) a.sums[j * p + f] += sums[f];
     if (a.squares)
       for (Index f = 0; f < p; f++) a.squares[j * p + f] += squares[f];
   }
-  // The scatter of a shared factor is that of rows around the means that they expect, one product
-  // for each row, and that of the means of overlapping components around each other.
-  void add_shared(Index b) {
-    for (Index i = 0; i < b; i++) roots[i] = __builtin_sqrt(v[i]);
-    for (Index first = 0; first < b; first += most) {
-      const Index n = most < b - first ? most : b - first;
-      for (Index i = 0; i < n; i += LINES)
-        for (Index f = 0; f < width;) {
-          const Index abreast = features_abreast((width - f) / L);
-          const double* own = d + first + i;
-          double* to = listed + i * width + f;
-          if (abreast == 3) multiply_panel<double, LINES, 3>(own, 1, means + f, width, k, to, width, tile);
-          else if (abreast == 2)
-            multiply_panel<double, LINES, 2>(own, 1, means + f, width, k, to, width, tile);
-          else multiply_panel<double, LINES, 1>(own, 1, means + f, width, k, to, width, tile);
-          f += abreast * L;
-        }
-      for (Index i = 0; i < n; i++) {
-        const double *row = z + (first + i) * width, root = roots[first + i];
-        for (Index f = 0; f < width; f++) listed[i * width + f] = root * (row[f] - listed[i * width + f]);
-        for (Index j = 0; j < k; j++) chances[i * k_width + j] = root * d[j * tile + first + i];
-      }
-      add_scatter(listed, n, width, p, scatters);
-      add_scatter(chances, n, k_width, k, overlaps);
-    }
-  }
-
   bool add(Index start, Index b) {
     read(start, b);
     fill_densities(b);
@@ -295,7 +268,6 @@ template <class R> struct MixtureStep {
     write(start, b);
     if (!a.n_j) return true;
     for (Index j = 0; j < k; j++) add_component(j, b);
-    if (shared) add_shared(b);
     return true;
   }
 };

@@ -19,6 +19,7 @@
 #define REGISTER_BYTES 16
 #endif
 #define INLINE inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
 #define UNROLLED _Pragma("GCC unroll 8")
 
 namespace {
