@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -54,7 +55,7 @@ _NARROW = 2.0
 
 @registered_model
 @documented
-class GaussianMixture(MMClusterer):
+class GaussianMixture(DensityMixin, MMClusterer):
     """Gaussian mixture: clusters of any size, width and orientation, by expectation-maximization.
 
     A row belongs to each component with a probability, its responsibility

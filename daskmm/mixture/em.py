@@ -76,7 +76,8 @@ class MixtureProblem:
         self.passes = passes
         self.weight = weight
         self.reg_covar = reg_covar
-        self.rounding = tol
+        # With a tolerance of 0 the steps go on though the likelihood no longer changes.
+        self.rounding = tol or -np.inf
         self.exact = exact
 
     @property

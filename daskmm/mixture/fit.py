@@ -29,6 +29,9 @@ FloatArray = NDArray[np.float64]
 TRIAL_STEPS, KEPT, SAMPLE_STEPS = 10, 3, 200
 # On the sample the gain of the likelihood that counts as none is this share of `tol`.
 _SAMPLE_TOL = 0.1
+# Rows of a component, of one with a covariance of its own, and of a matrix per feature, below which
+# a run is preferred to no other one.
+_LEAST_ROWS, _LEAST_ROWS_OF_OWN, _ROWS_PER_FEATURE = 1, 3, 2
 # Rounds of splits and merges, moves tried in each, and EM steps of each move.
 ROUNDS, MOVES, MOVE_STEPS = 10, 4, 12
 
@@ -87,6 +90,11 @@ class MixtureFit:
         sample = self.survey.sample
         return self.survey.coordinates.to_input(sample.rows), sample.weights
 
+    @property
+    def n_sampled(self) -> int:
+        """Number of rows of the sample."""
+        return len(self.survey.sample.rows)
+
     def on_sample(self) -> MixtureProblem:
         """Return the EM steps on the sample."""
         own = self.settings
@@ -136,9 +144,24 @@ def _tried(fit: MixtureFit) -> MixtureFit:
     return replace(fit, runs=iterate(fit.on_sample(), fit.starts, schedule, fit.context))
 
 
-def best_runs(runs: Sequence[Run[MixtureState]], n_kept: int) -> list[Run[MixtureState]]:
-    """Return the runs of the largest likelihood, those without singular components first."""
-    return sorted(runs, key=lambda run: (bool(_singular(run)), run.last))[:n_kept]
+def best_runs(
+    runs: Sequence[Run[MixtureState]], n_rows: float, n_kept: int
+) -> list[Run[MixtureState]]:
+    """Return the runs of the largest likelihood, those that mean nothing last.
+
+    The likelihood has no bound where a component comes down to a few rows, which always lie in a
+    plane.
+    """
+    return sorted(runs, key=lambda run: (_is_spurious(run, n_rows), run.last))[:n_kept]
+
+
+def _is_spurious(run: Run[MixtureState], n_rows: float) -> bool:
+    """Return whether a component is singular, or has too few rows for its covariance."""
+    state = run.state
+    least = _LEAST_ROWS if state.covariance_type == "tied" else _LEAST_ROWS_OF_OWN
+    if state.covariance_type == "full":
+        least += _ROWS_PER_FEATURE * state.means.shape[1]
+    return bool(_singular(run)) or n_rows * float(state.shares.min()) < least
 
 
 def _singular(run: Run[MixtureState]) -> str:
@@ -148,8 +171,9 @@ def _singular(run: Run[MixtureState]) -> str:
 def _converged(fit: MixtureFit) -> MixtureFit:
     """Let the best starts converge on the sample."""
     schedule = replace(fit.settings.schedule, max_iter=TRIAL_STEPS + SAMPLE_STEPS)
-    runs = best_runs(fit.runs, KEPT)
-    return replace(fit, runs=best_runs(iterate(fit.on_sample(), runs, schedule, fit.context), KEPT))
+    runs, n_rows = best_runs(fit.runs, fit.n_sampled, KEPT), fit.n_sampled
+    after = iterate(fit.on_sample(), runs, schedule, fit.context)
+    return replace(fit, runs=best_runs(after, n_rows, KEPT))
 
 
 def _moved(fit: MixtureFit) -> MixtureFit:
@@ -167,11 +191,11 @@ def _improved(fit: MixtureFit) -> list[Run[MixtureState]]:
         if not states:
             break
         quiet = fit.context.apart()
-        [first] = best_runs(iterate(problem, states, brief, quiet), 1)
-        if first.last > best.last + 10 * clearly or _singular(first):
+        [first] = best_runs(iterate(problem, states, brief, quiet), fit.n_sampled, 1)
+        if first.last > best.last + 10 * clearly:
             break
         [after] = iterate(problem, [first], whole, fit.context.apart())
-        if after.last > best.last - clearly or _singular(after):
+        if after.last > best.last - clearly or _is_spurious(after, fit.n_sampled):
             break
         best = after
     return [best]

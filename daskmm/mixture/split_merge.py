@@ -28,6 +28,8 @@ FloatArray = NDArray[np.float64]
 
 # EM steps of the two halves of a component; rows of smaller responsibility are left out.
 _STEPS, _NEGLIGIBLE = 8, 1e-2
+# Share of the longest variance below which an axis has no length.
+_NO_LENGTH = 1e-12
 # Pairs whose merging loses least, and components whose splitting gains most, that are combined.
 _PAIRS, _SPLITS = 4, 4
 
@@ -81,22 +83,35 @@ def splits(
 def _split(
     component: int, rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float
 ) -> Split | None:
-    """Divide rows along their longest axis, and take EM steps with both halves."""
+    """Divide rows across an axis, and take EM steps with both halves; return the better of two.
+
+    One axis is the longest, the other the one along which the rows are least like a normal
+    distribution with its single peak: that of the least kurtosis.
+    """
     kind, mean = state.covariance_type, state.means[component]
+    shape = kind, reg_covar
     centered = rows - mean
-    _, axes = np.linalg.eigh((centered * weights[:, None]).T @ centered)
-    labels = (centered @ axes[:, -1] > 0).astype(np.int64)
-    try:
-        one = labelled_components(rows, weights, np.zeros_like(labels), 1, kind, reg_covar)
-        halves = labelled_components(rows, weights, labels, 2, kind, reg_covar)
-        for _ in range(_STEPS):
-            after = maximized(em_sums(rows, weights, halves), halves, reg_covar)
-            halves = state_of(kind, after.shares, after.means, after.covariances)
-        before = em_sums(rows, weights, one).log_likelihood
-        gain = em_sums(rows, weights, halves).log_likelihood - before
-    except SingularComponentError:
-        return None
-    return Split(component, halves, gain)
+    lengths, axes = np.linalg.eigh((centered * weights[:, None]).T @ centered / weights.sum())
+    along = centered @ axes
+    held = np.maximum(lengths, _NO_LENGTH * lengths.max() or 1.0)
+    # Along an axis without length, the value is 0 and tells nothing.
+    kurtosis = np.where(lengths < held, np.inf, weights @ along**4 / held**2)
+    found: Split | None = None
+    for axis in {len(lengths) - 1, int(kurtosis.argmin())}:
+        labels = (along[:, axis] > 0).astype(np.int64)
+        try:
+            one = labelled_components(rows, weights, np.zeros_like(labels), 1, *shape)
+            halves = labelled_components(rows, weights, labels, 2, *shape)
+            for _ in range(_STEPS):
+                after = maximized(em_sums(rows, weights, halves), halves, reg_covar)
+                halves = state_of(kind, after.shares, after.means, after.covariances)
+            before = em_sums(rows, weights, one).log_likelihood
+            gain = em_sums(rows, weights, halves).log_likelihood - before
+        except SingularComponentError:
+            continue
+        if found is None or gain > found.gain:
+            found = Split(component, halves, gain)
+    return found
 
 
 def with_split(state: MixtureState, split: Split) -> MixtureState:

@@ -13,7 +13,18 @@ from daskmm.cli.model_options import parameters_of
 from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 
 # Parameters that have no option.
-WITHOUT = {"callbacks", "checkpoint", "forget", "kernels", "metric_params", "verbose", "warm_start"}
+WITHOUT = {
+    "callbacks",
+    "checkpoint",
+    "forget",
+    "kernels",
+    "means_init",
+    "metric_params",
+    "precisions_init",
+    "verbose",
+    "warm_start",
+    "weights_init",
+}
 
 
 def parsed(*options):

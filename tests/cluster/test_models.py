@@ -33,6 +33,7 @@ from sklearn.exceptions import ConvergenceWarning
 import daskmm
 from daskmm import (
     EntropyPowerKMeans,
+    GaussianMixture,
     KernelPowerKMeans,
     KMeans,
     PowerKMeans,
@@ -458,6 +459,7 @@ FITS = {
     "mahalanobis": lambda: quick(PowerKMeans, distortion="mahalanobis").fit(X),
     "kernel": lambda: clone(KERNEL).fit(X),
     "landmarks": lambda: clone(KERNEL).set_params(n_landmarks=40).fit(X),
+    "mixture": lambda: GaussianMixture(4, random_state=0).fit(X),
     "mean shift": lambda: WeightedBlurringMeanShift(0.3).fit(X),
 }
 CENTERS = ("cluster_centers_", "scale_", "mean_", "cluster_sizes_")
@@ -466,6 +468,7 @@ CHECKED = {
     "mahalanobis": ("precision_",),
     "kernel": ("memberships_", "kernel_norms_", "kernel_weights_"),
     "landmarks": ("landmarks_", "whitening_", "landmark_mean_", "landmark_centers_"),
+    "mixture": ("means_", "weights_", "covariances_", "precisions_cholesky_"),
     "mean shift": (*CENTERS, "feature_weights_"),
 }
 

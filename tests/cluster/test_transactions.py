@@ -12,6 +12,7 @@ from _support import ANNEALED, ESTIMATORS, blobs, quick
 import daskmm
 from daskmm import (
     EntropyPowerKMeans,
+    GaussianMixture,
     KernelPowerKMeans,
     KMeans,
     MultiKernelPowerKMeans,
@@ -27,6 +28,7 @@ MODELS = [
     KernelPowerKMeans(4, random_state=0),
     KernelPowerKMeans(4, n_landmarks=20, random_state=0),
     MultiKernelPowerKMeans(4, kernels=["rbf", "linear"], random_state=0),
+    GaussianMixture(4, random_state=0),
     WeightedBlurringMeanShift(random_state=0),
 ]
 

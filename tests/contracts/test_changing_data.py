@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from daskmm import (
     EntropyPowerKMeans,
+    GaussianMixture,
     KernelPowerKMeans,
     KMeans,
     MultiKernelPowerKMeans,
@@ -95,6 +96,7 @@ FITS = {
     "kernel": KernelPowerKMeans(3, random_state=0),
     "kernel of streamed rows": KernelPowerKMeans(3, random_state=0, **STREAMED),
     "kernels of streamed rows": MultiKernelPowerKMeans(3, random_state=0, **STREAMED),
+    "mixture": GaussianMixture(3, random_state=0, tol=0, max_iter=4),
     "mean shift": WeightedBlurringMeanShift(1.0, random_state=0),
     "micro-clusters": WeightedBlurringMeanShift(1.0, random_state=0, n_representatives=100),
 }
