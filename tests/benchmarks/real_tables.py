@@ -26,11 +26,12 @@ from _tables import Table, half_of, load, names
 from sklearn.cluster import HDBSCAN
 from sklearn.cluster import KMeans as Lloyd
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-from sklearn.mixture import GaussianMixture
+from sklearn.mixture import GaussianMixture as Mixture
 from sklearn.preprocessing import StandardScaler
 
 from daskmm import (
     EntropyPowerKMeans,
+    GaussianMixture,
     KernelPowerKMeans,
     KMeans,
     PowerKMeans,
@@ -64,6 +65,10 @@ def _z(table: Table) -> np.ndarray:
     return StandardScaler().fit_transform(table.matrix())
 
 
+def _mixture(table: Table, k: int) -> np.ndarray:
+    return GaussianMixture(k, reg_covar=1e-3, random_state=0).fit_predict(_z(table))
+
+
 METHODS: dict[str, tuple[int, Method]] = {
     "scikit-learn, raw": (
         ALL,
@@ -86,8 +91,9 @@ METHODS: dict[str, tuple[int, Method]] = {
     "WeightedBlurringMeanShift, raw": (SLOWEST, _mean_shift(standardize=False)),
     "Gaussian mixture, z-scores": (
         SLOW,
-        lambda table, k: GaussianMixture(k, reg_covar=1e-3, random_state=0).fit_predict(_z(table)),
+        lambda table, k: Mixture(k, reg_covar=1e-3, random_state=0).fit_predict(_z(table)),
     ),
+    "GaussianMixture, z-scores": (SLOW, _mixture),
     "HDBSCAN, z-scores": (SLOW, lambda table, _: HDBSCAN().fit_predict(_z(table))),
 }
 
