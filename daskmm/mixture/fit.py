@@ -27,8 +27,9 @@ FloatArray = NDArray[np.float64]
 
 # EM steps of all starts on the sample; how many of them go on, and for how many steps.
 TRIAL_STEPS, KEPT, SAMPLE_STEPS = 10, 3, 200
-# On the sample the gain of the likelihood that counts as none is this share of `tol`.
-_SAMPLE_TOL = 0.1
+# On the sample the gain of the likelihood that counts as none is this share of `tol`, and of the
+# usual one where every step counts.
+_SAMPLE_TOL, _USUAL_TOL = 0.1, 1e-3
 # Rows of a component, of one with a covariance of its own, and of a matrix per feature, below which
 # a run is preferred to no other one.
 _LEAST_ROWS, _LEAST_ROWS_OF_OWN, _ROWS_PER_FEATURE = 1, 3, 2
@@ -98,7 +99,8 @@ class MixtureFit:
     def on_sample(self) -> MixtureProblem:
         """Return the EM steps on the sample."""
         own = self.settings
-        return sample_problem(*self.sample, own.reg_covar, _SAMPLE_TOL * own.tol, CPU_COUNT)
+        tol = _SAMPLE_TOL * (own.tol or _USUAL_TOL)
+        return sample_problem(*self.sample, own.reg_covar, tol, CPU_COUNT)
 
 
 def _seeded(fit: MixtureFit) -> MixtureFit:
@@ -183,7 +185,7 @@ def _moved(fit: MixtureFit) -> MixtureFit:
 
 def _improved(fit: MixtureFit) -> list[Run[MixtureState]]:
     own, (rows, weights), best = fit.settings, fit.sample, fit.runs[0]
-    problem, clearly = fit.on_sample(), own.tol
+    problem, clearly = fit.on_sample(), own.tol or _USUAL_TOL
     brief = replace(own.schedule, max_iter=MOVE_STEPS)
     whole = replace(own.schedule, max_iter=MOVE_STEPS + SAMPLE_STEPS)
     for _ in range(ROUNDS):

@@ -17,7 +17,7 @@ from sklearn.datasets import make_blobs, make_circles, make_moons
 import daskmm
 
 warnings.simplefilter("ignore")
-N = 600
+N = 300
 round_blobs, _ = make_blobs(N, random_state=8)
 tables = [
     (make_circles(N, factor=0.5, noise=0.05, random_state=30)[0], 2),
