@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from daskmm import (
     EntropyPowerKMeans,
+    GaussianMixture,
     KernelPowerKMeans,
     KMeans,
     MultiKernelPowerKMeans,
@@ -34,6 +35,7 @@ ALL = [
     quick(EntropyPowerKMeans),
     KernelPowerKMeans(4, n_init=1, random_state=0),
     MultiKernelPowerKMeans(4, n_init=1, random_state=0),
+    GaussianMixture(4, random_state=0),
     WeightedBlurringMeanShift(0.1),
 ]
 

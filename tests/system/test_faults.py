@@ -28,6 +28,7 @@ from daskmm import (
     ClusterLostError,
     DeadlyBlockError,
     EntropyPowerKMeans,
+    GaussianMixture,
     KernelPowerKMeans,
     PowerKMeans,
     WeightedBlurringMeanShift,
@@ -101,6 +102,11 @@ def compressed(folder):
     return model.fit(table(ROWS, CHUNK, folder))
 
 
+def mixture(folder):
+    model = GaussianMixture(4, sample_size=200, tol=0, max_iter=4, random_state=0)
+    return model.fit(table(ROWS, CHUNK, folder))
+
+
 class Case(NamedTuple):
     """A fit, the pass in which a worker is killed, and what it spends tickets on there."""
 
@@ -126,6 +132,7 @@ CASES = {
     "polishing, data kept by workers": Case(
         functools.partial(polished, persist=True), "block-sums", 1, "jobs"
     ),
+    "EM over the table": Case(mixture, "block-sums", 2, "rows"),
     "counts": Case(functools.partial(other, distortion="kl"), "block-sums", 2, "rows"),
     "counts with holes, data kept by workers": Case(
         functools.partial(other, holes=0.2, distortion="kl", persist=True), "block-sums", 2, "jobs"

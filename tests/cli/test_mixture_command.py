@@ -1,0 +1,63 @@
+"""The command line with Gaussian mixtures."""
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+
+from daskmm import GaussianMixture, load
+from daskmm.cli.main import main
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    truth = np.arange(600) % 3
+    np.save(tmp_path / "table.npy", 6 * np.eye(3)[truth] + rng.normal(size=(600, 3)))
+    return tmp_path / "table.npy"
+
+
+def run(capsys, *arguments):
+    """Exit code, and what was printed on either stream."""
+    code = main([str(argument) for argument in arguments])
+    return (code, *capsys.readouterr())
+
+
+def test_fit_plan_inspect_and_predict(table, tmp_path, capsys):
+    out, own = tmp_path / "run", ["--model", "mixture", "-k", 3, "--covariance-type", "diag"]
+    code, text, progress = run(capsys, "fit", table, *own, "--out", out, "--report")
+    assert code == 0, progress
+    assert "3 clusters of 600 rows × 3 features" in text
+    expected = GaussianMixture(3, covariance_type="diag", random_state=0).fit(np.load(table))
+    labels = zarr.open_array(out / "labels.zarr", mode="r")[...]
+    np.testing.assert_array_equal(labels, expected.labels_)
+    np.testing.assert_array_equal(load(out / "model").covariances_, expected.covariances_)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["log_likelihood"] == expected.lower_bound_
+    assert "log-likelihood per row" in (out / "report.html").read_text()
+
+    code, text, _ = run(capsys, "inspect", out)
+    assert code == 0
+    assert f"mean log-likelihood of a row: {expected.lower_bound_:.6g}" in text
+
+    code, text, _ = run(capsys, "plan", table, *own)
+    assert code == 0
+    assert "GaussianMixture with 3 clusters" in text
+
+    code, text, _ = run(capsys, "predict", out, table, "--out", tmp_path / "more.zarr", "--json")
+    assert code == 0
+    assert json.loads(text)["n_rows"] == 600
+
+
+def test_what_a_mixture_does_not_have_is_refused(table, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert run(capsys, "fit", table, "--model", "mixture", "--out", out)[0] == 2
+    assert run(capsys, "fit", table, "--model", "mixture", "-k", 3, "--out", out)[0] == 0
+    more = ["predict", out, table, "--out", tmp_path / "l.csv", "--outliers", 0.1]
+    code, _, error = run(capsys, *more)
+    assert code == 2
+    assert "--outliers needs a k-means model" in error
+    code, _, error = run(capsys, "update", out, table)
+    assert code == 2
+    assert "takes no new rows" in error
