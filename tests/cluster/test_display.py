@@ -120,7 +120,7 @@ def test_progress_of_every_estimator(notebook, model, caplog):
     assert len(iterations) == len(seen)
     name = type(model).__name__
     assert texts[0] == f"{name}: first look at the data"
-    assert iterations[0].startswith(f"{name}: iteration {seen[0].iteration}/300")
+    assert iterations[0].startswith(f"{name}: iteration {seen[0].iteration}/{model.max_iter}")
     assert f"{name}: first pass 0%" in texts[1]
     assert f"{seen[-1].iteration} iterations" in texts[-1]
     assert "left" not in texts[-1]
