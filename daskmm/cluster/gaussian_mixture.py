@@ -135,7 +135,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
     n_passes_ : int
         Passes over the data.
     history_ : list of IterationRecord
-        One record per step over the table; its objective is minus the mean log-likelihood.
+        One record per step of the best start; its objective is minus the mean log-likelihood. Steps
+        on the sample come first, with `exact` False.
     cluster_sizes_ : ndarray of shape (n_components,)
         Sum of the responsibilities of all rows, by sample weight.
     summary_ : pandas DataFrame
@@ -384,9 +385,11 @@ class GaussianMixture(DensityMixin, MMClusterer):
         state = outcome.run.state
         self.weights_, self.means_ = state.shares, state.means
         self.covariances_, self.precisions_cholesky_ = state.covariances, state.factors
-        self.history_ = outcome.run.history
-        self.lower_bounds_ = np.array([-record.objective for record in self.history_])
-        self.lower_bound_ = float(self.lower_bounds_[-1])
+        history = outcome.run.history
+        self.history_ = [*(record for run in fit.runs for record in run.history), *history]
+        self.lower_bounds_ = np.array([-record.objective for record in history])
+        # A fit that was stopped on the sample has taken no step over the table.
+        self.lower_bound_ = -history[-1].objective if history else -outcome.scored.penalty
         self.converged_, self.n_iter_ = outcome.run.converged, outcome.n_iter
         self.cluster_sizes_ = outcome.scored.cluster_weights
         self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale

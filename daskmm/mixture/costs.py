@@ -11,7 +11,7 @@ from daskmm.data.blocks import Layout, Position
 from daskmm.engine.speed import fastest, loading_seconds
 from daskmm.kmeans.costs import VALUE_SECONDS, seeding_seconds
 from daskmm.mixture.em import block_sums
-from daskmm.mixture.settings import Settings
+from daskmm.mixture.settings import TRIAL_STEPS, Settings
 from daskmm.mixture.starts import labelled_components
 from daskmm.mm.stages import Cost
 
@@ -85,7 +85,7 @@ class MixtureCosts:
 
     def trials(self) -> Cost:
         """Return the cost of the first EM steps of all starts on the sample."""
-        return Cost(seconds=lambda: 10 * self.settings.n_starts * self._on_sample)
+        return Cost(seconds=lambda: TRIAL_STEPS * self.settings.n_starts * self._on_sample)
 
     def on_sample(self) -> Cost:
         """Return the cost of EM of the best starts on the sample."""

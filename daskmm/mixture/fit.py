@@ -14,7 +14,7 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.trials import nearest, spawned
 from daskmm.mixture.costs import MixtureCosts
 from daskmm.mixture.em import MixtureProblem, MixtureState, sample_problem
-from daskmm.mixture.settings import Settings, wanted_rows
+from daskmm.mixture.settings import TRIAL_STEPS, Settings, wanted_rows
 from daskmm.mixture.split_merge import moves
 from daskmm.mixture.starts import labelled_components, starting_labels
 from daskmm.mm.context import FitContext
@@ -25,14 +25,14 @@ from daskmm.numerics.gaussians import SingularComponentError
 
 FloatArray = NDArray[np.float64]
 
-# EM steps of all starts on the sample; how many of them go on, and for how many steps.
-TRIAL_STEPS, KEPT, SAMPLE_STEPS = 10, 3, 200
+# How many starts go on after the trials, and for how many EM steps.
+KEPT, SAMPLE_STEPS = 3, 200
 # On the sample the gain of the likelihood that counts as none is this share of `tol`, and of the
 # usual one where every step counts.
 _SAMPLE_TOL, _USUAL_TOL = 0.1, 1e-3
 # Rows of a component, of one with a covariance of its own, and of a matrix per feature, below which
 # a run is preferred to no other one.
-_LEAST_ROWS, _LEAST_ROWS_OF_OWN, _ROWS_PER_FEATURE = 1, 3, 2
+_LEAST, _LEAST_OF_OWN, _LEAST_PER_FEATURE = 1, 3, 2
 # Rounds of splits and merges, moves tried in each, and EM steps of each move.
 ROUNDS, MOVES, MOVE_STEPS = 10, 4, 12
 
@@ -58,7 +58,7 @@ class MixtureFit:
     starts : sequence of MixtureState
         Components from which EM starts.
     runs : sequence of Run
-        EM on the sample, the best first.
+        EM on the sample, the best first; after the passes, that from which they started.
     outcome : Outcome or None
         EM over the table.
     """
@@ -160,9 +160,9 @@ def best_runs(
 def _is_spurious(run: Run[MixtureState], n_rows: float) -> bool:
     """Return whether a component is singular, or has too few rows for its covariance."""
     state = run.state
-    least = _LEAST_ROWS if state.covariance_type == "tied" else _LEAST_ROWS_OF_OWN
+    least = _LEAST if state.covariance_type == "tied" else _LEAST_OF_OWN
     if state.covariance_type == "full":
-        least += _ROWS_PER_FEATURE * state.means.shape[1]
+        least += _LEAST_PER_FEATURE * state.means.shape[1]
     return bool(_singular(run)) or n_rows * float(state.shares.min()) < least
 
 
@@ -180,7 +180,11 @@ def _converged(fit: MixtureFit) -> MixtureFit:
 
 def _moved(fit: MixtureFit) -> MixtureFit:
     """Split and merge components of the best run while the likelihood on the sample rises."""
-    return replace(fit, runs=fit.context.journal.once(lambda: _improved(fit)))
+    try:
+        return replace(fit, runs=fit.context.journal.once(lambda: _improved(fit)))
+    except KeyboardInterrupt as interrupt:
+        fit.context.stop(interrupt)
+        return fit
 
 
 def _improved(fit: MixtureFit) -> list[Run[MixtureState]]:
@@ -207,11 +211,12 @@ def _passed(fit: MixtureFit) -> MixtureFit:
     """Take EM steps over the table from the best run on the sample."""
     own = fit.settings
     problem = MixtureProblem(fit.passes, fit.survey.weight, own.reg_covar, own.tol, exact=True)
-    starts = [fit.runs[0].state] if fit.runs else fit.starts
+    best = best_runs(fit.runs, fit.n_sampled, 1)
+    starts = [run.state for run in best] or fit.starts
     outcome = minimize(problem, starts, own.schedule, fit.context)
     if wrong := _singular(outcome.run):
         raise SingularComponentError(wrong)
-    return replace(fit, outcome=outcome)
+    return replace(fit, runs=best, outcome=outcome)
 
 
 def mixture_stages(

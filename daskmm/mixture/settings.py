@@ -14,6 +14,8 @@ from daskmm.numerics.gaussians import factors_of_precisions
 
 FloatArray = NDArray[np.float64]
 
+# EM steps of all starts on the sample, before the best go on.
+TRIAL_STEPS = 10
 # Rows of the sample per component, and for covariance matrices per feature of each of them.
 _ROWS, _ROWS_PER_FEATURE = 200, 20
 _LEAST_ROWS = 10_000

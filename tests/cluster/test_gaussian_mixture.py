@@ -1,5 +1,7 @@
 """The estimator of Gaussian mixtures."""
 
+import pkgutil
+
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -187,6 +189,28 @@ def test_a_callback_sees_every_step_and_can_end_the_fit():
         model.fit(X)
     assert model.n_iter_ == 2
     np.testing.assert_array_equal(seen, model.lower_bounds_)
+
+
+@pytest.mark.parametrize("place", ["mixture.split_merge.splits", "mixture.em.MixtureProblem.steps"])
+def test_an_interrupt_on_the_sample_ends_the_fit_with_the_best_components(place, monkeypatch):
+    module, name = place.rsplit(".", 1)
+    owner = pkgutil.resolve_name(f"daskmm.{module}")
+    original, calls = getattr(owner, name), []
+
+    def interrupted(*arguments, **options):
+        calls.append(name)
+        if len(calls) == (5 if name == "steps" else 1):
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    model = clone(MODEL)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X)
+    assert model.n_iter_ == 0
+    assert model.lower_bound_ == pytest.approx(model.score(X))
+    assert len(model.history_) > 0
+    assert len(model.labels_) == len(X)
 
 
 def test_sampled_rows_have_the_moments_of_the_components():
