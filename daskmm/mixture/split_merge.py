@@ -13,19 +13,16 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
-from daskmm.mixture.em import MixtureState, state_of
+from daskmm.data.blocks import Position
+from daskmm.mixture.em import MixtureState, block_sums, responsibilities_of, state_of
 from daskmm.mixture.starts import labelled_components
-from daskmm.numerics.gaussians import (
-    SingularComponentError,
-    em_sums,
-    log_joint_densities,
-    maximized,
-)
+from daskmm.numerics.gaussians import EMSums, SingularComponentError, maximized
 
 FloatArray = NDArray[np.float64]
 
+# Position of the sample, which is one block.
+_HERE = Position(0, 0)
 # EM steps of the two halves of a component; rows of smaller responsibility are left out.
 _STEPS, _NEGLIGIBLE = 8, 1e-2
 # Share of the longest variance below which an axis has no length.
@@ -69,8 +66,7 @@ def splits(
     reg_covar : float
         Number that is added to all variances.
     """
-    joint = log_joint_densities(rows, state)
-    shares = np.exp(joint - logsumexp(joint, axis=1, keepdims=True)) * weights[:, None]
+    shares = responsibilities_of(rows, _HERE, state) * weights[:, None]
     found = []
     for component in range(len(state.means)):
         kept = shares[:, component] > _NEGLIGIBLE * weights
@@ -103,15 +99,19 @@ def _split(
             one = labelled_components(rows, weights, np.zeros_like(labels), 1, *shape)
             halves = labelled_components(rows, weights, labels, 2, *shape)
             for _ in range(_STEPS):
-                after = maximized(em_sums(rows, weights, halves), halves, reg_covar)
+                after = maximized(_sums(rows, weights, halves), halves, reg_covar)
                 halves = state_of(kind, after.shares, after.means, after.covariances)
-            before = em_sums(rows, weights, one).log_likelihood
-            gain = em_sums(rows, weights, halves).log_likelihood - before
+            before = _sums(rows, weights, one).log_likelihood
+            gain = _sums(rows, weights, halves).log_likelihood - before
         except SingularComponentError:
             continue
         if found is None or gain > found.gain:
             found = Split(component, halves, gain)
     return found
+
+
+def _sums(rows: FloatArray, weights: FloatArray, state: MixtureState) -> EMSums:
+    return block_sums(rows, weights, _HERE, (state,)).records[0]
 
 
 def with_split(state: MixtureState, split: Split) -> MixtureState:
