@@ -76,7 +76,7 @@ def test_from_the_same_start_parameters_and_bounds_are_those_of_scikit_learn(kin
     st.integers(1, 60),
     st.sampled_from([0.0, 1e5]),
 )
-@settings(max_examples=20, derandomize=True, database=None, deadline=None)
+@settings(max_examples=8, derandomize=True, database=None, deadline=None)
 def test_the_likelihood_never_falls_and_chunks_change_nothing(seed, kind, chunk, offset):
     X = mixture_rows(120, seed, offset)
     weights = np.random.default_rng(seed).integers(0, 4, len(X)).astype(float)
