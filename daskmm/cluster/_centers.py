@@ -127,17 +127,20 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
         return pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
 
     def _with_unknown(self, unknown: str | None) -> Self:
-        """Copy that shares the fitted attributes, for rows with levels that the fit did not see."""
+        """Copy that shares the fitted attributes, for rows with levels that the fit did not see.
+
+        Where they are missing values, so are other values that are missing.
+        """
         if unknown is None:
             return self
         if not hasattr(self, "columns_"):
-            raise ValueError("unknown is about the columns of distortion='mixed'.")
+            raise ValueError("unknown is about columns of a fit with distortion='mixed'.")
         if unknown not in ("error", "missing"):
             raise ValueError(f"unknown must be 'error' or 'missing', got {unknown!r}.")
-        model, given = self._snapshot(), self.metric_params or {}
-        own = {"metric_params": {**given, "unknown": unknown}}
+        own: dict[str, Any] = {"metric_params": {**(self.metric_params or {}), "unknown": unknown}}
         if unknown == "missing":
             own["missing"] = "partial"
+        model = self._snapshot()
         model.__dict__ = {**self.__dict__, **own}
         return model
 

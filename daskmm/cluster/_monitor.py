@@ -136,7 +136,7 @@ class Monitor:
         raw = values * self.units + self.origin
         found = Look(
             len(self.looks) + 1,
-            int(new.numbers[0]),
+            int(new.numbers[0] if place is None else self.series.numbers[place]),
             sums.n_rows,
             self.level,
             sums.cost,
@@ -219,8 +219,8 @@ class Monitor:
         A batch that is known is compared with what it was.
         """
         number, season, n = len(self.looks) + 1, self.season, len(self.series)
-        enough = n >= ENOUGH * season
-        alike = self.whole is not None and not (enough and batches_differ(self.whole + self.series))
+        alike = place is not None or (self.whole is not None and not batches_differ(self.series))
+        seasonal = not alike and n >= ENOUGH * season
         lengths, shares = [1], [1.0]
         if place is None and season > 1 and n >= 2 * season:
             lengths, shares = [1, season], [_ALONE, _TOGETHER]
@@ -232,9 +232,9 @@ class Monitor:
             earlier = latest[:-length][-SEASONS * season :]
             if place is not None:
                 earlier = self.series[place : place + 1]
-            elif alike and self.whole is not None:
+            elif self.whole is not None and not seasonal:
                 earlier = self.whole + earlier
-            found = deviation(earlier, latest[-length:], season, not alike)
+            found = deviation(earlier, latest[-length:], season, seasonal, alike)
             adjusted = np.minimum(found.p_values * times / share, 1.0)
             p_values.append(np.where(np.abs(found.shifts) > self.tolerance, adjusted, 1.0))
             deviations.append(found)

@@ -363,7 +363,7 @@ class Coding:
             raise ValueError(
                 f"X has the level {series.iloc[unseen[0]]!r} in column {column.source!r}, which "
                 f"the fit did not see: block {block}, row {unseen[0]} of the block. To treat it as "
-                "missing, fit with metric_params={'unknown': 'missing'} and missing='partial'."
+                "missing, give unknown='missing' (--unknown missing)."
             )
         codes[codes < 0] = np.nan
         return codes

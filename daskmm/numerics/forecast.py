@@ -14,7 +14,7 @@ FloatArray = NDArray[np.float64]
 SEASONS, ENOUGH = 8, 3
 # Batches differ if this share of the statistics varies more than rows that are drawn independently
 # do, each with probability `_CHANCE`.
-_SHARE, _CHANCE = 1 / 8, 1e-3
+_SHARE, _CHANCE = 1 / 8, 0.01
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ class Series:
 
     def __getitem__(self, key: slice) -> Series:
         return Series(self.numbers[key], self.values[key], self.variances[key])
+
+    def only(self, chosen: NDArray[np.bool_]) -> Series:
+        """Return the series of some of the statistics."""
+        return Series(self.numbers, self.values[:, chosen], self.variances[:, chosen])
 
     def __add__(self, other: Series) -> Series:
         parts = zip(vars(self).values(), vars(other).values(), strict=True)
@@ -71,50 +75,61 @@ class Deviation:
         return stats.t.isf(np.minimum(p_values, 1.0) / 2.0, self.degrees) * self.errors
 
 
-def deviation(before: Series, recent: Series, season: int, seasonal: bool) -> Deviation:
+def deviation(
+    before: Series, recent: Series, season: int, seasonal: bool, alike: bool = False
+) -> Deviation:
     """Compare the mean of recent batches with its forecast from the batches before.
 
     The forecast is a regression on level and, if `seasonal` and for statistics with at least
     `ENOUGH` seasons, on trend and season. A batch counts by the inverse of its variance: that of
-    the rows, and that between batches, which the residuals tell, moderated as in limma. Residuals
-    that stay on one side for a season make the error of a season's mean larger.
+    the rows, and that between batches, which the residuals tell, moderated as in limma, unless
+    batches are `alike`. Residuals that stay on one side make the error of a season's mean larger.
 
     References
     ----------
     Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
     microarray experiments", Stat. Appl. Genet. Mol. Biol. 3, 2004.
     """
+    full = seasonal & (np.isfinite(before.variances).sum(axis=0) >= ENOUGH * season)
+    if full.all():
+        return _deviation(before, recent, season, True, alike)
+    found = _deviation(before, recent, season, False, alike)
+    if full.any():
+        own = _deviation(before.only(full), recent.only(full), season, True, alike)
+        for values, better in zip(vars(found).values(), vars(own).values(), strict=True):
+            values[full] = better
+    return found
+
+
+def _deviation(
+    before: Series, recent: Series, season: int, seasonal: bool, alike: bool
+) -> Deviation:
+    last = before.numbers[-1]
+    X, ahead = (_design(each.numbers, last, season, seasonal) for each in (before, recent))
     held = np.isfinite(before.variances)
     known = held.sum(axis=0)
-    full = seasonal & (known >= ENOUGH * season)
-    last = before.numbers[-1]
-    X, ahead = (_design(each.numbers, last, season) for each in (before, recent))
-    used = np.ones((len(known), X.shape[1]))
-    used[~full, 1:] = 0.0
-    variances = np.where(held, before.variances, 1.0)
-    fit = _fitted(X, used, before.values, held / variances)
-    degrees = np.maximum(known - used.sum(axis=1), 0.0)
-    ratios = _over(np.square(fit.residuals / np.sqrt(variances)).sum(axis=0), degrees)
-    ratios, degrees = moderated(ratios, degrees)
-    usual = _over(known, (held / variances).sum(axis=0))
-    between = np.maximum(ratios - 1.0, 0.0) * usual
-    weights = held / (variances + between)
-    fit = _fitted(X, used, before.values, weights)
-    variances = recent.variances + between
-    weigh = np.where(
-        np.isfinite(variances), 1.0 / np.where(np.isfinite(variances), variances, 1.0), 0.0
-    )
-    total = weigh.sum(axis=0)
-    off = recent.values - np.einsum("ni,mi->nm", ahead, fit.coefficients)
-    mean = _over(weigh.T @ ahead, total[:, None]) * used
+    fit = _fitted(X, before.values, 1.0 / before.variances)
+    if alike:
+        between, degrees = np.zeros(len(known)), np.full(len(known), np.inf)
+    else:
+        degrees = np.maximum(known - X.shape[1], 0.0)
+        ratios = _over(np.square(fit.residuals / np.sqrt(before.variances)).sum(axis=0), degrees)
+        ratios, degrees = moderated(ratios, degrees)
+        usual = _over(known, (1.0 / before.variances).sum(axis=0))
+        between = np.maximum(ratios - 1.0, 0.0) * usual
+        fit = _fitted(X, before.values, 1.0 / (before.variances + between))
+    weights = 1.0 / (recent.variances + between)
+    total = weights.sum(axis=0)
+    off = recent.values - ahead @ fit.coefficients.T
+    mean = _over(weights.T @ ahead, total[:, None])
     variance = _over(1.0, total) + np.einsum("mi,mij,mj->m", mean, fit.covariances, mean)
-    if len(recent) > 1 and full.any():
-        inflated, of_season = _persistence((fit.residuals * np.sqrt(weights))[:, full], season)
-        variance[full] *= inflated
-        degrees[full] = np.minimum(degrees[full], of_season)
-    known_now = (total > 0) & (known > 0)
-    shifts = np.where(known_now, _over((weigh * off).sum(axis=0), total), 0.0)
-    return Deviation(shifts, np.sqrt(np.where(known_now, variance, 1.0)), degrees)
+    if len(recent) > 1 and seasonal:
+        scaled = fit.residuals / np.sqrt(before.variances + between)
+        inflated, of_season = _persistence(scaled, season)
+        variance, degrees = variance * inflated, np.minimum(degrees, of_season)
+    compared = (total > 0) & (known > 0)
+    shifts = np.where(compared, _over((weights * off).sum(axis=0), total), 0.0)
+    return Deviation(shifts, np.sqrt(np.where(compared, variance, 1.0)), degrees)
 
 
 def batches_differ(series: Series) -> bool:
@@ -124,7 +139,7 @@ def batches_differ(series: Series) -> bool:
     level = _over((weights * series.values).sum(axis=0), weights.sum(axis=0))
     degrees = np.maximum(held.sum(axis=0) - 1.0, 0.0)
     excess = (weights * np.square(series.values - level)).sum(axis=0)
-    tested = degrees > 0
+    tested = excess > 0
     return bool(tested.any()) and bool(
         (stats.chi2.sf(excess[tested], degrees[tested]) < _CHANCE).mean() > _SHARE
     )
@@ -170,23 +185,21 @@ class _Fit:
     residuals: FloatArray
 
 
-def _fitted(X: FloatArray, used: FloatArray, values: FloatArray, weights: FloatArray) -> _Fit:
+def _fitted(X: FloatArray, values: FloatArray, weights: FloatArray) -> _Fit:
     products = np.einsum("ni,nj,nm->mij", X, X, weights, optimize=True)
-    products *= used[:, :, None] * used[:, None, :]
     covariances = np.linalg.pinv(products, rcond=1e-10, hermitian=True)
-    right = np.einsum("ni,nm->mi", X, weights * values) * used
-    coefficients = np.einsum("mij,mj->mi", covariances, right)
-    residuals = np.where(weights > 0, values - np.einsum("ni,mi->nm", X, coefficients), 0.0)
+    coefficients = np.einsum("mij,nj,nm->mi", covariances, X, weights * values, optimize=True)
+    residuals = np.where(weights > 0, values - X @ coefficients.T, 0.0)
     return _Fit(coefficients, covariances, residuals)
 
 
-def _design(numbers: NDArray[np.int64], last: int, season: int) -> FloatArray:
+def _design(numbers: NDArray[np.int64], last: int, season: int, seasonal: bool) -> FloatArray:
     """Return the columns of the regression: level, trend, and all but one phase of the season."""
-    phases = np.arange(season - 1)
-    ahead = (numbers - last) / season
-    return np.column_stack(
-        [np.ones(len(numbers)), ahead, (numbers[:, None] % season == phases) - 1.0 / season]
-    )
+    level = np.ones((len(numbers), 1))
+    if not seasonal:
+        return level
+    phases = (numbers[:, None] % season == np.arange(season - 1)) - 1.0 / season
+    return np.column_stack([level, (numbers - last) / season, phases])
 
 
 def _persistence(residuals: FloatArray, season: int) -> tuple[FloatArray, FloatArray]:
