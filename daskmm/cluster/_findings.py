@@ -155,7 +155,7 @@ class Statistic(NamedTuple):
 
 def statistics_of(model: Any, sums: BatchSums) -> list[Statistic]:
     """Return what the statistics of a batch are about, in their order."""
-    features, clusters = _features(model), range(len(sums.sizes))
+    features, clusters = features_of(model), range(len(sums.sizes))
     found = [Statistic(kind, *each, None) for kind in ("column", "missing") for each in features]
     found += [Statistic(kind, None, None, j) for kind in ("share", "cost") for j in clusters]
     if len(sums.sums) > 1:
@@ -163,7 +163,7 @@ def statistics_of(model: Any, sums: BatchSums) -> list[Statistic]:
     return found
 
 
-def _features(model: Any) -> list[tuple[str, Any]]:
+def features_of(model: Any) -> list[tuple[str, Any]]:
     """Return column and level of each feature; numbers have no level."""
     columns = getattr(model, "columns_", None)
     if columns is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from operator import add
+from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +20,7 @@ from daskmm.cluster._findings import (
     Look,
     Statistic,
     Tested,
+    features_of,
     numbers_of_tests,
     statistics_of,
 )
@@ -126,8 +129,7 @@ class Monitor:
                 "The model has changed since the batches were measured. Call renew(X) with rows "
                 "that are as they should be, such as those that changed it."
             )
-        sums = _sums_of(self.model, X, None, feature_dim)[1]
-        unseen = unseen_levels(X, getattr(self.model, "columns_", ()))
+        sums, unseen = _sums_and_unseen(self.model, X, feature_dim)
         new = self._measured(sums, batch)
         statistics = statistics_of(self.model, sums)
         place = self._place(new, batch is not None)
@@ -173,7 +175,7 @@ class Monitor:
         -------
         self
         """
-        sums = _sums_of(self.model, X, None, feature_dim)[1]
+        sums, _ = _sums_and_unseen(self.model, X, feature_dim)
         statistics = statistics_of(self.model, sums)
         origin, units = units_of(sums)
         if len(origin) != len(self.origin):
@@ -257,12 +259,12 @@ class Monitor:
         ordered = sorted(new.items(), key=lambda item: -item[1])
         return [Finding("unseen", *key, None, count / n_rows) for key, count in ordered]
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write all but the model to a file, in place of one that is there."""
         write_state(Path(path), [getattr(self, each.name) for each in fields(self)[1:]])
 
     @classmethod
-    def load(cls, path: str | Path, model: Any) -> Monitor:
+    def load(cls, path: str | PathLike[str], model: Any) -> Monitor:
         """Read what `save` wrote, for the same model; for another one, it is `stale`."""
         return cls(model, *read_state(Path(path)))
 
@@ -292,7 +294,8 @@ def monitor(
     model : fitted KMeans, PowerKMeans or EntropyPowerKMeans
         Model whose columns and clusters are compared.
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Reference rows, such as those of the fit: one pass over them.
+        Reference rows, such as those of the fit: one pass over them. Or the path to which the
+        `save` of a monitor of this model has written it; then nothing else is given.
     batches : str, or array-like of shape (n_samples,), optional
         Batch of each reference row, or the name of a column of `X` that holds it: dates, or numbers
         in the order of time. Without it, rows are taken for independent draws until looks show
@@ -311,7 +314,8 @@ def monitor(
     Returns
     -------
     Monitor
-        Whose `look` takes the next batch, and `renew` rows of a model that has changed.
+        Whose `look` takes the next batch, `renew` rows of a model that has changed, and `save` a
+        path to which it is written.
 
     Notes
     -----
@@ -338,6 +342,8 @@ def monitor(
     check_is_fitted(model, "cluster_centers_")
     if not hasattr(model, "_fitted_passes"):
         raise TypeError(f"monitor needs a model with centres, not {type(model).__name__}.")
+    if isinstance(X, str | PathLike):
+        return Monitor.load(X, model)
     numbers, codes = (None, None) if batches is None else numbered_batches(X, batches)
     sums = _sums_of(model, X, codes, feature_dim)
     total = reduce(add, sums.values())
@@ -380,6 +386,19 @@ def _sums_of(model: Any, X: Any, codes: Any, feature_dim: str | None) -> dict[in
     passes = model._fitted_passes(X, codes, feature_dim)
     with one_blas_thread():
         return batch_sums(passes, *model._fitted_state())
+
+
+def _sums_and_unseen(
+    model: Any, X: Any, feature_dim: str | None
+) -> tuple[BatchSums, dict[tuple[str, Any], int]]:
+    """Return the sums of a batch, and how often levels occur that the fit did not see."""
+    sums = _sums_of(model, X, None, feature_dim)[1]
+    unseen = unseen_levels(X, getattr(model, "columns_", ()))
+    counts = Counter[str]()
+    for (column, _), count in unseen.items():
+        counts[column] += count
+    of_features = [float(counts[name]) for name, _ in features_of(model)]
+    return replace(sums, unseen=np.array(of_features)), unseen
 
 
 def _digest_of(model: Any) -> str:

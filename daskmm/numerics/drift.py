@@ -30,6 +30,8 @@ class BatchSums:
         each cluster unless these are left out.
     distances, distance_squares : ndarray of shape (n_clusters,)
         Sums of the distances to the centre, and of their squares.
+    unseen : ndarray of shape (n_features,)
+        Number of values that are no missing ones, but levels that the fit did not see.
     """
 
     sizes: FloatArray
@@ -38,6 +40,7 @@ class BatchSums:
     squares: FloatArray
     distances: FloatArray
     distance_squares: FloatArray
+    unseen: FloatArray
 
     @classmethod
     def of(
@@ -63,10 +66,11 @@ class BatchSums:
         sums = [members @ values, members @ (values * values)]
         sums = [each.toarray() if issparse(each) else each for each in sums]
         parts = [np.vstack([e.sum(axis=0), e]) if by_cluster else e for e in (counts, *sums)]
-        return cls(sizes, *parts, added, squares)
+        return cls(sizes, *parts, added, squares, np.zeros(values.shape[1]))
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(a + b for a, b in zip(_parts(self), _parts(other), strict=True)))
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(*(a + b for a, b in pairs))
 
     @property
     def n_rows(self) -> int:
@@ -78,13 +82,6 @@ class BatchSums:
         """Mean distance of all rows."""
         return float(self.distances.sum() / max(self.sizes.sum(), 1.0))
 
-    @property
-    def families(self) -> dict[str, int]:
-        """Number of statistics of each kind, in their order."""
-        k, p = len(self.sizes), self.sums.shape[1]
-        own = {"column": p, "missing": p, "share": k, "cost": k}
-        return own | {"column in cluster": p * (len(self.sums) - 1)}
-
     def statistics(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the statistics, the variance of one row in each, and the number of rows."""
         n, k = max(self.sizes.sum(), 1.0), len(self.sizes)
@@ -92,7 +89,7 @@ class BatchSums:
         means = self.sums / counts
         spreads = np.maximum(self.squares / counts - np.square(means), 0.0)
         # Shares are smoothed, so that what never occurred has a variance.
-        shares = np.concatenate([1.0 - self.counts[0] / n, self.sizes / n])
+        shares = np.concatenate([1.0 - (self.counts[0] + self.unseen) / n, self.sizes / n])
         smooth = (shares * n + 1.0) / (n + 2.0)
         sizes = np.maximum(self.sizes, 1.0)
         costs = self.distances / sizes
@@ -109,11 +106,6 @@ class BatchSums:
         ]
         found = tuple(np.concatenate(each) for each in (values, variances, rows))
         return found[0], found[1], found[2]
-
-
-def _parts(sums: BatchSums) -> tuple[FloatArray, ...]:
-    parts = sums.counts, sums.sums, sums.squares, sums.distances, sums.distance_squares
-    return sums.sizes, *parts
 
 
 def units_of(reference: BatchSums) -> tuple[FloatArray, FloatArray]:

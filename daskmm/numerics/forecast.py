@@ -12,9 +12,8 @@ FloatArray = NDArray[np.float64]
 
 # Level, trend and season are those of the last eight seasons; three are enough to tell them apart.
 SEASONS, ENOUGH = 8, 3
-# Batches differ if this share of the statistics varies more than rows that are drawn independently
-# do, each with probability `_CHANCE`.
-_SHARE, _CHANCE = 1 / 8, 0.01
+# Batches differ if steps from one to the next have this mean square over their sampling variance.
+_DIFFERENT = 1.5
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,7 @@ def _deviation(
         degrees = np.maximum(known - X.shape[1], 0.0)
         ratios = _over(np.square(fit.residuals / np.sqrt(before.variances)).sum(axis=0), degrees)
         ratios, degrees = moderated(ratios, degrees)
-        usual = _over(known, (1.0 / before.variances).sum(axis=0))
-        between = np.maximum(ratios - 1.0, 0.0) * usual
+        between = np.maximum(ratios - 1.0, 0.0) * _usual_variance(1.0 / before.variances)
         fit = _fitted(X, before.values, 1.0 / (before.variances + between))
     weights = 1.0 / (recent.variances + between)
     total = weights.sum(axis=0)
@@ -132,17 +130,26 @@ def _deviation(
     return Deviation(shifts, np.sqrt(np.where(compared, variance, 1.0)), degrees)
 
 
+def _usual_variance(weights: FloatArray) -> FloatArray:
+    """Return the sampling variance with which ratios are made absolute (DerSimonian & Laird)."""
+    known, total = (weights > 0).sum(axis=0), weights.sum(axis=0)
+    several = total - _over(np.square(weights).sum(axis=0), total)
+    return np.where(known > 1, _over(known - 1.0, several), _over(1.0, total))
+
+
 def batches_differ(series: Series) -> bool:
-    """Return whether batches differ by more than rows that are drawn independently."""
-    held = np.isfinite(series.variances)
-    weights = held / np.where(held, series.variances, 1.0)
-    level = _over((weights * series.values).sum(axis=0), weights.sum(axis=0))
-    degrees = np.maximum(held.sum(axis=0) - 1.0, 0.0)
-    excess = (weights * np.square(series.values - level)).sum(axis=0)
-    tested = excess > 0
-    return bool(tested.any()) and bool(
-        (stats.chi2.sf(excess[tested], degrees[tested]) < _CHANCE).mean() > _SHARE
-    )
+    """Return whether batches differ by more than rows that are drawn independently.
+
+    At least half of the steps from one batch to the next must be larger, in the mean square of all
+    statistics: a shift that lasts is one step.
+    """
+    if len(series) < 3:
+        return False
+    variances = series.variances[1:] + series.variances[:-1]
+    steps = np.square(np.diff(series.values, axis=0)) / variances
+    told = np.isfinite(variances) & (steps.max(axis=0) > 0)
+    means = _over(np.where(told, steps, 0.0).sum(axis=1), told.sum(axis=1))
+    return bool(np.sort(means)[(len(means) - 1) // 2] > _DIFFERENT)
 
 
 def moderated(ratios: FloatArray, degrees: FloatArray) -> tuple[FloatArray, FloatArray]:
