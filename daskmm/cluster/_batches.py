@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import is_series
+from daskmm.data.blocks import is_lazy, is_series
 from daskmm.data.foreign import unwrapped
 from daskmm.engine.distributed import computed
 
@@ -41,28 +41,29 @@ def numbered_batches(X: Any, batches: Any) -> tuple[NDArray[np.int64], Any]:
         batches = X[batches]
     if is_series(batches):
         (labels,) = computed(batches.unique())
-        codes = batches.map_partitions(_places_in_series, _ordered(labels), meta=(None, np.float64))
-    elif isinstance(batches, da.Array):
-        (labels,) = computed(da.unique(batches))
-        codes = batches.map_blocks(_places, _ordered(labels), dtype=np.float64)
     else:
-        labels = np.unique(np.asarray(batches))
-        codes = _places(np.asarray(batches), labels)
-    return _numbers(_ordered(labels)), codes
+        batches = batches if isinstance(batches, da.Array) else np.asarray(batches)
+        (labels,) = computed(da.unique(batches)) if is_lazy(batches) else (np.unique(batches),)
+    labels = np.unique(np.asarray(labels))
+    # Several times of a day are one batch.
+    numbers, places = np.unique(_numbers(labels), return_inverse=True)
+    shared = labels, places.astype(np.float64) + 1.0
+    if is_series(batches):
+        return numbers, batches.map_partitions(_of_series, *shared, meta=(None, np.float64))
+    if isinstance(batches, da.Array):
+        map_blocks: Any = batches.map_blocks
+        return numbers, map_blocks(_of_rows, *shared, dtype=np.float64)
+    return numbers, _of_rows(batches, *shared)
 
 
-def _ordered(labels: Any) -> NDArray:
-    return np.unique(np.asarray(labels))
+def _of_rows(batches: NDArray, labels: NDArray, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    return places[np.searchsorted(labels, batches)]
 
 
-def _places(batches: NDArray, labels: NDArray) -> NDArray[np.float64]:
-    return np.searchsorted(labels, batches) + 1.0
-
-
-def _places_in_series(batches: Any, labels: NDArray) -> Any:
+def _of_series(batches: Any, labels: NDArray, places: NDArray[np.float64]) -> Any:
     import pandas as pd
 
-    return pd.Series(_places(batches.to_numpy(), labels), index=batches.index)
+    return pd.Series(_of_rows(batches.to_numpy(), labels, places), index=batches.index)
 
 
 def _numbers(labels: NDArray) -> NDArray[np.int64]:

@@ -216,16 +216,25 @@ class Tested:
     ) -> list[Finding]:
         """Return what differs, given the statistics of the batches in the units of the input."""
         least = self.p_values.min(axis=0)
-        told: dict[tuple[bool, str], Finding] = {}
+        told: dict[tuple[str, str], Finding] = {}
         beside = self._most_different(level, statistics)
         for m in np.argsort(least, kind="stable")[: int((least <= level).sum())]:
             w, about = int(self.p_values[:, m].argmin()), statistics[m]
             shift = float(self.deviations[w].shifts[m])
             found = float(values[w, m])
-            size = found, found - shift * float(units[m]), shift, float(least[m]), self.lengths[w]
-            subject = about.kind if about.column is None else about.kind == "missing"
-            own = about._replace(column=about.column or beside)
-            told.setdefault((subject, about.subject), Finding(*own, *size))
+            finding = Finding(
+                about.kind,
+                about.column or beside,
+                about.level,
+                about.cluster,
+                found,
+                found - shift * float(units[m]),
+                shift,
+                float(least[m]),
+                self.lengths[w],
+            )
+            of_column = about.kind in ("column", "column in cluster")
+            told.setdefault(("column" if of_column else about.kind, about.subject), finding)
         return list(told.values())
 
     def _most_different(self, level: float, statistics: list[Statistic]) -> str | None:

@@ -28,7 +28,7 @@ from daskmm.cluster._mixed import unseen_levels
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.drift import batch_sums
 from daskmm.numerics.drift import BatchSums, in_units, units_of
-from daskmm.numerics.forecast import ENOUGH, SEASONS, Series, batches_differ, deviation
+from daskmm.numerics.forecast import ENOUGH, SEASONS, Between, Series, deviation
 from daskmm.storage.digests import digest
 from daskmm.storage.records import read_state, registered, write_state
 
@@ -68,8 +68,8 @@ class Monitor:
         All looks so far, the latest last.
     latest : ndarray of shape (n_statistics,) or None
         Statistics of the latest look.
-    jumps : ndarray of shape (n_batches, n_statistics) or None
-        What the latest look found, as a change of the batches before.
+    jumps : ndarray of shape (1 + n_batches, n_statistics) or None
+        What the latest look found, as a change of the reference and of the batches before.
     unseen : list of list
         Pairs of a column and a level that the fit did not see, and a look did.
     measured_at : str
@@ -187,8 +187,9 @@ class Monitor:
         if self.latest is None or not np.allclose(self.latest[known], new.values[0, known]):
             # Rows that no look has seen.
             self._remember(new, self._tested(new, statistics, None))
+        assert self.jumps is not None
         series = self.series
-        values, variances = series.values + self.jumps, series.variances.copy()
+        values, variances = series.values + self.jumps[1:], series.variances.copy()
         values[-1], variances[-1] = new.values[0], new.variances[0]
         variances[:-1, moved] = np.inf
         self.series = Series(series.numbers, values, variances)
@@ -201,7 +202,7 @@ class Monitor:
 
     def _measured(self, sums: BatchSums, batch: Any) -> Series:
         """Return the statistics of a batch."""
-        following = int(self.series.numbers[-1]) + 1 if len(self.series) else 0
+        following = int(self.series.numbers.max()) + 1 if len(self.series) else 0
         number = following if batch is None else batch_number(batch)
         return _series([number], [sums], self.origin, self.units)
 
@@ -221,8 +222,13 @@ class Monitor:
         A batch that is known is compared with what it was.
         """
         number, season, n = len(self.looks) + 1, self.season, len(self.series)
-        alike = place is not None or (self.whole is not None and not batches_differ(self.series))
-        seasonal = not alike and n >= ENOUGH * season
+        between, seasonal = None, place is None and n >= ENOUGH * season
+        if place is not None:
+            between = Between.nothing(len(self.units))
+        elif self.whole is not None:
+            of_steps = Between.of_steps(self.series)
+            seasonal = seasonal and of_steps.differs
+            between = None if seasonal else of_steps
         lengths, shares = [1], [1.0]
         if place is None and season > 1 and n >= 2 * season:
             lengths, shares = [1, season], [_ALONE, _TOGETHER]
@@ -236,7 +242,7 @@ class Monitor:
                 earlier = self.series[place : place + 1]
             elif self.whole is not None and not seasonal:
                 earlier = self.whole + earlier
-            found = deviation(earlier, latest[-length:], season, seasonal, alike)
+            found = deviation(earlier, latest[-length:], season, seasonal, between)
             adjusted = np.minimum(found.p_values * times / share, 1.0)
             p_values.append(np.where(np.abs(found.shifts) > self.tolerance, adjusted, 1.0))
             deviations.append(found)
@@ -250,7 +256,7 @@ class Monitor:
         added = replace(new, values=new.values - beyond)
         self.series = (self.series + added)[-_kept(self.season, len(self.units)) :]
         self.latest = new.values[0]
-        self.jumps = tested.jumps(self.level, len(self.series))
+        self.jumps = tested.jumps(self.level, 1 + len(self.series))
 
     def _first_seen(self, counts: dict[tuple[str, Any], int], n_rows: int) -> list[Finding]:
         """Return levels that neither the fit nor an earlier look has seen."""
@@ -392,13 +398,15 @@ def _sums_and_unseen(
     model: Any, X: Any, feature_dim: str | None
 ) -> tuple[BatchSums, dict[tuple[str, Any], int]]:
     """Return the sums of a batch, and how often levels occur that the fit did not see."""
-    sums = _sums_of(model, X, None, feature_dim)[1]
+    found = _sums_of(model, X, None, feature_dim)
+    if not found:
+        raise ValueError("The batch has no row with a value.")
     unseen = unseen_levels(X, getattr(model, "columns_", ()))
     counts = Counter[str]()
     for (column, _), count in unseen.items():
         counts[column] += count
     of_features = [float(counts[name]) for name, _ in features_of(model)]
-    return replace(sums, unseen=np.array(of_features)), unseen
+    return replace(found[1], unseen=np.array(of_features)), unseen
 
 
 def _digest_of(model: Any) -> str:

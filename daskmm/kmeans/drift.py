@@ -59,10 +59,11 @@ def block_batch_sums(
     values, k = _features(rows, coordinates), len(state.centers)
     by_cluster = values.shape[1] * k <= MOST_PAIRS
     batches = np.ones(len(rows)) if weights is None else weights
+    held = labels >= 0
     sums = {}
-    for batch in np.unique(batches[batches > 0]):
-        own = np.where(batches == batch, labels, -1)
-        sums[int(batch)] = BatchSums.of(values, own, distances, k, by_cluster)
+    for batch in np.unique(batches[held & (batches > 0)]):
+        own = np.flatnonzero(held & (batches == batch))
+        sums[int(batch)] = BatchSums.of(values[own], labels[own], distances[own], k, by_cluster)
     return SumsByBatch(sums)
 
 

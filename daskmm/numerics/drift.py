@@ -46,9 +46,7 @@ class BatchSums:
     def of(
         cls, values: Any, labels: NDArray, distances: FloatArray, k: int, by_cluster: bool
     ) -> Self:
-        """Add up rows, except those with a negative label; NaN are missing values."""
-        held = np.flatnonzero(labels >= 0)
-        labels, distances, values = labels[held], distances[held], values[held]
+        """Add up rows; NaN are missing values."""
         sizes, added, squares = (
             np.bincount(labels, weights, k).astype(np.float64)
             for weights in (None, distances, np.square(distances))
@@ -56,7 +54,7 @@ class BatchSums:
         place = labels if by_cluster else np.zeros_like(labels)
         n_groups = k if by_cluster else 1
         members = csr_array(
-            (np.ones(len(held)), (place, np.arange(len(held)))), (n_groups, len(held))
+            (np.ones(len(labels)), (place, np.arange(len(labels)))), (n_groups, len(labels))
         )
         groups = np.bincount(place, minlength=n_groups).astype(np.float64)
         counts = np.repeat(groups[:, None], values.shape[1], axis=1)
@@ -65,8 +63,9 @@ class BatchSums:
             values = np.where(missing, 0.0, values)
         sums = [members @ values, members @ (values * values)]
         sums = [each.toarray() if issparse(each) else each for each in sums]
-        parts = [np.vstack([e.sum(axis=0), e]) if by_cluster else e for e in (counts, *sums)]
-        return cls(sizes, *parts, added, squares, np.zeros(values.shape[1]))
+        if by_cluster:
+            counts, *sums = (np.vstack([each.sum(axis=0), each]) for each in (counts, *sums))
+        return cls(sizes, counts, sums[0], sums[1], added, squares, np.zeros(values.shape[1]))
 
     def __add__(self, other: Self) -> Self:
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)

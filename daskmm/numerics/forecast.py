@@ -12,8 +12,13 @@ FloatArray = NDArray[np.float64]
 
 # Level, trend and season are those of the last eight seasons; three are enough to tell them apart.
 SEASONS, ENOUGH = 8, 3
-# Batches differ if steps from one to the next have this mean square over their sampling variance.
-_DIFFERENT = 1.5
+# Batches differ if the variance of a statistic is this many times that of independent rows.
+_DIFFERENT = 2.0
+# Variance of the logarithm of a squared step. That of independent ones is 4.93; consecutive steps
+# have a batch in common.
+_OF_STEP = 6.5
+# Smaller squared steps count as this one.
+_LEAST_STEP = 1e-6
 
 
 @dataclass(frozen=True)
@@ -74,55 +79,96 @@ class Deviation:
         return stats.t.isf(np.minimum(p_values, 1.0) / 2.0, self.degrees) * self.errors
 
 
+@dataclass(frozen=True)
+class Between:
+    """How much batches differ, beyond the sampling error of their rows.
+
+    Attributes
+    ----------
+    variances, degrees : ndarray of shape (n_statistics,)
+        Variance between batches, and degrees of freedom of its estimate.
+    differs : bool
+        Whether some statistic varies clearly more than rows that are drawn independently.
+    """
+
+    variances: FloatArray
+    degrees: FloatArray
+    differs: bool
+
+    @classmethod
+    def nothing(cls, n_statistics: int) -> Between:
+        """Return what is so for rows that are drawn independently."""
+        return cls(np.zeros(n_statistics), np.full(n_statistics, np.inf), False)
+
+    @classmethod
+    def of_steps(cls, series: Series) -> Between:
+        """Estimate it from the mean logarithm of the steps from one batch to the next.
+
+        The largest step is left out: a shift that lasts is a single step.
+        """
+        if len(series) < 3:
+            return cls.nothing(series.values.shape[1])
+        variances = series.variances[1:] + series.variances[:-1]
+        held = np.isfinite(variances)
+        steps = np.square(np.diff(series.values, axis=0)) / variances
+        told = (held.sum(axis=0) > 1) & (steps.max(axis=0) > 0)
+        logs = np.log(np.maximum(steps, _LEAST_STEP), where=held, out=np.zeros_like(steps))
+        largest = np.where(held, logs, -np.inf).max(axis=0, initial=-np.inf)
+        n_steps = np.where(told, held.sum(axis=0) - 1.0, 1.0)
+        mean = (logs.sum(axis=0) - np.where(told, largest, 0.0)) / n_steps
+        half = _inverse_trigamma(_OF_STEP / n_steps)
+        mean += special.digamma(half) - np.log(half) - special.digamma(0.5) + np.log(0.5)
+        return cls._of_ratios(np.where(told, np.exp(mean), 0.0), 2.0 * told * half, series)
+
+    @classmethod
+    def _of_ratios(cls, ratios: FloatArray, degrees: FloatArray, series: Series) -> Between:
+        """Moderate ratios of the variance to that of independent rows."""
+        ratios, degrees = moderated(ratios, degrees)
+        usual = _usual_variance(1.0 / series.variances)
+        differs = bool((ratios > _DIFFERENT).any())
+        return cls(np.maximum(ratios - 1.0, 0.0) * usual, degrees, differs)
+
+
 def deviation(
-    before: Series, recent: Series, season: int, seasonal: bool, alike: bool = False
+    before: Series, recent: Series, season: int, seasonal: bool, between: Between | None = None
 ) -> Deviation:
     """Compare the mean of recent batches with its forecast from the batches before.
 
     The forecast is a regression on level and, if `seasonal` and for statistics with at least
     `ENOUGH` seasons, on trend and season. A batch counts by the inverse of its variance: that of
-    the rows, and that between batches, which the residuals tell, moderated as in limma, unless
-    batches are `alike`. Residuals that stay on one side make the error of a season's mean larger.
-
-    References
-    ----------
-    Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
-    microarray experiments", Stat. Appl. Genet. Mol. Biol. 3, 2004.
+    the rows, and that between batches, which the residuals tell unless it is given. Residuals that
+    stay on one side make the error of a season's mean larger.
     """
     full = seasonal & (np.isfinite(before.variances).sum(axis=0) >= ENOUGH * season)
     if full.all():
-        return _deviation(before, recent, season, True, alike)
-    found = _deviation(before, recent, season, False, alike)
+        return _deviation(before, recent, season, True, between)
+    found = _deviation(before, recent, season, False, between)
     if full.any():
-        own = _deviation(before.only(full), recent.only(full), season, True, alike)
+        own = _deviation(before.only(full), recent.only(full), season, True, between)
         for values, better in zip(vars(found).values(), vars(own).values(), strict=True):
             values[full] = better
     return found
 
 
 def _deviation(
-    before: Series, recent: Series, season: int, seasonal: bool, alike: bool
+    before: Series, recent: Series, season: int, seasonal: bool, between: Between | None
 ) -> Deviation:
     last = before.numbers[-1]
     X, ahead = (_design(each.numbers, last, season, seasonal) for each in (before, recent))
-    held = np.isfinite(before.variances)
-    known = held.sum(axis=0)
-    fit = _fitted(X, before.values, 1.0 / before.variances)
-    if alike:
-        between, degrees = np.zeros(len(known)), np.full(len(known), np.inf)
-    else:
+    known = np.isfinite(before.variances).sum(axis=0)
+    if between is None:
+        fit = _fitted(X, before.values, 1.0 / before.variances)
         degrees = np.maximum(known - X.shape[1], 0.0)
-        ratios = _over(np.square(fit.residuals / np.sqrt(before.variances)).sum(axis=0), degrees)
-        ratios, degrees = moderated(ratios, degrees)
-        between = np.maximum(ratios - 1.0, 0.0) * _usual_variance(1.0 / before.variances)
-        fit = _fitted(X, before.values, 1.0 / (before.variances + between))
-    weights = 1.0 / (recent.variances + between)
-    total = weights.sum(axis=0)
+        squares = np.square(fit.residuals / np.sqrt(before.variances)).sum(axis=0)
+        between = Between._of_ratios(_over(squares, degrees), degrees, before)
+    fit = _fitted(X, before.values, 1.0 / (before.variances + between.variances))
+    weights = 1.0 / (recent.variances + between.variances)
+    total, degrees = weights.sum(axis=0), between.degrees
     off = recent.values - ahead @ fit.coefficients.T
     mean = _over(weights.T @ ahead, total[:, None])
     variance = _over(1.0, total) + np.einsum("mi,mij,mj->m", mean, fit.covariances, mean)
     if len(recent) > 1 and seasonal:
-        scaled = fit.residuals / np.sqrt(before.variances + between)
+        scaled = fit.residuals / np.sqrt(before.variances + between.variances)
         inflated, of_season = _persistence(scaled, season)
         variance, degrees = variance * inflated, np.minimum(degrees, of_season)
     compared = (total > 0) & (known > 0)
@@ -137,21 +183,6 @@ def _usual_variance(weights: FloatArray) -> FloatArray:
     return np.where(known > 1, _over(known - 1.0, several), _over(1.0, total))
 
 
-def batches_differ(series: Series) -> bool:
-    """Return whether batches differ by more than rows that are drawn independently.
-
-    At least half of the steps from one batch to the next must be larger, in the mean square of all
-    statistics: a shift that lasts is one step.
-    """
-    if len(series) < 3:
-        return False
-    variances = series.variances[1:] + series.variances[:-1]
-    steps = np.square(np.diff(series.values, axis=0)) / variances
-    told = np.isfinite(variances) & (steps.max(axis=0) > 0)
-    means = _over(np.where(told, steps, 0.0).sum(axis=1), told.sum(axis=1))
-    return bool(np.sort(means)[(len(means) - 1) // 2] > _DIFFERENT)
-
-
 def moderated(ratios: FloatArray, degrees: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Move ratios of variances towards what they have in common, the more the less they differ.
 
@@ -159,6 +190,11 @@ def moderated(ratios: FloatArray, degrees: FloatArray) -> tuple[FloatArray, Floa
     -------
     ratios, degrees : ndarray of shape (n_statistics,)
         The posterior, and its degrees of freedom; 1 and infinite without any information.
+
+    References
+    ----------
+    Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
+    microarray experiments", Stat. Appl. Genet. Mol. Biol. 3, 2004.
     """
     told = (degrees > 0) & (ratios > 0)
     if told.sum() < 3:
@@ -168,18 +204,18 @@ def moderated(ratios: FloatArray, degrees: FloatArray) -> tuple[FloatArray, Floa
     extra = logs.var(ddof=1) - special.polygamma(1, half).mean()
     if extra <= 1e-6:
         return np.full_like(ratios, np.exp(logs.mean())), np.full_like(degrees, np.inf)
-    prior = 2.0 * _inverse_trigamma(extra)
+    prior = float(2.0 * _inverse_trigamma(np.asarray(extra)))
     common = np.exp(logs.mean() + special.digamma(prior / 2.0) - np.log(prior / 2.0))
     found = (prior * common + degrees * ratios) / (prior + degrees)
     return found, prior + degrees
 
 
-def _inverse_trigamma(value: float) -> float:
-    """Return the argument at which the trigamma function has a value, by Newton's method."""
-    found = 0.5 + 1.0 / value
+def _inverse_trigamma(values: FloatArray) -> FloatArray:
+    """Return where the trigamma function has these values, by Newton's method."""
+    found = 0.5 + 1.0 / values
     for _ in range(50):
-        at = float(special.polygamma(1, found))
-        found += at * (1.0 - at / value) / float(special.polygamma(2, found))
+        at = special.polygamma(1, found)
+        found = found + at * (1.0 - at / values) / special.polygamma(2, found)
     return found
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from daskmm.numerics.drift import BatchSums, in_units, units_of
-from daskmm.numerics.forecast import Series, batches_differ, deviation, moderated
+from daskmm.numerics.forecast import Between, Series, deviation, moderated
 
 
 def series(values, variance=1e-9, first=0):
@@ -32,7 +32,7 @@ def test_a_forecast_is_the_regression_on_level_trend_and_season():
 
 def test_rows_that_are_independent_draws_are_compared_by_the_textbook_s_test():
     a, b = series([[0.3]], 1 / 80), series([[0.0]], 1 / 60)
-    found = deviation(a, b, 7, seasonal=False, alike=True)
+    found = deviation(a, b, 7, False, Between.nothing(1))
     assert found.shifts == pytest.approx(-0.3)
     assert found.p_values == pytest.approx(2 * stats.norm.sf(0.3 / np.sqrt(1 / 80 + 1 / 60)))
     assert found.limits(found.p_values) == pytest.approx(0.3)
@@ -41,7 +41,7 @@ def test_rows_that_are_independent_draws_are_compared_by_the_textbook_s_test():
 def test_large_batches_count_more_only_if_batches_are_alike():
     before = Series(np.arange(2), np.array([[0.0], [1.0]]), np.array([[1e-2], [1e-4]]))
     new = series([[1.0]], 1e-4, first=2)
-    assert deviation(before, new, 7, seasonal=False, alike=True).shifts[0] == pytest.approx(
+    assert deviation(before, new, 7, False, Between.nothing(1)).shifts[0] == pytest.approx(
         0.0099, rel=0.1
     )
     assert deviation(before, new, 7, seasonal=False).shifts[0] == pytest.approx(0.5, abs=0.05)
@@ -80,15 +80,21 @@ def test_ratios_that_are_alike_are_pooled_and_others_keep_their_own():
 def test_steps_tell_whether_batches_differ():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(20, 12))
-    assert not batches_differ(series(noise, 1.0))
-    assert batches_differ(series(2 * noise, 1.0))
+    found = Between.of_steps(series(noise, 1.0))
+    assert not found.differs
+    assert found.variances.max() < 0.5
+    wide = Between.of_steps(series(3 * noise, 1.0))
+    assert wide.differs
+    np.testing.assert_allclose(wide.variances, 8.0, rtol=0.6)
     lasting = noise + 8.0 * (np.arange(20) >= 10)[:, None]
-    assert not batches_differ(series(lasting, 1.0))
+    assert not Between.of_steps(series(lasting, 1.0)).differs
+    one = np.where(np.arange(12) == 3, 4.0, 1.0) * noise
+    assert Between.of_steps(series(one, 1.0)).differs
 
 
 def test_sums_are_those_of_loops_and_add_up():
     rng = np.random.default_rng(0)
-    rows, labels, distances = rng.normal(size=(50, 3)), rng.integers(-1, 4, 50), rng.random(50)
+    rows, labels, distances = rng.normal(size=(50, 3)), rng.integers(4, size=50), rng.random(50)
     rows[rng.random((50, 3)) < 0.1] = np.nan
     whole = BatchSums.of(rows, labels, distances, 4, by_cluster=True)
     parts = [
@@ -103,9 +109,9 @@ def test_sums_are_those_of_loops_and_add_up():
         np.testing.assert_allclose(whole.counts[1 + j], (~np.isnan(own)).sum(axis=0))
         np.testing.assert_allclose(whole.sums[1 + j], np.nansum(own, axis=0))
         np.testing.assert_allclose(whole.squares[1 + j], np.nansum(own**2, axis=0))
-    np.testing.assert_allclose(whole.sums[0], np.nansum(rows[labels >= 0], axis=0))
-    assert whole.n_rows == (labels >= 0).sum()
-    assert whole.cost == pytest.approx(distances[labels >= 0].mean())
+    np.testing.assert_allclose(whole.sums[0], np.nansum(rows, axis=0))
+    assert whole.n_rows == 50
+    assert whole.cost == pytest.approx(distances.mean())
 
 
 def test_statistics_are_measured_in_standard_deviations_of_the_reference():
