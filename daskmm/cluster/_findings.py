@@ -203,13 +203,15 @@ class Tested:
     p_values: FloatArray
     limits: FloatArray
 
-    def jumps(self, level: float, n_batches: int) -> FloatArray:
-        """Return what differs as a change of the batches before, the latest of which is last."""
-        found = np.zeros((n_batches, self.p_values.shape[1]))
-        for length, deviation, p in zip(self.lengths, self.deviations, self.p_values, strict=True):
-            own = (p <= level) & (p == self.p_values.min(axis=0))
-            found[:-length, own] = deviation.shifts[own]
-        return found
+    def jumps(self, level: float) -> FloatArray:
+        """Return what differs: shifts, 0 for none, and in how many of the latest batches."""
+        least, shifts = (
+            self.p_values.argmin(axis=0)[None],
+            [each.shifts for each in self.deviations],
+        )
+        found = np.take_along_axis(np.array(shifts), least, axis=0)[0]
+        differs = self.p_values.min(axis=0) <= level
+        return np.stack([np.where(differs, found, 0.0), np.array(self.lengths)[least[0]]])
 
     def findings(
         self, level: float, statistics: list[Statistic], values: FloatArray, units: FloatArray

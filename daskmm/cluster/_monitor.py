@@ -40,7 +40,7 @@ _ALONE, _TOGETHER = 0.25, 0.75
 _FIRST, _YEAR = 0.25, 365
 
 # Values of known batches that are kept.
-_MOST_VALUES = 1 << 20
+_MOST_VALUES = 1 << 18
 
 registered(Series)  # `numerics` does not import `storage`
 
@@ -68,8 +68,8 @@ class Monitor:
         All looks so far, the latest last.
     latest : ndarray of shape (n_statistics,) or None
         Statistics of the latest look.
-    jumps : ndarray of shape (1 + n_batches, n_statistics) or None
-        What the latest look found, as a change of the reference and of the batches before.
+    jumps : ndarray of shape (2, n_statistics) or None
+        Shifts that the latest look found, and in how many of the latest batches.
     unseen : list of list
         Pairs of a column and a level that the fit did not see, and a look did.
     measured_at : str
@@ -188,14 +188,15 @@ class Monitor:
             # Rows that no look has seen.
             self._remember(new, self._tested(new, statistics, None))
         assert self.jumps is not None
-        series = self.series
-        values, variances = series.values + self.jumps[1:], series.variances.copy()
+        (jumps, lengths), series, n = self.jumps, self.series, len(self.series)
+        earlier = np.arange(n)[:, None] < n - lengths
+        values, variances = series.values + jumps * earlier, series.variances.copy()
         values[-1], variances[-1] = new.values[0], new.variances[0]
         variances[:-1, moved] = np.inf
         self.series = Series(series.numbers, values, variances)
         if self.whole is not None:
             hidden = np.where(moved, np.inf, self.whole.variances)
-            self.whole = Series(self.whole.numbers, self.whole.values + self.jumps[0], hidden)
+            self.whole = Series(self.whole.numbers, self.whole.values + jumps, hidden)
         self.jumps = np.zeros_like(self.jumps)
         self.reference_cost, self.measured_at = sums.cost, _digest_of(self.model)
         return self
@@ -256,7 +257,7 @@ class Monitor:
         added = replace(new, values=new.values - beyond)
         self.series = (self.series + added)[-_kept(self.season, len(self.units)) :]
         self.latest = new.values[0]
-        self.jumps = tested.jumps(self.level, 1 + len(self.series))
+        self.jumps = tested.jumps(self.level)
 
     def _first_seen(self, counts: dict[tuple[str, Any], int], n_rows: int) -> list[Finding]:
         """Return levels that neither the fit nor an earlier look has seen."""
