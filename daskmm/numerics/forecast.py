@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +118,9 @@ class Between:
         mean = (logs.sum(axis=0) - np.where(told, largest, 0.0)) / n_steps
         half = _inverse_trigamma(_OF_STEP / n_steps)
         mean += special.digamma(half) - np.log(half) - special.digamma(0.5) + np.log(0.5)
-        return cls._of_ratios(np.where(told, np.exp(mean), 0.0), 2.0 * told * half, series)
+        found = cls._of_ratios(np.where(told, np.exp(mean), 0.0), 2.0 * told * half, series)
+        # Rows are taken for independent draws while nothing speaks against it.
+        return found if found.differs else replace(found, degrees=np.full_like(half, np.inf))
 
     @classmethod
     def _of_ratios(cls, ratios: FloatArray, degrees: FloatArray, series: Series) -> Between:
