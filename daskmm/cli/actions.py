@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ from daskmm.storage.atomic import restore_former
 from daskmm.storage.locks import LockedError, reserved
 from daskmm.storage.remote import check_new, exists, inside, is_remote, local_path
 
-# Exit code of a partition that differs.
+# Exit code of a batch that differs.
 DRIFT = 3
 # Options that are `metric_params` of distortion="mixed".
 _OF_MIXED = ("dates", "unknown")
@@ -225,7 +226,9 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
             f"--outliers needs a k-means model; {arguments.folder} holds a "
             f"{type(run.model).__name__}."
         )
-    options = {} if arguments.outliers is None else {"outliers": arguments.outliers}
+    names = "outliers", "unknown"
+    given = {name: getattr(arguments, name) for name in names}
+    options = {name: value for name, value in given.items() if value is not None}
     with _scheduler(arguments.scheduler), _noted_warnings():
         data = open_for(run.model, arguments.input, keep=keep, **_format(arguments))
         named = hasattr(run.model, "feature_names_in_")
@@ -253,7 +256,8 @@ def _monitor(arguments: argparse.Namespace) -> int:
     place = local_path(run.path, "A run that is monitored") / MONITOR
     with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
         watch = _watch(run, place, arguments)
-        look = watch.look(open_for(run.model, arguments.input, **_format(arguments)))
+        data = open_for(run.model, arguments.input, **_format(arguments))
+        look = watch.look(data, arguments.batch)
         if arguments.picture:
             plot.drift(watch).savefig(arguments.picture)
         if arguments.report:
@@ -261,7 +265,7 @@ def _monitor(arguments: argparse.Namespace) -> int:
         # Last, so that a failed look does not count.
         watch.save(place)
     found = {"run": str(run.path), "input": arguments.input, "drifted": look.drifted}
-    found |= {"reasons": look.reasons, **plain(vars(look))}
+    found |= {"reasons": look.reasons, **plain(asdict(look))}
     _report(arguments, found, lambda: describe_look(look))
     if look.drifted and arguments.quiet and not arguments.json:
         print(f"daskmm: {printable_lines(describe_look(look))}", file=sys.stderr)
@@ -277,10 +281,13 @@ def _watch(run: Run, place: Path, arguments: argparse.Namespace) -> Monitor:
     if former is not None and not former.stale:
         return former
     reference = arguments.reference or run.summary["input"]
-    data = open_for(run.model, reference, **_format(arguments))
     if former is not None:
-        return former.renew(data)
-    return monitor(run.model, data, level=arguments.level)
+        return former.renew(open_for(run.model, reference, **_format(arguments)))
+    keep = [] if arguments.batches is None else [arguments.batches]
+    names = "batches", "season", "tolerance", "level"
+    options = {name: getattr(arguments, name) for name in names}
+    data = open_for(run.model, reference, keep=keep, **_format(arguments))
+    return monitor(run.model, data, **options)
 
 
 def _source(path: str) -> str:
@@ -307,7 +314,7 @@ def _updated(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     key, place = arguments.key or source, path / MONITOR
     with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
         data = open_for(run.model, arguments.input, **_format(arguments))
-        run.model.partial_fit(data, key=key)
+        run.model.partial_fit(data, key=key, unknown=arguments.unknown)
         watch = Monitor.load(place, run.model).renew(data) if place.exists() else None
         return add_update(run, before, source, key, watch)
 

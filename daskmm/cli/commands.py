@@ -110,8 +110,8 @@ the history in summary.json: rows, cost, sizes and how far each centre moved. Th
 INPUT (or --key) again replaces what it gave before, so its rows are never counted twice.
 model, centers.csv and summary.json are replaced, the model first and as a whole;
 labels.zarr and pictures remain those of the fit. Where 'daskmm monitor' watches the run,
-INPUT is read once more and is what later partitions are compared with. Not for kernels
-and mean-shift.""",
+INPUT is read once more and is the reference of the clusters. Not for kernels and
+mean-shift.""",
         """\
 example:
   daskmm update run monday.parquet
@@ -153,18 +153,20 @@ example:
 )
 
 _MONITOR = (
-    "tell drift of new data from sampling error",
+    "tell drift of new data from what is usual",
     """\
-Compare INPUT, a new partition, with the rows that a run was fitted to: shares, costs
-and centres of the clusters, each partition by itself and all of them together. Exit
-code 3 if something differs by more than sampling error explains. The probability
-of any false alarm, over all partitions to come, is at most --level. What was seen
-is kept in RUN/monitor; the first call reads the reference rows once. After 'daskmm
-update' the rows of the update are the reference, and partitions count on.""",
+Compare INPUT, a batch such as the rows of a day, with a forecast from the batches before:
+columns, and shares, costs and columns of the clusters; the batch by itself, and the latest
+season (a week of days) together. Trends, weekdays and the differences that batches usually
+have are ordinary. Exit code 3 if something differs by more, or a column has a level that the
+fit did not see. The probability of any false alarm in a year of daily batches is at most
+--level. What was seen is kept in RUN/monitor; the first call reads the reference rows once.
+After 'daskmm update' the columns go on, and the rows of the update are the reference of the
+clusters.""",
     """\
 example:
-  daskmm monitor run monday.parquet || echo "look at run"
-  daskmm monitor run tuesday.parquet --picture drift.png --json
+  daskmm monitor run monday.parquet --batches day || echo "look at run"
+  daskmm monitor run tuesday.parquet --batch 2026-03-03 --picture drift.png --json
   daskmm monitor run tuesday.parquet --report""",
 )
 
@@ -309,6 +311,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     for command in (predict, update):
         _add_format(command)
+        command.add_argument(
+            "--unknown",
+            choices=("error", "missing"),
+            help="mixed columns: what categories are that the fit did not see, an error or missing "
+            "values (as in the fit)",
+        )
     _add_monitor(commands)
     _add_model(plan)
     plan.add_argument(
@@ -443,16 +451,43 @@ def _add_monitor(commands: Any) -> None:
     monitor.add_argument("folder", metavar="RUN", help="run folder written by 'daskmm fit'")
     monitor.add_argument("input", metavar="INPUT", help=_INPUT)
     monitor.add_argument(
+        "--batch",
+        type=_batch,
+        metavar="DATE",
+        help="date or number of INPUT, needed where batches are missing (that after the latest)",
+    )
+    first = monitor.add_argument_group("first call")
+    first.add_argument(
         "--reference",
         metavar="DATA",
-        help="first call: rows that partitions are compared with (those of the fit)",
+        help="rows that batches are compared with (those of the fit)",
     )
-    monitor.add_argument(
+    first.add_argument(
+        "--batches",
+        metavar="COLUMN",
+        help="column of the reference with the date or number of each row's batch, from which it "
+        "is learned how much batches differ (without it, from the first looks)",
+    )
+    first.add_argument(
+        "--season",
+        type=int,
+        default=7,
+        metavar="N",
+        help="number of batches after which a season repeats (%(default)s: a week of days)",
+    )
+    first.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.1,
+        metavar="T",
+        help="least shift that is drift, in standard deviations (%(default)s)",
+    )
+    first.add_argument(
         "--level",
         type=float,
         default=0.05,
         metavar="P",
-        help="first call: probability of any false alarm ever (%(default)s)",
+        help="probability of any false alarm in a year of daily batches (%(default)s)",
     )
     monitor.add_argument(
         "--picture", metavar="PNG", help="draw cost and certainty of drift, of all looks so far"
@@ -463,6 +498,11 @@ def _add_monitor(commands: Any) -> None:
     _add_format(monitor)
     _add_scheduler(monitor)
     monitor.add_argument("--quiet", action="store_true", help="print warnings and drift only")
+
+
+def _batch(text: str) -> int | str:
+    """Convert to a number; leave dates to the monitor, which checks them."""
+    return int(text) if text.isdecimal() else text
 
 
 def _add_scheduler(command: argparse.ArgumentParser) -> None:

@@ -44,7 +44,7 @@ def describe_update(path: str | Path, change: dict[str, Any]) -> str:
         f"cost per row: {change['cost_per_row']:.6g}, before {change['cost_per_row_before']:.6g}",
     ]
     if change["is_reference"]:
-        lines.append("these rows are what 'daskmm monitor' compares the next ones with")
+        lines.append("'daskmm monitor' goes on from these rows")
     return "\n".join(lines)
 
 
@@ -69,12 +69,12 @@ def describe_prediction(found: dict[str, Any]) -> str:
 
 
 def describe_look(look: Any) -> str:
-    """Describe what a monitor saw in a partition."""
+    """Describe what a monitor saw in a batch."""
     cost = f"cost {look.cost / look.reference_cost:.3g} times that of the reference"
-    lines = [f"partition {look.number}, {look.n_rows:,} rows: {cost}"]
+    lines = [f"look {look.number}, {look.n_rows:,} rows: {cost}"]
     if not look.drifted:
-        return "\n".join([*lines, "no drift beyond sampling error"])
-    return "\n".join([*lines, f"drift: {listed(look.reasons)}"])
+        return "\n".join([*lines, "no drift: batches usually differ as much"])
+    return "\n".join([*lines, f"drift: {listed(look.reasons, separator='; ')}"])
 
 
 def describe_plan(

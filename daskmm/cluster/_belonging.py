@@ -50,7 +50,12 @@ class Belonging:
         return state
 
     def predict(
-        self, X: Any, feature_dim: str | None = None, *, outliers: float | None = None
+        self,
+        X: Any,
+        feature_dim: str | None = None,
+        *,
+        outliers: float | None = None,
+        unknown: str | None = None,
     ) -> Any:
         """Predict the nearest centre of each row, in the model's distance.
 
@@ -63,6 +68,9 @@ class Belonging:
         outliers : float, optional
             Share of the training rows, in (0, 1), taken for outliers: rows whose `score_samples` is
             below the score of the worst such share of them get the label −1.
+        unknown : {"error", "missing"}, optional
+            Whether levels of mixed columns that the fit did not see raise an error, or are left out
+            of the distances as missing values are; by default as the fit says.
 
         Returns
         -------
@@ -71,7 +79,7 @@ class Belonging:
             array. Of a pandas DataFrame, a pandas Series if ``set_output(transform="pandas")`` asks
             for pandas. Of a raster a DataArray on its grid, with its coordinates.
         """
-        estimator: Any = self
+        estimator: Any = self._with_unknown(unknown)  # type: ignore[attr-defined]
         X = estimator._as_fitted(X, feature_dim)
         if outliers is None:
             return labels_of_table(estimator, X, labels_of, *estimator._fitted_state())

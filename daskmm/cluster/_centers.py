@@ -126,6 +126,24 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
             return coded(X, self.columns_, self.metric_params)
         return pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
 
+    def _with_unknown(self, unknown: str | None) -> Self:
+        """Copy that shares the fitted attributes, for rows with levels that the fit did not see.
+
+        Where they are missing values, so are other values that are missing.
+        """
+        if unknown is None:
+            return self
+        if not hasattr(self, "columns_"):
+            raise ValueError("unknown is about columns of a fit with distortion='mixed'.")
+        if unknown not in ("error", "missing"):
+            raise ValueError(f"unknown must be 'error' or 'missing', got {unknown!r}.")
+        own: dict[str, Any] = {"metric_params": {**(self.metric_params or {}), "unknown": unknown}}
+        if unknown == "missing":
+            own["missing"] = "partial"
+        model = self._snapshot()
+        model.__dict__ = {**self.__dict__, **own}
+        return model
+
     def predict(self, X: Any, feature_dim: str | None = None) -> Any:
         """Predict the nearest centre of each row, in the model's distance.
 

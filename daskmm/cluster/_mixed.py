@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import reduce
+from operator import add
 from typing import Any
 
 from dask.array import Array
@@ -13,10 +16,12 @@ from daskmm.data.foreign import unwrapped
 from daskmm.data.input import check_synchronous
 from daskmm.data.mixed import (
     Coding,
+    Column,
     columns_of,
     keys_among,
     levels_in,
     to_be_coded,
+    unseen_in,
     with_levels,
 )
 from daskmm.engine.distributed import computed
@@ -87,3 +92,15 @@ def _frame(X: Any) -> Any:
             f"X is a {type(X).__name__}."
         )
     return X
+
+
+def unseen_levels(X: Any, columns: tuple[Column, ...]) -> dict[tuple[str, Any], int]:
+    """Count the rows of a frame by column and level, of levels that the fit did not see."""
+    names = [column.source for column in columns if column.kind == "category"]
+    if not names:
+        return {}
+    X = _frame(X)
+    if not is_frame(X):
+        return unseen_in(X, columns)
+    found = computed(*(delayed(unseen_in)(part, columns) for part in X[names].to_delayed()))
+    return reduce(add, found, Counter[tuple[str, Any]]())

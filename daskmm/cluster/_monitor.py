@@ -1,8 +1,12 @@
-"""Watch partitions that arrive one after the other for drift; public as `daskmm.monitor`."""
+"""Watch batches that arrive one after the other for drift; public as `daskmm.monitor`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from operator import add
+from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,124 +14,81 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm.cluster._batches import batch_number, numbered_batches
+from daskmm.cluster._findings import (
+    Finding,
+    Look,
+    Statistic,
+    Tested,
+    features_of,
+    numbers_of_tests,
+    statistics_of,
+)
+from daskmm.cluster._mixed import unseen_levels
 from daskmm.engine.passes import one_blas_thread
-from daskmm.kmeans.drift import cluster_sums, shift_axes
-from daskmm.numerics.drift import ClusterSums, center_shifts, cost_p_values, share_p_values
+from daskmm.kmeans.drift import batch_sums
+from daskmm.numerics.drift import BatchSums, in_units, units_of
+from daskmm.numerics.forecast import ENOUGH, SEASONS, Between, Series, deviation
 from daskmm.storage.digests import digest
 from daskmm.storage.records import read_state, registered, write_state
 
 FloatArray = NDArray[np.float64]
 
-# What is tested, in the order of `Look.p_values`.
-TESTED = ("share", "cost", "centre")
+# Shares of the level for a batch alone and for a season of batches.
+_ALONE, _TOGETHER = 0.25, 0.75
+# Share of the level for the first looks; the rest is spread over a year of daily ones.
+_FIRST, _YEAR = 0.25, 365
 
+# Values of known batches that are kept.
+_MOST_VALUES = 1 << 18
 
-@registered
-@dataclass(frozen=True, eq=False)
-class Look:
-    """What one partition did to the clusters, beside the rows that they are compared with.
-
-    Attributes
-    ----------
-    number : int
-        1 for the first partition.
-    n_rows : int
-        Number of rows that were looked at.
-    level : float
-        Probability of a false alarm over all looks.
-    cost, reference_cost : float
-        Mean distance (unsquared) of the rows to their centres.
-    shares, reference_shares : ndarray of shape (n_clusters,)
-        Share of the rows in each cluster.
-    cost_ratios : ndarray of shape (n_clusters,)
-        Mean distance over that of the reference; NaN for clusters without rows.
-    shifts : ndarray of shape (n_clusters,)
-        How far the mean has moved, in standard deviations of the cluster along the shift; NaN for
-        clusters of fewer than 30 rows.
-    p_values : ndarray of shape (3, n_clusters)
-        Of share, cost and centre of each cluster, adjusted for all tests and all looks: where the
-        smallest ever is at most p, sampling error alone would have led to it with probability p.
-    """
-
-    number: int
-    n_rows: int
-    level: float
-    cost: float
-    reference_cost: float
-    shares: FloatArray
-    reference_shares: FloatArray
-    cost_ratios: FloatArray
-    shifts: FloatArray
-    p_values: FloatArray
-
-    @property
-    def drifted(self) -> bool:
-        """Whether some cluster differs by more than sampling error explains."""
-        return bool((self.p_values <= self.level).any())
-
-    @property
-    def reasons(self) -> list[str]:
-        """What differs, the most certain first, how much, and how certain it is.
-
-        Such as "centre of cluster 3 (0.6 standard deviations away, p = 1e-09)".
-        """
-        tests, clusters = np.nonzero(self.p_values <= self.level)
-        order = np.argsort(self.p_values[tests, clusters], kind="stable")
-        return [
-            f"{TESTED[tests[i]]} of cluster {clusters[i]} ({self._size(tests[i], clusters[i])}, "
-            f"p = {self.p_values[tests[i], clusters[i]]:.2g})"
-            for i in order
-        ]
-
-    def _size(self, test: int, cluster: int) -> str:
-        """Say how much something differs in this partition."""
-        if TESTED[test] == "share":
-            before = self.reference_shares[cluster]
-            return f"{self.shares[cluster]:.1%} of the rows instead of {before:.1%}"
-        if TESTED[test] == "cost":
-            return f"distances {self.cost_ratios[cluster]:.3g} times as long"
-        return f"{self.shifts[cluster]:.2g} standard deviations away"
-
-    @property
-    def table(self) -> Any:
-        """The clusters as a pandas DataFrame."""
-        import pandas as pd
-
-        columns = {
-            "share": self.shares,
-            "reference share": self.reference_shares,
-            "cost ratio": self.cost_ratios,
-            "shift": self.shifts,
-        }
-        tests = zip(TESTED, self.p_values, strict=True)
-        return pd.DataFrame(columns | {f"p of {name}": p for name, p in tests})
+registered(Series)  # `numerics` does not import `storage`
 
 
 @dataclass
 class Monitor:
-    """Compares partitions with reference rows; made by `daskmm.monitor`.
+    """Compares batches with those before; made by `daskmm.monitor`.
 
     Attributes
     ----------
     model : fitted estimator
-        Model whose clusters are compared.
-    reference : ClusterSums
-        Sums over the clusters of the reference.
-    level : float
-        Probability of a false alarm over all looks.
-    so_far : ClusterSums or None
-        Sums of all partitions so far but those that drifted by themselves.
+        Model whose columns and clusters are compared.
+    level, tolerance, season
+        Parameters of `daskmm.monitor`.
+    origin, units : ndarray of shape (n_statistics,)
+        Statistics of the reference, and standard deviations of its rows.
+    reference_cost : float
+        Mean distance of the rows of the reference to their centres.
+    whole : Series or None
+        The reference as one batch, where its batches are not known.
+    series : Series
+        Statistics of the latest batches. What was found enters only as far off as it might be by
+        chance, so that a bad batch does not spoil the forecasts that follow.
     looks : list of Look
         All looks so far, the latest last.
+    latest : ndarray of shape (n_statistics,) or None
+        Statistics of the latest look.
+    jumps : ndarray of shape (2, n_statistics) or None
+        Shifts that the latest look found, and in how many of the latest batches.
+    unseen : list of list
+        Pairs of a column and a level that the fit did not see, and a look did.
     measured_at : str
-        Digest of the clusters that the sums were measured at; by default those of the model now.
+        Digest of the clusters that the batches were measured at; by default those of the model now.
     """
 
     model: Any
-    reference: ClusterSums
     level: float
-    so_far: ClusterSums | None = None
+    tolerance: float
+    season: int
+    origin: FloatArray
+    units: FloatArray
+    reference_cost: float
+    whole: Series | None
+    series: Series
     looks: list[Look] = field(default_factory=list)
+    latest: FloatArray | None = None
+    jumps: FloatArray | None = None
+    unseen: list[list[Any]] = field(default_factory=list)
     measured_at: str = ""
 
     def __post_init__(self) -> None:
@@ -135,39 +96,21 @@ class Monitor:
 
     @property
     def stale(self) -> bool:
-        """Whether the model has changed since the reference was measured."""
+        """Whether the model has changed since the batches were measured."""
         return self.measured_at != _digest_of(self.model)
 
-    def renew(self, X: Any, feature_dim: str | None = None) -> Self:
-        """Compare with other reference rows from now on, in one pass over them.
+    def look(self, X: Any, batch: Any = None, feature_dim: str | None = None) -> Look:
+        """Compare a new batch with those before, in one pass over it.
 
-        That is needed when the model has changed, as by `partial_fit`: sums over rows belong to
-        the centres that they were measured at. Looks count on, and each may spend less of the
-        level than the one before, so that the probability of any false alarm, over all references,
-        stays at most `level`. Partitions so far are no longer looked at together.
+        Categorical columns are read once more for levels that the fit did not see.
 
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Such as the rows that changed the model.
-        feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
-
-        Returns
-        -------
-        self
-        """
-        self.reference = _sums_of(self.model, X, feature_dim)
-        self.so_far, self.measured_at = None, _digest_of(self.model)
-        return self
-
-    def look(self, X: Any, feature_dim: str | None = None) -> Look:
-        """Compare a new partition with the reference, in one pass over it.
-
-        Parameters
-        ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Rows of what the model was fitted to.
+            The rows of one batch, such as a day.
+        batch : int or date, optional
+            Number or date of the batch, which tells its place in the season where batches are
+            missing. By default it follows the latest one.
         feature_dim : str, optional
             Of an xarray DataArray or Dataset; by default that of the fit.
 
@@ -179,82 +122,212 @@ class Monitor:
         Raises
         ------
         ValueError
-            If the model has changed since the reference was measured: see `renew`.
+            If the model has changed since the batches were measured: see `renew`.
         """
         if self.stale:
             raise ValueError(
-                "The model has changed since the reference was measured. Call renew(X) with the "
-                "rows to compare with from now on, such as those that changed it."
+                "The model has changed since the batches were measured. Call renew(X) with rows "
+                "that are as they should be, such as those that changed it."
             )
-        new = _sums_of(self.model, X, feature_dim)
-        together = new if self.so_far is None else self.so_far + new
-        number = len(self.looks) + 1
-        # Two comparisons of each cluster in three ways; the level is spent on all looks to come.
-        times = 2 * new.counts.size * len(TESTED) * number * (number + 1)
-        alone = _p_values(self.reference, new) * times
-        p_values = np.minimum(np.minimum(alone, _p_values(self.reference, together) * times), 1.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = new.costs / self.reference.costs
+        sums, unseen = _sums_and_unseen(self.model, X, feature_dim)
+        new = self._measured(sums, batch)
+        statistics = statistics_of(self.model, sums)
+        place = self._place(new, batch is not None)
+        tested = self._tested(new, statistics, place)
+        values = np.stack([(self.series + new)[-n:].values.mean(axis=0) for n in tested.lengths])
+        raw = values * self.units + self.origin
         found = Look(
-            number,
-            int(new.counts.sum()),
+            len(self.looks) + 1,
+            int(new.numbers[0] if place is None else self.series.numbers[place]),
+            sums.n_rows,
             self.level,
-            new.cost,
-            self.reference.cost,
-            new.shares,
-            self.reference.shares,
-            ratios,
-            center_shifts(self.reference, new)[0],
-            p_values,
+            sums.cost,
+            self.reference_cost,
+            [
+                *self._first_seen(unseen, sums.n_rows),
+                *tested.findings(self.level, statistics, raw, self.units),
+            ],
+            tested.by_subject(statistics),
         )
-        if alone.min() > self.level:
-            self.so_far = together
+        if place is None:
+            self._remember(new, tested)
         self.looks.append(found)
         return found
 
-    def save(self, path: str | Path) -> None:
+    def renew(self, X: Any, feature_dim: str | None = None) -> Self:
+        """Go on with a model that has changed, as by `partial_fit`, in one pass over rows.
+
+        Shares, costs and means of clusters belong to the centres that they were measured at: the
+        rows are their reference from now on. What is known of the columns in all rows remains.
+        Rows that a look found to differ are as they should be from now on: what it found is taken
+        for a step, after which the columns go on.
+
+        Looks count on, and so does what they have spent of the level.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Such as the rows that changed the model, one batch.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        self
+        """
+        sums, _ = _sums_and_unseen(self.model, X, feature_dim)
+        statistics = statistics_of(self.model, sums)
+        origin, units = units_of(sums)
+        if len(origin) != len(self.origin):
+            raise ValueError("The model has another number of clusters or columns: call monitor.")
+        moved = np.array([each.cluster is not None for each in statistics])
+        self.origin = np.where(moved, origin, self.origin)
+        self.units = np.where(moved, units, self.units)
+        new, known = self._measured(sums, None), ~moved
+        if self.latest is None or not np.allclose(self.latest[known], new.values[0, known]):
+            # Rows that no look has seen.
+            self._remember(new, self._tested(new, statistics, None))
+        assert self.jumps is not None
+        (jumps, lengths), series, n = self.jumps, self.series, len(self.series)
+        earlier = np.arange(n)[:, None] < n - lengths
+        values, variances = series.values + jumps * earlier, series.variances.copy()
+        values[-1], variances[-1] = new.values[0], new.variances[0]
+        variances[:-1, moved] = np.inf
+        self.series = Series(series.numbers, values, variances)
+        if self.whole is not None:
+            hidden = np.where(moved, np.inf, self.whole.variances)
+            self.whole = Series(self.whole.numbers, self.whole.values + jumps, hidden)
+        self.jumps = np.zeros_like(self.jumps)
+        self.reference_cost, self.measured_at = sums.cost, _digest_of(self.model)
+        return self
+
+    def _measured(self, sums: BatchSums, batch: Any) -> Series:
+        """Return the statistics of a batch."""
+        following = int(self.series.numbers.max()) + 1 if len(self.series) else 0
+        number = following if batch is None else batch_number(batch)
+        return _series([number], [sums], self.origin, self.units)
+
+    def _place(self, new: Series, numbered: bool) -> int | None:
+        """Return the place of a batch that is known: by its number, or by what it measures."""
+        if numbered:
+            drifted = [look.batch for look in self.looks if look.drifted]
+            same = (self.series.numbers == new.numbers[0]) & ~np.isin(new.numbers[0], drifted)
+        else:
+            same = np.isclose(self.series.values, new.values, rtol=1e-9, atol=1e-9).all(axis=1)
+        places = np.flatnonzero(same)
+        return int(places[-1]) if len(places) else None
+
+    def _tested(self, new: Series, statistics: list[Statistic], place: int | None) -> Tested:
+        """Test a batch alone, and the latest season of batches together.
+
+        A batch that is known is compared with what it was.
+        """
+        number, season, n = len(self.looks) + 1, self.season, len(self.series)
+        between, seasonal = None, place is None and n >= ENOUGH * season
+        if place is not None:
+            between = Between.nothing(len(self.units))
+        elif self.whole is not None:
+            of_steps = Between.of_steps(self.series)
+            seasonal = seasonal and of_steps.differs
+            between = None if seasonal else of_steps
+        lengths, shares = [1], [1.0]
+        if place is None and season > 1 and n >= 2 * season:
+            lengths, shares = [1, season], [_ALONE, _TOGETHER]
+        spent = _FIRST / (number * (number + 1)) + (1.0 - _FIRST) / _YEAR
+        times = numbers_of_tests(statistics) / spent
+        latest = self.series + new
+        deviations, p_values = [], []
+        for length, share in zip(lengths, shares, strict=True):
+            earlier = latest[:-length][-SEASONS * season :]
+            if place is not None:
+                earlier = self.series[place : place + 1]
+            elif self.whole is not None and not seasonal:
+                earlier = self.whole + earlier
+            found = deviation(earlier, latest[-length:], season, seasonal, between)
+            adjusted = np.minimum(found.p_values * times / share, 1.0)
+            p_values.append(np.where(np.abs(found.shifts) > self.tolerance, adjusted, 1.0))
+            deviations.append(found)
+        limits = deviations[0].limits(self.level * shares[0] / times)
+        return Tested(lengths, deviations, np.stack(p_values), limits)
+
+    def _remember(self, new: Series, tested: Tested) -> None:
+        """Add a batch to the series, and keep what a renewal needs."""
+        alone = tested.deviations[0].shifts
+        beyond = alone - np.clip(alone, -tested.limits, tested.limits)
+        added = replace(new, values=new.values - beyond)
+        self.series = (self.series + added)[-_kept(self.season, len(self.units)) :]
+        self.latest = new.values[0]
+        self.jumps = tested.jumps(self.level)
+
+    def _first_seen(self, counts: dict[tuple[str, Any], int], n_rows: int) -> list[Finding]:
+        """Return levels that neither the fit nor an earlier look has seen."""
+        new = {key: count for key, count in counts.items() if list(key) not in self.unseen}
+        self.unseen += [list(key) for key in new]
+        ordered = sorted(new.items(), key=lambda item: -item[1])
+        return [Finding("unseen", *key, None, count / n_rows) for key, count in ordered]
+
+    def save(self, path: str | PathLike[str]) -> None:
         """Write all but the model to a file, in place of one that is there."""
-        state = [self.reference, self.level, self.so_far, self.looks, self.measured_at]
-        write_state(Path(path), state)
+        write_state(Path(path), [getattr(self, each.name) for each in fields(self)[1:]])
 
     @classmethod
-    def load(cls, path: str | Path, model: Any) -> Monitor:
+    def load(cls, path: str | PathLike[str], model: Any) -> Monitor:
         """Read what `save` wrote, for the same model; for another one, it is `stale`."""
         return cls(model, *read_state(Path(path)))
 
 
-def monitor(model: Any, X: Any, *, level: float = 0.05, feature_dim: str | None = None) -> Monitor:
-    """Watch partitions that arrive one after the other for drift, against reference rows.
+def monitor(
+    model: Any,
+    X: Any,
+    *,
+    batches: Any = None,
+    season: int = 7,
+    tolerance: float = 0.1,
+    level: float = 0.05,
+    feature_dim: str | None = None,
+) -> Monitor:
+    """Watch batches that arrive one after the other, such as days, for drift.
 
-    Each partition is compared with the reference by the clusters of the model: their shares of the
-    rows (likelihood ratio), mean distances to the centre (Student's t) and means (Hotelling's T²,
-    with the covariance of the cluster), once by itself and once together with the partitions
-    before, but for those that differed by themselves, which finds slow drift. Both sides' sampling
-    error counts. Look t may spend level / (t (t + 1)) on all of its tests together (Bonferroni), so
-    the probability of any false alarm in any number of looks is at most `level`, whatever the
-    dependence of the tests.
+    A look compares a batch with a forecast from those before, and the mean of the latest season of
+    batches (a week of days) likewise. It tests the mean of each column, its share of missing
+    values, and the shares, mean distances and column means of the clusters. The sample is the
+    batch: how much batches differ is learned from those of the reference and from earlier looks.
+    Forecasts follow level, trend and season of the last eight seasons, so that weekdays and the
+    seasons of a year are ordinary. Until three seasons of batches are known, forecasts are the mean
+    of all of them.
 
     Parameters
     ----------
     model : fitted KMeans, PowerKMeans or EntropyPowerKMeans
-        Model whose clusters are compared.
+        Model whose columns and clusters are compared.
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Reference rows, such as those of the fit: one pass over them.
+        Reference rows, such as those of the fit: one pass over them. Or the path to which the
+        `save` of a monitor of this model has written it; then nothing else is given.
+    batches : str, or array-like of shape (n_samples,), optional
+        Batch of each reference row, or the name of a column of `X` that holds it: dates, or numbers
+        in the order of time. Without it, rows are taken for independent draws until looks show
+        that batches differ: they are compared with the reference as a whole before, and with
+        earlier looks after.
+    season : int, default=7
+        Number of batches after which a season repeats, such as the days of a week; 1 for none.
+    tolerance : float, default=0.1
+        Least shift that is a finding, in standard deviations of the rows of the reference.
     level : float, default=0.05
-        Probability of any false alarm ever.
+        Probability of any false alarm in a year of daily looks (365); three quarters of that in
+        each of the following years.
     feature_dim : str, optional
         Of an xarray DataArray or Dataset; by default that of the fit.
 
     Returns
     -------
     Monitor
-        Whose `look` takes the next partition, and `renew` another reference when the model has
-        changed.
+        Whose `look` takes the next batch, `renew` rows of a model that has changed, and `save` a
+        path to which it is written.
 
     Notes
     -----
-    Rows are taken for independent draws, and means of at least 30 rows for normal. Shifts of more
-    than 32 features are looked for along 32 random directions.
+    Means of at least 30 rows are taken for normal, and fewer rows are not tested. Columns are
+    tested within clusters for at most 16,384 pairs of a column (or level) and a cluster.
 
     Examples
     --------
@@ -269,30 +342,75 @@ def monitor(model: Any, X: Any, *, level: float = 0.05, feature_dim: str | None 
     """
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1, got {level!r}.")
+    if not (isinstance(season, int) and season >= 1):
+        raise ValueError(f"season must be a number of batches, got {season!r}.")
+    if not tolerance >= 0.0:
+        raise ValueError(f"tolerance must not be negative, got {tolerance!r}.")
     check_is_fitted(model, "cluster_centers_")
     if not hasattr(model, "_fitted_passes"):
         raise TypeError(f"monitor needs a model with centres, not {type(model).__name__}.")
-    return Monitor(model, _sums_of(model, X, feature_dim), float(level))
+    if isinstance(X, str | PathLike):
+        return Monitor.load(X, model)
+    numbers, codes = (None, None) if batches is None else numbered_batches(X, batches)
+    sums = _sums_of(model, X, codes, feature_dim)
+    total = reduce(add, sums.values())
+    origin, units = units_of(total)
+    if numbers is None:
+        whole, known = _series([-1], [total], origin, units), []
+    else:
+        whole, known = None, sorted(sums)[-_kept(season, len(units)) :]
+    series = _series(
+        [] if numbers is None else [int(numbers[code - 1]) for code in known],
+        [sums[code] for code in known],
+        origin,
+        units,
+    )
+    own = float(level), float(tolerance), season
+    return Monitor(model, *own, origin, units, total.cost, whole, series)
 
 
-def _sums_of(model: Any, X: Any, feature_dim: str | None) -> ClusterSums:
-    passes = model._fitted_passes(X, None, feature_dim)
-    coordinates, state = model._fitted_state()
+def _kept(season: int, n_statistics: int) -> int:
+    """Return how many batches are kept: those of forecasts, and as many as fit in a small file."""
+    return max((SEASONS + 1) * season, _MOST_VALUES // n_statistics)
+
+
+def _series(
+    numbers: list[int], sums: list[BatchSums], origin: FloatArray, units: FloatArray
+) -> Series:
+    """Return the statistics of batches."""
+    if not sums:
+        nothing = np.empty((0, len(units)))
+        return Series(np.empty(0, dtype=np.int64), nothing, nothing)
+    parts = (
+        np.stack(each) for each in zip(*(in_units(s, origin, units) for s in sums), strict=True)
+    )
+    return Series(np.array(numbers, dtype=np.int64), *parts)
+
+
+def _sums_of(model: Any, X: Any, codes: Any, feature_dim: str | None) -> dict[int, BatchSums]:
+    if hasattr(model, "columns_"):
+        model = model._with_unknown("missing")
+    passes = model._fitted_passes(X, codes, feature_dim)
     with one_blas_thread():
-        return cluster_sums(passes, coordinates, state, shift_axes(state))
+        return batch_sums(passes, *model._fitted_state())
+
+
+def _sums_and_unseen(
+    model: Any, X: Any, feature_dim: str | None
+) -> tuple[BatchSums, dict[tuple[str, Any], int]]:
+    """Return the sums of a batch, and how often levels occur that the fit did not see."""
+    found = _sums_of(model, X, None, feature_dim)
+    if not found:
+        raise ValueError("The batch has no row with a value.")
+    unseen = unseen_levels(X, getattr(model, "columns_", ()))
+    counts = Counter[str]()
+    for (column, _), count in unseen.items():
+        counts[column] += count
+    of_features = [float(counts[name]) for name, _ in features_of(model)]
+    return replace(found[1], unseen=np.array(of_features)), unseen
 
 
 def _digest_of(model: Any) -> str:
     _, state = model._fitted_state()
     weights = state.feature_weights
     return digest(state.centers, *([] if weights is None else [weights]))
-
-
-def _p_values(reference: ClusterSums, new: ClusterSums) -> FloatArray:
-    return np.stack(
-        [
-            share_p_values(reference, new),
-            cost_p_values(reference, new),
-            center_shifts(reference, new)[1],
-        ]
-    )

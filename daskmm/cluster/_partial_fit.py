@@ -59,6 +59,7 @@ class PartialFit:
         sample_weight: Any = None,
         key: str | int | None = None,
         feature_dim: str | None = None,
+        unknown: str | None = None,
     ) -> Self:
         """Update the clusters with new rows, in one pass over them.
 
@@ -105,6 +106,9 @@ class PartialFit:
             ones had faded to. So a call can be repeated, and rows of another day want another key.
         feature_dim : str, optional
             Of an xarray DataArray or Dataset, as in `fit`; by default that of the fit.
+        unknown : {"error", "missing"}, optional
+            Whether levels of mixed columns that the fit did not see raise an error, or are missing
+            values; by default as the fit says. Not for a first call, which is a fit.
 
         Returns
         -------
@@ -128,7 +132,8 @@ class PartialFit:
         if is_sparse(X):
             raise TypeError("partial_fit takes dense rows, and X is sparse: fit to all rows.")
         with lock_of(self):
-            self._become(self._updated(X, sample_weight, key, feature_dim, fading))
+            model = self._with_unknown(unknown)
+            self._become(model._updated(X, sample_weight, key, feature_dim, fading))
         return self
 
     def _updated(
@@ -149,6 +154,8 @@ class PartialFit:
             model._become(self)
             updates = model._updates()
         coordinates, state = model._fitted_state()
+        if updates.has_gaps:
+            state = replace(state, partial=True)
         passes = model._fitted_passes(X, sample_weight, feature_dim)
         with one_blas_thread(), features_named(model):
             name = None if key is None else str(key)
@@ -210,6 +217,10 @@ class PartialFit:
         if state.feature_weights is not None:
             found["feature_weights_"] = reported_weights(coordinates, state.feature_weights)
         return found
+
+    @abstractmethod
+    def _with_unknown(self, unknown: str | None) -> Self:
+        """Copy for rows with levels that the fit did not see."""
 
     @abstractmethod
     def _unfitted(self) -> Self:

@@ -363,7 +363,7 @@ class Coding:
             raise ValueError(
                 f"X has the level {series.iloc[unseen[0]]!r} in column {column.source!r}, which "
                 f"the fit did not see: block {block}, row {unseen[0]} of the block. To treat it as "
-                "missing, fit with metric_params={'unknown': 'missing'} and missing='partial'."
+                "missing, give unknown='missing' (--unknown missing)."
             )
         codes[codes < 0] = np.nan
         return codes
@@ -407,3 +407,14 @@ def _time(series: Any, part: str) -> NDArray[np.float64]:
         return np.asarray(days)
     within = days - np.floor(days)
     return np.asarray((series.dt.dayofyear.to_numpy(np.float64) - 1 + within) / DAYS_OF_YEAR)
+
+
+def unseen_in(part: Any, columns: Sequence[Column]) -> Counter[tuple[str, Any]]:
+    """Count the rows of a pandas frame by column and level, of levels that the fit did not see."""
+    found = Counter[tuple[str, Any]]()
+    for column in columns:
+        if column.kind == "category":
+            values = part[column.source].dropna()
+            counts = values[~values.isin(column.levels)].value_counts()
+            found.update({(column.name, level): int(n) for level, n in counts.items() if n})
+    return found

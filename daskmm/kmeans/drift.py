@@ -1,8 +1,9 @@
-"""Sums over new rows that distinguish drift from sampling error."""
+"""Sums over the rows of each batch, which tell drift from what is ordinary."""
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,54 +12,65 @@ from daskmm.data.blocks import Position
 from daskmm.engine.passes import Passes
 from daskmm.kmeans.assignment import nearest_of
 from daskmm.kmeans.sums import CenterState
-from daskmm.numerics.drift import ClusterSums
+from daskmm.numerics.columns import MixedCoordinates
+from daskmm.numerics.drift import BatchSums
 from daskmm.numerics.rows import Rows
-from daskmm.storage.records import registered
+from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-# Most coordinates in which shifts are measured, and fewer for thousands of clusters.
-MOST_COORDINATES, _MOST_PRODUCTS = 32, 1 << 22
-
-registered(ClusterSums)  # `numerics` does not import `storage`
+# Features are compared within clusters too, unless there are more pairs of both.
+MOST_PAIRS = 1 << 14
 
 
-def shift_axes(state: CenterState) -> FloatArray:
-    """Return the coordinates in which shifts are measured, as columns.
+@dataclass(frozen=True)
+class SumsByBatch:
+    """Sums over the rows of several batches, by the number of the batch."""
 
-    They are the weighted features, or random orthogonal directions if there are many features.
+    sums: dict[int, BatchSums]
+
+    def __add__(self, other: Self) -> Self:
+        sums = dict(self.sums)
+        for batch, own in other.sums.items():
+            sums[batch] = sums[batch] + own if batch in sums else own
+        return type(self)(sums)
+
+
+def batch_sums(passes: Passes, coordinates: Rows, state: CenterState) -> dict[int, BatchSums]:
+    """Compute the sums over the rows of each batch in one pass.
+
+    The weights of the passes are numbers of batches, counted from 1. Without weights, all rows are
+    in batch 1.
     """
-    k, p = state.centers.shape
-    q = max(1, min(p, MOST_COORDINATES, math.isqrt(_MOST_PRODUCTS // k)))
-    axes = np.eye(p)
-    if q < p:
-        axes = np.linalg.qr(np.random.default_rng(0).normal(size=(p, q)))[0]
-    weights = state.feature_weights
-    return axes if weights is None else np.sqrt(weights)[:, None] * axes
+    found: SumsByBatch = passes.reduce(block_batch_sums, coordinates, state)
+    return found.sums
 
 
-def cluster_sums(
-    passes: Passes, coordinates: Rows, state: CenterState, axes: FloatArray
-) -> ClusterSums:
-    """Compute the sums over all rows in one pass."""
-    found: ClusterSums = passes.reduce(block_cluster_sums, coordinates, state, axes)
-    return found
-
-
-def block_cluster_sums(
+def block_batch_sums(
     rows: NDArray,
     weights: FloatArray | None,
     position: Position,
     coordinates: Rows,
     state: CenterState,
-    axes: FloatArray,
-) -> ClusterSums:
+) -> SumsByBatch:
     """Compute the sums over one block, without rows of weight 0."""
     labels, smallest = nearest_of(rows, position, coordinates, state)
-    if weights is not None:
-        labels = np.where(weights > 0, labels, -1)
-    deviations = coordinates.to_model(rows) - state.centers[labels]
-    if state.partial:
-        deviations = np.nan_to_num(deviations, copy=False)
     distances = np.asarray(state.distortion.reported(smallest))
-    return ClusterSums.of(deviations @ axes, labels, distances, len(state.centers))
+    values, k = _features(rows, coordinates), len(state.centers)
+    by_cluster = values.shape[1] * k <= MOST_PAIRS
+    batches = np.ones(len(rows)) if weights is None else weights
+    held = labels >= 0
+    sums = {}
+    for batch in np.unique(batches[held & (batches > 0)]):
+        own = np.flatnonzero(held & (batches == batch))
+        sums[int(batch)] = BatchSums.of(values[own], labels[own], distances[own], k, by_cluster)
+    return SumsByBatch(sums)
+
+
+def _features(rows: NDArray, coordinates: Rows) -> NDArray:
+    """Return rows as features in the units of the input, near 0 if they are not sparse."""
+    if isinstance(rows, SparseRows):
+        return rows.astype(np.float64)
+    if isinstance(coordinates, MixedCoordinates):
+        rows = coordinates.expansion.expand(rows)
+    return np.subtract(rows, getattr(coordinates, "mean", 0.0), dtype=np.float64)

@@ -198,6 +198,11 @@ class Updates:
         kept = self.reservoir
         return kept is not None and 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether values are missing in rows of the sample."""
+        return self.reservoir is not None and bool(np.isnan(self.reservoir.rows).any())
+
     def costs_more(self, record: Majorizer, state: CenterState) -> bool:
         """Return whether new rows cost much more than those of all calls."""
         if self.unkeyed is None and not self.keyed:

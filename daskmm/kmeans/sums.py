@@ -227,10 +227,11 @@ class CenterSums:
         return cls(*found[:7], farthest)
 
     def __add__(self, other: Self) -> Self:
+        whole = self.denominators is None and other.denominators is None
         return type(self)(
             self.weights + other.weights,
             self.sums + other.sums,
-            _added(self.denominators, other.denominators),
+            None if whole else self.masses + other.masses,
             _added(self.squares, other.squares),
             self.objective + other.objective,
             self.inertia + other.inertia,

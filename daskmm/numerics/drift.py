@@ -1,161 +1,128 @@
-"""Test for each cluster whether two sets of rows differ by more than sampling error."""
+"""What a batch of rows looks like: means of features, shares and costs of clusters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.sparse import csr_array, issparse
 
 FloatArray = NDArray[np.float64]
 
-# The mean of at least this many rows of a cluster is assumed to be normal.
+# The mean of at least this many rows is assumed to be normal.
 LEAST_ROWS = 30
-# Directions whose variance is below this share of the largest are left out.
-_RANK = 1e-10
+# A feature that was constant is measured in this share of its value.
+_CONSTANT = 1e-6
 
 
 @dataclass(frozen=True)
-class ClusterSums:
-    """Sums over the rows of each cluster.
+class BatchSums:
+    """Sums over the rows of a batch, which can be added.
 
     Attributes
     ----------
-    counts : ndarray of shape (n_clusters,)
-        Number of rows.
-    sums : ndarray of shape (n_clusters, q)
-        Sums of the rows' deviations from their centre, in q coordinates.
-    products : ndarray of shape (n_clusters, q, q)
-        Sums of the outer products of these deviations.
-    distances, squares : ndarray of shape (n_clusters,)
+    sizes : ndarray of shape (n_clusters,)
+        Number of rows of each cluster.
+    counts, sums, squares : ndarray of shape (1 + n_clusters, n_features) or (1, n_features)
+        Number of values, their sum and that of their squares, first of all rows, then of those of
+        each cluster unless these are left out.
+    distances, distance_squares : ndarray of shape (n_clusters,)
         Sums of the distances to the centre, and of their squares.
+    unseen : ndarray of shape (n_features,)
+        Number of values that are no missing ones, but levels that the fit did not see.
     """
 
+    sizes: FloatArray
     counts: FloatArray
     sums: FloatArray
-    products: FloatArray
-    distances: FloatArray
     squares: FloatArray
+    distances: FloatArray
+    distance_squares: FloatArray
+    unseen: FloatArray
 
     @classmethod
-    def of(cls, deviations: FloatArray, labels: NDArray, distances: FloatArray, k: int) -> Self:
-        """Add up rows, except those with a negative label."""
-        order = np.argsort(labels, kind="stable")
-        ends = np.searchsorted(labels[order], np.arange(k + 1))
-        q = deviations.shape[1]
-        sums, products = np.zeros((k, q)), np.zeros((k, q, q))
-        for j in np.flatnonzero(np.diff(ends)):
-            own = deviations[order[ends[j] : ends[j + 1]]]
-            sums[j], products[j] = own.sum(axis=0), own.T @ own
-        held = labels >= 0
-        labels, distances = labels[held], distances[held]
-        counts, added, squares = (
-            np.bincount(labels, w, k).astype(np.float64)
-            for w in (None, distances, np.square(distances))
+    def of(
+        cls, values: Any, labels: NDArray, distances: FloatArray, k: int, by_cluster: bool
+    ) -> Self:
+        """Add up rows; NaN are missing values."""
+        sizes, added, squares = (
+            np.bincount(labels, weights, k).astype(np.float64)
+            for weights in (None, distances, np.square(distances))
         )
-        return cls(counts, sums, products, added, squares)
+        place = labels if by_cluster else np.zeros_like(labels)
+        n_groups = k if by_cluster else 1
+        members = csr_array(
+            (np.ones(len(labels)), (place, np.arange(len(labels)))), (n_groups, len(labels))
+        )
+        groups = np.bincount(place, minlength=n_groups).astype(np.float64)
+        counts = np.repeat(groups[:, None], values.shape[1], axis=1)
+        if not issparse(values) and (missing := np.isnan(values)).any():
+            counts -= members @ missing.astype(np.float64)
+            values = np.where(missing, 0.0, values)
+        sums = [members @ values, members @ (values * values)]
+        sums = [each.toarray() if issparse(each) else each for each in sums]
+        if by_cluster:
+            counts, *sums = (np.vstack([each.sum(axis=0), each]) for each in (counts, *sums))
+        return cls(sizes, counts, sums[0], sums[1], added, squares, np.zeros(values.shape[1]))
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(
-            self.counts + other.counts,
-            self.sums + other.sums,
-            self.products + other.products,
-            self.distances + other.distances,
-            self.squares + other.squares,
-        )
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(*(a + b for a, b in pairs))
 
     @property
-    def shares(self) -> FloatArray:
-        """Share of the rows in each cluster."""
-        return self.counts / max(self.counts.sum(), 1.0)
-
-    @property
-    def costs(self) -> FloatArray:
-        """Mean distance of each cluster's rows; NaN for an empty cluster."""
-        with np.errstate(invalid="ignore"):
-            return self.distances / self.counts
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.sizes.sum())
 
     @property
     def cost(self) -> float:
         """Mean distance of all rows."""
-        return float(self.distances.sum() / max(self.counts.sum(), 1.0))
+        return float(self.distances.sum() / max(self.sizes.sum(), 1.0))
+
+    def statistics(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the statistics, the variance of one row in each, and the number of rows."""
+        n, k = max(self.sizes.sum(), 1.0), len(self.sizes)
+        counts = np.maximum(self.counts, 1.0)
+        means = self.sums / counts
+        spreads = np.maximum(self.squares / counts - np.square(means), 0.0)
+        # Shares are smoothed, so that what never occurred has a variance.
+        shares = np.concatenate([1.0 - (self.counts[0] + self.unseen) / n, self.sizes / n])
+        smooth = (shares * n + 1.0) / (n + 2.0)
+        sizes = np.maximum(self.sizes, 1.0)
+        costs = self.distances / sizes
+        p = len(shares) - k
+        values = [means[0], shares[:p], shares[p:], costs, means[1:].ravel()]
+        own = smooth * (1.0 - smooth)
+        of_costs = np.maximum(self.distance_squares / sizes - np.square(costs), 0.0)
+        variances = [spreads[0], own[:p], own[p:], of_costs, spreads[1:].ravel()]
+        rows = [
+            self.counts[0],
+            np.full(len(shares), self.sizes.sum()),
+            self.sizes,
+            self.counts[1:].ravel(),
+        ]
+        found = tuple(np.concatenate(each) for each in (values, variances, rows))
+        return found[0], found[1], found[2]
 
 
-def share_p_values(reference: ClusterSums, new: ClusterSums) -> FloatArray:
-    """Test whether each cluster has the same share of the rows, by the likelihood ratio.
+def units_of(reference: BatchSums) -> tuple[FloatArray, FloatArray]:
+    """Return what statistics are measured from, and in: the standard deviation of one row."""
+    values, variances, _ = reference.statistics()
+    least = np.where(values == 0.0, _CONSTANT, _CONSTANT * np.abs(values))
+    return values, np.maximum(np.sqrt(variances), least)
 
-    A correction for continuity makes the test conservative for small counts.
+
+def in_units(
+    batch: BatchSums, origin: FloatArray, units: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the statistics of a batch in standard deviations, and their sampling variances.
+
+    The variance is infinite where there are fewer than `LEAST_ROWS` rows. A batch that is wider
+    than the reference has the variance of its own rows.
     """
-    n, m = reference.counts.sum(), new.counts.sum()
-    if not (n and m):
-        return np.ones(len(new.counts))
-    pooled = (reference.counts + new.counts) / (n + m)
-    apart = new.counts - m * pooled
-    nearer = new.counts - np.sign(apart) * np.minimum(0.5, np.abs(apart))
-    there = reference.counts + (new.counts - nearer)
-    deviance = 2.0 * sum(
-        _entropy_terms(count, total, pooled) for count, total in ((there, n), (nearer, m))
-    )
-    return stats.chi2.sf(np.maximum(deviance, 0.0), 1)
-
-
-def _entropy_terms(count: FloatArray, total: float, share: FloatArray) -> FloatArray:
-    """Return the log likelihood ratio of a binomial count at its own share and at another one."""
-    from scipy.special import rel_entr
-
-    own = count / total
-    return total * (rel_entr(own, share) + rel_entr(1.0 - own, 1.0 - share))
-
-
-def cost_p_values(reference: ClusterSums, new: ClusterSums) -> FloatArray:
-    """Test whether the rows of each cluster have the same mean distance, by Student's t."""
-    n, m = reference.counts, new.counts
-    enough = np.minimum(n, m) >= LEAST_ROWS
-    n, m = np.where(enough, n, LEAST_ROWS), np.where(enough, m, LEAST_ROWS)
-    spread = sum(
-        each.squares - np.square(each.distances) / np.maximum(each.counts, 1.0)
-        for each in (reference, new)
-    )
-    variance = np.maximum(spread, 0.0) / (n + m - 2.0) * (1.0 / n + 1.0 / m)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = (new.distances / m - reference.distances / n) / np.sqrt(variance)
-    p = 2.0 * stats.t.sf(np.abs(np.nan_to_num(t, posinf=1e9, neginf=-1e9)), n + m - 2.0)
-    return np.where(enough, p, 1.0)
-
-
-def center_shifts(reference: ClusterSums, new: ClusterSums) -> tuple[FloatArray, FloatArray]:
-    """Test whether the rows of each cluster have the same mean, by Hotelling's T².
-
-    Returns
-    -------
-    shifts : ndarray of shape (n_clusters,)
-        Length of the shift in standard deviations of the cluster along it; NaN for clusters with
-        fewer than `LEAST_ROWS` rows in either set, or q + `LEAST_ROWS` in both.
-    p_values : ndarray of shape (n_clusters,)
-        Probabilities of a longer shift by chance; 1 where the shift is NaN.
-    """
-    k, q = new.sums.shape
-    n, m = reference.counts, new.counts
-    enough = (np.minimum(n, m) >= LEAST_ROWS) & (n + m >= q + LEAST_ROWS)
-    shifts, p_values = np.full(k, np.nan), np.ones(k)
-    if not enough.any():
-        return shifts, p_values
-    n, m = n[enough, None], m[enough, None]
-    means = [each.sums[enough] / size for each, size in ((reference, n), (new, m))]
-    scatter = sum(
-        each.products[enough] - size[:, :, None] * mean[:, :, None] * mean[:, None, :]
-        for each, size, mean in zip((reference, new), (n, m), means, strict=True)
-    )
-    n, m = n[:, 0], m[:, 0]
-    values, axes = np.linalg.eigh(scatter / (n + m - 2.0)[:, None, None])
-    along = np.einsum("jab,ja->jb", axes, means[1] - means[0])
-    used = values > _RANK * values[:, -1:]
-    squares = np.divide(np.square(along), values, out=np.zeros_like(along), where=used).sum(axis=1)
-    rank = used.sum(axis=1)
-    left = n + m - rank - 1.0
-    f = n * m / (n + m) * squares * left / (np.maximum(rank, 1) * (n + m - 2.0))
-    shifts[enough] = np.sqrt(squares)
-    p_values[enough] = np.where(rank > 0, stats.f.sf(f, np.maximum(rank, 1), left), 1.0)
-    return shifts, p_values
+    values, variances, rows = batch.statistics()
+    enough = rows >= LEAST_ROWS
+    own = np.maximum(variances / np.square(units), 1.0) / np.maximum(rows, 1.0)
+    return np.where(enough, (values - origin) / units, 0.0), np.where(enough, own, np.inf)

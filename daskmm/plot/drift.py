@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskmm.data.names import counted
+from daskmm.data.names import counted, spaced
 from daskmm.plot.figures import BLUE, GREY, MARKS, RED, new_figure, open_frame
 
 if TYPE_CHECKING:
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 # Smaller p-values get the same colour.
 _LEAST_P = 1e-12
+# Most columns and clusters that are drawn: those that differ most.
+_MOST_SUBJECTS = 30
 
 
 def drift(monitor: Any) -> Figure:
-    """Draw the cost of each partition that a monitor compared, and the p-values of its clusters.
+    """Draw the cost of each batch that a monitor compared, and p-values of columns and clusters.
 
     Parameters
     ----------
     monitor : Monitor
-        A monitor of :func:`daskmm.monitor` that has compared at least one partition.
+        A monitor of :func:`daskmm.monitor` that has compared at least one batch.
 
     Returns
     -------
@@ -31,11 +33,11 @@ def drift(monitor: Any) -> Figure:
     Raises
     ------
     ValueError
-        If the monitor has compared no partition.
+        If the monitor has compared no batch.
     """
     looks = monitor.looks
     if not looks:
-        raise ValueError("The monitor has compared no partition: call look(X) first.")
+        raise ValueError("The monitor has compared no batch: call look(X) first.")
     numbers = np.array([look.number for look in looks])
     drifted = np.array([look.drifted for look in looks])
     ratios = np.array([look.cost / look.reference_cost for look in looks])
@@ -46,25 +48,22 @@ def drift(monitor: Any) -> Figure:
     above.plot(numbers[drifted], ratios[drifted], "o", color=RED, markersize=5)
     above.set_ylabel("cost / reference cost")
     open_frame(above)
-    least = np.stack([look.p_values.min(axis=0) for look in looks], axis=1)
-    certainty = -np.log10(np.maximum(least, _LEAST_P))
-    k = len(least)
+    subjects = _most_different(looks)
+    least = [[look.p_values.get(subject, 1.0) for look in looks] for subject in subjects]
     image = below.imshow(
-        certainty,
+        -np.log10(np.maximum(least, _LEAST_P)),
         aspect="auto",
-        origin="lower",
         cmap="Reds",
         vmin=0.0,
         vmax=-np.log10(_LEAST_P),
-        extent=(numbers[0] - 0.5, numbers[-1] + 0.5, -0.5, k - 0.5),
+        extent=(numbers[0] - 0.5, numbers[-1] + 0.5, len(subjects) - 0.5, -0.5),
         interpolation="nearest",
     )
     bar = figure.colorbar(image, ax=below, label="−log₁₀ p, adjusted")
     bar.ax.axhline(-np.log10(looks[-1].level), color="black", linewidth=1)
-    below.set_ylabel("cluster")
+    below.set_yticks(range(len(subjects)), [spaced(subject) for subject in subjects], fontsize=7)
     below.set_xlabel("look (red: drift)")
-    for axis in (below.xaxis, below.yaxis):
-        axis.get_major_locator().set_params(integer=True)
+    below.xaxis.get_major_locator().set_params(integer=True)
     n_drifted = int(drifted.sum())
     above.set_title(f"drift in {n_drifted:,} of {counted(len(looks), 'look')}", fontsize=11)
     first = ""
@@ -72,8 +71,17 @@ def drift(monitor: Any) -> Figure:
         earliest = looks[int(drifted.argmax())]
         first = f"; the first is look {earliest.number}: {earliest.reasons[0]}"
     figure.set_label(
-        f"Of {counted(len(looks), 'partition')}, {n_drifted:,} differ from the reference by more "
-        f"than sampling error explains{first}. The cost of the last is "
-        f"{ratios[-1]:.3g} times that of the reference."
+        f"{n_drifted:,} of {counted(len(looks), 'look')} found more than batches usually differ "
+        f"by{first}. The cost of the last is {ratios[-1]:.3g} times that of the reference."
     )
     return figure
+
+
+def _most_different(looks: list[Any]) -> list[str]:
+    """Return the columns and clusters with the least p-values, in their order."""
+    least = {
+        subject: min(look.p_values.get(subject, 1.0) for look in looks)
+        for subject in looks[-1].p_values
+    }
+    chosen = sorted(least, key=least.__getitem__)[:_MOST_SUBJECTS]
+    return [subject for subject in least if subject in chosen]

@@ -46,9 +46,9 @@ _ANNEALED = (
     "before the Lloyd steps at the end."
 )
 _LOOKS = (
-    "The mean distance to the centre of each partition that was looked at, over that of the "
-    "reference rows, and how certain it is that each cluster differs by more than sampling error. "
-    "Above the line in the scale there is drift."
+    "The mean distance to the centre of each batch that was looked at, over that of the reference "
+    "rows, and how certain it is that each column and each cluster differs by more than batches "
+    "usually do. Above the line in the scale there is drift."
 )
 _PATHS: tuple[tuple[str, str, str, Callable[..., Any]], ...] = (
     (
@@ -145,10 +145,10 @@ def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> 
 
 
 def drift_picture(monitor: Any) -> Picture:
-    """Draw the partitions that a monitor compared with the reference."""
+    """Draw the batches that a monitor compared."""
     with drawn_with_fonts_of_readers():
         figure = plot.drift(monitor)
-    return Picture("looks", "Partitions beside the reference", _LOOKS, figure)
+    return Picture("looks", "Batches beside those before", _LOOKS, figure)
 
 
 def inline_svg(figure: Figure, name: str) -> str:

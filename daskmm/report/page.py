@@ -69,14 +69,14 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
 
 
 def with_drift(page: str, monitor: Any) -> str:
-    """Return a report with a section about the partitions that a monitor compared.
+    """Return a report with a section about the batches that a monitor compared.
 
     Parameters
     ----------
     page : str
         The page that `report_page` returned; a former section is replaced.
     monitor : Monitor
-        A monitor that has compared at least one partition.
+        A monitor that has compared at least one batch.
     """
     page = "".join(page.split(_DRIFT)[::2])
     looks = "\n".join(_look(look) for look in monitor.looks[-_MOST_LOOKS:])
@@ -93,10 +93,10 @@ def with_drift(page: str, monitor: Any) -> str:
 
 
 def _look(look: Any) -> str:
-    reasons = listed(look.reasons[:_TELLING]) or "nothing beyond sampling error"
+    reasons = "; ".join(look.reasons[:_TELLING]) or "nothing unusual"
     more = len(look.reasons) - _TELLING
     if more > 0:
-        reasons += f", and {more:,} more"
+        reasons += f"; and {more:,} more"
     return (
         f'<tr><th scope="row" class="number">{look.number:,}</th>'
         f'<td class="number">{look.n_rows:,}</td>'

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from daskmm.cli.actions import DRIFT
@@ -22,31 +23,31 @@ def run(tmp_path, monkeypatch):
 
 def test_the_exit_code_tells_drift(run, capsys):
     assert main(["monitor", "run", "quiet.npy"]) == 0
-    assert "no drift beyond sampling error" in capsys.readouterr().out
+    assert "no drift: batches usually differ as much" in capsys.readouterr().out
     assert main(["monitor", "run", "moved.npy", "--picture", "drift.png"]) == DRIFT
-    assert "drift: centre of cluster" in capsys.readouterr().out
+    assert "drift: column 'feature " in capsys.readouterr().out
     assert (run.parent / "drift.png").stat().st_size > 1000
     assert main(["monitor", "run", "moved.npy", "--quiet"]) == DRIFT
     out, err = capsys.readouterr()
     assert not out
-    assert "drift: centre of cluster" in err
+    assert "drift: column 'feature " in err
     assert main(["monitor", "run", "quiet.npy", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["number"], found["drifted"], found["reasons"]) == (4, False, [])
-    assert np.shape(found["p_values"]) == (3, 3)
+    assert len(found["p_values"]) == 4 + 3
 
 
 def test_the_report_gets_a_section(run, capsys):
-    for partition in ("quiet", "moved", "quiet"):
-        main(["monitor", "run", f"{partition}.npy", "--report", "--quiet"])
+    for batch in ("quiet", "moved", "quiet"):
+        main(["monitor", "run", f"{batch}.npy", "--report", "--quiet"])
     page = (run / "report.html").read_text()
-    assert page.count("Partitions beside the reference</h2>") == 1
-    assert page.count("nothing beyond sampling error") == 2
-    assert "centre of cluster" in page
+    assert page.count("Batches beside those before</h2>") == 1
+    assert page.count("nothing unusual") == 2
+    assert "column &#x27;feature " in page
     assert "What was fitted" in page
 
 
-def test_a_partition_that_cannot_be_read_does_not_count(run, capsys):
+def test_a_batch_that_cannot_be_read_does_not_count(run, capsys):
     assert main(["monitor", "run", "quiet.npy", "--reference", "fitted.npy", "--level", ".01"]) == 0
     before = (run / "monitor").read_bytes()
     np.save(run.parent / "wide.npy", np.ones((5, 9)))
@@ -60,14 +61,14 @@ def rows(seed, shift):
     return rng.normal(size=(900, 4)) + 6.0 * rng.integers(3, size=(900, 1)) + shift
 
 
-def test_an_update_makes_its_rows_the_reference(run, capsys):
+def test_an_update_accepts_what_its_rows_are(run, capsys):
     for night in range(1, 5):
         np.save(f"night-{night}.npy", rows(night, 0.0 if night < 2 else 0.5))
     assert main(["monitor", "run", "night-1.npy", "--level", ".04", "--quiet"]) == 0
     assert main(["monitor", "run", "night-2.npy", "--quiet"]) == DRIFT
     for _ in range(2):  # a second run of the same night
         assert main(["update", "run", "night-2.npy", "--forget", "1 calls"]) == 0
-        assert "'daskmm monitor' compares" in capsys.readouterr().out
+        assert "'daskmm monitor' goes on" in capsys.readouterr().out
     assert main(["monitor", "run", "night-3.npy", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     # The bound on false alarms is that of all looks, at any reference.
@@ -92,3 +93,49 @@ def test_an_update_without_a_monitor_begins_none(run):
     assert main(["update", "run", "quiet.npy", "--quiet"]) == 0
     assert not (run / "monitor").exists()
     assert main(["monitor", "run", "quiet.npy", "--quiet"]) == 0
+
+
+@pytest.fixture
+def days(tmp_path, monkeypatch):
+    """A month of days as one table, and days that follow as one file each."""
+    monkeypatch.chdir(tmp_path)
+    for first, last in ((0, 30), (30, 31), (32, 33), (33, 34)):
+        parts = []
+        for day in range(first, last):
+            rng = np.random.default_rng(day)
+            kinds = rng.integers(3, size=300)
+            part = pd.DataFrame({"age": 20.0 * kinds + rng.normal(0.3 * (day % 7), 3, 300)})
+            part["plan"] = np.array(["free", "basic", "pro"])[kinds]
+            parts.append(part.assign(day=pd.Timestamp("2026-03-01") + pd.Timedelta(days=day)))
+        pd.concat(parts).to_parquet(f"from-{first}.parquet")
+    command = ["fit", "from-0.parquet", "-k", "3", "--distortion", "mixed", "--columns", "age,plan"]
+    assert main([*command, "--out", "run", "--no-pictures", "--quiet"]) == 0
+    return tmp_path
+
+
+def test_batches_are_told_by_a_column_and_a_date(days, capsys):
+    command = ["monitor", "run", "from-30.parquet", "--batches", "day", "--json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["batch"] == 20513 + 30
+    assert main(["monitor", "run", "from-32.parquet", "--batch", "2026-04-02", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["batch"] == 20513 + 32
+    assert main(["monitor", "run", "from-32.parquet", "--batch", "soon"]) == 2
+    assert "batches must be dates or whole numbers" in capsys.readouterr().err
+
+
+def test_levels_that_the_fit_did_not_see_stop_no_command(days, capsys):
+    rows = pd.read_parquet("from-30.parquet")
+    rows.loc[:29, "plan"] = "gold"
+    rows.to_parquet("gold.parquet")
+    assert main(["monitor", "run", "gold.parquet", "--batches", "day"]) == DRIFT
+    told = "column 'plan' has the level 'gold', which the fit did not see, in 10.0% of the rows"
+    assert told in capsys.readouterr().out
+    predict = ["predict", "run", "gold.parquet", "--out", "labels.csv", "--quiet"]
+    assert main(predict) == 2
+    assert "--unknown missing" in capsys.readouterr().err
+    assert main([*predict, "--unknown", "missing"]) == 0
+    assert pd.read_csv("labels.csv")["cluster"].nunique() == 3
+    update = ["update", "run", "gold.parquet", "--quiet"]
+    assert main(update) == 2
+    assert main([*update, "--unknown", "missing"]) == 0
+    assert main(["monitor", "run", "from-32.parquet", "--batch", "2026-04-02", "--quiet"]) == 0

@@ -1,0 +1,81 @@
+"""Numbers of batches: days since 1970 for dates, and whole numbers as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import is_lazy, is_series
+from daskmm.data.foreign import unwrapped
+from daskmm.engine.distributed import computed
+
+
+def batch_number(batch: Any) -> int:
+    """Return the number of a batch, given its number or date.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
+    return int(_numbers(np.array([batch]))[0])
+
+
+def numbered_batches(X: Any, batches: Any) -> tuple[NDArray[np.int64], Any]:
+    """Return the numbers of the batches in their order, and the place of each row's, from 1.
+
+    Parameters
+    ----------
+    X : table
+        The rows.
+    batches : str or array-like of shape (n_samples,)
+        Name of a column of `X`, or the batch of each row; lazy ones stay lazy.
+    """
+    if isinstance(batches, str):
+        X = unwrapped(X)
+        if not hasattr(X, "columns") or batches not in set(X.columns):
+            raise ValueError(f"batches: X has no column {batches!r}.")
+        batches = X[batches]
+    if is_series(batches):
+        (labels,) = computed(batches.unique())
+    else:
+        batches = batches if isinstance(batches, da.Array) else np.asarray(batches)
+        (labels,) = computed(da.unique(batches)) if is_lazy(batches) else (np.unique(batches),)
+    labels = np.unique(np.asarray(labels))
+    # Several times of a day are one batch.
+    numbers, places = np.unique(_numbers(labels), return_inverse=True)
+    shared = labels, places.astype(np.float64) + 1.0
+    if is_series(batches):
+        return numbers, batches.map_partitions(_of_series, *shared, meta=(None, np.float64))
+    if isinstance(batches, da.Array):
+        map_blocks: Any = batches.map_blocks
+        return numbers, map_blocks(_of_rows, *shared, dtype=np.float64)
+    return numbers, _of_rows(batches, *shared)
+
+
+def _of_rows(batches: NDArray, labels: NDArray, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    return places[np.searchsorted(labels, batches)]
+
+
+def _of_series(batches: Any, labels: NDArray, places: NDArray[np.float64]) -> Any:
+    import pandas as pd
+
+    return pd.Series(_of_rows(batches.to_numpy(), labels, places), index=batches.index)
+
+
+def _numbers(labels: NDArray) -> NDArray[np.int64]:
+    """Return numbers as they are, and dates as days since 1970."""
+    if labels.dtype.kind in "iu":
+        return labels.astype(np.int64)
+    try:
+        if labels.dtype.kind not in "MUO":
+            raise ValueError
+        days = labels.astype("datetime64[D]")
+    except ValueError:
+        days = np.array(["NaT"], dtype="datetime64[D]")
+    if np.isnat(days).any():
+        raise ValueError(f"batches must be dates or whole numbers, such as no {labels[0]!r}.")
+    return days.astype(np.int64)

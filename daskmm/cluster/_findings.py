@@ -1,0 +1,254 @@
+"""What a monitor finds in a batch: columns and clusters that differ from their forecast."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.names import feature_names
+from daskmm.numerics.drift import BatchSums
+from daskmm.numerics.forecast import Deviation
+from daskmm.storage.records import registered
+
+FloatArray = NDArray[np.float64]
+
+# Kinds of statistics, in their order, and their shares of the level.
+KINDS = {"column": 0.6, "missing": 0.05, "share": 0.1, "cost": 0.05, "column in cluster": 0.2}
+
+
+@registered
+@dataclass(frozen=True)
+class Finding:
+    """Something in which a batch differs from those before.
+
+    Attributes
+    ----------
+    kind : {"unseen", "column", "missing", "share", "cost", "column in cluster"}
+        What differs: a level occurs that the fit did not see, or the mean of a column (the share of
+        a level) in all rows or in those of a cluster, the share of missing values of a column, or
+        the share or the mean distance of a cluster.
+    column : str or None
+        Name of the column; beside a cluster's share or mean distance the column that differs most,
+        if any does when it is looked at by itself.
+    level : object
+        Level of a categorical column.
+    cluster : int or None
+        Number of the cluster.
+    found, expected : float
+        The mean or the share, and its forecast.
+    shift : float
+        The difference in standard deviations of the rows of the reference; NaN for unseen levels.
+    p_value : float
+        Probability of such a difference by chance, adjusted for all tests of the look and for the
+        number of looks; 0 for unseen levels.
+    n_batches : int
+        Number of the latest batches whose mean differs.
+    """
+
+    kind: str
+    column: str | None
+    level: Any
+    cluster: int | None
+    found: float
+    expected: float = 0.0
+    shift: float = np.nan
+    p_value: float = 0.0
+    n_batches: int = 1
+
+    def __str__(self) -> str:
+        """Say what differs, by how much, and how certain that is."""
+        if self.kind == "unseen":
+            return f"{self._difference()}"
+        latest = f" over the last {self.n_batches} batches" if self.n_batches > 1 else ""
+        other = self.kind in ("share", "cost") and self.column is not None
+        beside = f", as column {self.column!r} differs" if other else ""
+        return f"{self._difference()}{latest}{beside} (p = {self.p_value:.2g})"
+
+    def _difference(self) -> str:
+        column, cluster = f"column {self.column!r}", f"cluster {self.cluster}"
+        share = f"{self.found:.1%} of the rows"
+        before = f"instead of {self.expected:.1%}"
+        inside = "" if self.cluster is None else f" in {cluster}"
+        if self.kind == "unseen":
+            return f"{column} has the level {self.level!r}, which the fit did not see, in {share}"
+        if self.kind == "missing":
+            return f"{column} lacks {self.found:.1%} of its values {before}"
+        if self.kind == "share":
+            return f"{cluster} has {share} {before}"
+        if self.kind == "cost":
+            ratio = self.found / self.expected if self.expected > 0 else np.inf
+            return f"distances in {cluster} are {ratio:.3g} times as long"
+        if self.level is not None:
+            return f"{column} has the level {self.level!r} in {share} {before}{inside}"
+        way = "higher" if self.shift > 0 else "lower"
+        return f"{column} is {abs(self.shift):.2g} standard deviations {way}{inside}"
+
+
+@registered
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What a monitor found in a batch.
+
+    Attributes
+    ----------
+    number : int
+        1 for the first look.
+    batch : int
+        Number of the batch; of a date, the days since 1970.
+    n_rows : int
+        Number of rows that were looked at.
+    level : float
+        Probability of a false alarm in a year of daily looks.
+    cost, reference_cost : float
+        Mean distance (unsquared) of the rows to their centres.
+    findings : list of Finding
+        What differs, unseen levels first, then the most certain. A column that differs in several
+        ways is named once.
+    p_values : dict of str to float
+        The least adjusted p-value of the tests of each column and each cluster.
+    """
+
+    number: int
+    batch: int
+    n_rows: int
+    level: float
+    cost: float
+    reference_cost: float
+    findings: list[Finding]
+    p_values: dict[str, float]
+
+    @property
+    def drifted(self) -> bool:
+        """Whether anything differs by more than batches usually do."""
+        return bool(self.findings)
+
+    @property
+    def reasons(self) -> list[str]:
+        """The findings as text, such as "column 'age' is 0.6 standard deviations higher (…)"."""
+        return [str(finding) for finding in self.findings]
+
+    @property
+    def table(self) -> Any:
+        """The findings as a pandas DataFrame."""
+        import pandas as pd
+
+        names = [each.name for each in fields(Finding)]
+        return pd.DataFrame([astuple(finding) for finding in self.findings], columns=names)
+
+
+class Statistic(NamedTuple):
+    """What a statistic of a batch is about."""
+
+    kind: str
+    column: str | None
+    level: Any
+    cluster: int | None
+
+    @property
+    def subject(self) -> str:
+        """The column or cluster."""
+        return f"cluster {self.cluster}" if self.column is None else self.column
+
+
+def statistics_of(model: Any, sums: BatchSums) -> list[Statistic]:
+    """Return what the statistics of a batch are about, in their order."""
+    features, clusters = features_of(model), range(len(sums.sizes))
+    found = [Statistic(kind, *each, None) for kind in ("column", "missing") for each in features]
+    found += [Statistic(kind, None, None, j) for kind in ("share", "cost") for j in clusters]
+    if len(sums.sums) > 1:
+        found += [Statistic("column in cluster", *each, j) for j in clusters for each in features]
+    return found
+
+
+def features_of(model: Any) -> list[tuple[str, Any]]:
+    """Return column and level of each feature; numbers have no level."""
+    columns = getattr(model, "columns_", None)
+    if columns is None:
+        named = hasattr(model, "feature_names_in_")
+        return [(name if named else f"feature {name}", None) for name in feature_names(model)]
+    found: list[tuple[str, Any]] = []
+    for column in columns:
+        levels = {"category": column.levels, "flag": (True,)}.get(column.kind)
+        found += [(column.name, level) for level in levels or [None] * len(column.features)]
+    return found
+
+
+def numbers_of_tests(statistics: list[Statistic]) -> FloatArray:
+    """Return by how much the p-value of each statistic is multiplied for all that are tested."""
+    kinds = [each.kind for each in statistics]
+    return np.array([kinds.count(kind) / KINDS[kind] for kind in kinds])
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Tests of the latest batch, and of the mean of the latest batches.
+
+    Attributes
+    ----------
+    lengths : list of int
+        Numbers of batches.
+    deviations : list of Deviation
+        Their deviations.
+    p_values : ndarray of shape (n_lengths, n_statistics)
+        Adjusted p-values; 1 where the shift is within the tolerance.
+    limits : ndarray of shape (n_statistics,)
+        How far off the latest batch might be by chance.
+    """
+
+    lengths: list[int]
+    deviations: list[Deviation]
+    p_values: FloatArray
+    limits: FloatArray
+
+    def jumps(self, level: float) -> FloatArray:
+        """Return what differs: shifts, 0 for none, and in how many of the latest batches."""
+        least, shifts = (
+            self.p_values.argmin(axis=0)[None],
+            [each.shifts for each in self.deviations],
+        )
+        found = np.take_along_axis(np.array(shifts), least, axis=0)[0]
+        differs = self.p_values.min(axis=0) <= level
+        return np.stack([np.where(differs, found, 0.0), np.array(self.lengths)[least[0]]])
+
+    def findings(
+        self, level: float, statistics: list[Statistic], values: FloatArray, units: FloatArray
+    ) -> list[Finding]:
+        """Return what differs, given the statistics of the batches in the units of the input."""
+        least = self.p_values.min(axis=0)
+        told: dict[tuple[str, str], Finding] = {}
+        beside = self._most_different(level, statistics)
+        for m in np.argsort(least, kind="stable")[: int((least <= level).sum())]:
+            w, about = int(self.p_values[:, m].argmin()), statistics[m]
+            shift = float(self.deviations[w].shifts[m])
+            found = float(values[w, m])
+            finding = Finding(
+                about.kind,
+                about.column or beside,
+                about.level,
+                about.cluster,
+                found,
+                found - shift * float(units[m]),
+                shift,
+                float(least[m]),
+                self.lengths[w],
+            )
+            of_column = about.kind in ("column", "column in cluster")
+            told.setdefault(("column" if of_column else about.kind, about.subject), finding)
+        return list(told.values())
+
+    def _most_different(self, level: float, statistics: list[Statistic]) -> str | None:
+        """Return the column that differs most, if it does beside all other columns."""
+        p = np.min([each.p_values for each in self.deviations], axis=0)
+        columns = [m for m, about in enumerate(statistics) if about.kind == "column"]
+        least = min(columns, key=p.__getitem__)
+        return statistics[least].column if p[least] * len(columns) <= level else None
+
+    def by_subject(self, statistics: list[Statistic]) -> dict[str, float]:
+        """Return the least p-value of each column and each cluster."""
+        found: dict[str, float] = {}
+        for about, p in zip(statistics, self.p_values.min(axis=0).tolist(), strict=True):
+            found[about.subject] = min(p, found.get(about.subject, 1.0))
+        return found
