@@ -243,9 +243,10 @@ def test_many_separated_clusters():
     assert choose_n_clusters(rows, random_state=0).n_clusters == 200
 
 
-@pytest.mark.in_turn("n_points")
-@pytest.mark.parametrize(("n_points", "p"), [(30, 4), (50, 4), (50, 10), (60, 2)])
-def test_equal_rows_are_one_cluster_each(n_points, p):
+@pytest.mark.in_turn("case")
+@pytest.mark.parametrize("case", [(30, 4), (50, 4), (50, 10), (60, 2)])
+def test_equal_rows_are_one_cluster_each(case):
+    n_points, p = case
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(n_points, p))[rng.integers(n_points, size=2000)]
     path = choose_n_clusters(rows, random_state=0)
