@@ -314,7 +314,7 @@ def test_steps_at_a_fixed_power_never_raise_the_objective(name, partial, seed, s
     weights = rng.uniform(0.1, 2.0, len(rows))
     model = PowerKMeans(
         3, s0=s, eta=1, tol=0, max_iter=8, polish=False, distortion=name, n_init=1,
-        missing="partial" if partial else "error", random_state=seed % 1000,
+        missing="partial" if partial else "error", standardize=False, random_state=seed % 1000,
     )  # fmt: skip
     fit_recording(model, rows, sample_weight=weights)
     history = model.objective_history_
