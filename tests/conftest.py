@@ -148,7 +148,7 @@ def _local_workers():
 
 @pytest.fixture
 def local_client(_local_workers):
-    """Connect to two workers in this process, which are sent copies as others are.
+    """Connect to two workers in this process, which are sent copies as those elsewhere are.
 
     They start at once. For tests that need a cluster, but no processes.
     """
