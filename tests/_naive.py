@@ -6,7 +6,6 @@ products), so that an error would have to be made twice to go unseen.
 
 import math
 from decimal import Context, Decimal, localcontext
-from fractions import Fraction
 
 import numpy as np
 
@@ -49,18 +48,28 @@ def power_means(distances, s):
 
 
 def exact_squared_distances(rows, centers, feature_weights=None):
-    """Σ_l w_l (x_il − θ_jl)² in rational arithmetic, rounded once."""
-    p = len(rows[0])
-    w = (
-        [Fraction(1)] * p
-        if feature_weights is None
-        else [Fraction(float(v)) for v in feature_weights]
-    )
-    x = [[Fraction(float(v)) for v in row] for row in rows]
-    t = [[Fraction(float(v)) for v in center] for center in centers]
+    """Σ_l w_l (x_il − θ_jl)², exactly, as floats are integers over powers of 2; rounded once."""
+    weights = np.ones(len(rows[0])) if feature_weights is None else feature_weights
+    (w,), unit_of_weights = _integers([weights])
+    table, unit = _integers([*rows, *centers])
+    x, t = table[: len(rows)], table[len(rows) :]
     return np.array(
-        [[float(sum(w[f] * (xi[f] - tj[f]) ** 2 for f in range(p))) for tj in t] for xi in x]
+        [
+            [
+                sum(wf * (a - b) ** 2 for wf, a, b in zip(w, xi, tj, strict=True))
+                / (unit_of_weights * unit**2)
+                for tj in t
+            ]
+            for xi in x
+        ]
     )
+
+
+def _integers(table):
+    """Return integers, and by what to divide them to have the values of a table."""
+    ratios = [[float(value).as_integer_ratio() for value in row] for row in table]
+    common = max(denominator for row in ratios for _, denominator in row)
+    return [[number * (common // divisor) for number, divisor in row] for row in ratios], common
 
 
 def squared_distances(rows, centers, feature_weights=None):

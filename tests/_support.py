@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import uuid
 import warnings
@@ -21,6 +22,11 @@ from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 
 ESTIMATORS = (KMeans, PowerKMeans, EntropyPowerKMeans)
 ANNEALED = (PowerKMeans, EntropyPowerKMeans)
+
+
+def n_examples(count):
+    """So many examples of hypothesis in CI, a third of them elsewhere."""
+    return count if os.environ.get("CI") else -(-count // 3)
 
 
 def blobs(n=240, p=5, k=4, seed=0, offset=0.0):

@@ -129,6 +129,35 @@ def client(_workers):
         yield connected
 
 
+@pytest.fixture(scope="session")
+def _local_workers():
+    import distributed
+
+    with (
+        dask.config.set(scheduler=None),
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp://",
+            dashboard_address=":0",
+        ) as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture
+def local_client(_local_workers):
+    """Connect to two workers in this process, which are sent copies as those elsewhere are.
+
+    They start at once. For tests that need a cluster, but no processes.
+    """
+    from distributed import Client
+
+    with dask.config.set(scheduler=None), Client(_local_workers) as connected:
+        yield connected
+
+
 # Durations
 
 

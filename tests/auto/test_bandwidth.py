@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from _mixtures import separated
-from _support import CountingSource, counting_zarr, raise_if_computes
+from _support import CountingSource, counting_zarr, n_examples, raise_if_computes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
@@ -84,7 +84,7 @@ def naive_gain(rows, weights, labels, n_independent):
     return n_independent * sum(told) / len(told) + sum(s * math.log(s) for s in shares)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=n_examples(60), deadline=None)
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_gain_follows_its_formula(n, p, k, seed):
     rng = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse
-from _support import ESTIMATORS, CountingSource, blobs, computed
+from _support import ESTIMATORS, CountingSource, blobs, computed, n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -66,7 +66,7 @@ def test_shape_spread_and_size_of_clusters_do_not_change_their_number(kind):
 
 
 @given(st.integers(0, 10_000), st.integers(0, 3), st.sampled_from([0.125, 2.0, 64.0]))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=n_examples(10), deadline=None)
 def test_order_of_the_rows_and_units_of_a_column_change_nothing(seed, column, unit):
     order = np.random.default_rng(seed).permutation(len(X))
     rows = X[order].copy()
@@ -243,9 +243,10 @@ def test_many_separated_clusters():
     assert choose_n_clusters(rows, random_state=0).n_clusters == 200
 
 
-@pytest.mark.in_turn("n_points")
-@pytest.mark.parametrize(("n_points", "p"), [(30, 4), (50, 4), (50, 10), (60, 2)])
-def test_equal_rows_are_one_cluster_each(n_points, p):
+@pytest.mark.in_turn("case")
+@pytest.mark.parametrize("case", [(30, 4), (50, 4), (50, 10), (60, 2)])
+def test_equal_rows_are_one_cluster_each(case):
+    n_points, p = case
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(n_points, p))[rng.integers(n_points, size=2000)]
     path = choose_n_clusters(rows, random_state=0)

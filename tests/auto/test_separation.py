@@ -26,6 +26,7 @@ def test_the_same_seed_finds_the_same():
     assert separation(rows, np.ones(600), 5) == separation(rows, np.ones(600), 5)
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("seed", range(3))
 def test_cells_of_a_ball_in_many_dimensions_are_no_groups(seed):
     """Rows between two of its cells belong to others, so that each pair has a gap."""

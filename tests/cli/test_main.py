@@ -52,13 +52,18 @@ def labels_of(run):
 
 
 def fit(source, out, *options):
-    return main(["fit", source, "-k", str(K), "--out", str(out), *options])
+    """Fit without what takes longest: the choice of a scale, and pictures."""
+    command = ["fit", source, "-k", str(K), "--no-standardize", "--no-pictures"]
+    return main([*command, "--out", str(out), *options])
 
 
-@pytest.mark.parametrize("model", ["power", "entropy", "kmeans"])
+@pytest.mark.parametrize(
+    "model",
+    ["entropy", *(pytest.param(model, marks=pytest.mark.long) for model in ("power", "kmeans"))],
+)
 def test_fit_writes_a_run_folder(tmp_path, store, table, capsys, model):
     run = tmp_path / "deep" / "run"
-    assert fit(store, run, "--model", model) == 0
+    assert main(["fit", store, "-k", str(K), "--out", str(run), "--model", model]) == 0
     out, err = capsys.readouterr()
     assert "4 clusters of 1,200 rows × 5 features" in out
     assert "iteration" in err
@@ -91,7 +96,7 @@ def test_fit_writes_a_run_folder(tmp_path, store, table, capsys, model):
 
 def test_fit_options_reach_the_estimator(tmp_path, npy, capsys):
     options = "--lam 0.7 --s0 -3 --eta 1.2 --init random --n-init 2 --max-iter 60 --tol 1e-3"
-    more = "--seed 5 --no-standardize --json --quiet --no-pictures --model entropy"
+    more = "--seed 5 --json --quiet --model entropy"
     assert fit(npy, tmp_path / "run", *options.split(), *more.split()) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -121,7 +126,7 @@ def test_quiet_says_nothing(tmp_path, npy, capsys):
 
 def test_a_fit_can_be_repeated(tmp_path, npy, capsys):
     for name in ("a", "b"):
-        assert fit(npy, tmp_path / name, "--json", "--quiet", "--no-pictures") == 0
+        assert fit(npy, tmp_path / name, "--json", "--quiet") == 0
     a, b = map(strict, capsys.readouterr().out.splitlines())
     assert a["inertia"] == b["inertia"]
     assert a["parameters"]["random_state"] == 0
@@ -145,7 +150,7 @@ def test_predict(tmp_path, npy, store, table, capsys):
 
 # dask calls pandas in a way that pandas 3.1 deprecates.
 @pytest.mark.filterwarnings("ignore:The inplace keyword")
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", [pytest.param("csv", marks=pytest.mark.long), "parquet"])
 def test_frames_are_predicted_by_name(tmp_path, table, capsys, kind):
     frame = pd.DataFrame(table, columns=list("abcde")).assign(city="x")
     path = tmp_path / f"x.{kind}"
@@ -289,8 +294,8 @@ def test_a_crash_after_the_fit_keeps_the_fit(tmp_path, npy, capsys, monkeypatch)
     def fail(*arguments):
         raise RuntimeError("unforeseen")
 
-    # The choice of the scale would be made again, which takes steps on the sample.
-    command = [npy, tmp_path / "run", "--quiet", "--no-standardize"]
+    # `fit` leaves out the choice of a scale, which would be made again, in steps on the sample.
+    command = [npy, tmp_path / "run", "--quiet"]
     monkeypatch.setattr(run_folder, "summarize", fail)
     assert fit(*command) == 1
     error = capsys.readouterr().err
@@ -357,6 +362,7 @@ def test_help_and_errors_of_options_wait_for_no_library(arguments, code):
 def test_command_as_a_process(tmp_path, npy):
     command = [sys.executable, "-m", "daskmm"]
     command += ["fit", npy, "-k", str(K), "--out", "run", "--json", "--no-pictures"]
+    command += ["--no-standardize", "--n-init", "1"]
     options = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 120}
     done = subprocess.run(command, check=False, **options)
     assert done.returncode == 0, done.stderr
@@ -438,7 +444,8 @@ def test_kernel_models(tmp_path, store, npy, capsys, model):
     options = extra or ["--model", model]
     if model == "kernel":
         options += ["--gram", tmp_path / "gram", "--bandwidth", 3.0]
-    assert fit(store, run, "--quiet", *map(str, options)) == 0
+    command = ["fit", store, "-k", str(K), "--out", str(run), "--quiet"]
+    assert main([*command, *map(str, options)]) == 0
     assert (run / "projection.png").stat().st_size > 10_000
     labels = zarr.open_array(run / "labels.zarr")[:]
     assert len(np.unique(labels)) == run_folder.open_run(run).model.n_clusters
@@ -491,7 +498,14 @@ def test_features_weighted_alike_are_said_to_be(tmp_path, npy, capsys):
     assert "features that matter: 0" not in page
 
 
-@pytest.mark.parametrize("kind", ["numpy", "pandas", "dask", "sparse"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("numpy", "pandas")),
+        "dask",
+        "sparse",
+    ],
+)
 def test_a_run_folder_from_python(tmp_path, kind, capsys):
     import dask.array as da
     import pandas as pd

@@ -12,7 +12,7 @@ import pytest
 import zarr
 from _naive import kernel_distances, kernel_fit
 from _shared import SHARED
-from _support import CountingSource, blobs, computed, fit_recording, raise_if_computes
+from _support import CountingSource, blobs, computed, fit_recording, n_examples, raise_if_computes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -111,6 +111,7 @@ def small_tiles(monkeypatch):
 # The definitions
 
 
+@pytest.mark.in_turn("gram")
 @each_kernel
 @pytest.mark.parametrize("gram", ["auto", "recompute"])
 def test_fit_is_the_algorithm_as_printed(name, gram, small_tiles):
@@ -120,6 +121,7 @@ def test_fit_is_the_algorithm_as_printed(name, gram, small_tiles):
     assert model.gram_.startswith({"auto": "memory", "recompute": "recomputed"}[gram])
 
 
+@pytest.mark.in_turn("dtype")
 @each_kernel
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_fit_on_a_store_is_the_algorithm_as_printed(
@@ -138,6 +140,7 @@ def test_fit_on_a_store_is_the_algorithm_as_printed(
     assert before == {path: path.stat().st_mtime_ns for path in files}
 
 
+@pytest.mark.in_turn("chunks")
 @pytest.mark.parametrize("gram", ["auto", "recompute", "stored"])
 @pytest.mark.parametrize("chunks", [(40, 3), (11, 2), ((1, 0, 38, 1), (3,))])
 def test_fit_to_dask_input_is_the_algorithm_as_printed(gram, chunks, small_tiles, tmp_path):
@@ -167,7 +170,7 @@ def test_weighted_steps_from_given_memberships_are_those_of_the_definition():
 
 
 @given(st.integers(0, 10**6), st.integers(2, 30), st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=n_examples(40), deadline=None)
 def test_distances_in_feature_space_are_those_of_equation_7(seed, n, k):
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(n, rng.integers(1, n + 1)))
@@ -179,6 +182,7 @@ def test_distances_in_feature_space_are_those_of_equation_7(seed, n, k):
     np.testing.assert_allclose(found, squared(root, W.T @ root), atol=1e-10 * np.diag(gram).max())
 
 
+@pytest.mark.in_turn("tile_rows")
 @each_kernel
 @pytest.mark.parametrize("tile_rows", [5, 13, 40, 64])
 def test_sweeps_are_matrix_products_for_any_tiling(name, tile_rows, monkeypatch, tmp_path):
@@ -283,7 +287,7 @@ def objectives(grams, start, s, lam, steps=15, weights=None):
     lam=st.floats(1e-3, 1.0),
     weighted=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=n_examples(150), deadline=None)
 def test_at_a_fixed_power_the_objective_never_rises(seed, n, k, n_kernels, s, lam, weighted):
     rng = np.random.default_rng(seed)
     grams = random_grams(rng, n, n_kernels)
@@ -363,6 +367,7 @@ def three_grams(z, normalize):
     return grams
 
 
+@pytest.mark.in_turn("gram")
 @pytest.mark.parametrize("gram", ["auto", "recompute", "stored"])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_multi_kernel_fit_is_the_definition(gram, normalize, small_tiles, monkeypatch, tmp_path):
@@ -450,6 +455,7 @@ MODELS = {
 each_model = pytest.mark.parametrize("name", MODELS)
 
 
+@pytest.mark.in_turn("weights")
 @each_model
 @pytest.mark.parametrize("weights", [None, np.random.default_rng(1).uniform(0, 2, 200)])
 def test_predict_and_score_repeat_the_fit(name, weights):
@@ -464,6 +470,7 @@ def test_predict_and_score_repeat_the_fit(name, weights):
     )
 
 
+@pytest.mark.in_turn("gram")
 @pytest.mark.parametrize("gram", ["auto", "recompute"])
 @pytest.mark.parametrize("kernel", ["cosine", "angular", "linear", "polynomial"])
 @pytest.mark.parametrize("center", ["exact", "rounded"])
@@ -534,6 +541,7 @@ def test_rows_of_weight_zero_do_not_matter():
     )
 
 
+@pytest.mark.in_turn("read")
 @pytest.mark.parametrize("name", ["kernel", "recomputed", "landmarks", "multi-kernel"])
 @pytest.mark.parametrize(
     "read",
@@ -1032,6 +1040,7 @@ def test_a_path_that_holds_something_else_is_refused_and_kept(tmp_path):
     assert path.read_text() == "mine"
 
 
+@pytest.mark.in_turn("value")
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @each_model
 def test_rows_that_are_not_finite(name, value):
@@ -1053,7 +1062,7 @@ def test_sweeps_run_on_a_distributed_cluster(tmp_path, monkeypatch, request):
     lazy = da.from_array(data, chunks=(50, 2))
     options = {"n_clusters": 3, "random_state": 0}
     here = KernelPowerKMeans(gram=str(tmp_path / "here"), **options).fit(data)
-    request.getfixturevalue("client")
+    request.getfixturevalue("local_client")
     for gram in (str(tmp_path / "there"), "recompute"):
         there = KernelPowerKMeans(gram=gram, **options).fit(lazy)
         np.testing.assert_array_equal(there.labels_, here.labels_)

@@ -15,6 +15,8 @@ import daskmm
 from daskmm import EntropyPowerKMeans, KMeans
 from daskmm.cluster._partial_fit import half_life
 
+pytestmark = pytest.mark.in_turn("cls")
+
 FITTED = ("cluster_centers_", "cluster_sizes_", "inertia_", "n_samples_seen_")
 
 
@@ -65,7 +67,6 @@ def test_a_key_replaces_its_record():
     assert model.n_samples_seen_ == 300
 
 
-@pytest.mark.in_turn("cls")
 @pytest.mark.parametrize("cls", ESTIMATORS)
 @pytest.mark.parametrize("forget", [None, "3 calls"])
 def test_rows_that_belong_nowhere_are_left_out(cls, forget):

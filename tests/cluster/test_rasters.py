@@ -14,6 +14,8 @@ from sklearn.metrics import adjusted_rand_score
 import daskmm
 from daskmm import KernelPowerKMeans, KMeans, PowerKMeans
 
+pytestmark = pytest.mark.in_turn("cls")
+
 DIMS = ("time", "band", "y", "x")
 BANDS = ["blue", "green", "red", "nir"]
 GAPS = {"missing": "partial", "empty_rows": "label"}

@@ -21,7 +21,8 @@ def test_separated_clusters_come_back(cls):
 def test_a_cluster_cut_in_two_is_less_stable_than_a_separated_one(tmp_path):
     rng = np.random.default_rng(0)
     rows = np.vstack([rng.normal(size=(400, 2)), rng.normal(size=(200, 2)) + 15])
-    model = KMeans(3, random_state=0).fit(rows).bootstrap(rows, n_bootstraps=10)
+    model = KMeans(3, standardize=False, random_state=0).fit(rows)
+    model = model.bootstrap(rows, n_bootstraps=10)
     apart = model.predict([[15.0, 15.0]])[0]
     assert model.stability_[apart] == 1.0
     assert np.delete(model.stability_, apart).max() < 0.9

@@ -23,13 +23,13 @@ from daskmm import (
 # Rows of the data, an estimator each, small enough for a fit in a fraction of a second.
 MODELS = [
     KMeans(4, random_state=0),
-    PowerKMeans(4, random_state=0),
-    EntropyPowerKMeans(4, random_state=0),
+    PowerKMeans(4, standardize=False, random_state=0),
+    EntropyPowerKMeans(4, lam=0.5, random_state=0),
     KernelPowerKMeans(4, random_state=0),
     KernelPowerKMeans(4, n_landmarks=20, random_state=0),
     MultiKernelPowerKMeans(4, kernels=["rbf", "linear"], random_state=0),
     GaussianMixture(4, random_state=0),
-    WeightedBlurringMeanShift(random_state=0),
+    WeightedBlurringMeanShift(0.3, random_state=0),
 ]
 
 

@@ -11,6 +11,8 @@ from sklearn.frozen import FrozenEstimator
 import daskmm
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 
+pytestmark = pytest.mark.in_turn("cls")
+
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
 @pytest.mark.parametrize("lazy", [False, True])
@@ -50,7 +52,7 @@ def test_without_polish_annealing_goes_on(cls):
 
 def test_large_tables_and_numbers_that_were_chosen():
     X, _ = blobs(50_000, p=3, k=5)
-    model = PowerKMeans("auto", random_state=0, warm_start=True, eta=1.3).fit(X)
+    model = PowerKMeans("auto", max_clusters=8, random_state=0, warm_start=True, eta=1.3).fit(X)
     n_clusters, centers = model.n_clusters_, model.cluster_centers_
     model.fit(X)
     assert model.n_clusters_ == n_clusters == len(model.cluster_centers_)

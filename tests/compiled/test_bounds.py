@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from _naive import exact_squared_distances
+from _support import n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from daskmm.compiled.dispatch import PreparedCenters
 from daskmm.compiled.layout import call_in_parts, row_dtype
 from daskmm.numerics.rows import Coordinates
 
-SETTINGS = settings(max_examples=30, derandomize=True, database=None, deadline=None)
+SETTINGS = settings(max_examples=n_examples(30), derandomize=True, database=None, deadline=None)
 ALMOST = 1e-8  # more than all rounding of the distances of centres, which come from products
 
 

@@ -9,6 +9,7 @@ from decimal import Context, Decimal, localcontext
 import numpy as np
 import pytest
 from _naive import exact_squared_distances, power_means, squared_distances
+from _support import n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ from daskmm.numerics.rows import Coordinates, tiles
 
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12, -math.inf)
 each_power = pytest.mark.parametrize("s", POWERS)
-SETTINGS = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+SETTINGS = settings(max_examples=n_examples(60), derandomize=True, database=None, deadline=None)
 PARTS = ("weights", "sums", "squares", "objective", "inertia", "hardness")
 
 
@@ -587,6 +588,7 @@ FORMULAS = {
 }
 
 
+@pytest.mark.in_turn("p")
 @pytest.mark.parametrize("kind", FORMULAS)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("p", [1, 3, 40])

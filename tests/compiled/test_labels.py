@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from _naive import exact_squared_distances
+from _support import n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from daskmm.kmeans.assignment import _block_cost, labels_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.rows import Coordinates
 
-SETTINGS = settings(max_examples=80, derandomize=True, database=None, deadline=None)
+SETTINGS = settings(max_examples=n_examples(80), derandomize=True, database=None, deadline=None)
 
 
 def nearest(problem):
@@ -72,6 +73,7 @@ def clustered(n, p, k, dtype):
     return rows, coordinates, centers
 
 
+@pytest.mark.in_turn("dtype")
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i2", "i8", ">f4"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shape", [(9_000, 1, 4), (6_001, 20, 17), (5_000, 70, 40)])

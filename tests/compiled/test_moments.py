@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from _support import n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from daskmm.engine.first_pass import _block_moments
 from daskmm.engine.moments import Moments
 from daskmm.numerics.rows import TILE_BYTES
 
-SETTINGS = settings(max_examples=80, derandomize=True, database=None, deadline=None)
+SETTINGS = settings(max_examples=n_examples(80), derandomize=True, database=None, deadline=None)
 FIELDS = ("n_positive", "weight", "mean", "deviations", "lowest", "highest")
 
 

@@ -82,14 +82,15 @@ CHANGES = {
     "fewer rows": is_cut,
 }
 STREAMED = {"gram": "recompute"}
+PLAIN = {"standardize": False, "random_state": 0}
 FITS = {
-    "KMeans": KMeans(3, random_state=0),
+    "KMeans": KMeans(3, **PLAIN),
     "KMeans kl": KMeans(3, random_state=0, distortion="kl"),
     "KMeans cosine": KMeans(3, random_state=0, distortion="cosine"),
     "KMeans manhattan": KMeans(3, random_state=0, distortion="manhattan"),
     "KMeans mahalanobis": KMeans(3, random_state=0, distortion="mahalanobis"),
-    "KMeans trimmed": KMeans(3, random_state=0, trim=0.1),
-    "PowerKMeans": PowerKMeans(3, random_state=0),
+    "KMeans trimmed": KMeans(3, **PLAIN, trim=0.1),
+    "PowerKMeans": PowerKMeans(3, **PLAIN),
     "PowerKMeans of all rows": PowerKMeans(3, random_state=0, sample_size=None, polish=False),
     "EntropyPowerKMeans": EntropyPowerKMeans(3, random_state=0, lam=1.0),
     "landmarks": KernelPowerKMeans(3, random_state=0, n_landmarks=20),
@@ -162,11 +163,12 @@ def test_value_that_is_lost_where_others_are_missing_shows_in_the_sums(tmp_path)
 def test_small_change_of_a_single_row_shows_in_the_sums_of_hard_steps(first, dtype, tmp_path):
     rows = ROWS.astype(dtype)
     change = Holds(rows[CHUNK * BLOCK + ROW, 1] + dtype(0.1))
-    message = refused(KMeans(3, random_state=0), changing(change, tmp_path, first, rows))
+    message = refused(KMeans(3, **PLAIN), changing(change, tmp_path, first, rows))
     assert "between the first pass and pass" in message
     assert "sum of feature 1" in message
 
 
+@pytest.mark.in_turn("fit")
 @pytest.mark.parametrize("fit", ["KMeans cosine", "KMeans mahalanobis", "landmarks"])
 def test_small_change_between_hard_steps_shows_in_other_coordinates(fit, tmp_path):
     steps = clone(FITS[fit]).fit(changing(is_cut, tmp_path, 10**9))
@@ -180,7 +182,7 @@ def test_weights_that_change_are_named(tmp_path):
     weights = np.ones((len(ROWS), 1))
     lazy = changing(lambda block: 2.0 * block, tmp_path, rows=weights)[:, 0]
     X = da.from_array(ROWS, chunks=(CHUNK, -1))
-    assert "sum of sample_weight" in refused(KMeans(3, random_state=0), X, sample_weight=lazy)
+    assert "sum of sample_weight" in refused(KMeans(3, **PLAIN), X, sample_weight=lazy)
 
 
 def test_memmap_that_is_overwritten_during_a_fit_raises(tmp_path):
@@ -191,7 +193,7 @@ def test_memmap_that_is_overwritten_during_a_fit_raises(tmp_path):
     def overwrite(record):
         mapped[40:50] += 1.0
 
-    refused(PowerKMeans(3, random_state=0, callbacks=[overwrite]), mapped)
+    refused(PowerKMeans(3, eta=1.3, **PLAIN, callbacks=[overwrite]), mapped)
 
 
 def test_sparse_rows_that_change_raise(tmp_path):
@@ -207,7 +209,12 @@ def test_checkpoint_of_a_fit_whose_rows_changed_is_resumed_once_they_are_mended(
     folder.mkdir()
     X = changing(Holds(np.nan), folder, 6)
     estimator = PowerKMeans(
-        3, random_state=0, sample_size=None, eta=1.3, checkpoint=tmp_path / "checkpoint"
+        3,
+        standardize=False,
+        random_state=0,
+        sample_size=None,
+        eta=1.3,
+        checkpoint=tmp_path / "checkpoint",
     )
     refused(estimator, X)
     (folder / "mended").touch()
@@ -253,7 +260,7 @@ def test_sums_that_overflow_though_the_values_are_in_order_are_named():
 @pytest.mark.parametrize("scheduler", ["threads", "sync"])
 def test_error_of_a_load_names_the_block(scheduler, change, tmp_path):
     with dask.config.set(scheduler=scheduler), pytest.raises((OSError, MemoryError)) as caught:
-        KMeans(3, random_state=0).fit(changing(change, tmp_path))
+        KMeans(3, **PLAIN).fit(changing(change, tmp_path))
     assert caught.value.__notes__ == ["This error was raised while block 3 was read."]
 
 
@@ -279,16 +286,16 @@ def test_error_of_a_load_names_the_rows_of_a_kernel(streamed, tmp_path):
     ("fit", "change"),
     [("KMeans", "NaN"), ("PowerKMeans", "shifted"), ("kernel of streamed rows", "inf")],
 )
-def test_fit_to_rows_that_change_raises_on_a_cluster(fit, change, tmp_path, client, request):
+def test_fit_to_rows_that_change_raises_on_a_cluster(fit, change, tmp_path, local_client, request):
     if "streamed" in fit:
         request.getfixturevalue("streamed")
     refused(clone(FITS[fit]), changing(CHANGES[change], tmp_path))
 
 
 @pytest.mark.parametrize("persist", [False, True])
-def test_error_of_a_load_names_the_block_on_a_cluster(persist, client, tmp_path):
+def test_error_of_a_load_names_the_block_on_a_cluster(persist, local_client, tmp_path):
     X = changing(fails, tmp_path, first=1)
     with pytest.raises(OSError, match="does not answer") as caught:
-        KMeans(3, random_state=0, persist=persist).fit(X)
+        KMeans(3, **PLAIN, persist=persist).fit(X)
     assert caught.value.__notes__ == ["This error was raised while block 3 was read."]
     assert len([*tmp_path.glob("3-*")]) == 1

@@ -10,7 +10,7 @@ from test_sklearn_checks import EXPECTED_FAILURES, SPARSE_FAILURES
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
 
-pytestmark = pytest.mark.in_turn("estimator")
+pytestmark = [pytest.mark.in_turn("estimator"), pytest.mark.long]
 PAIRS = [
     KMeans(distortion="kl"),
     KMeans(distortion="euclidean", missing="partial"),

@@ -38,7 +38,12 @@ def _name(check):
 
 
 @parametrize_with_checks(
-    [KernelPowerKMeans(), KernelPowerKMeans(n_landmarks=8), MultiKernelPowerKMeans()],
+    [
+        KernelPowerKMeans(),
+        KernelPowerKMeans(n_landmarks=8, n_init=2),
+        MultiKernelPowerKMeans(kernels=["rbf", "cosine"], n_init=2),
+        MultiKernelPowerKMeans(),
+    ],
     expected_failed_checks=_expected_failures,
 )
 def test_scikit_learn_estimator_check(estimator, check):

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import multiprocessing
-import os
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from _naive import (
     power_k_means_step,
     squared_distances,
 )
+from _support import n_examples
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -34,7 +34,7 @@ RELATIVE = 1e-9
 def examples(count):
     """Return settings for so many examples, the same each time; for a third of them outside CI."""
     return settings(
-        max_examples=count if os.environ.get("CI") else -(-count // 3),
+        max_examples=n_examples(count),
         derandomize=True,
         database=None,
         deadline=None,
@@ -104,7 +104,10 @@ MODELS = {
     "entropy": (EntropyPowerKMeans, {"standardize": False}),
     "standardised entropy": (EntropyPowerKMeans, {"standardize": True}),
 }
-each_model = pytest.mark.parametrize("name", MODELS)
+# Of the same class with and without standardised features, one is for the quick run.
+QUICK = ("k-means", "standardised power", "entropy")
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in MODELS]
+each_model = pytest.mark.parametrize("name", NAMES)
 
 
 def model_of(name, table, **settings):
@@ -350,10 +353,10 @@ def assert_never_rises(objectives, scale):
     assert rises.max(initial=-math.inf) <= 1e-12 * scale, objectives
 
 
-ANNEALED = [name for name in MODELS if "k-means" not in name]
+each_annealed = pytest.mark.parametrize("name", NAMES[2:])
 
 
-@pytest.mark.parametrize("name", ANNEALED)
+@each_annealed
 @examples(40)
 @given(
     table=tables(),

@@ -4,11 +4,10 @@ import warnings
 from functools import partial
 
 import pytest
-from _support import ESTIMATORS
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from daskmm import GaussianMixture
+from daskmm import EntropyPowerKMeans, GaussianMixture, KMeans, PowerKMeans
 
 pytestmark = pytest.mark.in_turn("estimator")
 _REPEATED = (
@@ -24,6 +23,18 @@ SPARSE_FAILURES = {
     for kind in ("array", "matrix")
 }
 
+# Defaults take long where they are chosen by trials, and most choose.
+SETTINGS = {"n_init": 2, "standardize": False}
+MODELS = [
+    KMeans(),
+    EntropyPowerKMeans(),
+    PowerKMeans(**SETTINGS),
+    EntropyPowerKMeans(**SETTINGS, lam="0.5*variance", eta=1.3),
+    KMeans(**SETTINGS),
+    PowerKMeans(),
+    GaussianMixture(),
+]
+
 # These two fit fewer distinct rows than the default number of clusters, which is warned about.
 FEW_DISTINCT_ROWS = {"check_sample_weights_shape", "check_sample_weights_not_overwritten"}
 
@@ -33,7 +44,7 @@ def _name(check):
 
 
 @parametrize_with_checks(
-    [cls() for cls in (*ESTIMATORS, GaussianMixture)],
+    MODELS,
     expected_failed_checks=lambda estimator: (
         MIXTURE_FAILURES
         if isinstance(estimator, GaussianMixture)

@@ -31,12 +31,12 @@ MODELS = [
     KMeans(3),
     KMeans(3, distortion="cosine"),
     KMeans(3, distortion="kl"),
-    PowerKMeans(3),
-    PowerKMeans(3, standardize=True),
-    PowerKMeans(3, distortion="cosine"),
-    PowerKMeans(3, distortion="poisson", standardize=False),
-    EntropyPowerKMeans(3, lam=0.3),
-    EntropyPowerKMeans(3, lam=0.3, standardize=False),
+    PowerKMeans(3, eta=1.3),
+    PowerKMeans(3, standardize=True, eta=1.3),
+    PowerKMeans(3, distortion="cosine", eta=1.3),
+    PowerKMeans(3, distortion="poisson", standardize=False, eta=1.3),
+    EntropyPowerKMeans(3, lam=0.3, eta=1.3),
+    EntropyPowerKMeans(3, lam=0.3, standardize=False, eta=1.3),
 ]
 
 

@@ -11,11 +11,11 @@ from daskmm.data.foreign import unwrapped
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(120, 3)) + 5 * RNG.integers(3, size=(120, 1))
 NAMES = ["a", "b", "c"]
-EXPECTED = KMeans(3, random_state=0).fit(ROWS)
+EXPECTED = KMeans(3, standardize=False, random_state=0).fit(ROWS)
 
 
 def fitted(X, **options):
-    model = KMeans(3, random_state=0, **options).fit(X)
+    model = KMeans(3, standardize=False, random_state=0, **options).fit(X)
     np.testing.assert_allclose(model.cluster_centers_, EXPECTED.cluster_centers_)
     np.testing.assert_array_equal(np.asarray(model.labels_), EXPECTED.labels_)
     return model

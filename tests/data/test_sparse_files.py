@@ -57,15 +57,15 @@ def test_npz_files(tmp_path):
 
 def test_anndata_in_memory_and_backed(tmp_path):
     data = annotated()
-    model = KMeans(3, init=ROWS[:3], random_state=0).fit(data)
+    model = KMeans(3, init=ROWS[:3], standardize=False).fit(data)
     assert list(model.feature_names_in_) == list(data.var_names)
-    expected = KMeans(3, init=ROWS[:3], random_state=0).fit(ROWS).labels_
+    expected = KMeans(3, init=ROWS[:3], standardize=False).fit(ROWS).labels_
     labels = model.set_output(transform="pandas").predict(data)
     assert list(labels.index) == list(data.obs_names)
     np.testing.assert_array_equal(labels, expected)
     data.write_h5ad(tmp_path / "data.h5ad")
     backed = anndata.read_h5ad(tmp_path / "data.h5ad", backed="r")
-    lazy = KMeans(3, init=ROWS[:3], random_state=0).fit(backed)
+    lazy = KMeans(3, init=ROWS[:3], standardize=False).fit(backed)
     assert isinstance(lazy.labels_, da.Array)
     np.testing.assert_array_equal(lazy.labels_, expected)
 
@@ -103,10 +103,10 @@ def test_names_of_variables_are_those_of_features(tmp_path, monkeypatch, version
         data.write_zarr(path)
     for name in ("", "::X", "::layers/counts", "::layers/dense"):
         table = open_data(f"{path}{name}")
-        model = KMeans(3, init=ROWS[:3], random_state=0).fit(table)
+        model = KMeans(3, init=ROWS[:3], standardize=False).fit(table)
         assert list(model.feature_names_in_) == list(data.var_names)
         assert model.predict(open_data(f"{path}::layers/dense")).shape == (300,)
-    plain = KMeans(3, init=ROWS[:3]).fit(open_data(f"{path}::obsm/positions"))
+    plain = KMeans(3, init=ROWS[:3], standardize=False).fit(open_data(f"{path}::obsm/positions"))
     assert not hasattr(plain, "feature_names_in_")
     plain.predict(open_data(path))  # without a warning, which would be an error
     others = annotated()
@@ -122,7 +122,7 @@ def test_names_that_stand_twice_are_numbered_as_anndata_does(tmp_path):
     data.var_names = ["a", "a", "a-1", *"bcdbaefghijklmnob"]
     data.write_zarr(tmp_path / "data.zarr")
     data.var_names_make_unique()
-    model = KMeans(3, init=ROWS[:3]).fit(open_data(tmp_path / "data.zarr"))
+    model = KMeans(3, init=ROWS[:3], standardize=False).fit(open_data(tmp_path / "data.zarr"))
     assert list(model.feature_names_in_) == list(data.var_names)
 
 
@@ -130,7 +130,7 @@ def test_names_that_cannot_be_read_are_left_out(tmp_path):
     annotated().write_zarr(tmp_path / "data.zarr")
     group = zarr.open_group(tmp_path / "data.zarr")
     group["var"].attrs["_index"] = "nothing"
-    model = KMeans(3, init=ROWS[:3]).fit(open_data(tmp_path / "data.zarr"))
+    model = KMeans(3, init=ROWS[:3], standardize=False).fit(open_data(tmp_path / "data.zarr"))
     assert not hasattr(model, "feature_names_in_")
 
 

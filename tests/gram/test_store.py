@@ -135,6 +135,7 @@ def test_describe_names_the_function():
 # Products.
 
 
+@pytest.mark.in_turn("dtype")
 @pytest.mark.parametrize("tile_rows", [1, 17, 64, 65, N - 1, N, N + 1, 1000])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
 def test_stored_product_equals_the_dense_one(tmp_path, rows, tile_rows, dtype, tolerance):
@@ -403,6 +404,7 @@ def shorten_by_whole_values(path):
     path.write_bytes(path.read_bytes()[: 4 * TILE])
 
 
+@pytest.mark.in_turn("tile")
 @pytest.mark.parametrize(
     ("harm", "fault"),
     [

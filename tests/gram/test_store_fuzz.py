@@ -46,6 +46,7 @@ def damage(path, rng):
     return f"{how} {file.relative_to(path)}"
 
 
+@pytest.mark.in_turn("part")
 @pytest.mark.parametrize("part", range(6))
 def test_damage_is_refused_or_does_no_harm(whole, rows, tmp_path, part):
     right = np.random.default_rng(1).normal(size=(N, 2))

@@ -245,9 +245,9 @@ def test_memory_of_bounds_is_at_most_that_of_the_rows():
 
 def test_fits_are_the_same_without_bounds(monkeypatch):
     X, _ = apart(n=5000, p=4)
-    found = KMeans(300, n_init=2, random_state=0).fit(X)
+    found = KMeans(300, n_init=2, standardize=False, random_state=0).fit(X)
     monkeypatch.setattr(bounds, "LEAST_CLUSTERS", 10**9)
-    expected = KMeans(300, n_init=2, random_state=0).fit(X)
+    expected = KMeans(300, n_init=2, standardize=False, random_state=0).fit(X)
     assert found.inertia_ == expected.inertia_
     np.testing.assert_array_equal(found.labels_, expected.labels_)
 
@@ -264,7 +264,7 @@ def test_labels_of_a_fit_are_those_of_predict_though_few_rows_are_searched_again
         return labels
 
     monkeypatch.setattr(bounds.Bounds, "labels_of", labels_of)
-    model = KMeans(len(start), init=start).fit(X, sample_weight=weights)
+    model = KMeans(len(start), init=start, standardize=False).fit(X, sample_weight=weights)
     np.testing.assert_array_equal(model.labels_, model.predict(X))
     if seed == 1:  # clusters well apart
         assert sum(found) < 0.1 * len(X)

@@ -27,8 +27,8 @@ def far_start(rows, k):
 def test_emptied_clusters_are_filled_whatever_the_chunks(method, chunks):
     rows, _ = blobs(240, 3, 4)
     X = rows if chunks is None else da.from_array(rows, (chunks, 3))
-    model = KMeans(4, init=far_start(rows, 4), empty_cluster=method).fit(X)
-    expected = KMeans(4, init=far_start(rows, 4), empty_cluster=method).fit(rows)
+    model = KMeans(4, init=far_start(rows, 4), standardize=False, empty_cluster=method).fit(X)
+    expected = KMeans(4, init=far_start(rows, 4), standardize=False, empty_cluster=method).fit(rows)
     assert len(np.unique(np.asarray(model.labels_))) == 4
     np.testing.assert_allclose(model.cluster_centers_, expected.cluster_centers_, rtol=1e-9)
 
@@ -49,8 +49,8 @@ def test_weights_count_as_copies_do_where_several_clusters_are_empty():
 def test_error_names_the_empty_cluster():
     rows, _ = blobs(240, 3, 4)
     with pytest.raises(ValueError, match=r"1 of 4 clusters became empty \(first: cluster 3"):
-        KMeans(4, init=far_start(rows, 4), empty_cluster="error").fit(rows)
-    fine = KMeans(4, init=rows[:4], empty_cluster="error", random_state=0).fit(rows)
+        KMeans(4, init=far_start(rows, 4), standardize=False, empty_cluster="error").fit(rows)
+    fine = KMeans(4, init=rows[:4], standardize=False, empty_cluster="error").fit(rows)
     assert len(np.unique(fine.labels_)) == 4
 
 
@@ -58,10 +58,10 @@ def test_restart_begins_again_until_no_cluster_is_empty():
     # Random rows of these are as often equal as not.
     rows = np.repeat([[0.0], [1.0]], 20, axis=0)
     for seed in range(5):
-        parameters = {"init": "random", "n_init": 1, "random_state": seed}
+        parameters = {"init": "random", "n_init": 1, "standardize": False, "random_state": seed}
         assert KMeans(2, empty_cluster="restart", **parameters).fit(rows).inertia_ == 0.0
     rows, _ = blobs(240, 3, 4)
-    given = KMeans(3, init=far_start(rows, 3), empty_cluster="restart")
+    given = KMeans(3, init=far_start(rows, 3), standardize=False, empty_cluster="restart")
     assert any("Number of distinct clusters" in note for note in fit_recording(given, rows))
 
 

@@ -29,10 +29,11 @@ def test_it_is_as_given():
 
 def fits(X):
     """KMeans and PowerKMeans, one start each, on all rows."""
-    settings = {"n_init": 1, "sample_size": None, "random_state": 0}
+    settings = {"n_init": 1, "sample_size": None, "standardize": False, "random_state": 0}
     return (cls(300, **settings).fit(X) for cls in (KMeans, PowerKMeans))
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("seed", range(3))
 def test_one_start_of_many_clusters_ends_no_higher_than_its_hard_steps(seed):
     rng = np.random.default_rng(seed)
@@ -54,19 +55,21 @@ def test_hard_steps_whose_cost_falls_late_are_not_ended_early():
     noise, p, n = rng.uniform(0.3, 1.0), int(rng.integers(4, 12)), int(rng.choice([2000, 5000]))
     centers = rng.normal(size=(256, p))
     X = 3.0 * centers[rng.integers(256, size=n)] + noise * rng.normal(size=(n, p))
-    settings = {"n_init": 1, "sample_size": None, "random_state": 0}
+    settings = {"n_init": 1, "sample_size": None, "standardize": False, "random_state": 0}
     hard, annealed = (cls(256, **settings).fit(X) for cls in (KMeans, PowerKMeans))
     assert annealed.inertia_ <= hard.inertia_
 
 
+@pytest.mark.in_turn("left")
 @pytest.mark.parametrize("left", [2, 4])
 def test_a_resumed_fit_ends_hard_steps_where_an_unstopped_one_does(tmp_path, left):
     X = np.random.default_rng(0).normal(size=(6000, 8)) * np.linspace(1.0, 0.1, 8)
     calls = []
 
     def fit(callback, name):
-        settings = {"n_init": 1, "random_state": 0, "checkpoint": str(tmp_path / name)}
-        return PowerKMeans(300, callbacks=[callback], **settings).fit(X)
+        settings = {"n_init": 1, "standardize": False, "random_state": 0}
+        settings |= {"checkpoint": str(tmp_path / name), "callbacks": [callback]}
+        return PowerKMeans(300, **settings).fit(X)
 
     def die(record):
         calls.pop()
@@ -87,5 +90,6 @@ def test_rows_beyond_single_precision_once_they_are_centred():
     rng = np.random.default_rng(0)
     low = rng.random((6000, 1)) < 0.1
     X = np.where(low, -rng.uniform(0.8, 1.0, (6000, 4)), rng.uniform(0.8, 1.0, (6000, 4)))
-    model = PowerKMeans(300, n_init=1, random_state=0).fit((3e38 * X).astype("f4"))
+    model = PowerKMeans(300, n_init=1, standardize=False, random_state=0)
+    model.fit((3e38 * X).astype("f4"))
     assert np.isfinite(model.cluster_centers_).all()

@@ -152,6 +152,7 @@ def test_features_with_few_values_get_no_weight_for_that():
     assert adjusted_rand_score(truth, model.labels_) > 0.9
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("cls", [PowerKMeans, EntropyPowerKMeans])
 @pytest.mark.parametrize("seed", range(4))
 def test_steps_at_a_fixed_power_never_raise_the_objective(cls, seed):

@@ -14,13 +14,20 @@ from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.first_pass import MANY_CLUSTERS, sample_sizes
 from daskmm.kmeans.sample_annealing import most_polished, worth_polishing
 
+pytestmark = pytest.mark.in_turn("cls")
+
 N, K = 3000, 6
 X, TRUTH = blobs(N, 5, K, seed=3)
 each_estimator = pytest.mark.parametrize("cls", ESTIMATORS)
 
 
 def sampled(cls, **parameters):
-    return cls(**{"n_clusters": K, "sample_size": 300, "random_state": 0} | parameters)
+    settings = {"n_clusters": K, "sample_size": 300, "random_state": 0}
+    if cls is EntropyPowerKMeans:
+        settings["lam"] = "0.5*variance"
+    else:
+        settings["standardize"] = False
+    return cls(**settings | parameters)
 
 
 def lazy(rows=X, chunks=700):
@@ -89,7 +96,6 @@ def test_chunks_change_nothing(cls, chunks, reserve):
     np.testing.assert_array_equal(computed(other.labels_), model.labels_)
 
 
-@pytest.mark.in_turn("cls")
 @each_estimator
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
 def test_schedulers_change_nothing(cls, scheduler):
@@ -125,7 +131,6 @@ def test_a_persist_that_is_none(persist):
         sampled(KMeans, persist=persist).fit(X)
 
 
-@pytest.mark.in_turn("cls")
 @each_estimator
 def test_the_scale_of_weights_changes_nothing(cls, reserve):
     weights = np.random.default_rng(0).integers(0, 4, N)

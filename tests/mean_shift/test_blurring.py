@@ -15,7 +15,7 @@ import pytest
 import zarr
 from _mixtures import SEPARATED, separated
 from _shared import SHARED
-from _support import counting_computes, fit_recording, raise_if_computes
+from _support import counting_computes, fit_recording, n_examples, raise_if_computes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist, squareform
@@ -219,7 +219,7 @@ def test_distances_that_would_cancel_are_taken_from_differences():
     self_term=st.booleans(),
     h=st.sampled_from([0.01, 0.3]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=n_examples(40), deadline=None)
 def test_tiles_do_not_matter(seed, tile, self_term, h):
     X, _ = clumps(n=33, seed=seed)
     weights = np.full(X.shape[1], 1 / X.shape[1])
@@ -241,7 +241,7 @@ def test_tiles_do_not_matter(seed, tile, self_term, h):
     h=st.sampled_from([0.003, 0.05, 0.5]),
     lam=st.sampled_from([0.01, 0.1, np.inf]),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=n_examples(30), deadline=None)
 def test_ranges_never_grow_and_weights_sum_to_one(seed, convention, h, lam):
     X, _ = clumps(n=30, seed=seed)
     records = []
@@ -658,6 +658,7 @@ def test_attraction_across_a_narrow_gap_is_no_convergence():
 # ---------------------------------------------------------------- any number of rows
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_representatives", [None, 1500])
 def test_weights_that_few_rows_learn_do_not_stall_on_many(n_representatives):
     """From equal weights, the nearest neighbours of so many rows are near in noise as well."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 import zarr
+from _support import n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -99,7 +100,7 @@ def labelings(draw):
     return (*vectors, *chunks)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=n_examples(40), deadline=None)
 @given(labelings())
 def test_any_labels_in_any_chunks(case):
     true, pred, true_chunks, pred_chunks = case

@@ -42,13 +42,18 @@ annealed = {"n_clusters": K, "n_init": 2, "eta": 1.4, "random_state": 0}
 sampled = {**annealed, "sample_size": 60}
 MODELS = {
     "k-means": KMeans(K, n_init=2, random_state=0),
-    "k-means, sampled": KMeans(K, n_init=2, random_state=0, sample_size=60, tol=0, max_iter=8),
-    "power": PowerKMeans(**annealed),
+    "k-means, sampled": KMeans(
+        K, n_init=2, standardize=False, random_state=0, sample_size=60, tol=0, max_iter=8
+    ),
+    "power": PowerKMeans(**annealed, standardize=False),
     "power, scalable seeding": PowerKMeans(**annealed, init="k-means||"),
-    "power, sampled": PowerKMeans(**sampled),
-    "power, no polish": PowerKMeans(**annealed | {"polish": False, "tol": 0, "max_iter": 6}),
-    "entropy": EntropyPowerKMeans(**annealed),
-    "entropy, sampled": EntropyPowerKMeans(**sampled),
+    "power, sampled": PowerKMeans(**sampled, standardize=False),
+    "power, no polish": PowerKMeans(
+        **annealed | {"polish": False, "standardize": False, "tol": 0, "max_iter": 6}
+    ),
+    "entropy": EntropyPowerKMeans(**annealed, lam="0.5*variance"),
+    "entropy, sampled": EntropyPowerKMeans(**sampled, lam="0.5*variance"),
+    "entropy, chosen": EntropyPowerKMeans(**sampled),
     "mahalanobis": PowerKMeans(**annealed, distortion="mahalanobis"),
     "manhattan, restarts": PowerKMeans(**annealed, distortion="manhattan", empty_cluster="restart"),
     "kernel": KernelPowerKMeans(**annealed),
@@ -149,7 +154,10 @@ def lives(monkeypatch, path, fit, writes=1, where="after"):
 
 @pytest.mark.in_turn("form")
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if "chosen" in name else ()) for name in MODELS],
+)
 def test_killed_after_every_state(tmp_path, monkeypatch, name, form):
     reference = fitted(name, form)
     model, n = lives(monkeypatch, tmp_path / "c", lambda p: fitted(name, form, checkpoint=p))
@@ -180,6 +188,7 @@ def test_killed_on_the_reserve_too(tmp_path, monkeypatch, name):
     assert_same_bits(model, reference)
 
 
+@pytest.mark.in_turn("where")
 @pytest.mark.parametrize("where", ["open", "fsync", "replace", "folder"])
 @pytest.mark.parametrize("writes", [1, 2, 5])
 @pytest.mark.parametrize("name", ["power", "power, sampled", "kernel", "mean shift"])
@@ -407,11 +416,11 @@ def test_other_weights_are_refused(tmp_path):
         ("power", {"tol": 0.0}, "tol is 0.0001 there and 0.0 here"),
         ("power", {"random_state": 1}, "random_state is 0 there and 1 here"),
         ("power", {"random_state": None}, "random_state is 0 there and None here"),
-        ("power", {"standardize": True}, "standardize is 'auto' there and True here"),
+        ("power", {"standardize": True}, "standardize is False there and True here"),
         ("power", {"init": "random"}, "init is 'k-means.*' there and 'random' here"),
         ("power", {"init": X[:4]}, "init is 'k-means.*' there and 'an array"),
         ("power", {"max_iter": 200}, "max_iter is 300 there and 200 here"),
-        ("entropy", {"lam": 0.7}, "lam is 'auto' there and 0.7 here"),
+        ("entropy", {"lam": 0.7}, r"lam is '0.5\*variance' there and 0.7 here"),
         ("kernel, one start", {"bandwidth": 2.0}, "bandwidth is 'auto' there and 2.0 here"),
         ("kernel, one start", {"gram": "recompute"}, "gram is 'auto' there and 'recompute'"),
         ("multi-kernel", {"kernels": ["rbf"]}, "kernels is .'rbf', 'cosine'. there"),
@@ -600,9 +609,9 @@ def trained(model, max_iter):
 
 
 STOPPED = {
-    "k-means": KMeans(K, init="random", n_init=1, tol=0, random_state=3),
+    "k-means": KMeans(K, init="random", n_init=1, tol=0, standardize=False, random_state=3),
     "power": PowerKMeans(K, n_init=2, tol=0, standardize=False, random_state=0),
-    "entropy": EntropyPowerKMeans(K, n_init=2, tol=0, random_state=0),
+    "entropy": EntropyPowerKMeans(K, lam="0.5*variance", n_init=2, tol=0, random_state=0),
     "kernel": KernelPowerKMeans(K, n_init=1, tol=0, random_state=0),
     "multi-kernel": MultiKernelPowerKMeans(
         K, kernels=["rbf", "cosine"], n_init=1, tol=0, random_state=0
@@ -860,7 +869,8 @@ def test_without_a_checkpoint_nothing_is_written(tmp_path, monkeypatch):
 
 
 def command(npy, out, *options):
-    return ["fit", npy, "-k", str(K), "--out", str(out), "--quiet", "--no-pictures", *options]
+    command = ["fit", npy, "-k", str(K), "--out", str(out), "--quiet", "--no-pictures"]
+    return [*command, "--no-standardize", *options]
 
 
 def outcome(out):
@@ -870,6 +880,7 @@ def outcome(out):
     return {k: v for k, v in run.summary.items() if k not in apart}, labels.tolist()
 
 
+@pytest.mark.in_turn("options")
 @pytest.mark.parametrize("options", [[], ["--sample-size", "60", "--model", "entropy"]])
 def test_the_command_goes_on(tmp_path, monkeypatch, capsys, npy, options):
     assert main(command(npy, tmp_path / "a", *options)) == 0
@@ -906,10 +917,10 @@ def test_the_command_is_interrupted(tmp_path, monkeypatch, capsys, npy):
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         interrupt_pass(patch, {4})
-        assert main(command(npy, run, "--no-standardize")) == 130
+        assert main(command(npy, run)) == 130
     error = capsys.readouterr().err
     assert "holds a checkpoint; run the same command to resume" in error
-    assert main(command(npy, run, "--no-standardize")) == 0
+    assert main(command(npy, run)) == 0
 
 
 @pytest.mark.parametrize("stage", ["model", "labels", "summary", "move 1", "move 3", "removal"])

@@ -13,6 +13,7 @@ from _naive import (
 )
 from _naive import power_means as naive_power_means
 from _naive import squared_distances as naive_squared_distances
+from _support import n_examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ from daskmm.numerics.rows import Coordinates, SphereCoordinates, tile_rows, tile
 
 POWERS = (-0.2, -1.0, -3.0, -50.0, -1e4, -1e12)
 each_power = pytest.mark.parametrize("s", POWERS)
-SETTINGS = settings(max_examples=80, derandomize=True, database=None, deadline=None)
+SETTINGS = settings(max_examples=n_examples(80), derandomize=True, database=None, deadline=None)
 
 # An exponent of −700 has an absolute error of a few units of 1e-13, and so has its exp.
 RELATIVE = 3e-12
@@ -389,7 +390,7 @@ def test_critical_power_of_gaussian_rows_is_a_little_above_that_of_isotropic_dir
     assert -1.0 <= found < -0.95
 
 
-@pytest.mark.parametrize("p", [1, 3, 600])
+@pytest.mark.parametrize("p", [1, 3, pytest.param(600, marks=pytest.mark.long)])
 def test_critical_power_of_rows_on_a_line(p):
     rng = np.random.default_rng(9)
     rows = rng.normal(size=(700, 1)) * rng.normal(size=p) + 5.0

@@ -32,6 +32,7 @@ _CELLS = {
 }
 
 
+@pytest.mark.long
 def test_a_notebook_shows_each_picture_once():
     import nbformat
 

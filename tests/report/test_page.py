@@ -72,7 +72,7 @@ def run_of(folder):
 
 @pytest.fixture(
     params=[
-        pytest.param(model, marks=() if model in ("entropy", "kernel") else pytest.mark.long)
+        pytest.param(model, marks=() if model == "entropy" else pytest.mark.long)
         for model in FIGURES
     ]
 )

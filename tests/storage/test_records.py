@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from _support import n_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -88,7 +89,7 @@ def same(a, b):
     return type(a) is type(b) and (a == b or (a != a and b != b))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=n_examples(60), deadline=None)
 @given(value=values)
 def test_what_is_written_is_read(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("states") / "state"
@@ -96,7 +97,7 @@ def test_what_is_written_is_read(tmp_path_factory, value):
     assert same(read_state(path), value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=n_examples(60), deadline=None)
 @given(value=values)
 def test_the_json_of_a_model_is_valid_anywhere(value):
     arrays = []

@@ -12,6 +12,7 @@ from daskmm.engine.labels import write_labels
 from daskmm.storage.remote import Mirror, check_new, is_remote, local_path, patiently
 
 X = np.random.default_rng(0).normal(size=(300, 3))
+PLAIN = {"standardize": False, "random_state": 0}
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_what_is_remote(path, remote):
 
 
 def test_a_model(url, tmp_path):
-    model = KMeans(3, random_state=0).fit(X)
+    model = KMeans(3, **PLAIN).fit(X)
     model.save(f"{url}/models/first")
     again = load(f"{url}/models/first")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
@@ -66,7 +67,7 @@ def test_a_model(url, tmp_path):
 
 
 def test_a_damaged_model(url):
-    KMeans(3, random_state=0).fit(X).save(f"{url}/model")
+    KMeans(3, **PLAIN).fit(X).save(f"{url}/model")
     system = fsspec.filesystem("memory")
     chunk = next(name for name in system.find("/bucket/model") if "/c/" in name)
     content = bytearray(system.cat_file(chunk))
@@ -78,7 +79,7 @@ def test_a_damaged_model(url):
 
 def test_an_upload_that_fails_leaves_nothing_to_be_read(url, monkeypatch):
     system = type(fsspec.filesystem("memory"))
-    model = KMeans(3, random_state=0).fit(X)
+    model = KMeans(3, **PLAIN).fit(X)
     put, n_put = system.put_file, 0
 
     def failing(self, *arguments, **options):
@@ -104,7 +105,7 @@ def test_an_upload_that_fails_leaves_nothing_to_be_read(url, monkeypatch):
 
 
 def test_labels(url):
-    labels = KMeans(3, random_state=0).fit(da.from_array(X, chunks=(100, -1))).labels_
+    labels = KMeans(3, **PLAIN).fit(da.from_array(X, chunks=(100, -1))).labels_
     counts, _ = write_labels(labels, f"{url}/labels.zarr")
     assert counts.sum() == 300
     store = zarr.open_array(f"{url}/labels.zarr", mode="r")
@@ -339,7 +340,7 @@ def test_a_mirror_that_is_cleared_removes_nothing_at_its_url(url):
 
 
 def test_a_model_replaces_no_object_of_the_user(url):
-    model = KMeans(3, random_state=0).fit(X)
+    model = KMeans(3, **PLAIN).fit(X)
     names = mine("data/notes", "data/part/0")
     with pytest.raises(FileExistsError, match="data exists"):
         model.save(f"{url}/data", overwrite=True)
@@ -347,7 +348,7 @@ def test_a_model_replaces_no_object_of_the_user(url):
     assert states(f"{url}/data") == ["0", "notes"]
     model.save(f"{url}/model")
     names = mine("model/notes", "model/cluster_centers_/notes")
-    EntropyPowerKMeans(3, random_state=0).fit(X).save(f"{url}/model", overwrite=True)
+    EntropyPowerKMeans(3, lam=0.5, n_init=1).fit(X).save(f"{url}/model", overwrite=True)
     model.save(f"{url}/model", overwrite=True)
     assert_intact(names)
     assert not [name for name in fsspec.filesystem("memory").find("/bucket") if "weights" in name]
@@ -355,17 +356,17 @@ def test_a_model_replaces_no_object_of_the_user(url):
 
 
 def test_an_object_of_the_user_in_the_place_of_a_part_is_refused(url):
-    model = KMeans(3, random_state=0).fit(X)
+    model = KMeans(3, **PLAIN).fit(X)
     model.save(f"{url}/model")
     names = mine("model/feature_weights_/c/0")
     with pytest.raises(FileExistsError, match="model/feature_weights_/c/0 exists"):
-        EntropyPowerKMeans(3, random_state=0).fit(X).save(f"{url}/model", overwrite=True)
+        EntropyPowerKMeans(3, lam=0.5, n_init=1).fit(X).save(f"{url}/model", overwrite=True)
     assert_intact(names)
     assert type(load(f"{url}/model")) is KMeans
 
 
 def test_labels_and_runs_remove_no_object_of_the_user(url, tmp_path, monkeypatch):
-    labels = KMeans(3, random_state=0).fit(X).labels_
+    labels = KMeans(3, **PLAIN).fit(X).labels_
     write_labels(labels, f"{url}/labels.zarr")
     np.save(tmp_path / "x.npy", X)
     fit = ["fit", f"{tmp_path}/x.npy", "-k", "3", "--no-pictures", "--quiet", "--out", f"{url}/run"]
@@ -380,7 +381,7 @@ def test_labels_and_runs_remove_no_object_of_the_user(url, tmp_path, monkeypatch
 
 
 def test_names_that_lead_out_of_a_folder_are_refused(url, monkeypatch):
-    KMeans(3, random_state=0).fit(X).save(f"{url}/model")
+    KMeans(3, **PLAIN).fit(X).save(f"{url}/model")
     monkeypatch.setattr("daskmm.storage.remote._Store.names", lambda self: ["zarr.json", "../../x"])
     with pytest.raises(ValueError, match=r"has an object '\.\./\.\./x', which is no name of a"):
         load(f"{url}/model")
