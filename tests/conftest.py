@@ -129,7 +129,7 @@ def client(_workers):
         yield connected
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _local_workers():
     import distributed
 
