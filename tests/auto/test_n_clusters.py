@@ -66,7 +66,7 @@ def test_shape_spread_and_size_of_clusters_do_not_change_their_number(kind):
 
 
 @given(st.integers(0, 10_000), st.integers(0, 3), st.sampled_from([0.125, 2.0, 64.0]))
-@settings(max_examples=n_examples(10), deadline=None)
+@settings(max_examples=n_examples(6), deadline=None)
 def test_order_of_the_rows_and_units_of_a_column_change_nothing(seed, column, unit):
     order = np.random.default_rng(seed).permutation(len(X))
     rows = X[order].copy()

@@ -173,6 +173,7 @@ def test_wrong_models_and_levels_are_refused():
         daskmm.monitor(shift, X)
 
 
+@pytest.mark.long
 def test_wide_rows_are_compared_by_columns_alone():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(450, 8200)) + 10 * rng.integers(2, size=(450, 1))
@@ -214,6 +215,7 @@ def watched(days, n_days, **options):
     return daskmm.monitor(model, X, batches=batches, **options)
 
 
+@pytest.mark.long
 def test_a_year_of_days_with_seasons_is_quiet():
     days = Days(seed=0)
     watch = watched(days, 60)
@@ -377,12 +379,15 @@ def test_a_share_of_a_level_that_changes_is_named():
     assert any(reason.startswith("column 'plan' has the level '") for reason in reasons)
 
 
-@pytest.mark.parametrize("cls", [KMeans, daskmm.EntropyPowerKMeans])
-def test_unseen_levels_can_be_missing_values_in_predict_and_updates(cls):
+@pytest.mark.parametrize(
+    ("cls", "options"), [(KMeans, {}), (daskmm.EntropyPowerKMeans, {"lam": 1.0, "n_init": 2})]
+)
+def test_unseen_levels_can_be_missing_values_in_predict_and_updates(cls, options):
     rows, kinds = plans(500, 1, new=0.1)
     models = {}
     for missing in ("error", "partial"):
-        model = cls(3, distortion="mixed", missing=missing, random_state=0).fit(plans(600, 0)[0])
+        model = cls(3, distortion="mixed", missing=missing, random_state=0, **options)
+        model.fit(plans(600, 0)[0])
         with pytest.raises(ValueError, match=r"'gold' in column 'plan'.*unknown='missing'"):
             model.predict(rows)
         labels = model.predict(rows, unknown="missing")

@@ -50,6 +50,7 @@ def test_without_polish_annealing_goes_on(cls):
     assert again.s_ < first.s_
 
 
+@pytest.mark.long
 def test_large_tables_and_numbers_that_were_chosen():
     X, _ = blobs(50_000, p=3, k=5)
     model = PowerKMeans("auto", max_clusters=8, random_state=0, warm_start=True, eta=1.3).fit(X)
