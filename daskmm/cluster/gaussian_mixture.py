@@ -126,8 +126,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
         pickled or saved.
     lower_bound_ : float
         Mean log-likelihood of a row at the last EM step over the table.
-    lower_bounds_ : ndarray of shape (n_iter_,)
-        The same at each step.
+    lower_bounds_ : ndarray of shape (n_steps,)
+        The same at each step over the table, as many as `n_iter_`.
     converged_ : bool
         Whether the last step gained less than `tol`.
     n_iter_ : int
