@@ -129,7 +129,7 @@ class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, Transformer
     def _with_unknown(self, unknown: str | None) -> Self:
         """Copy that shares the fitted attributes, for rows with levels that the fit did not see.
 
-        Where they are missing values, so are other values that are missing.
+        With ``unknown="missing"`` such levels are missing values, and NaN are allowed too.
         """
         if unknown is None:
             return self

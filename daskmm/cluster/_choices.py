@@ -130,7 +130,7 @@ def warn_of_number(path: ClusterNumberPath, most: int | None, what: str = "clust
     most : int or None
         Largest number that was allowed.
     what : {"clusters", "components"}
-        What the estimator calls them.
+        Word that the estimator uses for clusters.
     """
     if path.n_clusters == 1:
         warn_user(_NO_CLUSTERS.format(path=f"n_{what}_path_"), UserWarning)

@@ -90,7 +90,7 @@ class Finding:
 @registered
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What a monitor found in a batch.
+    """Result of the comparison of one batch with those before.
 
     Attributes
     ----------

@@ -297,7 +297,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         passes = weighted_passes(*read_weighted(self, X, sample_weight, reset=True))
         passes.count_rows()
         layout, settings = passes.blocks.layout, self._settings(earlier)
-        _check_given(settings, layout.n_features)
+        _check_given(settings, layout.n_features, self._choice is not None)
         plan = self._plan_of(layout, settings, timed=context.followed)
         context.expect(plan.stages, 0.0)
         fit = MixtureFit(passes, context, check_random_state(self.random_state), settings)
@@ -594,9 +594,14 @@ def _array(values: ArrayLike | None, name: str) -> FloatArray | None:
     return array
 
 
-def _check_given(settings: Settings, n_features: int) -> None:
+def _check_given(settings: Settings, n_features: int, unknown_number: bool) -> None:
     """Refuse starting components that fit neither the data nor the parameters."""
     given, k, p = settings.given, settings.n_components, n_features
+    if unknown_number and not given.empty:
+        raise ValueError(
+            "weights_init, means_init and precisions_init need a number as n_components, and it is "
+            "'auto'."
+        )
     shapes = {"full": (k, p, p), "tied": (p, p), "diag": (k, p), "spherical": (k,)}
     expected = {
         "weights_init": (given.shares, (k,)),

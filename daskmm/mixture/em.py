@@ -41,7 +41,7 @@ class MixtureState(Components):
     Attributes
     ----------
     s : float
-        Of no meaning here: the driver ends at a stationary objective if it is −∞.
+        Always −∞, at which the driver ends when the objective is stationary.
     singular : str
         What is wrong with the components that the step would have led to; empty if nothing is. The
         start ends at the state before the step.

@@ -40,6 +40,11 @@ class Given:
     precisions: FloatArray | None = None
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing was given."""
+        return all(part is None for part in (self.shares, self.means, self.precisions))
+
+    @property
     def complete(self) -> bool:
         """Whether nothing is left to be found."""
         return not any(part is None for part in (self.shares, self.means, self.precisions))
@@ -66,7 +71,7 @@ class Settings:
     n_components : int
         Number of components, or the largest one that may be chosen.
     covariance_type : {"full", "tied", "diag", "spherical"}
-        What is common to the covariances.
+        Shape of the covariances, and whether components share one.
     reg_covar : float
         Number that is added to all variances.
     tol : float
@@ -78,7 +83,7 @@ class Settings:
     init_params : {"kmeans", "k-means++", "random_from_data"}
         How starts are found.
     given : Given
-        What is given of the components.
+        Starting components that the user gave.
     earlier : MixtureState or None
         Components of an earlier fit, from which this one continues.
     sample_size : int or None

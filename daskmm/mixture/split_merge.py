@@ -23,7 +23,7 @@ FloatArray = NDArray[np.float64]
 
 # Position of the sample, which is one block.
 _HERE = Position(0, 0)
-# EM steps of the two halves of a component; rows of smaller responsibility are left out.
+# Number of EM steps that a split takes, and responsibility below which it leaves out a row.
 _STEPS, _NEGLIGIBLE = 8, 1e-2
 # Share of the longest variance below which an axis has no length.
 _NO_LENGTH = 1e-12
@@ -79,7 +79,7 @@ def splits(
 def _split(
     component: int, rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float
 ) -> Split | None:
-    """Divide rows across an axis, and take EM steps with both halves; return the better of two.
+    """Split rows along each of two axes, take EM steps, and return the split that gains more.
 
     One axis is the longest, the other the one along which the rows are least like a normal
     distribution with its single peak: that of the least kurtosis.
@@ -115,7 +115,7 @@ def _sums(rows: FloatArray, weights: FloatArray, state: MixtureState) -> EMSums:
 
 
 def with_split(state: MixtureState, split: Split) -> MixtureState:
-    """Return the components with one more: a component is replaced by its halves."""
+    """Return the components after a split, which replaces one component by two."""
     return _replaced(state, [split.component], split.halves, state.shares[split.component])
 
 

@@ -36,7 +36,7 @@ from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.whitening import without_tails
 
 FloatArray = NDArray[np.float64]
-# Row numbers of a group in two halves: a direction learned on one half is tested on the other.
+# Row numbers of a group, in two halves. The direction is learned on one and tested on the other.
 Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 # Thresholds: the density between, relative to that of the groups, and the evidence.

@@ -56,8 +56,8 @@ _SPARSE_COPIES = 5
 # Copies of a sparse sample while features are looked for that others predict: in the model's
 # coordinates, without some features, and in float32 as a whole and by halves.
 _SCREENING_COPIES = 4
-# Copies of the rows of the sample while a mixture is fitted to it: standardised, in the input's
-# units, and those of clusters and of halves of components.
+# Copies of the rows of the sample while a mixture is fitted to it. They are standardised rows, rows
+# in the input's units, and rows weighted by cluster or by component.
 _MIXTURE_COPIES = 6
 # Fewest blocks in memory per thread.
 _LEAST_COPIES = 2
@@ -215,17 +215,32 @@ def plan(
     largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
     if layout.lazy and largest is not None:
         _refuse_blocks(layout, largest, worker)
-    visits = len(visited_together(layout))
+    peak = _peak_bytes(layout, largest, method, sizes, worker.threads)
+    return _of_passes(layout, worker, method.n_starts, peak, (passes, most, seconds))
+
+
+def _of_passes(
+    layout: Layout,
+    worker: Worker,
+    n_starts: int,
+    peak: int | None,
+    summed: tuple[int, int, dict[str, float] | None],
+) -> Plan:
+    """Return the plan of a fit whose passes visit the rows, given what `_summed` returns."""
+    n_rows, visits = layout.n_rows, len(visited_together(layout))
+    passes, most, seconds = summed
     return Plan(
         n_rows=n_rows,
         n_features=layout.n_features,
         n_blocks=layout.n_blocks,
-        n_starts=method.n_starts,
+        n_starts=n_starts,
         bytes_per_pass=None if n_rows is None else n_rows * layout.bytes_per_row,
-        largest_block_bytes=largest,
+        largest_block_bytes=None
+        if layout.rows is None
+        else max(layout.rows) * layout.bytes_per_row,
         passes=passes,
         max_passes=most,
-        peak_bytes_per_worker=_peak_bytes(layout, largest, method, sizes, worker.threads),
+        peak_bytes_per_worker=peak,
         tasks_per_pass=_tasks(visits, layout.lazy, worker.threads),
         worker_memory_bytes=worker.memory,
         visits_per_pass=visits,
@@ -450,23 +465,8 @@ def mixture_plan(
     peak = None
     if largest is not None and layout.n_rows is not None:
         peak = _mixture_bytes(layout, settings, n_sample, largest, worker)
-    visits = len(visited_together(layout))
-    return Plan(
-        n_rows=layout.n_rows,
-        n_features=p,
-        n_blocks=layout.n_blocks,
-        n_starts=max(1, settings.n_starts),
-        bytes_per_pass=None if layout.n_rows is None else layout.n_rows * layout.bytes_per_row,
-        largest_block_bytes=largest,
-        passes=passes,
-        max_passes=most,
-        peak_bytes_per_worker=peak,
-        tasks_per_pass=_tasks(visits, layout.lazy, worker.threads),
-        worker_memory_bytes=worker.memory,
-        visits_per_pass=visits,
-        read_once=cheaper_loaded_once(layout, (layout.n_rows or 0) * layout.bytes_per_row),
-        stages=seconds,
-    )
+    n_starts = max(1, settings.n_starts)
+    return _of_passes(layout, worker, n_starts, peak, (passes, most, seconds))
 
 
 def _mixture_bytes(

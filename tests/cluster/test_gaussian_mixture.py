@@ -148,6 +148,12 @@ def test_starting_components_that_do_not_fit_are_refused(given, message):
         GaussianMixture(K, **given).fit(X)
 
 
+@pytest.mark.parametrize("name", ["weights_init", "means_init", "precisions_init"])
+def test_a_start_without_a_number_of_components_is_refused(name):
+    with pytest.raises(ValueError, match="need a number as n_components"):
+        GaussianMixture("auto", **{name: X[:K]}).fit(X)
+
+
 def test_given_means_are_where_the_components_are():
     means = np.array([X[j == TRUTH].mean(axis=0) for j in (2, 0, 3, 1)])
     model = GaussianMixture(K, means_init=means).fit(X)

@@ -104,7 +104,7 @@ MODELS = {
     "entropy": (EntropyPowerKMeans, {"standardize": False}),
     "standardised entropy": (EntropyPowerKMeans, {"standardize": True}),
 }
-# Of the same class with and without standardised features, one is for the quick run.
+# The quick run tests each class either with or without standardised features.
 QUICK = ("k-means", "standardised power", "entropy")
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in MODELS]
 each_model = pytest.mark.parametrize("name", NAMES)
