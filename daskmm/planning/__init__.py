@@ -455,7 +455,7 @@ def mixture_plan(
     ValueError
         If workers have too little memory; the message has the numbers and what to change.
     """
-    worker, k, p = smallest_worker(layout.lazy), settings.n_components, layout.n_features
+    worker, k = smallest_worker(layout.lazy), settings.n_components
     n_sample = sample_sizes(layout, k, wanted_rows(settings, layout), False).sample
     costs = MixtureCosts(layout, settings, n_sample, worker.threads)
     passes, most, seconds = _summed(stages, costs, timed and bool(layout.n_rows))
