@@ -1,193 +1,65 @@
-"""Estimators whose clusters are centres: the fit, and assignment of rows to centres."""
+"""Estimators whose clusters are centres."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from daskmm import planning
-from daskmm.auto.n_clusters import (
-    PLANNED_CLUSTERS,
-    SOME_CLUSTERS,
-    ClusterNumberPath,
-    follow_n_clusters,
-)
-from daskmm.auto.separation import LEAST_ROWS
-from daskmm.auto.standardize import ScaleChoice, choose_scale
-from daskmm.cluster._belonging import Belonging
-from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, with_seeds
-from daskmm.cluster._estimator import MMClusterer, warn_convergence
+from daskmm.auto.n_clusters import ClusterNumberPath
+from daskmm.auto.standardize import ScaleChoice
+from daskmm.cluster._center_fit import CenterRecipe, earlier_model
+from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pipeline
-from daskmm.cluster._mixed import checked_mixed, coded, learned_coding, planned
-from daskmm.cluster._naming import means_of_rows
-from daskmm.cluster._output import DistanceOutput, labels_of_table
-from daskmm.cluster._parameters import (
-    METRIC,
-    SAMPLING,
-    Constraints,
-    anneals_on_sample,
-    checked_distortion,
-    is_small,
-    wanted_rows,
-)
-from daskmm.cluster._partial_fit import PartialFit, found_in_columns
+from daskmm.cluster._fitted_centers import FittedCenters, attributes_of_profile
+from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted, unfitted
+from daskmm.cluster._mixed import planned
+from daskmm.cluster._nearest import NearestCenter
+from daskmm.cluster._output import labels_of_table, values_of_table
+from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints, cluster_range
+from daskmm.cluster._partial_fit import updated_model
 from daskmm.cluster._sklearn import Interval, StrOptions
-from daskmm.cluster._stability import Stability
-from daskmm.data.blocks import Layout
-from daskmm.data.input import read_weighted
-from daskmm.data.mixed import Coding, Column, expansion_of
-from daskmm.data.rasters import Raster, grid_of, pixels_of
-from daskmm.engine.first_pass import Survey, first_pass
-from daskmm.engine.first_pass import sample_size as usual_sample_size
-from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
-from daskmm.kmeans.assignment import cost, labels_of, training_labels
-from daskmm.kmeans.belonging import profile_of_sample
-from daskmm.kmeans.costs import CenterCosts
-from daskmm.kmeans.empty_clusters import RandomRows, left_in_place
-from daskmm.kmeans.fit import CentersFit, center_stages
-from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
-from daskmm.kmeans.method import GIVEN, Method
-from daskmm.kmeans.sphere import on_sphere
-from daskmm.kmeans.sums import CenterState
-from daskmm.kmeans.updates import (
-    CentersProblem,
-    PowerUpdate,
-    Relocation,
-    Update,
-    to_farthest_rows,
+from daskmm.cluster._stability import stability
+from daskmm.data.mixed import Column
+from daskmm.data.rasters import pixels_of
+from daskmm.data.sparse import is_sparse
+from daskmm.engine.first_pass import Survey
+from daskmm.engine.passes import Persist, one_blas_thread
+from daskmm.kmeans.assignment import cost, labels_of
+from daskmm.kmeans.belonging import (
+    MembershipPower,
+    distance_profile,
+    labels_within_limit,
+    limit_of,
+    memberships_of,
+    probabilities_of,
+    scores_of,
 )
-from daskmm.mm.context import FitContext
+from daskmm.kmeans.empty_clusters import RandomRows, left_in_place
+from daskmm.kmeans.incremental import Updates
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import PowerUpdate, Relocation, Update, to_farthest_rows
+from daskmm.metrics.quality import sampled_rows
 from daskmm.mm.driver import Schedule
-from daskmm.mm.stages import Stage, run_stages
-from daskmm.numerics.columns import Expansion, MixedCoordinates
+from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
-from daskmm.numerics.rows import (
-    Coordinates,
-    FeatureCoordinates,
-    SphereCoordinates,
-    WhitenedCoordinates,
-    centers_in_model,
-)
 from daskmm.planning import Plan
-from daskmm.storage.records import registered
 
-
-class NearestCenter(DistanceOutput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer):
-    """Base of the estimators whose clusters have centres in the space of the rows."""
-
-    cluster_centers_: NDArray[np.float64]
-    mean_: NDArray[np.float64]
-    scale_: NDArray[np.float64]
-    # Parameters that not all of these estimators have.
-    empty_rows: str = "error"
-    metric_params: dict[str, Any] | None = None
-    columns_: tuple[Column, ...]
-
-    def _fitted_state(self) -> tuple[FeatureCoordinates, CenterState]:
-        """Coordinates and state that assignment needs, from public attributes alone."""
-        check_is_fitted(self, "cluster_centers_")
-        model = self._snapshot()
-        coordinates = model._fitted_coordinates()
-        weights = getattr(model, "feature_weights_", None)
-        if isinstance(coordinates, MixedCoordinates) and weights is not None:
-            weights = weights[coordinates.expansion.groups]
-        centers = centers_in_model(coordinates, model.cluster_centers_)
-        metric = model._fitted_distortion(centers)
-        state = CenterState(centers, -np.inf, weights, *metric, gaps=model.empty_rows == "label")
-        return coordinates, state
-
-    def _fitted_coordinates(self) -> FeatureCoordinates:
-        precision = getattr(self, "precision_", None)
-        if precision is None:
-            return Coordinates(self.mean_, self.scale_)
-        return WhitenedCoordinates.of(self.mean_, precision)
-
-    def _fitted_distortion(self, centers: NDArray[np.float64]) -> tuple[Distortion, bool]:
-        """Distortion at given centres, and whether values may be missing."""
-        return SQUARED_EUCLIDEAN, False
-
-    def _as_fitted(self, X: Any, feature_dim: str | None) -> Any:
-        """A table of numbers, or a Raster, of what the model was fitted to."""
-        check_is_fitted(self, "cluster_centers_")
-        if hasattr(self, "columns_"):
-            return coded(X, self.columns_, self.metric_params)
-        return pixels_of(X, feature_dim, getattr(self, "feature_dim_", None))
-
-    def _with_unknown(self, unknown: str | None) -> Self:
-        """Copy that shares the fitted attributes, for rows with levels that the fit did not see.
-
-        With ``unknown="missing"`` such levels are missing values, and NaN are allowed too.
-        """
-        if unknown is None:
-            return self
-        if not hasattr(self, "columns_"):
-            raise ValueError("unknown is about columns of a fit with distortion='mixed'.")
-        if unknown not in ("error", "missing"):
-            raise ValueError(f"unknown must be 'error' or 'missing', got {unknown!r}.")
-        own: dict[str, Any] = {"metric_params": {**(self.metric_params or {}), "unknown": unknown}}
-        if unknown == "missing":
-            own["missing"] = "partial"
-        model = self._snapshot()
-        model.__dict__ = {**self.__dict__, **own}
-        return model
-
-    def predict(self, X: Any, feature_dim: str | None = None) -> Any:
-        """Predict the nearest centre of each row, in the model's distance.
-
-        Parameters
-        ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Columns of a DataFrame are found by name, in any order and among others.
-        feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
-
-        Returns
-        -------
-        ndarray, dask Array or Series of int32, of shape (n_samples,)
-            Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
-            array. Of a pandas DataFrame, a pandas Series if ``set_output(transform="pandas")`` asks
-            for pandas. Of a raster a DataArray on its grid, with its coordinates.
-        """
-        X = self._as_fitted(X, feature_dim)
-        return labels_of_table(self, X, labels_of, *self._fitted_state())
-
-
-# Starts if annealing happens in memory; one if each iteration reads streamed data. With more
-# clusters starts differ less, and take longer: all together have at most so many centres.
-STARTS_IN_MEMORY, CENTERS_OF_STARTS = 8, 2048
 # Seed of the rows drawn for centres of emptied clusters.
 RELOCATION_SEED = 0
-# Seed of the trials that choose the scale. Rows that are all in the sample get the same scale for
-# any `random_state`, and so does a fit from given centres.
-SCALE_SEED = 0
 
 
-@registered
-@dataclass(frozen=True)
-class EarlierModel:
-    """Attributes of the fitted model from which a fit goes on."""
-
-    cluster_centers_: NDArray[np.float64]
-    s_: float
-    feature_weights_: NDArray[np.float64] | None
-    # Whether it is the estimator's own, as with `warm_start`.
-    own: bool
-
-
-class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
+class CenterClusterer(NearestCenter):
     """Base of the estimators whose clusters are centres.
 
     A subclass says what its schedule is and, if it is not that of power k-means, its update.
@@ -197,7 +69,6 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         **MMClusterer._parameter_constraints,
         **SAMPLING,
         **METRIC,
-        **PartialFit._forgetting,
         "n_clusters": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "max_clusters": [None, Interval(Integral, 2, None, closed="left")],
         "standardize": ["boolean", StrOptions({"auto"})],
@@ -208,6 +79,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             FrozenEstimator,
         ],
         "warm_start": ["boolean"],
+        "forget": [None, str, Interval(Real, 0, None, closed="neither")],
         "empty_cluster": [StrOptions({"farthest", "random", "restart", "error"})],
         "trim": [Interval(Real, 0, 1, closed="left")],
     }
@@ -227,17 +99,24 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     trim: float
     # A parameter that not all of these estimators have.
     polish: bool = True
-    # The copy that is fitted has the model from which it goes on; the user's estimator never does.
-    _earlier: EarlierModel | None = None
+    forget: float | str | None
+    metric_params: dict[str, Any] | None
+    empty_rows: str
 
     n_clusters_: int
     n_clusters_path_: ClusterNumberPath
     standardize_path_: ScaleChoice
     precision_: NDArray[np.float64]
     feature_dim_: str
+    columns_: tuple[Column, ...]
     coordinates_: MixedCoordinates
     distortion_: Distortion
     value_shares_: NDArray[np.float64]
+    n_samples_seen_: int
+    updates_: Updates
+    typical_distances_: NDArray[np.float64]
+    relative_distances_: NDArray[np.float64]
+    stability_: NDArray[np.float64]
 
     @abstractmethod
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
@@ -257,6 +136,14 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
     ) -> NDArray[np.float64] | None:
         """Feature weights with which the number of clusters is chosen; None for equal ones."""
         return None
+
+    def _of_clusters(self, survey: Survey, seed: int) -> Survey:
+        """Treat features as constant that can make no clusters; here, none."""
+        return survey
+
+    def _later_update(self, state: CenterState) -> Update:
+        """Update of the MM steps of a fitted model."""
+        return PowerUpdate(state.distortion, state.partial)
 
     def _relocation(self, survey: Survey) -> Relocation:
         """Where centres of clusters go that a hard step emptied."""
@@ -303,330 +190,98 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._fitting() as (model, context):
+        with fitting(self) as (model, context):
+            earlier = None
             if self.warm_start or hasattr(self.init, "get_params"):
                 # Journalled, as an interrupt stores another model here before the fit is resumed.
                 context.journal.enter("earlier model", followed=False)
-                given = context.journal.once(lambda: [self._given_model()])
-                [model._earlier] = given
-            model._fit(X, sample_weight, feature_dim, context)
+                [earlier] = context.journal.once(lambda: [earlier_model(self)])
+            CenterRecipe(model, earlier).fit(X, sample_weight, feature_dim, context)
         return self
 
-    def _fit(
-        self, X: Any, sample_weight: Any, feature_dim: str | None, context: FitContext
-    ) -> None:
-        """Fit this estimator, which has no fitted attributes yet."""
-        X, coding = self._opened(X, feature_dim)
-        table, weights = read_weighted(self, X, sample_weight, reset=True)
-        expansion = None if coding is None else expansion_of(coding.columns)
-        given = self._checked_init(expansion)
-        passes = weighted_passes(table, weights, grid_of(X), self.empty_rows == "label")
-        with one_blas_thread(), passes.persisted(self.persist):
-            choices = self._choose(passes, context, expansion)
-            fit = self._centers_fit(choices, given)
-            fit = run_stages(center_stages(choices.method, choices.layout.lazy), fit)
-        if fit.n_split:
-            warn_convergence(
-                f"{fit.n_split} of {len(fit.result.run.state.centers)} centres coincided with "
-                f"another one after the annealing, were moved to rows ({self.empty_cluster}), and "
-                "polished."
-            )
-        self._store(choices.fitted, fit)
-        if coding is not None:
-            self.columns_ = coding.columns
-            passes.add(int(coding.learned))
-        if isinstance(X, Raster):
-            self.feature_dim_ = X.feature_dim
-        run_stages([self._labelling(X)], fit)
-        self.n_passes_ = passes.n_passes
-        self.n_samples_seen_ = fit.survey.n_rows
-        self._warn(fit.result, self.n_clusters_, context)
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        key: str | int | None = None,
+        feature_dim: str | None = None,
+        unknown: str | None = None,
+    ) -> Self:
+        """Update the clusters with new rows, in one pass over them.
 
-    def _labelling(self, X: Any) -> Stage[CentersFit]:
-        """Return the last stage of a fit."""
+        Incremental MM: the sums of each call are kept as the record of its rows, and centres and
+        feature weights minimise the sum of the majorizing functions of all rows so far, each at
+        the weight that it still has. There is no learning rate.
 
-        def labelled(fit: CentersFit) -> CentersFit:
-            state, sample = self._fitted_state(), fit.survey.sample
-            self._store_profile(profile_of_sample(sample, state[1]))
-            self.__dict__.update(found_in_columns(sample, *state))
-            nearest, bounds = labels_of, fit.bounds
-            if bounds is not None:
-                bounds.expect(state[1].prepared)
-                nearest = bounds.labels_of
-            labels = training_labels(fit.problem.passes, *state, function=nearest)
-            self._set_labels(labels, X, labels_of, *state)
-            return fit
+        The first call of an estimator that is not fitted is a fit to `X`, which decides what
+        "auto" stands for, the scale of the features, λ and the number of clusters; later calls
+        keep them. After `fit`, or of a loaded model, calls go on from there, with the rows of the
+        fit as the first record. If the fit ended with Lloyd steps (`polish`), calls take hard
+        steps too; otherwise steps at the power with which it ended.
 
-        return Stage("labels", labelled, CenterCosts.labels, after_stop=True)
+        A sample of all rows (200 per cluster, from 2,000 to 10,000) is kept, and saved with the
+        model. Memberships and outliers are measured by it, after a fit once it is half full. Unless
+        `init` is an array of centres, fresh starts on the sample compete with the present clusters
+        whenever new rows make up three tenths of all, or a tenth if they cost a quarter more than
+        all do; if they win, the records are divided among the new ones as the sample is.
 
-    def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:
-        """A Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""
-        if self.distortion != "mixed":
-            return pixels_of(X, feature_dim), None
-        checked_mixed(self.metric_params, self.missing)
-        X, coding = learned_coding(X, self.metric_params)
-        return coding.of(X), coding
+        With a half-life (`forget`), a second set of records fades four times as fast. If new rows
+        cost less at its centres, before either has seen them, it takes the place of the first: a
+        mixture that jumps is followed, and one that stands still keeps the longer memory.
 
-    def _fitted_passes(self, X: Any, sample_weight: Any, feature_dim: str | None) -> Passes:
-        """Passes over a table of what the model was fitted to."""
-        X = self._as_fitted(X, feature_dim)
-        table, weights = read_weighted(self, X, sample_weight, reset=False)
-        return weighted_passes(table, weights, grid_of(X), self.empty_rows == "label")
+        With `trim`, hard steps leave out that share of the rows of each call, in three more passes
+        over them.
 
-    def _choose(self, passes: Passes, context: FitContext, expansion: Expansion | None) -> Choices:
-        """Make the first pass, and the choices on its sample."""
-        scaling = bool(self._scaling(passes.blocks.layout))
-        checked_distortion(
-            self.distortion, self.metric_params, self.missing, self.empty_rows, scaling
-        )
-        passes.count_rows()
-        layout = passes.blocks.layout
-        method = self._method(layout)
-        context.expect(self._plan_of(layout, timed=context.followed).stages, self.tol)
-        choices = Choices(passes, context, method, check_random_state(self.random_state), expansion)
-        return run_stages(self._choice_stages(method), choices)
+        Of ``distortion="mixed"`` columns, levels and their scale are those of the first call or the
+        fit; a level that comes later is as in `predict`.
 
-    def _choice_stages(self, method: Method) -> list[Stage[Choices]]:
-        """Return the stages before starting centres are found, in their order."""
-        return [
-            Stage("seeds", with_seeds),
-            Stage("first pass", self._surveyed, CenterCosts.survey),
-            Stage("scale", self._choose_scale),
-            Stage("number of clusters", self._choose_n_clusters),
-            Stage("same data", with_same_data),
-            Stage("metric", self._in_metric),
-            Stage("feature weights", self._choose_update, CenterCosts.lam),
-            Stage("powers", self._choose_schedule),
-        ]
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows that arrived.
+        y : ignored
+            Present for scikit-learn's interface.
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Sample weights, not negative; all 1 by default.
+        key : str or int, optional
+            Name of these rows, such as a date or a path. A call with a key that was used before
+            replaces the record of that call, so its rows are not counted twice; visiting all keys
+            again and again converges to a fit to all of the rows, whatever their order. Before
+            that the order counts, since each record is made at the centres of its call. With a
+            half-life, a known key makes nothing fade: its rows have the weight that the replaced
+            ones had faded to. So a call can be repeated, and rows of another day want another key.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset, as in `fit`; by default that of the fit.
+        unknown : {"error", "missing"}, optional
+            Whether levels of mixed columns that the fit did not see raise an error, or are missing
+            values; by default as the fit says. Not for a first call, which is a fit.
 
-    def _centers_fit(self, choices: Choices, given: NDArray[np.float64] | None) -> CentersFit:
-        """Return the fit of centres before its first stage."""
-        survey, earlier = choices.survey, self._earlier
-        if choices.context.followed:
-            plan = self._plan_of(choices.layout, True, method=choices.method)
-            choices.context.expect(plan.stages, self.tol)
-        weights = earlier.feature_weights_ if earlier is not None else None
-        return CentersFit(
-            CentersProblem(
-                choices.passes, survey.coordinates, survey.weight, choices.update, survey.spread
-            ),
-            survey,
-            choices.method,
-            choices.seeds,
-            choices.rng,
-            choices.context,
-            given,
-            weights if self._weighs_features else None,
-            choices.found if given is None else None,
-        )
+        Returns
+        -------
+        self
+            If the call fails or is killed, as it was before.
 
-    def _surveyed(self, choices: Choices) -> Choices:
-        """Make the first pass."""
-        layout, (at_least, at_most) = choices.layout, self._cluster_range
-        assert layout.n_rows is not None
-        usual = usual_sample_size(layout.n_rows, layout.width, at_most)
-        survey = first_pass(
-            choices.passes,
-            at_least,
-            # Features are standardised first if that is to be chosen.
-            bool(self._scaling(layout)),
-            choices.seeds[0],
-            wanted=wanted_rows(self.sample_size, at_least) or usual,
-            with_larger=choices.method.on_sample,
-            family=choices.method.family,
-            partial=self.missing == "partial",
-            weigh_shares=self._weighs_shares,
-            by_distance=choices.method.by_distance,
-            expansion=choices.expansion,
-        )
-        return replace(choices, first_pass=self._of_clusters(survey, choices.seeds[0]))
+        Raises
+        ------
+        ValueError
+            As `fit`.
 
-    def _scaling(self, layout: Layout) -> bool | str:
-        """Whether to standardise features, or "auto" where that is a choice.
-
-        It is one for squared distances of whole rows. Values that are mostly 0 are counts of the
-        same kind of thing, and dividing them would favour the rarest ones.
+        References
+        ----------
+        Mairal, "Incremental Majorization-Minimization Optimization with Application to
+        Large-Scale Machine Learning", SIAM J. Optim. 25, 2015.
         """
-        if self.standardize != "auto":
-            return bool(self.standardize)
-        dense = self.missing == "error" and not layout.sparse
-        return "auto" if dense and self.distortion == "sqeuclidean" else False
-
-    def _of_clusters(self, survey: Survey, seed: int) -> Survey:
-        """Treat features as constant that can make no clusters; here, none."""
-        return survey
-
-    def _choose_scale(self, choices: Choices) -> Choices:
-        """Choose the scale of the features, where that is a choice."""
-        if self._scaling(choices.layout) != "auto":
-            return choices
-        survey, n_clusters = choices.survey, self.n_clusters
-        some = some_clusters(survey) if isinstance(n_clusters, str) else int(n_clusters)
-        chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
-        return replace(choices, first_pass=chosen).with_fitted(standardize_path_=path)
-
-    def _choose_n_clusters(self, choices: Choices) -> Choices:
-        """Take the number of clusters that was given, or choose it on the sample."""
-        if (earlier := self._earlier) is not None:
-            return choices.of_clusters(len(earlier.cluster_centers_))
-        if not isinstance(self.n_clusters, str):
-            return choices.of_clusters(int(self.n_clusters))
-        survey, seed, lazy = choices.survey, choices.seeds[0], choices.lazy
-        weights = self._weights_for_number(survey, seed, lazy)
-        own = survey.coordinates
-        mixed = own if isinstance(own, MixedCoordinates) else None
-        path = follow_n_clusters(survey.sample, seed, weights, self.max_clusters, mixed=mixed)
-        warn_of_number(path, self.max_clusters)
-        return choices.of_clusters(path.n_clusters).with_fitted(n_clusters_path_=path)
-
-    def _in_metric(self, choices: Choices) -> Choices:
-        """Convert the survey to the coordinates where distances are measured."""
-        survey = choices.survey
-        if self.distortion == "cosine":
-            return replace(choices, first_pass=on_sphere(survey))
-        if self.distortion != "mahalanobis":
-            return choices
-        given = given_precision(self.metric_params, len(survey.variance))
-        precision = total_precision(survey.sample) if given is None else given
-        return replace(choices, first_pass=whitened(survey, precision))
-
-    def _choose_update(self, choices: Choices) -> Choices:
-        """Choose the update of the MM steps, with its parameters."""
-        survey, seed = choices.survey, choices.seeds[0]
-        update, fitted, found = self._update(survey, choices.method.n_clusters, seed, choices.lazy)
-        trimmed = replace(update, trim=float(self.trim))  # type: ignore[type-var]
-        return replace(choices, steps=trimmed, found=found).with_fitted(**fitted)
-
-    def _choose_schedule(self, choices: Choices) -> Choices:
-        """Determine the schedule of the powers, and what depends on it."""
-        survey, earlier = choices.survey, self._earlier
-        schedule = self._schedule(lambda: survey.critical_power)
-        if earlier is not None:
-            # Its centres would all fall onto the mean at the first power of an annealing.
-            s0 = -np.inf if self.polish else earlier.s_
-            schedule = replace(schedule, s0=s0, critical_multiple=None)
-        hedged = choices.update.hedged
-        restarts = self._restarts(schedule) and not hedged
-        method = replace(choices.method, schedule=schedule, hedged=hedged, restarts=restarts)
-        return replace(choices, method=method)
-
-    def _restarts(self, schedule: Schedule) -> bool:
-        """Whether to anneal once more at the feature weights that were learned.
-
-        Not from given centres, which say where clusters are to be; and for squared distances of
-        whole rows only.
-        """
-        plain = self.distortion == "sqeuclidean" and self.missing == "error"
-        return schedule.polish and self._seeds and plain
-
-    def _given_model(self) -> EarlierModel | None:
-        """Attributes of the fitted model from which a fit is to go on, if there is one."""
-        own = self.warm_start and hasattr(self, "cluster_centers_")
-        init = self.init.estimator if isinstance(self.init, FrozenEstimator) else self.init
-        model = self if own else init
-        if not isinstance(model, NearestCenter):
-            return None
-        check_is_fitted(model, "cluster_centers_")
-        weights = getattr(model, "feature_weights_", None)
-        return EarlierModel(model.cluster_centers_, getattr(model, "s_", -np.inf), weights, own)
-
-    @property
-    def _seeds(self) -> bool:
-        """Whether starting centres are looked for."""
-        return isinstance(self.init, str) and self._earlier is None
-
-    @property
-    def _cluster_range(self) -> tuple[int, int]:
-        """Least and greatest number of clusters that a fit may come to look for."""
-        if isinstance(self.n_clusters, str):
-            return 1, self.max_clusters or PLANNED_CLUSTERS
-        return int(self.n_clusters), int(self.n_clusters)
-
-    def _samples(self, layout: Layout) -> bool:
-        """Whether to anneal on a sample, and pass over the table to polish only."""
-        coded = layout.lazy and (layout.sparse or self.distortion == "mixed")
-        bounds, seeds = self._cluster_range, self._seeds
-        return anneals_on_sample(
-            layout,
-            self.sample_size,
-            self.polish,
-            *bounds,
-            one_start=self._most_starts == 1,
-            always=coded and seeds,
-        )
-
-    @property
-    def _most_starts(self) -> int:
-        """Number of starts, unless a large table is read for each of their iterations."""
-        if not self._seeds:
-            return 1
-        if self.n_init != "auto":
-            return int(self.n_init)
-        if isinstance(self.n_clusters, str):
-            return STARTS_IN_MEMORY
-        return min(STARTS_IN_MEMORY, max(1, CENTERS_OF_STARTS // int(self.n_clusters)))
-
-    def _n_starts(self, layout: Layout) -> int:
-        reads = layout.lazy and not self._samples(layout)
-        large = not is_small(layout, self._cluster_range[1])
-        return 1 if self.n_init == "auto" and reads and large else self._most_starts
-
-    def _checked_init(self, expansion: Expansion | None) -> NDArray[np.float64] | None:
-        """Return given centres, which must fit the data and n_clusters; None if there are none."""
-        earlier = self._earlier
-        if earlier is None and isinstance(self.init, str):
-            return None
-        try:
-            given = self.init if earlier is None else earlier.cluster_centers_
-            centers = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"init must be an array of numbers: {error}") from error
-        n_clusters = self.n_clusters
-        if isinstance(n_clusters, str) and earlier is None:
-            raise ValueError("init must be the name of a method where n_clusters='auto'.")
-        if isinstance(n_clusters, str):
-            n_clusters = len(centers)
-        n_features = self.n_features_in_ if expansion is None else len(expansion.groups)
-        expected = (n_clusters, n_features)
-        if centers.shape != expected:
-            own = earlier is not None and earlier.own
-            raise ValueError(
-                f"{'The model that warm_start continues' if own else 'init'} has "
-                f"shape {centers.shape}; with n_clusters={self.n_clusters} and "
-                f"{n_features} features it must be {expected}."
-            )
-        if not np.isfinite(centers).all():
-            raise ValueError("init contains NaN or infinity.")
-        return centers
-
-    def _store(self, fitted: dict[str, Any], fit: CentersFit) -> None:
-        """Set the fitted attributes."""
-        self.__dict__.update(fitted)
-        state, coordinates = fit.result.run.state, fit.survey.coordinates
-        self.mean_, self.scale_ = coordinates.mean, coordinates.scale
-        self.cluster_centers_ = coordinates.to_input(state.centers)
-        scored = fit.result.scored
-        self.__dict__.update(means_of_rows(scored.state, scored.cluster_weights, coordinates))
-        if isinstance(coordinates, MixedCoordinates):
-            self.coordinates_, self.distortion_ = coordinates, fit.survey.distortion
-        if isinstance(coordinates, WhitenedCoordinates):
-            self.precision_ = coordinates.whitening @ coordinates.whitening.T
-        self._n_features_out = len(self.cluster_centers_)
-        self._store_history(fit.result, fit.before)
-
-    def _fitted_coordinates(self) -> FeatureCoordinates:
-        if self.distortion == "cosine":
-            return SphereCoordinates(self.cluster_centers_.shape[1])
-        if self.distortion == "mixed":
-            return self.coordinates_
-        return super()._fitted_coordinates()
-
-    def _fitted_distortion(self, centers: NDArray[np.float64]) -> tuple[Distortion, bool]:
-        if self.distortion == "mixed":
-            return self.distortion_, self.missing == "partial"
-        family = DISTORTIONS[self.distortion]
-        distortion = family.around(centers.mean(axis=0), centers.var(axis=0))
-        return distortion, self.missing == "partial"
+        self._validate_params()
+        if key is not None and not isinstance(key, str | Integral):
+            raise TypeError(f"key must be a string or an integer, got {key!r}.")
+        if is_sparse(X):
+            raise TypeError("partial_fit takes dense rows, and X is sparse: fit to all rows.")
+        name = None if key is None else str(key)
+        with lock_of(self):
+            model = updated_model(self, X, sample_weight, name, feature_dim, unknown)
+            replace_fitted(self, model)
+        return self
 
     def __sklearn_tags__(self) -> Tags:
         """Say which values are allowed."""
@@ -637,6 +292,204 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         tags.input_tags.allow_nan = self.missing == "partial"
         tags.input_tags.positive_only = DISTORTIONS[self.distortion].domain in ("x ≥ 0", "x > 0")
         return tags
+
+    @property
+    def membership_power_(self) -> float:
+        """Power at which memberships are probabilities."""
+        if "membership_power_" not in vars(self):
+            raise AttributeError("This model has no membership_power_; it is not fitted.")
+        power: MembershipPower | float = vars(self)["membership_power_"]
+        return power.value if isinstance(power, MembershipPower) else power
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a copy, a pickle or a saved model."""
+        state = dict(super().__getstate__())
+        if "membership_power_" in state:
+            state["membership_power_"] = self.membership_power_
+        return state
+
+    def predict(
+        self,
+        X: Any,
+        feature_dim: str | None = None,
+        *,
+        outliers: float | None = None,
+        unknown: str | None = None,
+    ) -> Any:
+        """Predict the nearest centre of each row, in the model's distance.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Columns of a DataFrame are found by name, in any order and among others.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+        outliers : float, optional
+            Share of the training rows, in (0, 1), taken for outliers: rows whose `score_samples` is
+            below the score of the worst such share of them get the label −1.
+        unknown : {"error", "missing"}, optional
+            Whether levels of mixed columns that the fit did not see raise an error, or are left out
+            of the distances as missing values are; by default as the fit says.
+
+        Returns
+        -------
+        ndarray, dask Array or Series of int32, of shape (n_samples,)
+            Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
+            array. Of a pandas DataFrame, a pandas Series if ``set_output(transform="pandas")`` asks
+            for pandas. Of a raster a DataArray on its grid, with its coordinates.
+        """
+        fitted = FittedCenters.of(self, unknown)
+        X = fitted.table(X, feature_dim)
+        shared = fitted.coordinates, fitted.state
+        if outliers is None:
+            return labels_of_table(self, X, labels_of, *shared)
+        if not (isinstance(outliers, Real) and 0.0 < outliers < 1.0):
+            raise ValueError(f"outliers must be a share between 0 and 1, got {outliers!r}.")
+        limit = limit_of(self.relative_distances_, float(outliers))
+        typical = self.typical_distances_
+        return labels_of_table(self, X, labels_within_limit, *shared, typical, limit)
+
+    def predict_proba(self, X: Any, feature_dim: str | None = None) -> Any:
+        """Compute the probability of each cluster for each row.
+
+        They are the normalised weights φ of power means, at a power that was chosen in the fit
+        (``membership_power_``) so that they agree best with the posteriors of clusters that
+        are equally large and equally wide (`daskmm.numerics.calibration.calibrated_power`). Where
+        these differ much, probabilities of the small and the narrow clusters are too high.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        ndarray, or lazy dask Array, of shape (n_samples, n_clusters), float64
+            Rows sum to 1. ``set_output`` does not apply.
+        """
+        return self._memberships(X, feature_dim, None, probabilities_of, "probability")
+
+    def memberships(
+        self, X: Any, feature_dim: str | None = None, *, power: float | None = None
+    ) -> Any:
+        """Compute the weights φ of the rows in the MM step, as they are.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+        power : float, optional
+            s < 0; −∞ for hard memberships. By default that of `predict_proba`.
+
+        Returns
+        -------
+        ndarray, or lazy dask Array, of shape (n_samples, n_clusters), float64
+            φ_ij = ∂M_s/∂d_ij; rows sum to between 1 and n_clusters^(−1/s).
+        """
+        if power is not None and not (isinstance(power, Real) and power < 0):
+            raise ValueError(f"power must be a negative number, got {power!r}.")
+        return self._memberships(X, feature_dim, power, memberships_of, "membership")
+
+    def _memberships(
+        self,
+        X: Any,
+        feature_dim: str | None,
+        power: float | None,
+        function: Callable[..., NDArray],
+        name: str,
+    ) -> Any:
+        fitted = FittedCenters.of(self)
+        power = self.membership_power_ if power is None else float(power)
+        shared = fitted.coordinates, replace(fitted.state, s=power)
+        X, k = fitted.table(X, feature_dim), len(fitted.state.centers)
+        return values_of_table(self, X, function, *shared, name=name, columns=k)
+
+    def score_samples(self, X: Any, feature_dim: str | None = None) -> Any:
+        """Compute how well each row belongs to its cluster: the lower, the more of an outlier.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        ndarray, or lazy dask Array, of shape (n_samples,), float64
+            Minus the distance to the nearest centre (unsquared) in units of the median distance of
+            that cluster's rows: −1 for a typical row.
+        """
+        fitted = FittedCenters.of(self)
+        shared = fitted.coordinates, fitted.state, self.typical_distances_
+        return values_of_table(self, fitted.table(X, feature_dim), scores_of, *shared, name="score")
+
+    def calibrate(self, X: Any, sample_weight: Any = None, feature_dim: str | None = None) -> Self:
+        """Compute from given rows, in one pass, what outliers are measured by.
+
+        Sets the three attributes from which `predict_proba`, `score_samples` and outliers are
+        computed. A fit and `partial_fit` do so with their samples of the rows.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows of what the model was fitted to.
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Sample weights, not negative; all 1 by default.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        self
+        """
+        fitted = FittedCenters.of(self)
+        passes = fitted.passes(self, X, sample_weight, feature_dim)
+        with one_blas_thread():
+            profile = distance_profile(passes, fitted.coordinates, fitted.state)
+        set_fitted(self, attributes_of_profile(profile))
+        return self
+
+    def bootstrap(
+        self, X: Any, *, n_bootstraps: int = 20, sample_size: int = 5_000, random_state: Any = 0
+    ) -> Self:
+        """Measure how stable each cluster is, by fits to rows drawn with replacement.
+
+        A sample is drawn in one pass over `X`. Estimators with the parameters of this one, and its
+        choices where they were "auto", are fitted to bootstrap samples of it. ``stability_`` is,
+        for each cluster, the mean over the bootstraps of its largest Jaccard similarity with a
+        cluster that was found. Above .85 a cluster is stable, below .6 it should not be trusted;
+        `summary_` and reports show it.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Such as the rows of the fit.
+        n_bootstraps : int, default=20
+            Number of resamples that are clustered.
+        sample_size : int, default=5000
+            Number of rows of each resample.
+        random_state : int, RandomState instance or None, default=0
+            Determines the resamples and their starts.
+
+        Returns
+        -------
+        self
+            NaN for clusters of which the sample has no rows.
+
+        References
+        ----------
+        Hennig, "Cluster-wise assessment of cluster stability", CSDA 52, 2007.
+        """
+        if is_sparse(X) or "columns_" in vars(self):
+            raise TypeError("bootstrap takes dense rows of numbers.")
+        rows, labels = sampled_rows(X, self.predict(X), sample_size)
+        self.stability_ = stability(self, rows, labels, n_bootstraps, random_state)
+        return self
 
     def score(
         self, X: Any, y: Any = None, sample_weight: Any = None, feature_dim: str | None = None
@@ -659,8 +512,9 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         float
             The negative of `inertia_`, for the training data.
         """
-        passes = self._fitted_passes(X, sample_weight, feature_dim)
-        return -cost(passes, *self._fitted_state())
+        fitted = FittedCenters.of(self)
+        passes = fitted.passes(self, X, sample_weight, feature_dim)
+        return -cost(passes, fitted.coordinates, fitted.state)
 
     def to_sklearn(self) -> BaseEstimator:
         """Return a fitted estimator of scikit-learn that assigns rows to the same clusters.
@@ -686,7 +540,7 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
             return nearest_direction_pipeline(self.cluster_centers_)
         if self.distortion != "sqeuclidean":
             raise ValueError(f"scikit-learn's KMeans has no distortion={self.distortion!r}.")
-        weights = getattr(self, "feature_weights_", None)
+        weights = vars(self).get("feature_weights_")
         return nearest_center_pipeline(self.cluster_centers_, self.mean_, self.scale_, weights)
 
     def plan(self, X: Any, feature_dim: str | None = None) -> Plan:
@@ -708,50 +562,5 @@ class CenterClusterer(Belonging, Stability, NearestCenter, PartialFit):
         """
         self._validate_params()
         X = planned(X) if self.distortion == "mixed" else pixels_of(X, feature_dim)
-        model = self._unfitted()
-        model._earlier = self._given_model()
-        return model._plan_of(self._planned_layout(X, self._cluster_range[0]), timed=True)
-
-    def _plan_of(self, layout: Layout, timed: bool = False, method: Method | None = None) -> Plan:
-        """Cost of a fit to a table of this layout; refused if workers cannot hold it.
-
-        After the choices of the fit, `method` says what they were.
-        """
-        wanted = wanted_rows(self.sample_size, self._cluster_range[0])
-        timed = timed and (method is not None or not isinstance(self.n_clusters, str))
-        own = self._method(layout) if method is None else method
-        stages = [
-            *self._choice_stages(own),
-            *center_stages(own, layout.lazy),
-            self._labelling(None),
-        ]
-        return planning.plan(layout, own, stages, wanted=wanted, timed=timed)
-
-    def _method(self, layout: Layout) -> Method:
-        """Choices of a fit to a table of this layout."""
-        # The critical power of real rows lies between −1, of one direction, and that of noise.
-        schedule = self._schedule(lambda: -math.sqrt(layout.n_features))
-        weighted, on_sample = self._weighs_features, self._samples(layout)
-        return Method(
-            self._cluster_range[1],
-            self._n_starts(layout),
-            schedule,
-            on_sample,
-            str(self.init) if self._seeds else GIVEN,
-            DISTORTIONS[self.distortion],
-            weighted,
-            not weighted,
-            self.missing == "partial",
-            weighted and self.distortion != "manhattan" and getattr(self, "lam", None) == "auto",
-            weighted and self._restarts(schedule),
-            empty_cluster=self.empty_cluster,
-            trim=float(self.trim),
-            learns_metric=self.distortion == "mahalanobis" and self.metric_params is None,
-            # Directions have no heavy tails.
-            by_distance=on_sample and self.distortion not in ("cosine", "mixed"),
-        )
-
-
-def some_clusters(survey: Survey) -> int:
-    """Number of clusters with which choices are made before it is known."""
-    return max(1, min(SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))
+        layout = self._planned_layout(X, cluster_range(self)[0])
+        return CenterRecipe(unfitted(self), earlier_model(self)).plan(layout, timed=True)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daskmm.auto.n_clusters import ClusterNumberPath
-from daskmm.cluster._estimator import warn_user
+from daskmm.cluster._warnings import warn_user
 from daskmm.data.blocks import Layout
 from daskmm.engine.first_pass import Survey, described_data
 from daskmm.engine.passes import Passes

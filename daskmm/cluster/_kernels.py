@@ -19,9 +19,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
 from daskmm.cluster._estimator import MMClusterer
-from daskmm.cluster._output import labels_of_table
+from daskmm.cluster._fitting import attributes_of_outcome, fitting, set_fitted
+from daskmm.cluster._output import fitted_labels, labels_of_table
 from daskmm.cluster._parameters import ANNEALING, HARMONIC, annealing_schedule
 from daskmm.cluster._sklearn import StrOptions
+from daskmm.cluster._warnings import warn_of_outcome
 from daskmm.data.blocks import Layout, Position, as_dask_array, is_lazy
 from daskmm.data.input import by_name, read_table, read_weighted
 from daskmm.data.validation import check_positive_weights, check_row_count
@@ -133,7 +135,7 @@ class KernelClusterer(MMClusterer):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._fitting() as (model, context), one_blas_thread():
+        with fitting(self) as (model, context), one_blas_thread():
             if model._precomputed():
                 model._fit_grams(X, sample_weight, None, context)
                 return self
@@ -159,12 +161,16 @@ class KernelClusterer(MMClusterer):
             opening = Opening(passes, sample_weight, rng, scratch, context, X)
             opened = run_stages(self._opening_stages(passes is None), opening)
             fit = run_stages(MEMBERSHIPS, self._kernel_fit(opened))
-            self._store_history(fit.result, fit.before)
-            self._store(fit.result, opened.fitted)
-            self._set_labels(fit.result.scored.state.labels, X)
             n_passes = 1 if passes is None else passes.n_passes
-            self.n_passes_ = n_passes + opened.grams.n_passes
-            self._warn(fit.result, self.n_clusters, context)
+            found = {
+                **opened.fitted,
+                **attributes_of_outcome(fit.result, fit.before),
+                **_attributes_of(fit.result),
+                **fitted_labels(fit.result.scored.state.labels, X),
+                "n_passes_": n_passes + opened.grams.n_passes,
+            }
+            set_fitted(self, found)
+            warn_of_outcome(vars(self), fit.result, self.n_clusters, found["s_"], context)
 
     def _opening_stages(self, precomputed: bool) -> list[Stage[Opening]]:
         """Return the stages that open the matrix of each kernel."""
@@ -287,15 +293,6 @@ class KernelClusterer(MMClusterer):
             return 1
         return STARTS if self.n_init == "auto" else int(self.n_init)
 
-    def _store(self, outcome: Outcome[KernelState], fitted: dict[str, Any]) -> None:
-        """Set the fitted attributes other than the history."""
-        self.__dict__.update(fitted)
-        scored = outcome.scored.state
-        assert scored.norms is not None
-        self.memberships_ = outcome.run.state.memberships
-        self.kernel_norms_ = scored.norms
-        self.kernel_weights_ = scored.kernel_weights
-
     def plan(self, X: Any) -> Plan:
         """Return what a fit to `X` will cost: sweeps, memory, disk for a store. Reads no data.
 
@@ -344,7 +341,7 @@ class KernelClusterer(MMClusterer):
         check_is_fitted(self, "memberships_")
         if self._precomputed():
             means: tuple[Any, ...] = (None, [], None)
-        elif not hasattr(self, "X_fit_"):
+        elif "X_fit_" not in vars(self):
             raise ValueError(
                 "This model was loaded or unpickled without its training rows, which kernels of "
                 "new rows need. Fit it again, or use n_landmarks, whose models keep what they need."
@@ -416,6 +413,17 @@ class KernelClusterer(MMClusterer):
         state = super().__getstate__()
         state.pop("X_fit_", None)
         return state
+
+
+def _attributes_of(outcome: Outcome[KernelState]) -> dict[str, Any]:
+    """Return the fitted attributes of memberships and kernel weights."""
+    scored = outcome.scored.state
+    assert scored.norms is not None
+    return {
+        "memberships_": outcome.run.state.memberships,
+        "kernel_norms_": scored.norms,
+        "kernel_weights_": scored.kernel_weights,
+    }
 
 
 def _nearest(

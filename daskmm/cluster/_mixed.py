@@ -10,7 +10,7 @@ from typing import Any
 from dask.array import Array
 from dask.delayed import delayed
 
-from daskmm.cluster._estimator import warn_user
+from daskmm.cluster._warnings import warn_user
 from daskmm.data.blocks import is_frame
 from daskmm.data.foreign import unwrapped
 from daskmm.data.input import check_synchronous
@@ -79,9 +79,9 @@ def planned(X: Any) -> Any:
     return X if isinstance(X, Array) else to_be_coded(_frame(X))
 
 
-def coded(X: Any, columns: tuple[Any, ...], metric_params: dict[str, Any] | None) -> Any:
+def coded(X: Any, coding: Coding) -> Any:
     """Return a frame coded as in the fit; see `Coding.of`."""
-    return Coding(columns, (metric_params or {}).get("unknown", "error")).of(_frame(X))
+    return coding.of(_frame(X))
 
 
 def _frame(X: Any) -> Any:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm.cluster._batches import batch_number, numbered_batches
+from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._findings import (
     Finding,
     Look,
@@ -24,6 +25,7 @@ from daskmm.cluster._findings import (
     numbers_of_tests,
     statistics_of,
 )
+from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._mixed import unseen_levels
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.drift import batch_sums
@@ -347,7 +349,7 @@ def monitor(
     if not tolerance >= 0.0:
         raise ValueError(f"tolerance must not be negative, got {tolerance!r}.")
     check_is_fitted(model, "cluster_centers_")
-    if not hasattr(model, "_fitted_passes"):
+    if not isinstance(model, CenterClusterer):
         raise TypeError(f"monitor needs a model with centres, not {type(model).__name__}.")
     if isinstance(X, str | PathLike):
         return Monitor.load(X, model)
@@ -388,11 +390,10 @@ def _series(
 
 
 def _sums_of(model: Any, X: Any, codes: Any, feature_dim: str | None) -> dict[int, BatchSums]:
-    if hasattr(model, "columns_"):
-        model = model._with_unknown("missing")
-    passes = model._fitted_passes(X, codes, feature_dim)
+    fitted = FittedCenters.of(model, "missing" if "columns_" in vars(model) else None)
+    passes = fitted.passes(model, X, codes, feature_dim)
     with one_blas_thread():
-        return batch_sums(passes, *model._fitted_state())
+        return batch_sums(passes, fitted.coordinates, fitted.state)
 
 
 def _sums_and_unseen(
@@ -411,6 +412,6 @@ def _sums_and_unseen(
 
 
 def _digest_of(model: Any) -> str:
-    _, state = model._fitted_state()
+    state = FittedCenters.of(model).state
     weights = state.feature_weights
     return digest(state.centers, *([] if weights is None else [weights]))

@@ -10,8 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskmm.data.mixed import DAYS_OF_YEAR
 from daskmm.data.names import feature_names
-from daskmm.kmeans.sums import CenterState
-from daskmm.numerics.rows import FeatureCoordinates
 
 # Features in a name, and at most, if clusters would have the same name. A second one is named if
 # its part in the distance from the mean is at least this share of that of the first.
@@ -20,27 +18,6 @@ _LEAST_SHARE = 0.25
 COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
 # Names of the means of coded values, by the kind of a mixed column.
 _MEANS = {"flag": "share", "category": "commonest"}
-
-
-def means_of_rows(
-    state: CenterState, weights: NDArray[np.float64], coordinates: FeatureCoordinates
-) -> dict[str, NDArray[np.float64]]:
-    """Return the fitted attribute `cluster_means_`; none for distances whose centres are medians.
-
-    Parameters
-    ----------
-    state : CenterState
-        Its centres are the means of the rows of each cluster.
-    weights : ndarray of shape (n_clusters,)
-        Sum of the sample weights of these rows.
-    coordinates : FeatureCoordinates
-        The model's coordinates.
-    """
-    if state.distortion.degree == 1:
-        return {}
-    # The centre of a cluster without rows may have been moved.
-    means = np.where(weights[:, None] > 0, coordinates.to_input(state.centers), np.nan)
-    return {"cluster_means_": means}
 
 
 def values_of_rows(model: Any) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from daskmm.data.input import by_name, read_table
 from daskmm.data.names import features_named
 from daskmm.data.rasters import Raster, grid_of
 from daskmm.data.sparse import NamedSparse
-from daskmm.engine.frames import NAME, array_as_frame, map_frame
+from daskmm.engine.frames import NAME, array_as_frame, labels_in_frame, map_frame
 from daskmm.kmeans.assignment import distances_of, map_rows
 
 
@@ -59,6 +59,32 @@ def values_of_table(
     return X.on_grid(values, name, None if columns is None else NAME)
 
 
+def fitted_labels(
+    labels: Any, X: Any, function: Callable[..., NDArray] | None = None, *shared: Any
+) -> dict[str, Any]:
+    """Return the fitted attributes with the labels of the training rows, in the form of `X`.
+
+    Parameters
+    ----------
+    labels : ndarray or dask Array of shape (n_samples,)
+        In the blocks in which the rows were read.
+    X : as in `fit`, or a Raster
+        Table that was fitted.
+    function, *shared
+        The block function by which labels of a dask DataFrame are computed, and its arguments;
+        without one the labels are taken as they are.
+    """
+    if isinstance(X, Raster):
+        return {"labels_": X.on_grid(labels, NAME)}
+    if not is_frame(X):
+        return {"labels_": labels}
+    if function is None:
+        aligned = labels_in_frame(np.asarray(labels), X)
+    else:
+        aligned = map_frame(function, X, *shared)
+    return {"labels_": aligned, "_block_labels": labels}
+
+
 def as_asked(estimator: BaseEstimator, labels: Any, X: Any) -> Any:
     """Return labels of rows with names as a series, if `set_output` asks for pandas."""
     named = hasattr(X, "iloc") or isinstance(X, NamedSparse)
@@ -69,56 +95,8 @@ def as_asked(estimator: BaseEstimator, labels: Any, X: Any) -> Any:
     return pd.Series(labels, index=X.index, name=NAME)
 
 
-class DistanceOutput:
-    """Mixin of transformers to distances, whose output of lazy input stays lazy.
-
-    It stands before scikit-learn's mixins, which would gather such output to make a frame of it.
-    """
-
-    def transform(self, X: Any, feature_dim: str | None = None) -> Any:
-        """Compute the distances to the centres in the model's scale: unsquared, or divergences.
-
-        Parameters
-        ----------
-        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Columns of a DataFrame are found by name, in any order and among others.
-        feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
-
-        Returns
-        -------
-        ndarray or dask Array of shape (n_samples, number of centres)
-            float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
-            for dask and zarr input. With ``set_output(transform="pandas")`` a DataFrame: of lazy
-            input a lazy dask DataFrame. Of a raster a DataArray with the dimension "cluster".
-
-        Raises
-        ------
-        ValueError
-            If `set_output` asks for polars, and the input is lazy.
-        """
-        estimator: Any = self
-        X = estimator._as_fitted(X, feature_dim)
-        return _distances_of_table(estimator, X, *estimator._fitted_state())
-
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, and compute the distances of the rows to the centres, as `transform` does.
-
-        Parameters
-        ----------
-        X : as in `fit`
-            Rows to be clustered.
-        y : ignored
-            Present for scikit-learn's interface.
-        **fit_params
-            Such as `sample_weight`.
-        """
-        estimator: Any = self
-        return estimator.fit(X, y, **fit_params).transform(X)
-
-
-def _distances_of_table(estimator: Any, X: Any, *state: Any) -> Any:
-    """Return the distances of a table in the form that `set_output` asks for."""
+def distances_of_table(estimator: Any, X: Any, *state: Any) -> Any:
+    """Return the distances of a table to the centres in the form that `set_output` asks for."""
     X = by_name(estimator, X)
     table = read_table(estimator, X, reset=False)
     names, dtype = estimator.get_feature_names_out(), float_dtype(table.dtype)

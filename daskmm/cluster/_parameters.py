@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Protocol
 
+from daskmm.auto.n_clusters import PLANNED_CLUSTERS
 from daskmm.cluster._sklearn import Interval, RealNotInt, StrOptions
 from daskmm.data.blocks import Layout
 from daskmm.engine.first_pass import sample_size as usual_sample_size
@@ -207,3 +208,10 @@ def checked_distortion(
     if metric_params is not None and distortion not in ("mahalanobis", "mixed"):
         raise ValueError("metric_params are those of distortion='mahalanobis' and 'mixed' alone.")
     return family
+
+
+def cluster_range(estimator: Any) -> tuple[int, int]:
+    """Return the least and the greatest number of clusters that a fit may come to look for."""
+    if isinstance(estimator.n_clusters, str):
+        return 1, estimator.max_clusters or PLANNED_CLUSTERS
+    return int(estimator.n_clusters), int(estimator.n_clusters)

@@ -1,4 +1,4 @@
-"""What a fit found, for people: a table of the clusters, and HTML in a notebook."""
+"""What a fit found, as HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from daskmm.cluster._naming import level_shares, summary_frame
 from daskmm.data.names import (
     ALIKE,
     feature_names,
@@ -21,45 +20,6 @@ from daskmm.storage.readable import readable_seconds
 # Number of features listed.
 _HEAVIEST = 5
 _STYLE = "text-align: left; padding: .1em .8em .1em 0; border: 0; background: transparent;"
-
-
-class FittedSummary:
-    """Mixin with a table of the clusters, and results in scikit-learn's HTML representation.
-
-    There is no HTML with ``sklearn.set_config(display="text")``.
-    """
-
-    @property
-    def summary_(self) -> Any:
-        """The clusters as a pandas DataFrame: name, size, share, and means in the input's units.
-
-        Names are made of the features in which a cluster is farthest from the mean of the data, in
-        the model's distance. Sizes are sums of sample weights: numbers of rows if there are none.
-        Columns ``mean_…`` are the means of the rows that are counted (`cluster_means_`); for
-        "cosine" ``direction_…``, their mean direction. Where centres are no means, which is for
-        "manhattan", "euclidean" and mean shift, columns ``center_…`` are the centres. Kernel models
-        have no centres, and no table. For ``distortion="mixed"`` there are ``mean_…`` of numbers,
-        dates and days of the year, ``share_…`` of true, and ``commonest_…`` levels (see
-        `level_shares_`); a value is missing where `value_shares_` is 0.
-        """
-        return summary_frame(self)
-
-    @property
-    def level_shares_(self) -> Any:
-        """For ``distortion="mixed"``: the share of every level in every cluster, as a DataFrame."""
-        if not hasattr(self, "columns_"):
-            raise AttributeError("level_shares_ is of fitted models with distortion='mixed'.")
-        return level_shares(self)
-
-    def _repr_html_inner(self) -> str:
-        diagram: str = super()._repr_html_inner()  # type: ignore[misc]
-        return diagram + fitted_html(self)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
-        if "text/html" in bundle:
-            bundle["text/html"] += fitted_html(self)
-        return bundle
 
 
 def fitted_html(model: Any) -> str:

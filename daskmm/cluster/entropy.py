@@ -15,15 +15,15 @@ from sklearn.frozen import FrozenEstimator
 from daskmm.auto.lam import LamPath, follow_lam, given_lam
 from daskmm.auto.rare import without_rare
 from daskmm.auto.related import without_unrelated
-from daskmm.cluster._centers import CenterClusterer, NearestCenter, some_clusters
+from daskmm.cluster._center_fit import some_clusters
+from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
-from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
-from daskmm.cluster._partial_fit import reported_weights
+from daskmm.cluster._nearest import NearestCenter
+from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule, cluster_range
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Persist
-from daskmm.kmeans.fit import CentersFit
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.driver import IterationRecord, Schedule
@@ -202,7 +202,7 @@ class EntropyPowerKMeans(CenterClusterer):
         given_lam(self.lam, 1.0)  # a text that is no penalty is refused before data are read
 
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
-        n_clusters = self._cluster_range[1]
+        n_clusters = cluster_range(self)[1]
         return annealing_schedule(self, critical_power(), n_clusters, CRITICAL_MULTIPLE)
 
     def _of_clusters(self, survey: Survey, seed: int) -> Survey:
@@ -259,9 +259,3 @@ class EntropyPowerKMeans(CenterClusterer):
             survey.sample, some_clusters(survey), seed, lazy, lams, metric=survey.metric
         )
         return path.feature_weights[path.chosen]
-
-    def _store(self, fitted: dict[str, Any], fit: CentersFit) -> None:
-        super()._store(fitted, fit)
-        weights = fit.result.run.state.feature_weights
-        assert weights is not None
-        self.feature_weights_ = reported_weights(fit.survey.coordinates, weights)

@@ -19,11 +19,13 @@ from daskmm import planning
 from daskmm.auto.n_clusters import PLANNED_CLUSTERS, ClusterNumberPath, follow_n_clusters
 from daskmm.cluster._choices import warn_of_number
 from daskmm.cluster._docs import documented
-from daskmm.cluster._estimator import STOPPED, MMClusterer, warn_convergence, warn_user
+from daskmm.cluster._estimator import MMClusterer
+from daskmm.cluster._fitting import fitting, set_fitted
 from daskmm.cluster._models import registered_model
-from daskmm.cluster._output import labels_of_table, values_of_table
+from daskmm.cluster._output import fitted_labels, labels_of_table, values_of_table
 from daskmm.cluster._parameters import SAMPLING, Constraints
 from daskmm.cluster._sklearn import Interval, StrOptions
+from daskmm.cluster._warnings import warn_convergence, warn_user, was_stopped
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
 from daskmm.engine.passes import Persist, one_blas_thread, weighted_passes
@@ -281,7 +283,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
             then, with the components after it.
         """
         self._validate_params()
-        with self._fitting() as (model, context):
+        with fitting(self) as (model, context):
             earlier = None
             if self.warm_start:
                 # Journalled, as an interrupt stores other components before the fit is resumed.
@@ -303,7 +305,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         fit = MixtureFit(passes, context, check_random_state(self.random_state), settings)
         with one_blas_thread(), passes.persisted(self.persist):
             fit = run_stages(mixture_stages(settings, self._choice), fit)
-        self._store(fit)
+        set_fitted(self, _attributes_of(fit))
         run_stages([self._labelling(X)], fit)
         self.n_passes_ = passes.n_passes
         self._warn_of(fit)
@@ -311,7 +313,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
     @property
     def _choice(self) -> Callable[[MixtureFit], MixtureFit] | None:
         """Return what chooses the number of components; None if it is given."""
-        known = self.n_components != "auto" or (self.warm_start and hasattr(self, "means_"))
+        known = self.n_components != "auto" or (self.warm_start and "means_" in vars(self))
         return None if known else self._choose_n_components
 
     def _choose_n_components(self, fit: MixtureFit) -> MixtureFit:
@@ -328,7 +330,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         def labelled(fit: MixtureFit) -> MixtureFit:
             components = self._components()
             labels = training_labels(fit.passes, components, function=labels_of)
-            self._set_labels(labels, X, labels_of, components)
+            set_fitted(self, fitted_labels(labels, X, labels_of, components))
             return fit
 
         return Stage("labels", labelled, MixtureCosts.labels, after_stop=True)
@@ -365,42 +367,18 @@ class GaussianMixture(DensityMixin, MMClusterer):
         )
 
     def _fitted_or_none(self) -> MixtureState | None:
-        return self._components() if hasattr(self, "means_") else None
+        return self._components() if "means_" in vars(self) else None
 
     def _components(self) -> MixtureState:
         """Return the fitted components."""
+        fitted = vars(self)  # a fit in another thread replaces this dictionary
         check_is_fitted(self, "means_")
-        model = self._snapshot()
-        return MixtureState(
-            model.covariance_type,
-            model.weights_,
-            model.means_,
-            model.covariances_,
-            model.precisions_cholesky_,
-        )
-
-    def _store(self, fit: MixtureFit) -> None:
-        """Set the fitted attributes but for the labels."""
-        outcome, survey = fit.result, fit.survey
-        state = outcome.run.state
-        self.weights_, self.means_ = state.shares, state.means
-        self.covariances_, self.precisions_cholesky_ = state.covariances, state.factors
-        history = outcome.run.history
-        self.history_ = [*(record for run in fit.runs for record in run.history), *history]
-        self.lower_bounds_ = np.array([-record.objective for record in history])
-        # A fit that was stopped on the sample has taken no step over the table.
-        self.lower_bound_ = -history[-1].objective if history else -outcome.scored.penalty
-        self.converged_, self.n_iter_ = outcome.run.converged, outcome.n_iter
-        self.cluster_sizes_ = outcome.scored.cluster_weights
-        self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
-        self.n_samples_seen_ = survey.n_rows
+        names = "covariance_type", "weights_", "means_", "covariances_", "precisions_cholesky_"
+        return MixtureState(*(fitted[name] for name in names))
 
     def _warn_of(self, fit: MixtureFit) -> None:
         """Warn of narrow components, and of a fit that has not converged."""
-        stopped = fit.context.stopped
-        if stopped is not None:
-            if isinstance(stopped, StopIteration):
-                warn_convergence(STOPPED)
+        if was_stopped(fit.context):
             return
         state = fit.result.run.state
         narrow = np.flatnonzero(state.least_variances <= _NARROW**2 * self.reg_covar)
@@ -579,6 +557,28 @@ class GaussianMixture(DensityMixin, MMClusterer):
         for component in range(len(counts)):
             rows[labels == component] = components.colored(rows[labels == component], component)
         return rows, labels
+
+
+def _attributes_of(fit: MixtureFit) -> dict[str, Any]:
+    """Return the fitted attributes other than the labels."""
+    outcome, coordinates = fit.result, fit.survey.coordinates
+    state, history = outcome.run.state, outcome.run.history
+    return {
+        "weights_": state.shares,
+        "means_": state.means,
+        "covariances_": state.covariances,
+        "precisions_cholesky_": state.factors,
+        "history_": [*(record for run in fit.runs for record in run.history), *history],
+        "lower_bounds_": np.array([-record.objective for record in history]),
+        # A fit that was stopped on the sample has taken no step over the table.
+        "lower_bound_": -history[-1].objective if history else -outcome.scored.penalty,
+        "converged_": outcome.run.converged,
+        "n_iter_": outcome.n_iter,
+        "cluster_sizes_": outcome.scored.cluster_weights,
+        "mean_": coordinates.mean,
+        "scale_": coordinates.scale,
+        "n_samples_seen_": fit.survey.n_rows,
+    }
 
 
 def _array(values: ArrayLike | None, name: str) -> FloatArray | None:

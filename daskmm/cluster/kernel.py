@@ -16,10 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm import planning
 from daskmm.cluster._choices import Choices, with_same_data, with_seeds
 from daskmm.cluster._docs import documented
+from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer
 from daskmm.cluster._models import registered_model
+from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import HARMONIC, SAMPLING, anneals_on_sample, wanted_rows
 from daskmm.cluster._sklearn import Interval, StrOptions
+from daskmm.cluster._warnings import warn_of_outcome
 from daskmm.data.blocks import Layout
 from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.moments import Sample
@@ -261,11 +264,11 @@ callable
         with passes.persisted(self.persist):
             choices = run_stages(self._landmark_stages(), choices)
             fit = run_stages(landmark_stages(method), self._landmark_fit(choices))
-        self._store_history(fit.result, fit.before)
-        self._store_landmarks(fit)
+        found = {**attributes_of_outcome(fit.result, fit.before), **_attributes_of(fit)}
+        set_fitted(self, found)
         run_stages([self._labelling(X)], fit)
         self.n_passes_ = passes.n_passes
-        self._warn(fit.result, self.n_clusters, context)
+        warn_of_outcome(vars(self), fit.result, self.n_clusters, found["s_"], context)
 
     def _labelling(self, X: Any) -> Stage[CentersFit]:
         """Return the last stage of a fit on Nyström features."""
@@ -273,7 +276,7 @@ callable
         def labelled(fit: CentersFit) -> CentersFit:
             state = self._landmark_state()
             labels = training_labels(fit.problem.passes, *state)
-            self._set_labels(labels, X, labels_of, *state)
+            set_fitted(self, fitted_labels(labels, X, labels_of, *state))
             return fit
 
         return Stage("labels", labelled, CenterCosts.labels, after_stop=True)
@@ -348,17 +351,6 @@ callable
         [kernel] = self._kernels(survey)
         return nystrom_coordinates(rows, weights, survey.coordinates, kernel, wanted, seed)
 
-    def _store_landmarks(self, fit: CentersFit) -> None:
-        """Set the fitted attributes other than labels and history."""
-        coordinates = fit.problem.coordinates
-        assert isinstance(coordinates, NystromCoordinates)
-        self.mean_, self.scale_ = coordinates.rows.mean, coordinates.rows.scale
-        self.kernels_ = [coordinates.kernel]
-        self.landmarks_ = coordinates.landmarks
-        self.whitening_ = coordinates.whitening
-        self.landmark_mean_ = coordinates.mean
-        self.landmark_centers_ = fit.result.run.state.centers
-
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of sweeps over the matrix or, with `n_landmarks`, passes over rows."""
         n_landmarks = self._landmark_count(layout.n_rows)
@@ -389,7 +381,7 @@ callable
         return coordinates, CenterState(self.landmark_centers_, -np.inf)
 
     def _distance_function(self) -> tuple[Callable[..., NDArray], tuple[Any, ...]]:
-        if not hasattr(self, "landmark_centers_"):
+        if "landmark_centers_" not in vars(self):
             return super()._distance_function()
         return squared_distances_of, self._landmark_state()
 
@@ -421,6 +413,21 @@ callable
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self._precomputed()
         return tags
+
+
+def _attributes_of(fit: CentersFit) -> dict[str, Any]:
+    """Return the fitted attributes of landmarks and of centres on them."""
+    coordinates = fit.problem.coordinates
+    assert isinstance(coordinates, NystromCoordinates)
+    return {
+        "mean_": coordinates.rows.mean,
+        "scale_": coordinates.rows.scale,
+        "kernels_": [coordinates.kernel],
+        "landmarks_": coordinates.landmarks,
+        "whitening_": coordinates.whitening,
+        "landmark_mean_": coordinates.mean,
+        "landmark_centers_": fit.result.run.state.centers,
+    }
 
 
 def root_mean_squared_distance(survey: Survey) -> float:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.frozen import FrozenEstimator
 
-from daskmm.cluster._centers import CenterClusterer, NearestCenter
+from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
+from daskmm.cluster._nearest import NearestCenter
 from daskmm.engine.passes import Persist
 from daskmm.mm.driver import IterationRecord, Schedule
 

@@ -16,10 +16,12 @@ from sklearn.utils import check_random_state
 
 from daskmm import planning
 from daskmm.auto.bandwidth import DEFAULT_LAM, BandwidthPath, Followed, follow_bandwidths
-from daskmm.cluster._centers import NearestCenter
 from daskmm.cluster._docs import documented
-from daskmm.cluster._estimator import STOPPED, warn_convergence
+from daskmm.cluster._fitted_centers import FittedCenters
+from daskmm.cluster._fitting import fitting, set_fitted
 from daskmm.cluster._models import registered_model
+from daskmm.cluster._nearest import NearestCenter
+from daskmm.cluster._output import fitted_labels
 from daskmm.cluster._parameters import CHECKPOINT
 from daskmm.cluster._shift_fit import (
     ShiftFit,
@@ -32,6 +34,7 @@ from daskmm.cluster._shift_fit import (
     with_weights,
 )
 from daskmm.cluster._sklearn import Interval, StrOptions
+from daskmm.cluster._warnings import warn_convergence, was_stopped
 from daskmm.data.blocks import Layout, Position
 from daskmm.data.input import read_weighted
 from daskmm.engine.first_pass import Survey, described_data, first_pass
@@ -289,7 +292,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             is fitted then, with the model of the last one.
         """
         self._validate_params()
-        with self._fitting() as (model, context), one_blas_thread():
+        with fitting(self) as (model, context), one_blas_thread():
             model._fit(X, sample_weight, context)
         return self
 
@@ -370,18 +373,19 @@ class WeightedBlurringMeanShift(NearestCenter):
     def _labelled(self, fit: ShiftFit, X: Any) -> ShiftFit:
         """Set the fitted attributes, the labels last; warn of what may be wrong."""
         blurred, passes = fit.result, fit.passes
-        self._store(blurred, fit.survey, fit.settings, fit.path)
+        set_fitted(self, _attributes_of(fit))
         if fit.compression is None:
             assert fit.kept is not None
-            labels = self._labels(blurred, fit.kept, passes)
-            lazy, rows = fit.layout.lazy, fit.layout.rows
-            self._set_labels(da.from_array(labels, chunks=(rows,)) if lazy else labels, X)
+            labels: Any = self._labels(blurred, fit.kept, passes)
+            if fit.layout.lazy:
+                labels = da.from_array(labels, chunks=(fit.layout.rows,))
+            set_fitted(self, fitted_labels(labels, X))
             self.n_passes_ = blurred.history[-1].n_passes + (not fit.kept.all())
         else:
             _, cells = fit.compression.result
             shared = (cells, blurred.labels)
-            there = training_labels(passes, *shared, function=followed)
-            self._set_labels(there, X, followed, *shared)
+            labels = training_labels(passes, *shared, function=followed)
+            set_fitted(self, fitted_labels(labels, X, followed, *shared))
             self.n_passes_ = passes.n_passes
         self._warn_of(blurred, fit.path, fit.rows.start.n, fit.context)
         return fit
@@ -402,21 +406,6 @@ class WeightedBlurringMeanShift(NearestCenter):
         learning = [stage.iterations for stage in stages[:-1]]
         return {**described_data(layout, survey), "learning iterations": learning}
 
-    def _store(
-        self, blurred: Blurred, survey: Survey, settings: Blurring, path: BandwidthPath | None
-    ) -> None:
-        """Set the fitted attributes other than the labels."""
-        if path is not None:
-            self.bandwidth_path_ = path
-        self.mean_, self.scale_ = survey.coordinates.mean, survey.coordinates.scale
-        self.bandwidth_, self.lam_ = settings.bandwidth, settings.lam
-        self.cluster_centers_ = survey.coordinates.to_input(blurred.modes)
-        self.cluster_sizes_ = blurred.cluster_weights
-        self.feature_weights_ = blurred.feature_weights
-        self.n_clusters_ = self._n_features_out = len(blurred.modes)
-        self.history_ = blurred.history
-        self.n_iter_ = len(blurred.history)
-
     def _labels(
         self, blurred: Blurred, kept: NDArray[np.bool_], passes: Passes
     ) -> NDArray[np.int32]:
@@ -424,7 +413,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         labels = np.empty(len(kept), dtype=np.int32)
         labels[kept] = blurred.labels
         if not kept.all():
-            found = passes.reduce(_labels_without_weight, *self._fitted_state())
+            fitted = FittedCenters.of(self)
+            found = passes.reduce(_labels_without_weight, fitted.coordinates, fitted.state)
             labels[~kept] = np.concatenate(found)
         return labels
 
@@ -432,9 +422,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         self, blurred: Blurred, path: BandwidthPath | None, n_distinct: int, context: FitContext
     ) -> None:
         """Warn if nothing merged, all did, the path found others, or the fit did not converge."""
-        if context.stopped is not None:
-            if isinstance(context.stopped, StopIteration):
-                warn_convergence(STOPPED)
+        if was_stopped(context):
             return
         k, h = self.n_clusters_, self.bandwidth_
         counts = [r.n_representatives for r in self.history_ if r.stage == "blur"]
@@ -489,6 +477,26 @@ class WeightedBlurringMeanShift(NearestCenter):
             learns=self.lam == "auto" or bool(np.isfinite(float(self.lam))),
             timed=timed,
         )
+
+
+def _attributes_of(fit: ShiftFit) -> dict[str, Any]:
+    """Return the fitted attributes other than the labels."""
+    blurred, coordinates, settings = fit.result, fit.survey.coordinates, fit.settings
+    path = {} if fit.path is None else {"bandwidth_path_": fit.path}
+    return {
+        **path,
+        "mean_": coordinates.mean,
+        "scale_": coordinates.scale,
+        "bandwidth_": settings.bandwidth,
+        "lam_": settings.lam,
+        "cluster_centers_": coordinates.to_input(blurred.modes),
+        "cluster_sizes_": blurred.cluster_weights,
+        "feature_weights_": blurred.feature_weights,
+        "n_clusters_": len(blurred.modes),
+        "_n_features_out": len(blurred.modes),
+        "history_": blurred.history,
+        "n_iter_": len(blurred.history),
+    }
 
 
 def _labels_without_weight(

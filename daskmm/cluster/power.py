@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 from sklearn.frozen import FrozenEstimator
 
-from daskmm.cluster._centers import CenterClusterer, NearestCenter
+from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
-from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule
+from daskmm.cluster._nearest import NearestCenter
+from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule, cluster_range
 from daskmm.engine.passes import Persist
 from daskmm.mm.driver import IterationRecord, Schedule
 
@@ -131,5 +132,5 @@ class PowerKMeans(CenterClusterer):
         self.checkpoint_every = checkpoint_every
 
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
-        n_clusters = self._cluster_range[1]
+        n_clusters = cluster_range(self)[1]
         return annealing_schedule(self, critical_power(), n_clusters, CRITICAL_MULTIPLE)

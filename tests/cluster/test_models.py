@@ -44,7 +44,6 @@ from daskmm import (
     planning,
 )
 from daskmm.cluster import _models
-from daskmm.data.blocks import layout_of
 from daskmm.engine.resources import Worker
 from daskmm.gram import costs as gram_costs
 from daskmm.kmeans import costs as center_costs
@@ -850,11 +849,11 @@ def test_centres_that_do_not_fit_are_refused_with_what_would(monkeypatch):
                 function(table)
         fewer = int(re.search(r"at most ([\d,]+) clusters", str(no.value))[1].replace(",", ""))
         assert 1000 < fewer < 10_000
-        assert PowerKMeans(fewer, n_init=8)._plan_of(layout_of(table)).n_starts == 8
+        assert PowerKMeans(fewer, n_init=8).plan(table).n_starts == 8
         with pytest.raises(ValueError, match="does not fit"):
             PowerKMeans(fewer + 1, n_init=8).plan(table)
         monkeypatch.setattr(planning, "smallest_worker", lambda lazy: Worker(2, 23 * 10**9))
-        assert model._plan_of(layout_of(table)).peak_bytes_per_worker < 23 * 10**9
+        assert model.plan(table).peak_bytes_per_worker < 23 * 10**9
 
 
 def test_a_plan_says_that_memory_may_not_suffice(monkeypatch):

@@ -23,5 +23,5 @@ def test_private_names_are_imported_in_one_module():
 
 
 def test_the_representation_that_the_summary_extends_is_there():
-    # FittedSummary overrides it; if scikit-learn renames it, notebooks silently lose the summary.
+    # MMClusterer overrides it; if scikit-learn renames it, notebooks silently lose the summary.
     assert hasattr(sklearn.base.BaseEstimator, "_repr_html_inner")

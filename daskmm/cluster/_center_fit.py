@@ -1,0 +1,483 @@
+"""A fit of centres: its choices on the sample of the first pass, its stages, its cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm import planning
+from daskmm.auto.n_clusters import SOME_CLUSTERS, follow_n_clusters
+from daskmm.auto.separation import LEAST_ROWS
+from daskmm.auto.standardize import choose_scale
+from daskmm.cluster._choices import Choices, warn_of_number, with_same_data, with_seeds
+from daskmm.cluster._fitted_centers import (
+    FittedCenters,
+    attributes_of_centers,
+    attributes_of_columns,
+    attributes_of_profile,
+    attributes_of_rows,
+)
+from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
+from daskmm.cluster._mixed import checked_mixed, learned_coding
+from daskmm.cluster._nearest import NearestCenter
+from daskmm.cluster._output import fitted_labels
+from daskmm.cluster._parameters import (
+    anneals_on_sample,
+    checked_distortion,
+    cluster_range,
+    is_small,
+    wanted_rows,
+)
+from daskmm.cluster._warnings import warn_convergence, warn_of_outcome
+from daskmm.data.blocks import Layout
+from daskmm.data.input import read_weighted
+from daskmm.data.mixed import Coding, expansion_of
+from daskmm.data.rasters import Raster, grid_of, pixels_of
+from daskmm.engine.first_pass import Survey, first_pass
+from daskmm.engine.first_pass import sample_size as usual_sample_size
+from daskmm.engine.passes import Passes, Persist, one_blas_thread, weighted_passes
+from daskmm.kmeans.assignment import labels_of, training_labels
+from daskmm.kmeans.belonging import profile_of_sample
+from daskmm.kmeans.costs import CenterCosts
+from daskmm.kmeans.fit import CentersFit, center_stages
+from daskmm.kmeans.mahalanobis import given_precision, total_precision, whitened
+from daskmm.kmeans.method import GIVEN, Method
+from daskmm.kmeans.sphere import on_sphere
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import CentersProblem, Update
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import Schedule
+from daskmm.mm.stages import Stage, run_stages
+from daskmm.numerics.columns import Expansion, MixedCoordinates
+from daskmm.numerics.distortions import DISTORTIONS
+from daskmm.numerics.rows import WhitenedCoordinates
+from daskmm.planning import Plan
+from daskmm.storage.records import registered
+
+FloatArray = NDArray[np.float64]
+
+# Starts if annealing happens in memory; one if each iteration reads streamed data. With more
+# clusters starts differ less, and take longer: all together have at most so many centres.
+STARTS_IN_MEMORY, CENTERS_OF_STARTS = 8, 2048
+# Seed of the trials that choose the scale. Rows that are all in the sample get the same scale for
+# any `random_state`, and so does a fit from given centres.
+SCALE_SEED = 0
+
+
+class CenterEstimator(Protocol):
+    """What a fit of centres asks of its estimator: parameters, and what an algorithm decides."""
+
+    n_clusters: Any
+    max_clusters: int | None
+    init: Any
+    n_init: int | str
+    sample_size: int | str | None
+    persist: Persist
+    polish: bool
+    tol: float
+    random_state: Any
+    standardize: Any
+    distortion: str
+    metric_params: dict[str, Any] | None
+    missing: str
+    empty_rows: str
+    empty_cluster: str
+    trim: float
+    # Whether each feature counts in distances as if it had all of its values.
+    _weighs_shares: ClassVar[bool]
+    # Whether feature weights are learned.
+    _weighs_features: ClassVar[bool]
+
+    def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
+        """Return the schedule of the powers, on data of a critical power."""
+
+    def _of_clusters(self, survey: Survey, seed: int) -> Survey:
+        """Return the survey with features as constant that can make no clusters."""
+
+    def _weights_for_number(self, survey: Survey, seed: int, lazy: bool) -> FloatArray | None:
+        """Return feature weights with which to choose the number of clusters, if not equal."""
+
+    def _update(
+        self, survey: Survey, n_clusters: int, seed: int, lazy: bool
+    ) -> tuple[Update, dict[str, Any], CenterState | None]:
+        """Return the update of the MM steps, fitted attributes, and a start or None."""
+
+
+@registered
+@dataclass(frozen=True)
+class EarlierModel:
+    """Attributes of the fitted model from which a fit goes on."""
+
+    cluster_centers_: NDArray[np.float64]
+    s_: float
+    feature_weights_: NDArray[np.float64] | None
+    # Whether it is the estimator's own, as with `warm_start`.
+    own: bool
+
+
+def earlier_model(estimator: Any) -> EarlierModel | None:
+    """Return the fitted model from which a fit of an estimator is to go on, if there is one."""
+    own = estimator.warm_start and "cluster_centers_" in vars(estimator)
+    init = estimator.init
+    model = estimator if own else init.estimator if isinstance(init, FrozenEstimator) else init
+    if not isinstance(model, NearestCenter):
+        return None
+    check_is_fitted(model, "cluster_centers_")
+    values = vars(model)
+    weights, s = values.get("feature_weights_"), values.get("s_", -np.inf)
+    return EarlierModel(values["cluster_centers_"], s, weights, own)
+
+
+@dataclass(frozen=True)
+class CenterRecipe:
+    """How an estimator is fitted: its stages before the start, and their cost.
+
+    Attributes
+    ----------
+    model : CenterEstimator
+        Copy of the estimator that is fitted: parameters, and what the algorithm decides.
+    earlier : EarlierModel or None
+        The model from which the fit goes on.
+    """
+
+    model: CenterEstimator
+    earlier: EarlierModel | None = None
+
+    def fit(self, X: Any, sample_weight: Any, feature_dim: str | None, context: FitContext) -> None:
+        """Fit the estimator, which has no fitted attributes yet."""
+        model: Any = self.model
+        X, coding = self._opened(X, feature_dim)
+        table, weights = read_weighted(model, X, sample_weight, reset=True)
+        expansion = None if coding is None else expansion_of(coding.columns)
+        given = self._checked_init(model.n_features_in_, expansion)
+        passes = weighted_passes(table, weights, grid_of(X), model.empty_rows == "label")
+        with one_blas_thread(), passes.persisted(model.persist):
+            choices = self._choose(passes, context, expansion)
+            fit = self._centers_fit(choices, given)
+            fit = run_stages(center_stages(choices.method, choices.layout.lazy), fit)
+        if fit.n_split:
+            warn_convergence(
+                f"{fit.n_split} of {len(fit.result.run.state.centers)} centres coincided with "
+                f"another one after the annealing, were moved to rows ({model.empty_cluster}), and "
+                "polished."
+            )
+        found = {**choices.fitted, **attributes_of_fit(fit)}
+        if coding is not None:
+            found["columns_"] = coding.columns
+            passes.add(int(coding.learned))
+        if isinstance(X, Raster):
+            found["feature_dim_"] = X.feature_dim
+        set_fitted(model, found)
+        run_stages([self._labelling(X)], fit)
+        model.n_passes_, model.n_samples_seen_ = passes.n_passes, fit.survey.n_rows
+        warn_of_outcome(vars(model), fit.result, found["n_clusters_"], found["s_"], context)
+
+    def _opened(self, X: Any, feature_dim: str | None) -> tuple[Any, Coding | None]:
+        """Return a Raster of an xarray object, a coded frame and its coding, or `X` unchanged."""
+        parameters = self.model
+        if parameters.distortion != "mixed":
+            return pixels_of(X, feature_dim), None
+        checked_mixed(parameters.metric_params, parameters.missing)
+        X, coding = learned_coding(X, parameters.metric_params)
+        return coding.of(X), coding
+
+    def _labelling(self, X: Any) -> Stage[CentersFit]:
+        """Return the last stage of a fit, in the coordinates of the fitted model."""
+
+        def labelled(fit: CentersFit) -> CentersFit:
+            model: Any = self.model
+            fitted, sample = FittedCenters.of(model), fit.survey.sample
+            coordinates, state = fitted.coordinates, fitted.state
+            nearest, bounds = labels_of, fit.bounds
+            if bounds is not None:
+                bounds.expect(state.prepared)
+                nearest = bounds.labels_of
+            labels = training_labels(fit.problem.passes, coordinates, state, function=nearest)
+            set_fitted(
+                model,
+                attributes_of_profile(profile_of_sample(sample, state)),
+                attributes_of_columns(sample, coordinates, state),
+                fitted_labels(labels, X, labels_of, coordinates, state),
+            )
+            return fit
+
+        return Stage("labels", labelled, CenterCosts.labels, after_stop=True)
+
+    def _choose(self, passes: Passes, context: FitContext, expansion: Expansion | None) -> Choices:
+        """Make the first pass, and the choices on its sample."""
+        own = self.model
+        scaling = bool(self._scaling(passes.blocks.layout))
+        checked_distortion(own.distortion, own.metric_params, own.missing, own.empty_rows, scaling)
+        passes.count_rows()
+        layout = passes.blocks.layout
+        method = self._method(layout)
+        context.expect(self.plan(layout, timed=context.followed).stages, own.tol)
+        rng = check_random_state(own.random_state)
+        choices = Choices(passes, context, method, rng, expansion)
+        return run_stages(self._choice_stages(), choices)
+
+    def _choice_stages(self) -> list[Stage[Choices]]:
+        """Return the stages before starting centres are found, in their order."""
+        return [
+            Stage("seeds", with_seeds),
+            Stage("first pass", self._surveyed, CenterCosts.survey),
+            Stage("scale", self._choose_scale),
+            Stage("number of clusters", self._choose_n_clusters),
+            Stage("same data", with_same_data),
+            Stage("metric", self._in_metric),
+            Stage("feature weights", self._choose_update, CenterCosts.lam),
+            Stage("powers", self._choose_schedule),
+        ]
+
+    def _centers_fit(self, choices: Choices, given: FloatArray | None) -> CentersFit:
+        """Return the fit of centres before its first stage."""
+        survey, earlier = choices.survey, self.earlier
+        if choices.context.followed:
+            plan = self.plan(choices.layout, True, method=choices.method)
+            choices.context.expect(plan.stages, self.model.tol)
+        weights = earlier.feature_weights_ if earlier is not None else None
+        return CentersFit(
+            CentersProblem(
+                choices.passes, survey.coordinates, survey.weight, choices.update, survey.spread
+            ),
+            survey,
+            choices.method,
+            choices.seeds,
+            choices.rng,
+            choices.context,
+            given,
+            weights if self.model._weighs_features else None,
+            choices.found if given is None else None,
+        )
+
+    def _surveyed(self, choices: Choices) -> Choices:
+        """Make the first pass."""
+        layout, (at_least, at_most) = choices.layout, cluster_range(self.model)
+        assert layout.n_rows is not None
+        usual = usual_sample_size(layout.n_rows, layout.width, at_most)
+        survey = first_pass(
+            choices.passes,
+            at_least,
+            # Features are standardised first if that is to be chosen.
+            bool(self._scaling(layout)),
+            choices.seeds[0],
+            wanted=wanted_rows(self.model.sample_size, at_least) or usual,
+            with_larger=choices.method.on_sample,
+            family=choices.method.family,
+            partial=self.model.missing == "partial",
+            weigh_shares=self.model._weighs_shares,
+            by_distance=choices.method.by_distance,
+            expansion=choices.expansion,
+        )
+        return replace(choices, first_pass=self.model._of_clusters(survey, choices.seeds[0]))
+
+    def _scaling(self, layout: Layout) -> bool | str:
+        """Whether to standardise features, or "auto" where that is a choice.
+
+        It is one for squared distances of whole rows. Values that are mostly 0 are counts of the
+        same kind of thing, and dividing them would favour the rarest ones.
+        """
+        if self.model.standardize != "auto":
+            return bool(self.model.standardize)
+        dense = self.model.missing == "error" and not layout.sparse
+        return "auto" if dense and self.model.distortion == "sqeuclidean" else False
+
+    def _choose_scale(self, choices: Choices) -> Choices:
+        """Choose the scale of the features, where that is a choice."""
+        if self._scaling(choices.layout) != "auto":
+            return choices
+        survey, n_clusters = choices.survey, self.model.n_clusters
+        some = some_clusters(survey) if isinstance(n_clusters, str) else int(n_clusters)
+        chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
+        return replace(choices, first_pass=chosen).with_fitted(standardize_path_=path)
+
+    def _choose_n_clusters(self, choices: Choices) -> Choices:
+        """Take the number of clusters that was given, or choose it on the sample."""
+        if (earlier := self.earlier) is not None:
+            return choices.of_clusters(len(earlier.cluster_centers_))
+        if not isinstance(self.model.n_clusters, str):
+            return choices.of_clusters(int(self.model.n_clusters))
+        survey, seed, lazy = choices.survey, choices.seeds[0], choices.lazy
+        weights = self.model._weights_for_number(survey, seed, lazy)
+        own = survey.coordinates
+        mixed = own if isinstance(own, MixedCoordinates) else None
+        path = follow_n_clusters(survey.sample, seed, weights, self.model.max_clusters, mixed=mixed)
+        warn_of_number(path, self.model.max_clusters)
+        return choices.of_clusters(path.n_clusters).with_fitted(n_clusters_path_=path)
+
+    def _in_metric(self, choices: Choices) -> Choices:
+        """Convert the survey to the coordinates where distances are measured."""
+        survey = choices.survey
+        if self.model.distortion == "cosine":
+            return replace(choices, first_pass=on_sphere(survey))
+        if self.model.distortion != "mahalanobis":
+            return choices
+        given = given_precision(self.model.metric_params, len(survey.variance))
+        precision = total_precision(survey.sample) if given is None else given
+        return replace(choices, first_pass=whitened(survey, precision))
+
+    def _choose_update(self, choices: Choices) -> Choices:
+        """Choose the update of the MM steps, with its parameters."""
+        survey, seed = choices.survey, choices.seeds[0]
+        update, fitted, found = self.model._update(
+            survey, choices.method.n_clusters, seed, choices.lazy
+        )
+        trimmed = replace(update, trim=float(self.model.trim))  # type: ignore[type-var]
+        return replace(choices, steps=trimmed, found=found).with_fitted(**fitted)
+
+    def _choose_schedule(self, choices: Choices) -> Choices:
+        """Determine the schedule of the powers, and what depends on it."""
+        survey, earlier = choices.survey, self.earlier
+        schedule = self.model._schedule(lambda: survey.critical_power)
+        if earlier is not None:
+            # Its centres would all fall onto the mean at the first power of an annealing.
+            s0 = -np.inf if self.model.polish else earlier.s_
+            schedule = replace(schedule, s0=s0, critical_multiple=None)
+        hedged = choices.update.hedged
+        restarts = self._restarts(schedule) and not hedged
+        method = replace(choices.method, schedule=schedule, hedged=hedged, restarts=restarts)
+        return replace(choices, method=method)
+
+    def _restarts(self, schedule: Schedule) -> bool:
+        """Whether to anneal once more at the feature weights that were learned.
+
+        Not from given centres, which say where clusters are to be; and for squared distances of
+        whole rows only.
+        """
+        plain = self.model.distortion == "sqeuclidean" and self.model.missing == "error"
+        return schedule.polish and self._seeds and plain
+
+    @property
+    def _seeds(self) -> bool:
+        """Whether starting centres are looked for."""
+        return isinstance(self.model.init, str) and self.earlier is None
+
+    def _samples(self, layout: Layout) -> bool:
+        """Whether to anneal on a sample, and pass over the table to polish only."""
+        coded = layout.lazy and (layout.sparse or self.model.distortion == "mixed")
+        bounds, seeds = cluster_range(self.model), self._seeds
+        return anneals_on_sample(
+            layout,
+            self.model.sample_size,
+            self.model.polish,
+            *bounds,
+            one_start=self._most_starts == 1,
+            always=coded and seeds,
+        )
+
+    @property
+    def _most_starts(self) -> int:
+        """Number of starts, unless a large table is read for each of their iterations."""
+        if not self._seeds:
+            return 1
+        if self.model.n_init != "auto":
+            return int(self.model.n_init)
+        if isinstance(self.model.n_clusters, str):
+            return STARTS_IN_MEMORY
+        return min(STARTS_IN_MEMORY, max(1, CENTERS_OF_STARTS // int(self.model.n_clusters)))
+
+    def _n_starts(self, layout: Layout) -> int:
+        reads = layout.lazy and not self._samples(layout)
+        large = not is_small(layout, cluster_range(self.model)[1])
+        return 1 if self.model.n_init == "auto" and reads and large else self._most_starts
+
+    def _checked_init(self, n_features: int, expansion: Expansion | None) -> FloatArray | None:
+        """Return given centres, which must fit the data and n_clusters; None if there are none."""
+        earlier = self.earlier
+        if earlier is None and isinstance(self.model.init, str):
+            return None
+        try:
+            given = self.model.init if earlier is None else earlier.cluster_centers_
+            centers = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"init must be an array of numbers: {error}") from error
+        n_clusters = self.model.n_clusters
+        if isinstance(n_clusters, str) and earlier is None:
+            raise ValueError("init must be the name of a method where n_clusters='auto'.")
+        if isinstance(n_clusters, str):
+            n_clusters = len(centers)
+        n_features = n_features if expansion is None else len(expansion.groups)
+        expected = (n_clusters, n_features)
+        if centers.shape != expected:
+            own = earlier is not None and earlier.own
+            raise ValueError(
+                f"{'The model that warm_start continues' if own else 'init'} has "
+                f"shape {centers.shape}; with n_clusters={self.model.n_clusters} and "
+                f"{n_features} features it must be {expected}."
+            )
+        if not np.isfinite(centers).all():
+            raise ValueError("init contains NaN or infinity.")
+        return centers
+
+    def plan(self, layout: Layout, timed: bool = False, method: Method | None = None) -> Plan:
+        """Cost of a fit to a table of this layout; refused if workers cannot hold it.
+
+        After the choices of the fit, `method` says what they were.
+        """
+        wanted = wanted_rows(self.model.sample_size, cluster_range(self.model)[0])
+        timed = timed and (method is not None or not isinstance(self.model.n_clusters, str))
+        own = self._method(layout) if method is None else method
+        stages = [
+            *self._choice_stages(),
+            *center_stages(own, layout.lazy),
+            self._labelling(None),
+        ]
+        return planning.plan(layout, own, stages, wanted=wanted, timed=timed)
+
+    def _method(self, layout: Layout) -> Method:
+        """Choices of a fit to a table of this layout."""
+        model = self.model
+        # The critical power of real rows lies between −1, of one direction, and that of noise.
+        schedule = model._schedule(lambda: -math.sqrt(layout.n_features))
+        weighted, on_sample = model._weighs_features, self._samples(layout)
+        chooses_lam = vars(model).get("lam") == "auto" and model.distortion != "manhattan"
+        return Method(
+            cluster_range(model)[1],
+            self._n_starts(layout),
+            schedule,
+            on_sample,
+            str(model.init) if self._seeds else GIVEN,
+            DISTORTIONS[model.distortion],
+            weighted,
+            not weighted,
+            model.missing == "partial",
+            weighted and chooses_lam,
+            weighted and self._restarts(schedule),
+            empty_cluster=model.empty_cluster,
+            trim=float(model.trim),
+            learns_metric=model.distortion == "mahalanobis" and model.metric_params is None,
+            # Directions have no heavy tails.
+            by_distance=on_sample and model.distortion not in ("cosine", "mixed"),
+        )
+
+
+def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
+    """Return the fitted attributes of centres, their coordinates and the history."""
+    outcome, coordinates = fit.result, fit.survey.coordinates
+    state, scored = outcome.run.state, outcome.scored
+    found = {
+        **attributes_of_outcome(outcome, fit.before),
+        **attributes_of_centers(coordinates, state),
+        **attributes_of_rows(scored.state, scored.cluster_weights, coordinates),
+        "mean_": coordinates.mean,
+        "scale_": coordinates.scale,
+        "_n_features_out": len(state.centers),
+    }
+    if isinstance(coordinates, MixedCoordinates):
+        found.update(coordinates_=coordinates, distortion_=fit.survey.distortion)
+    if isinstance(coordinates, WhitenedCoordinates):
+        found["precision_"] = coordinates.whitening @ coordinates.whitening.T
+    return found
+
+
+def some_clusters(survey: Survey) -> int:
+    """Number of clusters with which choices are made before it is known."""
+    return max(1, min(SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))

@@ -1,0 +1,187 @@
+"""The clusters of a fitted model that has centres, as block functions take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from daskmm.cluster._mixed import coded
+from daskmm.data.input import read_weighted
+from daskmm.data.mixed import Coding
+from daskmm.data.rasters import grid_of, pixels_of
+from daskmm.engine.moments import Sample
+from daskmm.engine.passes import Passes, weighted_passes
+from daskmm.kmeans.belonging import DistanceProfile, shares_with_value
+from daskmm.kmeans.sums import CenterState
+from daskmm.numerics.columns import MixedCoordinates
+from daskmm.numerics.distortions import DISTORTIONS
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.rows import (
+    Coordinates,
+    FeatureCoordinates,
+    SphereCoordinates,
+    WhitenedCoordinates,
+    centers_in_model,
+)
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FittedCenters:
+    """The clusters of a fitted model, made from its public attributes alone.
+
+    Attributes
+    ----------
+    coordinates : FeatureCoordinates
+        The model's coordinates.
+    state : CenterState
+        Centres and feature weights in these coordinates, and the distortion.
+    coding : Coding or None
+        How mixed columns are coded; None for a table of numbers.
+    feature_dim : str or None
+        Dimension of the features of a raster; None for other tables.
+    """
+
+    coordinates: FeatureCoordinates
+    state: CenterState
+    coding: Coding | None = None
+    feature_dim: str | None = None
+
+    @classmethod
+    def of(cls, model: BaseEstimator, unknown: str | None = None) -> Self:
+        """Return the clusters of a fitted model.
+
+        Parameters
+        ----------
+        model : estimator with centres
+            A fit in another thread does not change the result.
+        unknown : {"error", "missing"} or None
+            Whether levels of mixed columns that the fit did not see raise an error or are missing
+            values; None for what the model's parameters say.
+
+        Raises
+        ------
+        NotFittedError
+            If the model is not fitted.
+        ValueError
+            If `unknown` is given, and the model has no mixed columns.
+        """
+        values = vars(model)  # a fit replaces this dictionary, and never changes it
+        check_is_fitted(model, "cluster_centers_")
+        coordinates = _coordinates(values)
+        centers = centers_in_model(coordinates, values["cluster_centers_"])
+        weights = values.get("feature_weights_")
+        if isinstance(coordinates, MixedCoordinates) and weights is not None:
+            weights = weights[coordinates.expansion.groups]
+        distortion = _distortion(values, centers)
+        partial = values.get("missing") == "partial" or unknown == "missing"
+        gaps = values.get("empty_rows") == "label"
+        state = CenterState(centers, -np.inf, weights, distortion, partial, gaps=gaps)
+        return cls(coordinates, state, _coding(values, unknown), values.get("feature_dim_"))
+
+    def table(self, X: Any, feature_dim: str | None = None) -> Any:
+        """Return `X` as a table of numbers, or as a Raster, of what the model was fitted to."""
+        if self.coding is not None:
+            return coded(X, self.coding)
+        return pixels_of(X, feature_dim, self.feature_dim)
+
+    def passes(
+        self, model: BaseEstimator, X: Any, sample_weight: Any, feature_dim: str | None
+    ) -> Passes:
+        """Return passes over a table of what the model was fitted to."""
+        X = self.table(X, feature_dim)
+        table, weights = read_weighted(model, X, sample_weight, reset=False)
+        return weighted_passes(table, weights, grid_of(X), self.state.gaps)
+
+
+def _coordinates(values: Mapping[str, Any]) -> FeatureCoordinates:
+    """Return the coordinates of a model by its attributes."""
+    if values.get("distortion") == "cosine":
+        return SphereCoordinates(values["cluster_centers_"].shape[1])
+    if "coordinates_" in values:
+        mixed: MixedCoordinates = values["coordinates_"]
+        return mixed
+    if "precision_" in values:
+        return WhitenedCoordinates.of(values["mean_"], values["precision_"])
+    return Coordinates(values["mean_"], values["scale_"])
+
+
+def _distortion(values: Mapping[str, Any], centers: FloatArray) -> Distortion:
+    """Return the distortion of a model at its centres, in its coordinates."""
+    if "distortion_" in values:
+        mixed: Distortion = values["distortion_"]
+        return mixed
+    if "distortion" not in values:
+        return SQUARED_EUCLIDEAN
+    return DISTORTIONS[values["distortion"]].around(centers.mean(axis=0), centers.var(axis=0))
+
+
+def _coding(values: Mapping[str, Any], unknown: str | None) -> Coding | None:
+    """Return how mixed columns are coded; None if the model has none."""
+    if unknown not in (None, "error", "missing"):
+        raise ValueError(f"unknown must be 'error' or 'missing', got {unknown!r}.")
+    if "columns_" not in values:
+        if unknown is not None:
+            raise ValueError("unknown is about columns of a fit with distortion='mixed'.")
+        return None
+    given = values.get("metric_params") or {}
+    return Coding(values["columns_"], unknown or given.get("unknown", "error"))
+
+
+def attributes_of_profile(profile: DistanceProfile) -> dict[str, Any]:
+    """Return the fitted attributes by which memberships and outliers are measured."""
+    return {
+        "typical_distances_": profile.typical,
+        "relative_distances_": profile.relative,
+        "membership_power_": profile.power,
+    }
+
+
+def attributes_of_columns(
+    sample: Sample, coordinates: FeatureCoordinates, state: CenterState
+) -> dict[str, Any]:
+    """Return the fitted attribute of mixed columns that a sample of the rows determines."""
+    if not isinstance(coordinates, MixedCoordinates):
+        return {}
+    starts = coordinates.expansion.starts
+    return {"value_shares_": shares_with_value(sample, state, starts)}
+
+
+def attributes_of_rows(
+    state: CenterState, weights: FloatArray, coordinates: FeatureCoordinates
+) -> dict[str, FloatArray]:
+    """Return the fitted attribute `cluster_means_`; none for distances whose centres are medians.
+
+    Parameters
+    ----------
+    state : CenterState
+        Its centres are the means of the rows of each cluster.
+    weights : ndarray of shape (n_clusters,)
+        Sum of the sample weights of these rows.
+    coordinates : FeatureCoordinates
+        The model's coordinates.
+    """
+    if state.distortion.degree == 1:
+        return {}
+    # The centre of a cluster without rows may have been moved.
+    means = np.where(weights[:, None] > 0, coordinates.to_input(state.centers), np.nan)
+    return {"cluster_means_": means}
+
+
+def attributes_of_centers(coordinates: FeatureCoordinates, state: CenterState) -> dict[str, Any]:
+    """Return the fitted attributes of centres and feature weights: of mixed columns one each."""
+    found: dict[str, Any] = {"cluster_centers_": coordinates.to_input(state.centers)}
+    weights = state.feature_weights
+    if weights is not None:
+        if isinstance(coordinates, MixedCoordinates):
+            weights = weights[coordinates.expansion.starts]
+        found["feature_weights_"] = weights
+    return found

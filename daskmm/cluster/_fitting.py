@@ -1,0 +1,117 @@
+"""A fit leaves an estimator as it was, or replaces all of its fitted attributes at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from daskmm.cluster._fitted_values import is_fitted_name
+from daskmm.cluster._progress import reported
+from daskmm.data.names import features_named
+from daskmm.mm.checkpoint import locked_checkpoint
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import IterationRecord, Outcome
+from daskmm.mm.fingerprints import described_parameters
+from daskmm.mm.journal import Journal, Pace
+
+E = TypeVar("E", bound=BaseEstimator)
+
+# Locks of the estimators that are being fitted; they are no attributes, since a lock has no copy.
+_LOCKS: WeakKeyDictionary[BaseEstimator, threading.RLock] = WeakKeyDictionary()
+_LOCKS_LOCK = threading.Lock()
+
+
+def lock_of(estimator: BaseEstimator) -> threading.RLock:
+    """Return the lock that a thread holds while it fits or updates an estimator."""
+    with _LOCKS_LOCK:
+        return _LOCKS.setdefault(estimator, threading.RLock())
+
+
+def unfitted(estimator: E) -> E:
+    """Return a copy with the same parameters and settings, and nothing of an earlier fit."""
+    copied: E = object.__new__(type(estimator))
+    copied.__dict__ = {k: v for k, v in vars(estimator).items() if not is_fitted_name(k)}
+    return copied
+
+
+def replace_fitted(estimator: E, model: E) -> None:
+    """Replace the fitted attributes of an estimator by those of another one, in one step."""
+    own = {k: v for k, v in vars(estimator).items() if not is_fitted_name(k)}
+    fitted = {k: v for k, v in vars(model).items() if is_fitted_name(k)}
+    estimator.__dict__ = {**own, **fitted}
+
+
+def set_fitted(model: BaseEstimator, *found: Mapping[str, Any]) -> None:
+    """Set fitted attributes, given by their names, of an estimator that is being fitted."""
+    for attributes in found:
+        model.__dict__.update(attributes)
+
+
+@contextmanager
+def fitting(estimator: E) -> Iterator[tuple[E, FitContext]]:
+    """Provide an unfitted copy to be fitted, and the context of its fit.
+
+    The estimator gets the fitted attributes of the copy once the fit is complete, or when an
+    interrupt ends it with a model. It stays as it is if the fit fails.
+    """
+    with lock_of(estimator):
+        model, fitted = unfitted(estimator), False
+        try:
+            with _context(model) as context:
+                yield model, context
+                fitted = True
+        except KeyboardInterrupt as interrupt:
+            if fitted and interrupt is context.stopped:
+                replace_fitted(estimator, model)
+            raise
+        replace_fitted(estimator, model)
+
+
+@contextmanager
+def _context(estimator: Any) -> Iterator[FitContext]:
+    """Provide the context of a fit: its journal, its callbacks, and one for `verbose`."""
+    pace, journal = Pace.of(estimator.checkpoint_every), Journal()
+    callbacks = list(estimator.callbacks or ())
+    for callback in callbacks:
+        if not callable(callback):
+            raise TypeError(f"callbacks must be callable, got {callback!r}.")
+    with ExitStack() as stack, features_named(estimator):
+        if estimator.checkpoint is not None:
+            about = described_parameters(estimator)
+            journal = stack.enter_context(locked_checkpoint(estimator.checkpoint, pace, about))
+        if estimator.verbose:
+            name = type(estimator).__name__
+            report = stack.enter_context(reported(name, estimator.max_iter))
+            callbacks = [report, *callbacks]
+        yield stack.enter_context(FitContext(journal, callbacks))
+
+
+def attributes_of_outcome(
+    outcome: Outcome[Any], before: Sequence[Sequence[IterationRecord]] = ()
+) -> dict[str, Any]:
+    """Return the fitted attributes that every outcome of the MM driver has.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        Result of the passes.
+    before : sequence of list of IterationRecord
+        History of each start on a sample or on low-rank features.
+    """
+    history = outcome.run.history
+    # A fit that was stopped has the power of a step that was not taken.
+    annealing = outcome.run.stage == "anneal" and len(history) > 0
+    return {
+        "inertia_": outcome.inertia,
+        "cluster_sizes_": np.asarray(outcome.scored.cluster_weights, dtype=np.float64),
+        "history_": [*before[outcome.best], *history] if before else history,
+        "objective_history_": np.array([record.objective for record in history]),
+        "n_iter_": outcome.n_iter,
+        "s_": history[-1].s if annealing else outcome.run.state.s,
+    }

@@ -1,0 +1,86 @@
+"""Estimators that assign each row to the nearest centre."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from daskmm.cluster._estimator import MMClusterer
+from daskmm.cluster._fitted_centers import FittedCenters
+from daskmm.cluster._output import distances_of_table, labels_of_table
+from daskmm.kmeans.assignment import labels_of
+
+
+# scikit-learn would gather lazy distances to make a frame of them: `transform` is not wrapped.
+class NearestCenter(  # type: ignore[call-arg]
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer, auto_wrap_output_keys=None
+):
+    """Base of the estimators whose clusters have centres in the space of the rows."""
+
+    cluster_centers_: NDArray[np.float64]
+    mean_: NDArray[np.float64]
+    scale_: NDArray[np.float64]
+
+    def predict(self, X: Any, feature_dim: str | None = None) -> Any:
+        """Predict the nearest centre of each row, in the model's distance.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Columns of a DataFrame are found by name, in any order and among others.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        ndarray, dask Array or Series of int32, of shape (n_samples,)
+            Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
+            array. Of a pandas DataFrame, a pandas Series if ``set_output(transform="pandas")`` asks
+            for pandas. Of a raster a DataArray on its grid, with its coordinates.
+        """
+        fitted = FittedCenters.of(self)
+        X = fitted.table(X, feature_dim)
+        return labels_of_table(self, X, labels_of, fitted.coordinates, fitted.state)
+
+    def transform(self, X: Any, feature_dim: str | None = None) -> Any:
+        """Compute the distances to the centres in the model's scale: unsquared, or divergences.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Columns of a DataFrame are found by name, in any order and among others.
+        feature_dim : str, optional
+            Of an xarray DataArray or Dataset; by default that of the fit.
+
+        Returns
+        -------
+        ndarray or dask Array of shape (n_samples, number of centres)
+            float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
+            for dask and zarr input. With ``set_output(transform="pandas")`` a DataFrame: of lazy
+            input a lazy dask DataFrame. Of a raster a DataArray with the dimension "cluster".
+
+        Raises
+        ------
+        ValueError
+            If `set_output` asks for polars, and the input is lazy.
+        """
+        fitted = FittedCenters.of(self)
+        X = fitted.table(X, feature_dim)
+        return distances_of_table(self, X, fitted.coordinates, fitted.state)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and compute the distances of the rows to the centres, as `transform` does.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            Rows to be clustered.
+        y : ignored
+            Present for scikit-learn's interface.
+        **fit_params
+            Such as `sample_weight`.
+        """
+        return self.fit(X, y, **fit_params).transform(X)

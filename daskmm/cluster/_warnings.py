@@ -1,0 +1,95 @@
+"""Warnings of fits, which point at the user's own line."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from daskmm.mm.context import FitContext
+from daskmm.mm.driver import Outcome
+
+# Folder of the library, as frames of its functions name it.
+_LIBRARY = str(Path(__file__).parents[1])
+_STOPPED = "A callback asked the fit to stop: it has not converged."
+
+
+def warn_convergence(message: str) -> None:
+    """Issue a ConvergenceWarning to the caller of the library."""
+    warn_user(message, ConvergenceWarning)
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Issue a warning that points at the first caller outside of this library."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    warnings.warn(message, category, stacklevel=level)
+
+
+def was_stopped(context: FitContext) -> bool:
+    """Return whether a fit was stopped, and warn if a callback asked for it.
+
+    An interrupt is raised at the end of the fit instead.
+    """
+    if isinstance(context.stopped, StopIteration):
+        warn_convergence(_STOPPED)
+    return context.stopped is not None
+
+
+def warn_of_outcome(
+    parameters: Mapping[str, Any],
+    outcome: Outcome[Any],
+    n_clusters: int,
+    s: float,
+    context: FitContext,
+) -> None:
+    """Warn of a fit that did not converge, or found fewer clusters.
+
+    Parameters
+    ----------
+    parameters : mapping
+        Parameters of the estimator, by name.
+    outcome : Outcome
+        Result of the passes.
+    n_clusters : int
+        Number of clusters that were asked for.
+    s : float
+        Power with which the fit ended.
+    context : FitContext
+        Context of the fit, which says whether it was stopped.
+    """
+    if was_stopped(context):
+        return
+    occupied = int(np.count_nonzero(outcome.scored.cluster_weights))
+    if occupied < n_clusters:
+        warn_convergence(
+            f"Number of distinct clusters ({occupied}) found smaller than n_clusters "
+            f"({n_clusters}): the data may have too few distinct rows."
+        )
+    coincident, annealing = outcome.scored.coincident_centers, np.isfinite(s)
+    # After hard steps, centres at the same place as another one have no rows.
+    if coincident > (0 if annealing else n_clusters - occupied):
+        advice = _on_annealing(parameters) if annealing else "Ask for fewer clusters."
+        warn_convergence(
+            f"{coincident} of {n_clusters} centres coincide with another one. {advice}"
+        )
+    if not outcome.run.converged and parameters["tol"] > 0:
+        last = f": the last was at power {s:.3g}" if annealing else ""
+        warn_convergence(
+            f"Not converged in max_iter={parameters['max_iter']} iterations{last}. Raise max_iter"
+            f"{' or eta' if 'eta' in parameters else ''}."
+        )
+
+
+def _on_annealing(parameters: Mapping[str, Any]) -> str:
+    """Return what to do about centres that have not separated."""
+    hot = "a lower s0" if parameters["s0"] == "auto" else "s0='auto' or a lower s0"
+    polish = "" if parameters["polish"] else ", or polish=True"
+    more = "more max_iter" if polish else "or more max_iter"
+    return f"Annealing that begins too hot ends so: try {hot}, {more}{polish}."
