@@ -277,7 +277,7 @@ class CenterRecipe:
             by_distance=choices.method.by_distance,
             expansion=choices.expansion,
         )
-        return replace(choices, first_pass=self.model._of_clusters(survey, choices.seeds[0]))
+        return replace(choices, survey=self.model._of_clusters(survey, choices.seeds[0]))
 
     def _scaling(self, layout: Layout) -> bool | str:
         """Whether to standardise features, or "auto" where that is a choice.
@@ -297,7 +297,7 @@ class CenterRecipe:
         survey, n_clusters = choices.survey, self.model.n_clusters
         some = some_clusters(survey) if isinstance(n_clusters, str) else int(n_clusters)
         chosen, path = choose_scale(survey, some, SCALE_SEED, choices.layout.lazy)
-        return replace(choices, first_pass=chosen).with_fitted(standardize_path_=path)
+        return replace(choices, survey=chosen).with_fitted(standardize_path_=path)
 
     def _choose_n_clusters(self, choices: Choices) -> Choices:
         """Take the number of clusters that was given, or choose it on the sample."""
@@ -317,12 +317,12 @@ class CenterRecipe:
         """Convert the survey to the coordinates where distances are measured."""
         survey = choices.survey
         if self.model.distortion == "cosine":
-            return replace(choices, first_pass=on_sphere(survey))
+            return replace(choices, survey=on_sphere(survey))
         if self.model.distortion != "mahalanobis":
             return choices
         given = given_precision(self.model.metric_params, len(survey.variance))
         precision = total_precision(survey.sample) if given is None else given
-        return replace(choices, first_pass=whitened(survey, precision))
+        return replace(choices, survey=whitened(survey, precision))
 
     def _choose_update(self, choices: Choices) -> Choices:
         """Choose the update of the MM steps, with its parameters."""
@@ -331,7 +331,7 @@ class CenterRecipe:
             survey, choices.method.n_clusters, seed, choices.lazy
         )
         trimmed = replace(update, trim=float(self.model.trim))  # type: ignore[type-var]
-        return replace(choices, steps=trimmed, found=found).with_fitted(**fitted)
+        return replace(choices, update=trimmed, found=found).with_fitted(**fitted)
 
     def _choose_schedule(self, choices: Choices) -> Choices:
         """Determine the schedule of the powers, and what depends on it."""

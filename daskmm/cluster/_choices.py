@@ -17,6 +17,7 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import Update
 from daskmm.mm.context import FitContext
 from daskmm.mm.journal import draw_seeds
+from daskmm.mm.stages import MADE_LATER
 from daskmm.numerics.columns import Expansion
 
 
@@ -38,9 +39,9 @@ class Choices:
         Features of coded columns.
     seeds : list of int
         The seed of the first pass, then one per start.
-    first_pass : Survey or None
+    survey : Survey
         Result of the first pass, in the coordinates chosen so far.
-    steps : Update or None
+    update : Update
         The update of the MM steps.
     found : CenterState or None
         Clusters that the choice of a parameter found.
@@ -54,22 +55,10 @@ class Choices:
     rng: np.random.RandomState
     expansion: Expansion | None = None
     seeds: list[int] = field(default_factory=list)
-    first_pass: Survey | None = None
-    steps: Update | None = None
+    survey: Survey = MADE_LATER
+    update: Update = MADE_LATER
     found: CenterState | None = None
     fitted: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def survey(self) -> Survey:
-        """Result of the first pass, which has been made."""
-        assert self.first_pass is not None
-        return self.first_pass
-
-    @property
-    def update(self) -> Update:
-        """The update of the MM steps, which has been chosen."""
-        assert self.steps is not None
-        return self.steps
 
     @property
     def layout(self) -> Layout:

@@ -249,8 +249,6 @@ class KernelClusterer(MMClusterer):
     def _open_rows(self, opening: Opening) -> Opening:
         """Open the Gram matrix of each kernel."""
         rows, coordinates, fitted = opening.kernel_rows, opening.coordinates, opening.fitted
-        assert rows is not None
-        assert coordinates is not None
         origin = {
             "standardize": bool(self.standardize),
             "columns": None,

@@ -17,7 +17,7 @@ from daskmm.mean_shift.costs import BlurringCosts
 from daskmm.mean_shift.micro_clusters import DRAWS, PASSES, Compression
 from daskmm.mm.context import FitContext
 from daskmm.mm.journal import draw_seeds
-from daskmm.mm.stages import Stage
+from daskmm.mm.stages import MADE_LATER, Stage
 from daskmm.numerics.entropy import softmin_weights
 
 FloatArray = NDArray[np.float64]
@@ -37,25 +37,25 @@ class ShiftFit:
         Draws the seed.
     seed : int
         Seed of all samples.
-    first_pass : Survey or None
+    survey : Survey
         Result of the first pass.
     lam : float
         Entropy penalty λ per unit of sample weight.
     path : BandwidthPath or None
         The bandwidths that were compared.
-    chosen : Blurring or None
+    settings : Blurring
         Parameters of the blurring.
     first_weights : ndarray of shape (n_features,) or None
         Feature weights of the first iteration; None for equal ones.
-    weights : ndarray of shape (n_features,) or None
+    weights : ndarray of shape (n_features,)
         Feature weights of the micro-clusters.
-    compression : Compression or None
+    compression : Compression
         Micro-clusters of all rows.
-    read : Rows or None
+    rows : Rows
         The rows to be blurred.
-    kept : ndarray of bool of shape (n_rows,) or None
+    kept : ndarray of bool of shape (n_rows,)
         Which rows of the table these are.
-    blurred : Blurred or None
+    result : Blurred
         Result of the blurring.
     """
 
@@ -63,51 +63,21 @@ class ShiftFit:
     context: FitContext
     rng: np.random.RandomState
     seed: int = 0
-    first_pass: Survey | None = None
+    survey: Survey = MADE_LATER
     lam: float = np.inf
     path: BandwidthPath | None = None
-    chosen: Blurring | None = None
+    settings: Blurring = MADE_LATER
     first_weights: FloatArray | None = None
-    weights: FloatArray | None = None
-    compression: Compression | None = None
-    read: Rows | None = None
-    kept: NDArray[np.bool_] | None = None
-    blurred: Blurred | None = None
+    weights: FloatArray = MADE_LATER
+    compression: Compression = MADE_LATER
+    rows: Rows = MADE_LATER
+    kept: NDArray[np.bool_] = MADE_LATER
+    result: Blurred = MADE_LATER
 
     @property
     def layout(self) -> Layout:
         """Layout of the table."""
         return self.passes.blocks.layout
-
-    @property
-    def survey(self) -> Survey:
-        """Result of the first pass, which has been made."""
-        assert self.first_pass is not None
-        return self.first_pass
-
-    @property
-    def settings(self) -> Blurring:
-        """Parameters of the blurring, which have been chosen."""
-        assert self.chosen is not None
-        return self.chosen
-
-    @property
-    def rows(self) -> Rows:
-        """The rows to be blurred, which have been read."""
-        assert self.read is not None
-        return self.read
-
-    @property
-    def compressed(self) -> Compression:
-        """The micro-clusters, which have been begun."""
-        assert self.compression is not None
-        return self.compression
-
-    @property
-    def result(self) -> Blurred:
-        """Result of the blurring, which is complete."""
-        assert self.blurred is not None
-        return self.blurred
 
 
 def with_seed(fit: ShiftFit) -> ShiftFit:
@@ -133,7 +103,7 @@ def with_first_weights(fit: ShiftFit) -> ShiftFit:
 def with_rows(fit: ShiftFit) -> ShiftFit:
     """Read all rows into memory."""
     rows, kept = read_rows(fit.passes, fit.survey, fit.settings.merge_tol)
-    return replace(fit, read=replace(rows, feature_weights=fit.first_weights), kept=kept)
+    return replace(fit, rows=replace(rows, feature_weights=fit.first_weights), kept=kept)
 
 
 def with_weights(fit: ShiftFit) -> ShiftFit:
@@ -156,25 +126,23 @@ def compression_stages(n_representatives: int) -> list[Stage[ShiftFit]]:
     """Return the stages that compress all rows to micro-clusters, one pass each."""
 
     def begun(fit: ShiftFit) -> ShiftFit:
-        assert fit.weights is not None
         bandwidth = fit.settings.bandwidth
         rows = (fit.passes, fit.survey, fit.weights, bandwidth)
         return replace(fit, compression=Compression.of(*rows, n_representatives, fit.seed))
 
     def drawn(fit: ShiftFit) -> ShiftFit:
-        now = fit.compressed
+        now = fit.compression
         centers = fit.context.journal.once(now.drawn)
         return replace(fit, compression=replace(now, centers=centers, n_draws=now.n_draws + 1))
 
     def moved(fit: ShiftFit) -> ShiftFit:
-        now = fit.compressed if fit.compressed.made is None else fit.compressed.after()
+        now = fit.compression if fit.compression.made is None else fit.compression.after()
         made = fit.context.journal.once(now.moved)
         return replace(fit, compression=replace(now, made=made))
 
     def gathered(fit: ShiftFit) -> ShiftFit:
-        made, _ = fit.compressed.result
-        assert fit.weights is not None
-        return replace(fit, read=made.rows(fit.survey, fit.weights))
+        made, _ = fit.compression.result
+        return replace(fit, rows=made.rows(fit.survey, fit.weights))
 
     return [
         Stage("sampled centres", begun),
@@ -187,4 +155,4 @@ def compression_stages(n_representatives: int) -> list[Stage[ShiftFit]]:
 def with_clusters(fit: ShiftFit) -> ShiftFit:
     """Blur the rows."""
     blurred = blur(fit.rows, fit.settings, fit.passes.n_passes, fit.context)
-    return replace(fit, blurred=blurred)
+    return replace(fit, result=blurred)

@@ -37,7 +37,7 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import CentersProblem, PowerUpdate
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord
-from daskmm.mm.stages import Repeat, Stage, run_stages
+from daskmm.mm.stages import MADE_LATER, Repeat, Stage, run_stages
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.kernels import Kernel, are_movable
 from daskmm.numerics.options import KERNELS
@@ -52,7 +52,7 @@ EXACT_ROWS = 50_000
 class LandmarkChoices(Choices):
     """The choices of a fit on Nyström features, which are coordinates of the rows."""
 
-    landmarks: NystromCoordinates | None = None
+    landmarks: NystromCoordinates = MADE_LATER
 
 
 @registered_model
@@ -301,7 +301,7 @@ callable
             with_larger=choices.method.on_sample,
             centered=self._centers(),
         )
-        return replace(choices, first_pass=survey)
+        return replace(choices, survey=survey)
 
     def _on_landmarks(self, choices: LandmarkChoices) -> LandmarkChoices:
         """Choose landmarks, and convert the sample to Nyström features."""
@@ -313,7 +313,7 @@ callable
         schedule = self._schedule(critical_power(sample.rows, sample.weights))
         return replace(
             choices,
-            first_pass=replace(survey, sample=sample),
+            survey=replace(survey, sample=sample),
             method=replace(choices.method, schedule=schedule),
             landmarks=coordinates,
         )
@@ -326,7 +326,6 @@ callable
         assert isinstance(self.init, str)
         memberships = drawn_memberships(self.init, features, weights, self.n_clusters, seeds)
         passes, coordinates = choices.passes, choices.landmarks
-        assert coordinates is not None
         return CentersFit(
             CentersProblem(passes, coordinates, survey.weight, PowerUpdate(), spread),
             survey,

@@ -346,7 +346,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         survey = first_pass(fit.passes, 1, standardize, fit.seed, by_distance=by_distance)
         fit.context.journal.resume(self._described_data(fit.layout, survey), fit.passes)
         lam = DEFAULT_LAM * survey.mean_variance if self.lam == "auto" else float(self.lam)
-        return replace(fit, first_pass=survey, lam=lam)
+        return replace(fit, survey=survey, lam=lam)
 
     def _choose_bandwidth(self, fit: ShiftFit) -> ShiftFit:
         """Compare bandwidths on the sample."""
@@ -368,14 +368,13 @@ class WeightedBlurringMeanShift(NearestCenter):
             bool(self.count_components),
             fit.layout.lazy,
         )
-        return replace(fit, chosen=settings)
+        return replace(fit, settings=settings)
 
     def _labelled(self, fit: ShiftFit, X: Any) -> ShiftFit:
         """Set the fitted attributes, the labels last; warn of what may be wrong."""
         blurred, passes = fit.result, fit.passes
         set_fitted(self, _attributes_of(fit))
-        if fit.compression is None:
-            assert fit.kept is not None
+        if self._n_micro_clusters(fit.layout) is None:
             labels: Any = self._labels(blurred, fit.kept, passes)
             if fit.layout.lazy:
                 labels = da.from_array(labels, chunks=(fit.layout.rows,))

@@ -15,7 +15,7 @@ from daskmm.gram.nystrom import kernel_plus_plus, nystrom_factors
 from daskmm.gram.problem import KernelProblem, KernelState
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome, Run, Schedule, iterate, minimize
-from daskmm.mm.stages import Stage
+from daskmm.mm.stages import MADE_LATER, Stage
 from daskmm.numerics.feature_space import critical_power_of_gram, one_hot
 
 FloatArray = NDArray[np.float64]
@@ -130,7 +130,7 @@ class KernelFit:
         Memberships.
     runs : sequence of Run
         Runs on Nyström features.
-    outcome : Outcome or None
+    result : Outcome
         The best of the runs on the matrices themselves.
     """
 
@@ -147,13 +147,7 @@ class KernelFit:
     factors: Sequence[FloatArray] = ()
     starts: Sequence[FloatArray] = ()
     runs: Sequence[Run[KernelState]] = ()
-    outcome: Outcome[KernelState] | None = None
-
-    @property
-    def result(self) -> Outcome[KernelState]:
-        """The outcome, which there is after the passes."""
-        assert self.outcome is not None
-        return self.outcome
+    result: Outcome[KernelState] = MADE_LATER
 
     @property
     def before(self) -> list[list[IterationRecord]]:
@@ -199,7 +193,7 @@ def _swept(fit: KernelFit) -> KernelFit:
     else:
         hard = Schedule(-np.inf, max_iter=fit.schedule.max_iter, tol=fit.schedule.tol)
         outcome = minimize(exact, [run.state for run in fit.runs], hard, fit.context)
-    return replace(fit, outcome=outcome)
+    return replace(fit, result=outcome)
 
 
 # One start, or a schedule without polish, is annealed exactly.

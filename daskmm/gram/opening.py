@@ -13,6 +13,7 @@ from daskmm.engine.passes import Passes
 from daskmm.gram.matrices import Grams
 from daskmm.gram.rows import KernelRows
 from daskmm.mm.context import FitContext
+from daskmm.mm.stages import MADE_LATER
 from daskmm.numerics.rows import Coordinates
 
 FloatArray = NDArray[np.float64]
@@ -42,11 +43,11 @@ class Opening:
         The matrix of each kernel.
     weights : ndarray of shape (n_rows,)
         Sample weights.
-    kernel_rows : KernelRows or None
+    kernel_rows : KernelRows
         Rows that kernels are given, in the model's coordinates.
     weight : float
         Sum of the sample weights.
-    coordinates : Coordinates or None
+    coordinates : Coordinates
         The model's coordinates.
     fitted : dict
         Fitted attributes.
@@ -61,9 +62,9 @@ class Opening:
     seeds: list[int] = field(default_factory=list)
     grams: Grams = field(default_factory=Grams)
     weights: FloatArray = field(default_factory=lambda: np.empty(0))
-    kernel_rows: KernelRows | None = None
+    kernel_rows: KernelRows = MADE_LATER
     weight: float = 0.0
-    coordinates: Coordinates | None = None
+    coordinates: Coordinates = MADE_LATER
     fitted: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -27,7 +27,7 @@ from daskmm.kmeans.updates import CentersProblem, PowerUpdate, Update, sample_pr
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import IterationRecord, Outcome, Run, Schedule, minimize
 from daskmm.mm.journal import draw_seeds
-from daskmm.mm.stages import Repeat, Stage
+from daskmm.mm.stages import MADE_LATER, Repeat, Stage
 from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 from daskmm.numerics.rows import Coordinates, WhitenedCoordinates
@@ -75,7 +75,7 @@ class CentersFit:
         Runs on samples.
     runs : list of Run
         Runs in the space that the rows span.
-    outcome : Outcome or None
+    result : Outcome
         The best of the runs over all rows.
     before : list of list of IterationRecord
         For each start of the outcome, its history on samples; empty if there was none.
@@ -98,16 +98,10 @@ class CentersFit:
     schedule: Schedule = field(default_factory=lambda: Schedule(-np.inf))
     search: Search | None = None
     runs: Sequence[Run[CenterState]] = ()
-    outcome: Outcome[CenterState] | None = None
+    result: Outcome[CenterState] = MADE_LATER
     before: Sequence[list[IterationRecord]] = ()
     n_split: int = 0
     settled: bool = False
-
-    @property
-    def result(self) -> Outcome[CenterState]:
-        """The outcome, which there is after the passes."""
-        assert self.outcome is not None
-        return self.outcome
 
     @property
     def lazy(self) -> bool:
@@ -198,13 +192,13 @@ def _polished(fit: CentersFit) -> CentersFit:
     schedule = replace(search.hard_schedule, calm=_CALM_READS)
     states = [run.state for run in runs]
     outcome = minimize(fit.problem, states, schedule, fit.context, race=search.worth_polishing)
-    return replace(fit, outcome=outcome, before=[run.history for run in runs])
+    return replace(fit, result=outcome, before=[run.history for run in runs])
 
 
 def _annealed(fit: CentersFit) -> CentersFit:
     """Anneal all starts over the table."""
     outcome = minimize(fit.problem, fit.runs or fit.starts, fit.schedule, fit.context)
-    return replace(fit, outcome=outcome)
+    return replace(fit, result=outcome)
 
 
 def _hedged(fit: CentersFit) -> CentersFit:
@@ -217,7 +211,7 @@ def _hedged(fit: CentersFit) -> CentersFit:
     outcome = cheaper(
         fit.result, fit.problem, hard, fit.schedule, fit.context, while_promising=True
     )
-    return replace(fit, outcome=outcome)
+    return replace(fit, result=outcome)
 
 
 def _restarted(fit: CentersFit) -> CentersFit:
@@ -225,14 +219,14 @@ def _restarted(fit: CentersFit) -> CentersFit:
     outcome, survey = fit.result, fit.survey
     restarts = Restarts(survey.sample, len(outcome.runs), fit.seeds[0], False, survey.metric)
     after = refined(outcome, fit.problem, restarts, fit.method.schedule, fit.context)
-    return replace(fit, outcome=after)
+    return replace(fit, result=after)
 
 
 def _from_found(fit: CentersFit) -> CentersFit:
     """Take hard steps from the clusters that the choice of a parameter found."""
     assert fit.found is not None
     outcome = cheaper(fit.result, fit.problem, fit.found, fit.method.schedule, fit.context)
-    return replace(fit, outcome=outcome)
+    return replace(fit, result=outcome)
 
 
 def _complete(fit: CentersFit) -> CentersFit:
@@ -250,7 +244,7 @@ def _complete(fit: CentersFit) -> CentersFit:
 def _split(fit: CentersFit) -> CentersFit:
     """Move coincident centres, and take hard steps once more."""
     outcome, n_split = split_coincident(fit.problem, fit.result, fit.method.schedule, fit.context)
-    return replace(fit, outcome=outcome, n_split=n_split)
+    return replace(fit, result=outcome, n_split=n_split)
 
 
 def _turned(fit: CentersFit) -> CentersFit:
@@ -259,7 +253,7 @@ def _turned(fit: CentersFit) -> CentersFit:
     if after is None:
         return replace(fit, settled=True)
     problem, outcome, settled = after
-    return replace(fit, problem=problem, outcome=outcome, settled=settled)
+    return replace(fit, problem=problem, result=outcome, settled=settled)
 
 
 def _in_learned_metric(fit: CentersFit) -> CentersFit:
@@ -273,7 +267,7 @@ def _in_learned_metric(fit: CentersFit) -> CentersFit:
 
 def _at_medians(fit: CentersFit) -> CentersFit:
     """Replace centres by exact medians."""
-    return replace(fit, outcome=with_exact_medians(fit.problem, fit.result))
+    return replace(fit, result=with_exact_medians(fit.problem, fit.result))
 
 
 # Conditions on results

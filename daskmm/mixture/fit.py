@@ -20,7 +20,7 @@ from daskmm.mixture.starts import labelled_components, starting_labels
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome, Run, iterate, minimize
 from daskmm.mm.journal import draw_seeds
-from daskmm.mm.stages import Stage
+from daskmm.mm.stages import MADE_LATER, Stage
 from daskmm.numerics.gaussians import SingularComponentError
 
 FloatArray = NDArray[np.float64]
@@ -53,13 +53,13 @@ class MixtureFit:
         Parameters of the fit.
     seed : int
         Seed of the sample and of the starts.
-    first_pass : Survey or None
+    survey : Survey
         Result of the first pass, in standardised coordinates.
     starts : sequence of MixtureState
         Components from which EM starts.
     runs : sequence of Run
         EM on the sample, the best first; after the passes, that from which they started.
-    outcome : Outcome or None
+    result : Outcome
         EM over the table.
     """
 
@@ -68,22 +68,10 @@ class MixtureFit:
     rng: np.random.RandomState
     settings: Settings
     seed: int = 0
-    first_pass: Survey | None = None
+    survey: Survey = MADE_LATER
     starts: Sequence[MixtureState] = ()
     runs: Sequence[Run[MixtureState]] = ()
-    outcome: Outcome[MixtureState] | None = None
-
-    @property
-    def survey(self) -> Survey:
-        """Result of the first pass, which has been made."""
-        assert self.first_pass is not None
-        return self.first_pass
-
-    @property
-    def result(self) -> Outcome[MixtureState]:
-        """EM over the table, which is complete."""
-        assert self.outcome is not None
-        return self.outcome
+    result: Outcome[MixtureState] = MADE_LATER
 
     @property
     def sample(self) -> tuple[FloatArray, FloatArray]:
@@ -114,7 +102,7 @@ def _surveyed(fit: MixtureFit) -> MixtureFit:
     least = fit.settings.least_rows
     survey = first_pass(fit.passes, least, True, fit.seed, wanted=wanted)
     fit.context.journal.resume(described_data(fit.passes.blocks.layout, survey), fit.passes)
-    return replace(fit, first_pass=survey)
+    return replace(fit, survey=survey)
 
 
 def _started(fit: MixtureFit) -> MixtureFit:
@@ -216,7 +204,7 @@ def _passed(fit: MixtureFit) -> MixtureFit:
     outcome = minimize(problem, starts, own.schedule, fit.context)
     if wrong := _singular(outcome.run):
         raise SingularComponentError(wrong)
-    return replace(fit, runs=best, outcome=outcome)
+    return replace(fit, runs=best, result=outcome)
 
 
 def mixture_stages(

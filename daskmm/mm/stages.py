@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from daskmm.mm.context import FitContext
 
-__all__ = ["Cost", "Repeat", "Stage", "costs_of", "nothing", "run_stages"]
+__all__ = ["MADE_LATER", "Cost", "Repeat", "Stage", "costs_of", "nothing", "run_stages"]
 
 
 class FitSoFar(Protocol):
@@ -24,6 +24,8 @@ class FitSoFar(Protocol):
 
 
 F = TypeVar("F", bound=FitSoFar)
+# Default of a field of a fit that one of its stages makes; its type is that of what is made.
+MADE_LATER: Any = None
 
 
 @dataclass(frozen=True)
