@@ -13,8 +13,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import add
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -29,6 +27,7 @@ from daskmm.kmeans.renewal import Renewal, Reservoir, renewed
 from daskmm.kmeans.sums import CenterState, CenterSums, Farthest, PerStart, center_sums
 from daskmm.kmeans.trimming import kept_sums, thresholds
 from daskmm.kmeans.updates import EntropyUpdate, Update
+from daskmm.mm.keyed_records import KeyedRecords
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman
 from daskmm.numerics.entropy import negative_entropy
@@ -160,12 +159,8 @@ class Updates:
         The power of all records.
     distortion : Distortion
         Distortion in the model's coordinates.
-    unkeyed : Majorizer or None
-        Sum of the records of the calls without a key.
-    keyed : dict of str to Majorizer
-        Key of a call -> its record.
-    n_calls : int
-        Number of calls.
+    records : KeyedRecords of Majorizer
+        Records of the calls.
     reservoir : Reservoir or None
         Sample of the rows; models of the first version with updates may have none.
     searches : bool
@@ -178,19 +173,26 @@ class Updates:
 
     s: float
     distortion: Distortion
-    unkeyed: Majorizer | None = None
-    keyed: dict[str, Majorizer] = field(default_factory=dict)
-    n_calls: int = 0
+    records: KeyedRecords[Majorizer] = field(default_factory=KeyedRecords)
     reservoir: Reservoir | None = None
     weight_since: float = 0.0
     shorter: ShorterMemory | None = None
     searches: bool = True
 
     @property
+    def keyed(self) -> dict[str, Majorizer]:
+        """Key of a call -> its record."""
+        return self.records.keyed
+
+    @property
+    def n_calls(self) -> int:
+        """Number of calls."""
+        return self.records.n_calls
+
+    @property
     def total(self) -> Majorizer:
-        """Sum of all records, in the order of their keys."""
-        records = [self.keyed[key] for key in sorted(self.keyed)]
-        return reduce(add, records if self.unkeyed is None else [self.unkeyed, *records])
+        """Sum of all records."""
+        return self.records.total
 
     @property
     def samples_all(self) -> bool:
@@ -205,26 +207,15 @@ class Updates:
 
     def costs_more(self, record: Majorizer, state: CenterState) -> bool:
         """Return whether new rows cost much more than those of all calls."""
-        if self.unkeyed is None and not self.keyed:
+        if self.records.unkeyed is None and not self.keyed:
             return False
         total = self.total
         usual = total.cost(state) / total.weight
         return record.cost(state) / record.weight > _COSTLY * usual > 0
 
-    def kept(self, key: str | None) -> float:
-        """Return the share of their weight that the rows of a key still have; 1 for a new key."""
-        return 1.0 if key is None or key not in self.keyed else self.keyed[key].kept
-
     def after(self, record: Majorizer, key: str | None, factor: float = 1.0) -> Updates:
         """Return the records after a call: earlier ones fade, and that of the key is replaced."""
-        record = record.faded(self.kept(key))
-        keyed = {name: own.faded(factor) for name, own in self.keyed.items()}
-        unkeyed = None if self.unkeyed is None else self.unkeyed.faded(factor)
-        if key is not None:
-            keyed[key] = record
-        else:
-            unkeyed = record if unkeyed is None else unkeyed + record
-        return replace(self, unkeyed=unkeyed, keyed=keyed, n_calls=self.n_calls + 1)
+        return replace(self, records=self.records.after(record, key, factor))
 
 
 @registered
@@ -362,7 +353,7 @@ def _stepped(
     """Add the record of new rows to earlier ones; return the state that minimises their sum."""
     record = Majorizer.of(seen.sums, state, weight, n_rows)
     sooner = updates.costs_more(record, state)
-    kept = updates.kept(key)
+    kept = updates.records.kept(key)
     updates = updates.after(record, key, factor)
     total = updates.total
     if updates.reservoir is not None:
@@ -387,9 +378,8 @@ def _renewed(
     better = renewed(reservoir, state, update, updates.n_calls)
     if better is None:
         return updates, state
-    keyed = {key: record.divided(better, state) for key, record in updates.keyed.items()}
-    unkeyed = None if updates.unkeyed is None else updates.unkeyed.divided(better, state)
-    return replace(updates, unkeyed=unkeyed, keyed=keyed), better.state
+    divided = updates.records.each(lambda record: record.divided(better, state))
+    return replace(updates, records=divided), better.state
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def test_a_saved_model_goes_on(cls, tmp_path):
 def test_damage_of_saved_records_is_found(tmp_path):
     X, _ = blobs()
     quick(KMeans).partial_fit(X).save(tmp_path / "model")
-    (array,) = (tmp_path / "model").glob("updates_-unkeyed-sums/c/*")
+    (array,) = (tmp_path / "model").glob("updates_-records-unkeyed-sums/c/*")
     inner = array if array.is_file() else next(p for p in array.rglob("*") if p.is_file())
     data = bytearray(inner.read_bytes())
     data[10] ^= 1
@@ -192,7 +192,7 @@ def test_a_failed_call_leaves_the_former_model(cls, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(model), "_attributes_of", interrupted)
+    monkeypatch.setattr("daskmm.cluster._partial_fit.attributes_of_centers", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.partial_fit(X)
     assert vars(model).keys() == before.keys()
