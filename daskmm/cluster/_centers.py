@@ -26,7 +26,7 @@ from daskmm.cluster._mixed import planned
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import labels_of_table, values_of_table
 from daskmm.cluster._parameters import METRIC, SAMPLING, Constraints, cluster_range
-from daskmm.cluster._partial_fit import updated_model
+from daskmm.cluster._partial_fit import name_of_call, updated_model
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._stability import stability
 from daskmm.data.mixed import Column
@@ -273,11 +273,9 @@ class CenterClusterer(NearestCenter):
         Large-Scale Machine Learning", SIAM J. Optim. 25, 2015.
         """
         self._validate_params()
-        if key is not None and not isinstance(key, str | Integral):
-            raise TypeError(f"key must be a string or an integer, got {key!r}.")
+        name = name_of_call(key)
         if is_sparse(X):
             raise TypeError("partial_fit takes dense rows, and X is sparse: fit to all rows.")
-        name = None if key is None else str(key)
         with lock_of(self):
             model = updated_model(self, X, sample_weight, name, feature_dim, unknown)
             replace_fitted(self, model)

@@ -53,6 +53,12 @@ def set_fitted(model: BaseEstimator, *found: Mapping[str, Any]) -> None:
         model.__dict__.update(attributes)
 
 
+def drop_labels(model: BaseEstimator) -> None:
+    """Delete the labels of the rows of a fit, which an update leaves behind."""
+    for name in ("labels_", "_block_labels"):
+        model.__dict__.pop(name, None)
+
+
 @contextmanager
 def fitting(estimator: E) -> Iterator[tuple[E, FitContext]]:
     """Provide an unfitted copy to be fitted, and the context of its fit.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from daskmm.cluster._fitted_centers import (
     attributes_of_profile,
     attributes_of_rows,
 )
-from daskmm.cluster._fitting import replace_fitted, unfitted
+from daskmm.cluster._fitting import drop_labels, replace_fitted, set_fitted, unfitted
 from daskmm.data.names import features_named
 from daskmm.engine.passes import one_blas_thread
 from daskmm.kmeans.belonging import profile_of_sample
@@ -84,8 +85,8 @@ def updated_model(
         sample = updates.reservoir.sample
         found.update(attributes_of_profile(profile_of_sample(sample, after)))
         found.update(attributes_of_columns(sample, coordinates, after))
-    of_the_fit = {"labels_", "_block_labels"}
-    model.__dict__ = {k: v for k, v in {**vars(model), **found}.items() if k not in of_the_fit}
+    set_fitted(model, found)
+    drop_labels(model)
     return model
 
 
@@ -109,6 +110,13 @@ def _updates(model: Any, state: CenterState, update: Update) -> Updates:
     sizes, n_rows = model.cluster_sizes_, model.n_samples_seen_
     record = record_of_fit(state, sizes, model.inertia_, update, n_rows)
     return _no_updates(model, state).after(record, None)
+
+
+def name_of_call(key: str | int | None) -> str | None:
+    """Return the key of a call as its records name it."""
+    if key is not None and not isinstance(key, str | Integral):
+        raise TypeError(f"key must be a string or an integer, got {key!r}.")
+    return None if key is None else str(key)
 
 
 def half_life(forget: float | str | None) -> Fading | None:

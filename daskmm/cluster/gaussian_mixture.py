@@ -20,10 +20,12 @@ from daskmm.auto.n_clusters import PLANNED_CLUSTERS, ClusterNumberPath, follow_n
 from daskmm.cluster._choices import warn_of_number
 from daskmm.cluster._docs import documented
 from daskmm.cluster._estimator import MMClusterer
-from daskmm.cluster._fitting import fitting, set_fitted
+from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import fitted_labels, labels_of_table, values_of_table
 from daskmm.cluster._parameters import SAMPLING, Constraints
+from daskmm.cluster._partial_fit import name_of_call
+from daskmm.cluster._partial_mixture import attributes_of_components, updated_mixture
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._warnings import warn_convergence, warn_user, was_stopped
 from daskmm.data.blocks import Layout
@@ -75,9 +77,10 @@ class GaussianMixture(DensityMixin, MMClusterer):
         of any shape, and with heavy tails, count as one each.
     max_components : int, optional
         Largest number of components that "auto" chooses. By default only the sample bounds it.
-    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+    covariance_type : {"full", "tied", "diag", "spherical", "auto"}, default="full"
         Whether each component has a covariance matrix of its own, all have the same matrix, each
-        has a variance per feature, or each has one variance.
+        has a variance per feature, or each has one variance. "auto" takes the type of the smallest
+        Bayesian information criterion on the sample.
     tol : float, default=1e-3
         Gain of the mean log-likelihood of a row that counts as none, and ends the fit.
     reg_covar : float, default=1e-6
@@ -106,7 +109,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
     [persist, random_state]
     warm_start : bool, default=False
         Whether `fit` continues from the components of the last fit of this estimator.
-    [verbose, callbacks, checkpoint]
+    [forget, verbose, callbacks, checkpoint]
 
     Attributes
     ----------
@@ -118,6 +121,11 @@ class GaussianMixture(DensityMixin, MMClusterer):
         Covariances, of shape (n_components, n_features, n_features) for "full", (n_features,
         n_features) for "tied", (n_components, n_features) for "diag" and (n_components,) for
         "spherical".
+    covariance_type_ : str
+        The type that was used.
+    covariance_type_bic_ : dict of str to float
+        For ``covariance_type="auto"``: the criterion of each type on the sample, which is infinite
+        where components have too few rows.
     precisions_ : ndarray
         Inverse covariances, of the same shape.
     precisions_cholesky_ : ndarray
@@ -149,7 +157,9 @@ class GaussianMixture(DensityMixin, MMClusterer):
     mean_, scale_ : ndarray of shape (n_features,)
         Mean and population standard deviation of each feature over the table.
     n_samples_seen_ : int
-        Number of rows of the fit.
+        Number of rows of the fit and of all updates.
+    updates_ : KeyedRecords
+        After `partial_fit`: the records of all calls.
     [n_features_in_]
 
     Notes
@@ -172,7 +182,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         **SAMPLING,
         "n_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "max_components": [None, Interval(Integral, 2, None, closed="left")],
-        "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
+        "covariance_type": [StrOptions({*COVARIANCE_TYPES, "auto"})],
         "reg_covar": [Interval(Real, 0, None, closed="left")],
         "init_params": [StrOptions({"kmeans", "k-means++", "random_from_data"})],
         "weights_init": [None, "array-like"],
@@ -180,10 +190,13 @@ class GaussianMixture(DensityMixin, MMClusterer):
         "precisions_init": [None, "array-like"],
         "sample_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "forget": [None, str, Interval(Real, 0, None, closed="neither")],
     }
 
     weights_: FloatArray
     means_: FloatArray
+    covariance_type_: str
+    covariance_type_bic_: dict[str, float]
     covariances_: FloatArray
     precisions_cholesky_: FloatArray
     lower_bound_: float
@@ -211,6 +224,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         persist: Persist = False,
         random_state: Any = None,
         warm_start: bool = False,
+        forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
         checkpoint: str | Path | None = None,
@@ -231,6 +245,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         self.persist = persist
         self.random_state = random_state
         self.warm_start = warm_start
+        self.forget = forget
         self.verbose = verbose
         self.callbacks = callbacks
         self.checkpoint = checkpoint
@@ -290,6 +305,51 @@ class GaussianMixture(DensityMixin, MMClusterer):
                 context.journal.enter("earlier model", followed=False)
                 [earlier] = context.journal.once(lambda: [self._fitted_or_none()])
             model._fit(X, sample_weight, context, earlier)
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, key: str | int | None = None
+    ) -> Self:
+        """Update the components with new rows, in one pass over them.
+
+        Incremental EM: the sums of each call are kept as the record of its rows, and the components
+        maximise the sum of the minorizing functions of all rows so far, each at the weight that it
+        still has (`forget`). There is no learning rate. The first call of an estimator that is not
+        fitted is a fit to `X`, which decides what "auto" stands for. After `fit`, or of a loaded
+        model, calls continue from there, with the rows of the fit as the first record.
+
+        Parameters
+        ----------
+        X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+            Rows that arrived.
+        y : ignored
+            Present for scikit-learn's interface.
+        sample_weight : array-like or dask Array of shape (n_samples,), optional
+            Sample weights, not negative; all 1 by default.
+        key : str or int, optional
+            Name of these rows, such as a date or a path. A call with a key that was used before
+            replaces the record of that call, so its rows are not counted twice; visiting all keys
+            again and again converges to a maximum of the likelihood of all rows.
+
+        Returns
+        -------
+        self
+            If the call fails or is killed, as it was before.
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data cannot be used, or a covariance has become singular.
+
+        References
+        ----------
+        Neal & Hinton, "A view of the EM algorithm that justifies incremental, sparse, and other
+        variants", Learning in Graphical Models, 1998.
+        """
+        self._validate_params()
+        name = name_of_call(key)
+        with lock_of(self):
+            replace_fitted(self, updated_mixture(self, X, sample_weight, name))
         return self
 
     def _fit(
@@ -352,9 +412,10 @@ class GaussianMixture(DensityMixin, MMClusterer):
             n_starts = int(self.n_init)
         if earlier is not None or given.complete:
             n_starts = 0
+        unknown = self.covariance_type == "auto"
         return Settings(
             n_components,
-            self.covariance_type,
+            "full" if unknown else self.covariance_type,
             float(self.reg_covar),
             float(self.tol),
             int(self.max_iter),
@@ -364,6 +425,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
             earlier,
             None if isinstance(self.sample_size, str) else int(self.sample_size),
             least_rows=1 if self.n_components == "auto" else n_components,
+            chooses_type=unknown,
         )
 
     def _fitted_or_none(self) -> MixtureState | None:
@@ -373,7 +435,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         """Return the fitted components."""
         fitted = vars(self)  # a fit in another thread replaces this dictionary
         check_is_fitted(self, "means_")
-        names = "covariance_type", "weights_", "means_", "covariances_", "precisions_cholesky_"
+        names = "covariance_type_", "weights_", "means_", "covariances_", "precisions_cholesky_"
         return MixtureState(*(fitted[name] for name in names))
 
     def _warn_of(self, fit: MixtureFit) -> None:
@@ -564,10 +626,8 @@ def _attributes_of(fit: MixtureFit) -> dict[str, Any]:
     outcome, coordinates = fit.result, fit.survey.coordinates
     state, history = outcome.run.state, outcome.run.history
     return {
-        "weights_": state.shares,
-        "means_": state.means,
-        "covariances_": state.covariances,
-        "precisions_cholesky_": state.factors,
+        **attributes_of_components(state),
+        "covariance_type_": state.covariance_type,
         "history_": [*(record for run in fit.runs for record in run.history), *history],
         "lower_bounds_": np.array([-record.objective for record in history]),
         # A fit that was stopped on the sample has taken no step over the table.
@@ -578,6 +638,7 @@ def _attributes_of(fit: MixtureFit) -> dict[str, Any]:
         "mean_": coordinates.mean,
         "scale_": coordinates.scale,
         "n_samples_seen_": fit.survey.n_rows,
+        **({"covariance_type_bic_": fit.criteria} if fit.criteria else {}),
     }
 
 
@@ -597,6 +658,8 @@ def _array(values: ArrayLike | None, name: str) -> FloatArray | None:
 def _check_given(settings: Settings, n_features: int, unknown_number: bool) -> None:
     """Refuse starting components that fit neither the data nor the parameters."""
     given, k, p = settings.given, settings.n_components, n_features
+    if settings.chooses_type and (given.precisions is not None or settings.earlier is not None):
+        raise ValueError("precisions_init and warm_start need a covariance_type, and it is 'auto'.")
     if unknown_number and not given.empty:
         raise ValueError(
             "weights_init, means_init and precisions_init need a number as n_components, and it is "

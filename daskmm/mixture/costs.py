@@ -19,6 +19,8 @@ from daskmm.mm.stages import Cost
 # sample together with the best ones, in units of those of all starts; and of splits and merges.
 _PASSES, _PASSES_FROM_GIVEN = 6, 30
 _STEPS_ON_SAMPLE, _STEPS_OF_MOVES = 60, 60
+# The same, of the comparison of covariance types, of which the simpler ones take less.
+_STEPS_OF_TYPES = 120
 # Rows of a measured block.
 _ROWS = 2048
 
@@ -82,6 +84,10 @@ class MixtureCosts:
                 own.n_starts * each * seeding_seconds(own.n_components, self.layout.n_features)
             )
         )
+
+    def types(self) -> Cost:
+        """Return the cost of fits of each covariance type to the sample."""
+        return Cost(seconds=lambda: _STEPS_OF_TYPES * self._on_sample)
 
     def trials(self) -> Cost:
         """Return the cost of the first EM steps of all starts on the sample."""

@@ -97,7 +97,7 @@ class MixtureProblem:
 
     def _step(self, before: MixtureState, sums: EMSums) -> Step[MixtureState]:
         try:
-            after = _state(maximized(sums, before, self.reg_covar))
+            after = stated(maximized(sums, before, self.reg_covar))
         except SingularComponentError as error:
             after = replace(before, singular=str(error))
         moved = not after.singular and not np.array_equal(before.means, after.means)
@@ -114,7 +114,8 @@ class MixtureProblem:
         )
 
 
-def _state(components: Components) -> MixtureState:
+def stated(components: Components) -> MixtureState:
+    """Return components as the state of a start."""
     return MixtureState(
         components.covariance_type,
         components.shares,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome, Run, iterate, minimize
 from daskmm.mm.journal import draw_seeds
 from daskmm.mm.stages import MADE_LATER, Stage
-from daskmm.numerics.gaussians import SingularComponentError
+from daskmm.numerics.gaussians import COVARIANCE_TYPES, SingularComponentError
 
 FloatArray = NDArray[np.float64]
 
@@ -33,6 +33,8 @@ _SAMPLE_TOL, _USUAL_TOL = 0.1, 1e-3
 # Rows of a component, of one with a covariance of its own, and of a matrix per feature, below which
 # a run is preferred to no other one.
 _LEAST, _LEAST_OF_OWN, _LEAST_PER_FEATURE = 1, 3, 2
+# Starts by which covariance types are compared.
+_TYPE_STARTS = 2
 # Rounds of splits and merges, moves tried in each, and EM steps of each move.
 ROUNDS, MOVES, MOVE_STEPS = 10, 4, 12
 
@@ -55,6 +57,8 @@ class MixtureFit:
         Seed of the sample and of the starts.
     survey : Survey
         Result of the first pass, in standardised coordinates.
+    criteria : dict of str to float
+        Bayesian information criterion of each covariance type; empty if it is not chosen.
     starts : sequence of MixtureState
         Components from which EM starts.
     runs : sequence of Run
@@ -69,6 +73,7 @@ class MixtureFit:
     settings: Settings
     seed: int = 0
     survey: Survey = MADE_LATER
+    criteria: dict[str, float] = field(default_factory=dict)
     starts: Sequence[MixtureState] = ()
     runs: Sequence[Run[MixtureState]] = ()
     result: Outcome[MixtureState] = MADE_LATER
@@ -103,6 +108,25 @@ def _surveyed(fit: MixtureFit) -> MixtureFit:
     survey = first_pass(fit.passes, least, True, fit.seed, wanted=wanted)
     fit.context.journal.resume(described_data(fit.passes.blocks.layout, survey), fit.passes)
     return replace(fit, survey=survey)
+
+
+def _typed(fit: MixtureFit) -> MixtureFit:
+    """Choose the covariance type of the smallest criterion on the sample."""
+    found = fit.context.journal.once(lambda: {kind: _bic(fit, kind) for kind in COVARIANCE_TYPES})
+    chosen = min(found, key=lambda kind: found[kind])
+    return replace(fit, criteria=found, settings=replace(fit.settings, covariance_type=chosen))
+
+
+def _bic(fit: MixtureFit, kind: str) -> float:
+    """Return the Bayesian information criterion of a type, fitted to the sample."""
+    starts = min(fit.settings.n_starts, _TYPE_STARTS)
+    settings = replace(fit.settings, covariance_type=kind, n_starts=starts)
+    own = replace(fit, settings=settings, context=fit.context.apart())
+    [best, *_] = _converged(_tried(replace(own, starts=_starts(own)))).runs
+    if _is_spurious(best, fit.n_sampled):
+        return np.inf
+    weight = float(fit.sample[1].sum())
+    return float(2.0 * weight * best.last + best.state.n_parameters * np.log(weight))
 
 
 def _started(fit: MixtureFit) -> MixtureFit:
@@ -222,6 +246,8 @@ def mixture_stages(
     stages = [Stage("seeds", _seeded), Stage("first pass", _surveyed, MixtureCosts.survey)]
     if choose is not None:
         stages.append(Stage("number of components", choose))
+    if settings.chooses_type:
+        stages.append(Stage("covariance type", _typed, MixtureCosts.types))
     stages.append(Stage("starting components", _started, MixtureCosts.starts))
     if settings.n_starts:
         stages += [

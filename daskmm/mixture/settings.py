@@ -90,6 +90,8 @@ class Settings:
         Number of rows of the sample; None for the default.
     least_rows : int
         Least number of rows of positive weight that a table must have.
+    chooses_type : bool
+        Whether the covariance type is chosen on the sample; until then it is the largest.
     """
 
     n_components: int
@@ -103,6 +105,7 @@ class Settings:
     earlier: MixtureState | None = None
     sample_size: int | None = None
     least_rows: int = 1
+    chooses_type: bool = False
 
     @property
     def schedule(self) -> Schedule:

@@ -1,0 +1,138 @@
+"""Incremental EM for `partial_fit`: one record of sums per call.
+
+The sums of an E-step over the rows of a call are all that the M-step needs of them. Records of
+earlier rows are kept, and can be replaced, faded and merged; the components after a call maximise
+the sum of all minorizing functions (Neal & Hinton, "A view of the EM algorithm that justifies
+incremental, sparse, and other variants", 1998). There is no learning rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.engine.passes import Passes
+from daskmm.kmeans.sums import PerStart
+from daskmm.mixture.em import MixtureState, block_sums, stated
+from daskmm.mm.keyed_records import KeyedRecords
+from daskmm.numerics.gaussians import EMSums, maximized
+from daskmm.storage.records import registered
+
+FloatArray = NDArray[np.float64]
+
+# Here, because the definitions in `numerics` know nothing of storage.
+registered(EMSums)
+
+
+@registered
+@dataclass(frozen=True)
+class EMRecord:
+    """Sums of the rows of one call or several.
+
+    Attributes
+    ----------
+    n_rows : int
+        Number of rows, which does not fade.
+    weight : float
+        Sum of their sample weights.
+    sums : EMSums
+        Sums of an E-step.
+    means : ndarray of shape (n_components, n_features)
+        Points around which the sums are taken.
+    kept : float
+        Share of their sample weights that the rows of one call still have.
+    """
+
+    n_rows: int
+    weight: float
+    sums: EMSums
+    means: FloatArray
+    kept: float = 1.0
+
+    @classmethod
+    def of_fit(cls, state: MixtureState, sizes: FloatArray, fit: tuple[int, float, float]) -> Self:
+        """Return the record of the rows of a fit, computed from its components.
+
+        Parameters
+        ----------
+        state : MixtureState
+            Components of the fit.
+        sizes : ndarray of shape (n_components,)
+            Sum of the responsibilities of each component.
+        fit : tuple of int and two floats
+            Number of rows, their mean log-likelihood, and the number that was added to variances.
+        """
+        n_rows, likelihood, reg_covar = fit
+        weight, kind, p = float(sizes.sum()), state.covariance_type, state.means.shape[1]
+        if kind == "full":
+            scatters = sizes[:, None, None] * (state.covariances - reg_covar * np.eye(p))
+        elif kind == "tied":
+            scatters = weight * (state.covariances - reg_covar * np.eye(p))[None]
+        else:
+            variances = state.covariances.reshape(len(sizes), -1) - reg_covar
+            scatters = sizes[:, None] * np.broadcast_to(variances, state.means.shape)
+        sums = EMSums(sizes, np.zeros_like(state.means), scatters, weight * likelihood)
+        return cls(n_rows, weight, sums, state.means)
+
+    def around(self, means: FloatArray) -> Self:
+        """Return the record with its sums taken around other points."""
+        own, shift = self.sums, means - self.means
+        weights = own.weights[:, None]
+        if own.scatters.ndim == 2:
+            scatters = own.scatters - 2.0 * own.sums * shift + weights * np.square(shift)
+        else:
+            cross = own.sums[:, :, None] * shift[:, None, :]
+            change = weights[:, None] * shift[:, :, None] * shift[:, None, :]
+            change -= cross + np.swapaxes(cross, 1, 2)
+            tied = len(own.scatters) < len(change)
+            scatters = own.scatters + (change.sum(axis=0) if tied else change)
+        sums = replace(own, sums=own.sums - weights * shift, scatters=scatters)
+        return replace(self, sums=sums, means=means)
+
+    def faded(self, factor: float) -> Self:
+        """Return the record of the same rows with their sample weights multiplied by a factor."""
+        own = self.sums
+        weights, scatters = factor * own.weights, factor * own.scatters
+        sums = EMSums(weights, factor * own.sums, scatters, factor * own.log_likelihood)
+        return replace(self, weight=factor * self.weight, sums=sums, kept=factor * self.kept)
+
+    def __add__(self, other: Self) -> Self:
+        n_rows, weight = self.n_rows + other.n_rows, self.weight + other.weight
+        return type(self)(n_rows, weight, self.sums + other.around(self.means).sums, self.means)
+
+
+def record_of(passes: Passes, state: MixtureState) -> EMRecord:
+    """Return the record of new rows at the components, from one pass over them.
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, none has weight, or a value cannot be used.
+    """
+    passes.count_rows()
+    n_rows = passes.blocks.layout.n_rows
+    if not n_rows:
+        raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required: X.")
+    found: PerStart[EMSums] = passes.reduce(block_sums, (state,))
+    [sums] = found.records
+    weight = float(sums.weights.sum())
+    if weight == 0.0:
+        raise ValueError("sample_weight is zero for all rows.")
+    return EMRecord(n_rows, weight, sums, state.means)
+
+
+def after_records(
+    records: KeyedRecords[EMRecord], state: MixtureState, reg_covar: float
+) -> MixtureState:
+    """Return the components that maximise the sum of all records, given those before.
+
+    Raises
+    ------
+    SingularComponentError
+        If a covariance is not positive definite.
+    """
+    total = records.total.around(state.means)
+    return stated(maximized(total.sums, state, reg_covar))
