@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import DensityMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from daskmm import planning
@@ -109,6 +109,10 @@ class GaussianMixture(DensityMixin, MMClusterer):
     [persist, random_state]
     warm_start : bool, default=False
         Whether `fit` continues from the components of the last fit of this estimator.
+    missing : {"error", "partial"}, default="error"
+        Whether NaN are an error, or missing values, over which EM takes expectations given the
+        others in their row. Rows without any value are refused. Matrices take time for each set of
+        features that occurs.
     [forget, verbose, callbacks, checkpoint]
 
     Attributes
@@ -174,7 +178,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
     ----------
     Dempster, Laird & Rubin, "Maximum likelihood from incomplete data via the EM algorithm", J. R.
     Stat. Soc. B 39, 1977. Ueda, Nakano, Ghahramani & Hinton, "SMEM algorithm for mixture models",
-    Neural Computation 12, 2000.
+    Neural Computation 12, 2000. Ghahramani & Jordan, "Supervised learning from incomplete data via
+    an EM approach", NIPS 1994: missing values.
     """
 
     _parameter_constraints: ClassVar[Constraints] = {
@@ -190,6 +195,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         "precisions_init": [None, "array-like"],
         "sample_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "missing": [StrOptions({"error", "partial"})],
         "forget": [None, str, Interval(Real, 0, None, closed="neither")],
     }
 
@@ -224,6 +230,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         persist: Persist = False,
         random_state: Any = None,
         warm_start: bool = False,
+        missing: str = "error",
         forget: float | str | None = None,
         verbose: int = 0,
         callbacks: list[Callable[[IterationRecord], object]] | None = None,
@@ -245,6 +252,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         self.persist = persist
         self.random_state = random_state
         self.warm_start = warm_start
+        self.missing = missing
         self.forget = forget
         self.verbose = verbose
         self.callbacks = callbacks
@@ -426,6 +434,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
             None if isinstance(self.sample_size, str) else int(self.sample_size),
             least_rows=1 if self.n_components == "auto" else n_components,
             chooses_type=unknown,
+            partial=self.missing == "partial",
         )
 
     def _fitted_or_none(self) -> MixtureState | None:
@@ -436,7 +445,9 @@ class GaussianMixture(DensityMixin, MMClusterer):
         fitted = vars(self)  # a fit in another thread replaces this dictionary
         check_is_fitted(self, "means_")
         names = "covariance_type_", "weights_", "means_", "covariances_", "precisions_cholesky_"
-        return MixtureState(*(fitted[name] for name in names))
+        partial = fitted["missing"] == "partial"
+        state = MixtureState(*(fitted[name] for name in names))
+        return replace(state, partial=partial)
 
     def _warn_of(self, fit: MixtureFit) -> None:
         """Warn of narrow components, and of a fit that has not converged."""
@@ -457,6 +468,12 @@ class GaussianMixture(DensityMixin, MMClusterer):
                 f"Not converged in max_iter={self.max_iter} steps: the last one gained more than "
                 f"tol={self.tol:g}. Raise max_iter or tol."
             )
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say which values are allowed."""
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "partial"
+        return tags
 
     def plan(self, X: Any) -> Plan:
         """Return what a fit to `X` will cost. Reads no data.

@@ -53,7 +53,7 @@ def check_domain(
         row = int(np.flatnonzero(empty)[0])
         raise ValueError(
             f"Input X has a row without any value: {position.of_row(offset + row)}. Remove such "
-            "rows first, or label them -1 by empty_rows='label'."
+            "rows first, or label them -1 by empty_rows='label' where the estimator has it."
         )
     outside = distortion.outside(rows)
     if outside is not None:

@@ -12,10 +12,11 @@ from scipy.special import logsumexp, softmax
 from daskmm.compiled import library
 from daskmm.compiled import mixture as loops
 from daskmm.data.blocks import Position, row_blocks
-from daskmm.data.validation import check_finite
+from daskmm.data.validation import check_domain, check_finite
 from daskmm.engine.passes import Passes, one_blas_thread
 from daskmm.kmeans.sums import PerStart
 from daskmm.mm.driver import Step
+from daskmm.numerics.distortions.bregman import SquaredEuclidean
 from daskmm.numerics.gaussians import (
     Components,
     EMSums,
@@ -24,6 +25,7 @@ from daskmm.numerics.gaussians import (
     log_joint_densities,
     maximized,
 )
+from daskmm.numerics.gaussians_with_gaps import em_sums_with_gaps, log_joint_densities_with_gaps
 from daskmm.numerics.rows import tile_rows, tiles
 from daskmm.storage.records import registered
 
@@ -45,10 +47,13 @@ class MixtureState(Components):
     singular : str
         What is wrong with the components that the step would have led to; empty if nothing is. The
         start ends at the state before the step.
+    partial : bool
+        Whether values may be missing (NaN).
     """
 
     s: float = -np.inf
     singular: str = ""
+    partial: bool = False
 
 
 class MixtureProblem:
@@ -97,7 +102,7 @@ class MixtureProblem:
 
     def _step(self, before: MixtureState, sums: EMSums) -> Step[MixtureState]:
         try:
-            after = stated(maximized(sums, before, self.reg_covar))
+            after = stated(maximized(sums, before, self.reg_covar), before.partial)
         except SingularComponentError as error:
             after = replace(before, singular=str(error))
         moved = not after.singular and not np.array_equal(before.means, after.means)
@@ -114,7 +119,7 @@ class MixtureProblem:
         )
 
 
-def stated(components: Components) -> MixtureState:
+def stated(components: Components, partial: bool) -> MixtureState:
     """Return components as the state of a start."""
     return MixtureState(
         components.covariance_type,
@@ -122,6 +127,7 @@ def stated(components: Components) -> MixtureState:
         components.means,
         components.covariances,
         components.factors,
+        partial=partial,
     )
 
 
@@ -145,16 +151,18 @@ def block_sums(
 def _sums(
     rows: NDArray, weights: FloatArray | None, position: Position, state: MixtureState
 ) -> EMSums:
-    if library.available():
+    gaps = state.partial and has_gaps(rows, position)
+    if library.available() and not gaps:
         found = loops.mixture_sums(rows, weights, _prepared(state), _NEGLIGIBLE)
         if found is None:
             raise _too_far(rows, position)
         return EMSums(found.n_j, found.sums, found.scatters, found.log_likelihood)
     k, p = state.means.shape
+    sums_of = em_sums_with_gaps if gaps else em_sums
     total = em_sums(np.empty((0, p)), None, state)
     for part in tiles(len(rows), tile_rows(p, k)):
         own = None if weights is None else weights[part]
-        total += em_sums(rows[part].astype(np.float64), own, state)
+        total += sums_of(rows[part].astype(np.float64), own, state)
     if not np.isfinite(total.log_likelihood):
         raise _too_far(rows, position)
     return total
@@ -166,6 +174,14 @@ def _prepared(components: Components) -> loops.Components:
     if components.covariance_type in ("diag", "spherical"):
         return loops.Components(means, constants, None, components.deviations)
     return loops.Components(means, constants, factors.reshape(-1, *factors.shape[-2:]))
+
+
+def has_gaps(rows: NDArray, position: Position) -> bool:
+    """Return whether values of a block are missing; refuse rows that have none."""
+    missing = np.isnan(rows) if rows.dtype.kind == "f" else np.zeros((0, 1), bool)
+    if missing.any():
+        check_domain(rows, position, 0, SquaredEuclidean, True, False)
+    return bool(missing.any())
 
 
 def _too_far(rows: NDArray, position: Position) -> ValueError:
@@ -187,7 +203,7 @@ def sample_problem(
 
 
 def log_likelihood(
-    rows: NDArray, weights: FloatArray | None, position: Position, components: Components
+    rows: NDArray, weights: FloatArray | None, position: Position, components: MixtureState
 ) -> FloatArray:
     """Return Σ w log p(x) and Σ w of one block."""
     densities = log_densities_of(rows, position, components)
@@ -199,18 +215,18 @@ def log_likelihood(
 # What each row has to do with the components
 
 
-def labels_of(rows: NDArray, position: Position, components: Components) -> NDArray[np.int32]:
+def labels_of(rows: NDArray, position: Position, components: MixtureState) -> NDArray[np.int32]:
     """Return the component of the largest responsibility of each row, the first in a tie."""
     out = np.empty(len(rows), dtype=np.int32)
     return _filled("labels", rows, position, components, out)
 
 
-def log_densities_of(rows: NDArray, position: Position, components: Components) -> FloatArray:
+def log_densities_of(rows: NDArray, position: Position, components: MixtureState) -> FloatArray:
     """Return log p(x) of each row."""
     return _filled("densities", rows, position, components, np.empty(len(rows)))
 
 
-def responsibilities_of(rows: NDArray, position: Position, components: Components) -> FloatArray:
+def responsibilities_of(rows: NDArray, position: Position, components: MixtureState) -> FloatArray:
     """Return the responsibility of each component for each row, of which each row sums to 1."""
     out = np.empty((len(rows), len(components.means)))
     return _filled("responsibilities", rows, position, components, out)
@@ -225,16 +241,18 @@ _BY_JOINT: dict[str, Callable[[FloatArray], NDArray]] = {
 
 
 def _filled(
-    what: str, rows: NDArray, position: Position, components: Components, out: NDArray
+    what: str, rows: NDArray, position: Position, components: MixtureState, out: NDArray
 ) -> NDArray:
     """Fill `out` with a result for each row of a block; return it."""
-    if library.available():
+    gaps = components.partial and has_gaps(rows, position)
+    if library.available() and not gaps:
         if not loops.fill_memberships(rows, _prepared(components), **{what: out}):
             raise _too_far(rows, position)
         return out
     k, p = components.means.shape
+    densities_of = log_joint_densities_with_gaps if gaps else log_joint_densities
     for part in tiles(len(rows), tile_rows(p, k)):
-        joint = log_joint_densities(rows[part].astype(np.float64), components)
+        joint = densities_of(rows[part].astype(np.float64), components)
         if not np.isfinite(joint.max(axis=1)).all():
             raise _too_far(rows, position)
         out[part] = _BY_JOINT[what](joint)

@@ -22,6 +22,7 @@ from daskmm.mm.driver import Outcome, Run, iterate, minimize
 from daskmm.mm.journal import draw_seeds
 from daskmm.mm.stages import MADE_LATER, Stage
 from daskmm.numerics.gaussians import COVARIANCE_TYPES, SingularComponentError
+from daskmm.numerics.gaussians_with_gaps import expected_rows
 
 FloatArray = NDArray[np.float64]
 
@@ -89,6 +90,15 @@ class MixtureFit:
         """Number of rows of the sample."""
         return len(self.survey.sample.rows)
 
+    def whole_sample(self, state: MixtureState | None = None) -> tuple[FloatArray, FloatArray]:
+        """Return the sample with expected values for missing ones: by default those of all rows."""
+        rows, weights = self.sample
+        if not (self.settings.partial and np.isnan(rows).any()):
+            return rows, weights
+        if state is None:
+            return np.where(np.isnan(rows), self.survey.coordinates.mean, rows), weights
+        return expected_rows(rows, state), weights
+
     def on_sample(self) -> MixtureProblem:
         """Return the EM steps on the sample."""
         own = self.settings
@@ -105,7 +115,8 @@ def _surveyed(fit: MixtureFit) -> MixtureFit:
     """Make the first pass."""
     wanted = wanted_rows(fit.settings, fit.passes.blocks.layout)
     least = fit.settings.least_rows
-    survey = first_pass(fit.passes, least, True, fit.seed, wanted=wanted)
+    partial = fit.settings.partial
+    survey = first_pass(fit.passes, least, True, fit.seed, wanted=wanted, partial=partial)
     fit.context.journal.resume(described_data(fit.passes.blocks.layout, survey), fit.passes)
     return replace(fit, survey=survey)
 
@@ -122,7 +133,7 @@ def _bic(fit: MixtureFit, kind: str) -> float:
     starts = min(fit.settings.n_starts, _TYPE_STARTS)
     settings = replace(fit.settings, covariance_type=kind, n_starts=starts)
     own = replace(fit, settings=settings, context=fit.context.apart())
-    [best, *_] = _converged(_tried(replace(own, starts=_starts(own)))).runs
+    [best, *_] = _converged(_tried(_started(own))).runs
     if _is_spurious(best, fit.n_sampled):
         return np.inf
     weight = float(fit.sample[1].sum())
@@ -131,11 +142,13 @@ def _bic(fit: MixtureFit, kind: str) -> float:
 
 def _started(fit: MixtureFit) -> MixtureFit:
     """Find starting components on the sample, or take the given ones."""
-    return replace(fit, starts=fit.context.journal.once(lambda: _starts(fit)))
+    found = fit.context.journal.once(lambda: _starts(fit))
+    return replace(fit, starts=[replace(state, partial=fit.settings.partial) for state in found])
 
 
 def _starts(fit: MixtureFit) -> list[MixtureState]:
-    own, (rows, weights), seen = fit.settings, fit.sample, fit.survey.sample.rows
+    own, (rows, weights) = fit.settings, fit.whole_sample()
+    seen = fit.survey.coordinates.to_model(rows) if own.partial else fit.survey.sample.rows
     shape = own.n_components, own.covariance_type, own.reg_covar
     if own.earlier is not None:
         return [own.earlier]
@@ -200,12 +213,14 @@ def _moved(fit: MixtureFit) -> MixtureFit:
 
 
 def _improved(fit: MixtureFit) -> list[Run[MixtureState]]:
-    own, (rows, weights), best = fit.settings, fit.sample, fit.runs[0]
+    own, best = fit.settings, fit.runs[0]
     problem, clearly = fit.on_sample(), own.tol or _USUAL_TOL
     brief = replace(own.schedule, max_iter=MOVE_STEPS)
     whole = replace(own.schedule, max_iter=MOVE_STEPS + SAMPLE_STEPS)
     for _ in range(ROUNDS):
-        states = moves(rows, weights, best.state, own.reg_covar, MOVES)
+        rows, weights = fit.whole_sample(best.state)
+        found = moves(rows, weights, best.state, own.reg_covar, MOVES)
+        states = [replace(state, partial=own.partial) for state in found]
         if not states:
             break
         quiet = fit.context.apart()

@@ -135,4 +135,4 @@ def after_records(
         If a covariance is not positive definite.
     """
     total = records.total.around(state.means)
-    return stated(maximized(total.sums, state, reg_covar))
+    return stated(maximized(total.sums, state, reg_covar), state.partial)

@@ -92,6 +92,8 @@ class Settings:
         Least number of rows of positive weight that a table must have.
     chooses_type : bool
         Whether the covariance type is chosen on the sample; until then it is the largest.
+    partial : bool
+        Whether values may be missing.
     """
 
     n_components: int
@@ -106,6 +108,7 @@ class Settings:
     sample_size: int | None = None
     least_rows: int = 1
     chooses_type: bool = False
+    partial: bool = False
 
     @property
     def schedule(self) -> Schedule:

@@ -204,6 +204,13 @@ def log_joint_densities(rows: FloatArray, components: Components) -> FloatArray:
     return found
 
 
+def mixed_densities(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the log density of each row, and its responsibilities, by the joint log densities."""
+    densities = np.asarray(logsumexp(joint, axis=1))
+    with np.errstate(under="ignore"):
+        return densities, np.exp(joint - densities[:, None])
+
+
 @dataclass(frozen=True)
 class EMSums:
     """Sums of an EM step over rows, which can be added.
@@ -248,10 +255,7 @@ def em_sums(rows: FloatArray, weights: FloatArray | None, components: Components
     components : Components
         The components before the step.
     """
-    joint = log_joint_densities(rows, components)
-    densities = logsumexp(joint, axis=1)
-    with np.errstate(under="ignore"):
-        shares = np.exp(joint - densities[:, None])
+    densities, shares = mixed_densities(log_joint_densities(rows, components))
     if weights is not None:
         shares *= weights[:, None]
     total = densities.sum() if weights is None else weights @ densities

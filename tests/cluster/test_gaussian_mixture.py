@@ -242,3 +242,31 @@ def test_a_value_that_is_not_finite_is_named():
     bad = da.from_array(np.where(np.arange(len(X) * P).reshape(-1, P) == 3001, np.nan, X), (500, P))
     with pytest.raises(ValueError, match="block 2, row 0 of the block"):
         clone(MODEL).fit(bad)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (lambda z, k: z * [1, 1, 1], "spherical"),
+        (lambda z, k: z * [1, 5, 0.2], "tied"),
+        (lambda z, k: z * np.array([[1, 5, 0.2], [4, 1, 1]])[k], "diag"),
+        (lambda z, k: np.where(k[:, None], z @ [[1, 0.9, 0], [0, 0.4, 0], [0, 0, 1]], z), "full"),
+    ],
+)
+def test_the_covariance_type_is_chosen_by_its_criterion(shape, expected):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=3_000)
+    X = shape(rng.normal(size=(3_000, 3)), labels) + 12.0 * labels[:, None]
+    model = GaussianMixture(2, covariance_type="auto", random_state=0).fit(X)
+    assert model.covariance_type_ == expected
+    assert min(model.covariance_type_bic_, key=model.covariance_type_bic_.get) == expected
+    # The criterion is that of scikit-learn, on rows that are all in the sample.
+    own = Peer(2, covariance_type=expected, random_state=0).fit(X).bic(X)
+    assert model.covariance_type_bic_[expected] == pytest.approx(own, rel=1e-4)
+    assert model.bic(X) == pytest.approx(own, rel=1e-4)
+
+
+def test_starts_that_need_a_covariance_type_refuse_auto():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    with pytest.raises(ValueError, match="need a covariance_type"):
+        GaussianMixture(covariance_type="auto", precisions_init=np.eye(2)[None]).fit(X)
