@@ -20,11 +20,13 @@ M = TypeVar("M", bound=BaseEstimator)
 
 def attributes_of_components(state: MixtureState) -> dict[str, Any]:
     """Return the fitted attributes of the components themselves."""
+    tails = {} if state.degrees is None else {"degrees_of_freedom_": state.degrees}
     return {
         "weights_": state.shares,
         "means_": state.means,
         "covariances_": state.covariances,
         "precisions_cholesky_": state.factors,
+        **tails,
     }
 
 

@@ -109,10 +109,13 @@ class GaussianMixture(DensityMixin, MMClusterer):
     [persist, random_state]
     warm_start : bool, default=False
         Whether `fit` continues from the components of the last fit of this estimator.
+    tails : {"normal", "student"}, default="normal"
+        Whether components are normal or multivariate t distributions, whose degrees of freedom are
+        learned. Their heavier tails keep outliers from moving means and from widening covariances.
     missing : {"error", "partial"}, default="error"
         Whether NaN are an error, or missing values, over which EM takes expectations given the
         others in their row. Rows without any value are refused. Matrices take time for each set of
-        features that occurs.
+        features that occurs. Not for ``tails="student"``.
     [forget, verbose, callbacks, checkpoint]
 
     Attributes
@@ -132,6 +135,9 @@ class GaussianMixture(DensityMixin, MMClusterer):
         where components have too few rows.
     precisions_ : ndarray
         Inverse covariances, of the same shape.
+    degrees_of_freedom_ : ndarray of shape (n_components,)
+        For ``tails="student"``: degrees of freedom of each component, from .5 to 200. Its
+        covariance is `covariances_` times ν / (ν − 2).
     precisions_cholesky_ : ndarray
         Upper triangular factors U of the inverse covariances U Uᵀ, or inverse standard deviations,
         of the same shape.
@@ -179,7 +185,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
     Dempster, Laird & Rubin, "Maximum likelihood from incomplete data via the EM algorithm", J. R.
     Stat. Soc. B 39, 1977. Ueda, Nakano, Ghahramani & Hinton, "SMEM algorithm for mixture models",
     Neural Computation 12, 2000. Ghahramani & Jordan, "Supervised learning from incomplete data via
-    an EM approach", NIPS 1994: missing values.
+    an EM approach", NIPS 1994: missing values. Peel & McLachlan, "Robust mixture modelling using
+    the t distribution", Statistics and Computing 10, 2000.
     """
 
     _parameter_constraints: ClassVar[Constraints] = {
@@ -195,6 +202,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         "precisions_init": [None, "array-like"],
         "sample_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "tails": [StrOptions({"normal", "student"})],
         "missing": [StrOptions({"error", "partial"})],
         "forget": [None, str, Interval(Real, 0, None, closed="neither")],
     }
@@ -207,6 +215,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
     precisions_cholesky_: FloatArray
     lower_bound_: float
     lower_bounds_: FloatArray
+    degrees_of_freedom_: FloatArray
     converged_: bool
     n_components_path_: ClusterNumberPath
     mean_: FloatArray
@@ -230,6 +239,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         persist: Persist = False,
         random_state: Any = None,
         warm_start: bool = False,
+        tails: str = "normal",
         missing: str = "error",
         forget: float | str | None = None,
         verbose: int = 0,
@@ -252,12 +262,18 @@ class GaussianMixture(DensityMixin, MMClusterer):
         self.persist = persist
         self.random_state = random_state
         self.warm_start = warm_start
+        self.tails = tails
         self.missing = missing
         self.forget = forget
         self.verbose = verbose
         self.callbacks = callbacks
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        if self.tails == "student" and self.missing == "partial":
+            raise ValueError("tails='student' takes no missing values: remove missing='partial'.")
 
     @property
     def n_clusters_(self) -> int:
@@ -435,6 +451,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
             least_rows=1 if self.n_components == "auto" else n_components,
             chooses_type=unknown,
             partial=self.missing == "partial",
+            student=self.tails == "student",
         )
 
     def _fitted_or_none(self) -> MixtureState | None:
@@ -445,9 +462,9 @@ class GaussianMixture(DensityMixin, MMClusterer):
         fitted = vars(self)  # a fit in another thread replaces this dictionary
         check_is_fitted(self, "means_")
         names = "covariance_type_", "weights_", "means_", "covariances_", "precisions_cholesky_"
-        partial = fitted["missing"] == "partial"
+        degrees, partial = fitted.get("degrees_of_freedom_"), fitted["missing"] == "partial"
         state = MixtureState(*(fitted[name] for name in names))
-        return replace(state, partial=partial)
+        return replace(state, degrees=degrees, partial=partial)
 
     def _warn_of(self, fit: MixtureFit) -> None:
         """Warn of narrow components, and of a fit that has not converged."""
@@ -633,6 +650,9 @@ class GaussianMixture(DensityMixin, MMClusterer):
         counts = rng.multinomial(n_samples, components.shares)
         labels = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         rows = rng.standard_normal((n_samples, components.means.shape[1]))
+        if components.degrees is not None:
+            degrees = components.degrees[labels]
+            rows *= np.sqrt(degrees / rng.chisquare(degrees))[:, None]
         for component in range(len(counts)):
             rows[labels == component] = components.colored(rows[labels == component], component)
         return rows, labels

@@ -1,4 +1,4 @@
-"""E- and M-steps of Gaussian mixtures over a block of rows, which is read once.
+"""E- and M-steps of mixtures of normal and t distributions over a block, which is read once.
 
 Densities and responsibilities are float64 for rows of any type. Sums are taken around the means
 that come in, so that nothing cancels where clusters are small and far from 0.
@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 
 class Components(NamedTuple):
-    """Gaussian components; either `factors` or `inverse_deviations` is given.
+    """Components of a mixture; either `factors` or `inverse_deviations` is given.
 
     Attributes
     ----------
@@ -30,16 +30,22 @@ class Components(NamedTuple):
         all components.
     inverse_deviations : ndarray of shape (n_components, n_features) or None
         Inverse standard deviations, for components whose features are independent.
+    degrees : ndarray of shape (n_components,) or None
+        Degrees of freedom ν of t distributions; None for normal ones.
     """
 
     means: FloatArray
     constants: FloatArray
     factors: FloatArray | None = None
     inverse_deviations: FloatArray | None = None
+    degrees: FloatArray | None = None
 
 
 class MixtureSums(NamedTuple):
     """Sums over rows x with weights w, where γ are the responsibilities of the components.
+
+    Rows of t distributions have a weight u = (ν + p) / (ν + δ) at a squared distance δ, and sums
+    around the means are of w γ u in place of w γ.
 
     Attributes
     ----------
@@ -53,12 +59,16 @@ class MixtureSums(NamedTuple):
         Σ w γ (x − μ)(x − μ)ᵀ of each component, in the shape of the factors; if all share one
         factor, the sum over all. If features are independent, Σ w γ (x − μ)², of shape
         (n_components, n_features).
+    pulls, logs : ndarray of shape (n_components,) or None
+        Σ w γ u and Σ w γ (log u − u) of t distributions.
     """
 
     log_likelihood: float
     n_j: FloatArray
     sums: FloatArray
     scatters: FloatArray
+    pulls: FloatArray | None = None
+    logs: FloatArray | None = None
 
 
 def mixture_sums(
@@ -89,12 +99,15 @@ def mixture_sums(
         scatters = fields["squares"] = np.zeros((k, p))
     else:
         scatters = fields["scatters"] = np.zeros(components.factors.shape)
+    pulls = logs = None
+    if components.degrees is not None:
+        pulls, logs = fields["pulls"], fields["logs"] = np.zeros(k), np.zeros(k)
     of_rows = {"weights": None if weights is None else plain(weights)}
     if not _call(rows, components, of_rows, fields):
         return None
     if components.factors is not None:
         scatters += np.triu(scatters, 1).swapaxes(1, 2)
-    return MixtureSums(float(total[0]), n_j, sums, scatters)
+    return MixtureSums(float(total[0]), n_j, sums, scatters, pulls, logs)
 
 
 def fill_memberships(

@@ -105,7 +105,7 @@ class MixtureProblem:
             after = stated(maximized(sums, before, self.reg_covar), before.partial)
         except SingularComponentError as error:
             after = replace(before, singular=str(error))
-        moved = not after.singular and not np.array_equal(before.means, after.means)
+        moved = not after.singular and _differ(before, after)
         return Step(
             state=after,
             objective=0.0,
@@ -114,9 +114,15 @@ class MixtureProblem:
             hardness=1.0,
             cluster_weights=sums.weights,
             shift=float(np.sqrt(np.square(after.means - before.means).sum(axis=1).max())),
-            moved=moved or not np.array_equal(before.covariances, after.covariances),
+            moved=moved,
             coincident_centers=0,
         )
+
+
+def _differ(a: Components, b: Components) -> bool:
+    """Return whether two states differ in any number."""
+    pairs = (a.means, b.means), (a.covariances, b.covariances), (a.degrees, b.degrees)
+    return any(x is not None and y is not None and (x != y).any() for x, y in pairs)
 
 
 def stated(components: Components, partial: bool) -> MixtureState:
@@ -127,6 +133,7 @@ def stated(components: Components, partial: bool) -> MixtureState:
         components.means,
         components.covariances,
         components.factors,
+        components.degrees,
         partial=partial,
     )
 
@@ -156,7 +163,8 @@ def _sums(
         found = loops.mixture_sums(rows, weights, _prepared(state), _NEGLIGIBLE)
         if found is None:
             raise _too_far(rows, position)
-        return EMSums(found.n_j, found.sums, found.scatters, found.log_likelihood)
+        parts = found.n_j, found.sums, found.scatters, found.log_likelihood
+        return EMSums(*parts, found.pulls, found.logs)
     k, p = state.means.shape
     sums_of = em_sums_with_gaps if gaps else em_sums
     total = em_sums(np.empty((0, p)), None, state)
@@ -170,10 +178,11 @@ def _sums(
 
 def _prepared(components: Components) -> loops.Components:
     """Return components in the form that the compiled loops take."""
-    means, constants, factors = components.means, components.constants, components.factors
+    means, constants, degrees = components.means, components.constants, components.degrees
     if components.covariance_type in ("diag", "spherical"):
-        return loops.Components(means, constants, None, components.deviations)
-    return loops.Components(means, constants, factors.reshape(-1, *factors.shape[-2:]))
+        return loops.Components(means, constants, None, components.deviations, degrees)
+    factors = components.factors.reshape(-1, *components.factors.shape[-2:])
+    return loops.Components(means, constants, factors, None, degrees)
 
 
 def has_gaps(rows: NDArray, position: Position) -> bool:

@@ -34,6 +34,8 @@ _SAMPLE_TOL, _USUAL_TOL = 0.1, 1e-3
 # Rows of a component, of one with a covariance of its own, and of a matrix per feature, below which
 # a run is preferred to no other one.
 _LEAST, _LEAST_OF_OWN, _LEAST_PER_FEATURE = 1, 3, 2
+# Degrees of freedom of starts, where components are t distributions.
+FIRST_DEGREES = 10.0
 # Starts by which covariance types are compared.
 _TYPE_STARTS = 2
 # Rounds of splits and merges, moves tried in each, and EM steps of each move.
@@ -143,7 +145,15 @@ def _bic(fit: MixtureFit, kind: str) -> float:
 def _started(fit: MixtureFit) -> MixtureFit:
     """Find starting components on the sample, or take the given ones."""
     found = fit.context.journal.once(lambda: _starts(fit))
-    return replace(fit, starts=[replace(state, partial=fit.settings.partial) for state in found])
+    return replace(fit, starts=[_as_asked(fit, state) for state in found])
+
+
+def _as_asked(fit: MixtureFit, state: MixtureState, degrees: float = FIRST_DEGREES) -> MixtureState:
+    """Return a start as the components that are asked for."""
+    tails = None
+    if fit.settings.student:
+        tails = np.full(len(state.means), degrees) if state.degrees is None else state.degrees
+    return replace(state, partial=fit.settings.partial, degrees=tails)
 
 
 def _starts(fit: MixtureFit) -> list[MixtureState]:
@@ -220,7 +230,9 @@ def _improved(fit: MixtureFit) -> list[Run[MixtureState]]:
     for _ in range(ROUNDS):
         rows, weights = fit.whole_sample(best.state)
         found = moves(rows, weights, best.state, own.reg_covar, MOVES)
-        states = [replace(state, partial=own.partial) for state in found]
+        degrees = best.state.degrees
+        usual = FIRST_DEGREES if degrees is None else float(np.exp(np.log(degrees).mean()))
+        states = [_as_asked(fit, state, usual) for state in found]
         if not states:
             break
         quiet = fit.context.apart()

@@ -19,6 +19,7 @@ from daskmm.kmeans.sums import PerStart
 from daskmm.mixture.em import MixtureState, block_sums, stated
 from daskmm.mm.keyed_records import KeyedRecords
 from daskmm.numerics.gaussians import EMSums, maximized
+from daskmm.numerics.student import expected_logs
 from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
@@ -74,13 +75,18 @@ class EMRecord:
         else:
             variances = state.covariances.reshape(len(sizes), -1) - reg_covar
             scatters = sizes[:, None] * np.broadcast_to(variances, state.means.shape)
-        sums = EMSums(sizes, np.zeros_like(state.means), scatters, weight * likelihood)
+        pulls = logs = None
+        if state.degrees is not None:
+            # At a maximum of the likelihood the mean of u is 1.
+            pulls, logs = sizes, expected_logs(sizes, state.degrees, p)
+        still = np.zeros_like(state.means)
+        sums = EMSums(sizes, still, scatters, weight * likelihood, pulls, logs)
         return cls(n_rows, weight, sums, state.means)
 
     def around(self, means: FloatArray) -> Self:
         """Return the record with its sums taken around other points."""
         own, shift = self.sums, means - self.means
-        weights = own.weights[:, None]
+        weights = own.masses[:, None]
         if own.scatters.ndim == 2:
             scatters = own.scatters - 2.0 * own.sums * shift + weights * np.square(shift)
         else:
@@ -94,10 +100,8 @@ class EMRecord:
 
     def faded(self, factor: float) -> Self:
         """Return the record of the same rows with their sample weights multiplied by a factor."""
-        own = self.sums
-        weights, scatters = factor * own.weights, factor * own.scatters
-        sums = EMSums(weights, factor * own.sums, scatters, factor * own.log_likelihood)
-        return replace(self, weight=factor * self.weight, sums=sums, kept=factor * self.kept)
+        weight, sums = factor * self.weight, self.sums.times(factor)
+        return replace(self, weight=weight, sums=sums, kept=factor * self.kept)
 
     def __add__(self, other: Self) -> Self:
         n_rows, weight = self.n_rows + other.n_rows, self.weight + other.weight

@@ -94,6 +94,8 @@ class Settings:
         Whether the covariance type is chosen on the sample; until then it is the largest.
     partial : bool
         Whether values may be missing.
+    student : bool
+        Whether components are t distributions.
     """
 
     n_components: int
@@ -109,6 +111,7 @@ class Settings:
     least_rows: int = 1
     chooses_type: bool = False
     partial: bool = False
+    student: bool = False
 
     @property
     def schedule(self) -> Schedule:

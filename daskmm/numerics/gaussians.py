@@ -1,11 +1,12 @@
-r"""Gaussian components of a mixture: densities, and the sums and the update of an EM step.
+r"""Components of a mixture: densities, and the sums and the update of an EM step.
 
 A component has a share :math:`\pi_j`, a mean and a covariance. EM raises the mean log-likelihood
 :math:`\frac1n \sum_i \log \sum_j \pi_j N(x_i; \mu_j, \Sigma_j)`: responsibilities
 :math:`\gamma_{ij} \propto \pi_j N(x_i; \mu_j, \Sigma_j)` are computed at the components, whose
 minorizing function of the likelihood they define, and the components that maximise it follow
 (Dempster, Laird & Rubin 1977). Sums are taken around the means before the step, so that no digits
-cancel however far the rows are from the origin.
+cancel however far the rows are from the origin. Components with heavier tails are multivariate t
+distributions; see `daskmm.numerics.student`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
+
+from daskmm.numerics.student import log_constants, log_kernels, pulls, updated_degrees
 
 FloatArray = NDArray[np.float64]
 
@@ -34,7 +37,7 @@ class SingularComponentError(ValueError):
 
 @dataclass(frozen=True)
 class Components:
-    """Gaussian components.
+    """Normal components, or t distributions.
 
     Attributes
     ----------
@@ -51,6 +54,9 @@ class Components:
     factors : ndarray
         Of the same shape: upper triangular matrices U with U Uᵀ the inverse covariance, or inverse
         standard deviations.
+    degrees : ndarray of shape (n_components,) or None
+        Degrees of freedom of t distributions, whose `covariances` are Σ, by which distances are
+        measured; None for normal components.
     """
 
     covariance_type: str
@@ -58,10 +64,16 @@ class Components:
     means: FloatArray
     covariances: FloatArray
     factors: FloatArray
+    degrees: FloatArray | None = None
 
     @classmethod
     def of(
-        cls, covariance_type: str, shares: FloatArray, means: FloatArray, covariances: FloatArray
+        cls,
+        covariance_type: str,
+        shares: FloatArray,
+        means: FloatArray,
+        covariances: FloatArray,
+        degrees: FloatArray | None = None,
     ) -> Self:
         """Return components with the factors of their covariances.
 
@@ -70,16 +82,16 @@ class Components:
         SingularComponentError
             If a covariance is not positive definite.
         """
-        return cls(
-            covariance_type, shares, means, covariances, factors_of(covariances, covariance_type)
-        )
+        factors = factors_of(covariances, covariance_type)
+        return cls(covariance_type, shares, means, covariances, factors, degrees)
 
     @property
     def n_parameters(self) -> int:
         """Number of free parameters."""
         k, p = self.means.shape
         each = {"full": k * p * (p + 1) // 2, "tied": p * (p + 1) // 2, "diag": k * p}
-        return each.get(self.covariance_type, k) + k * p + k - 1
+        tails = 0 if self.degrees is None else k
+        return each.get(self.covariance_type, k) + k * p + k - 1 + tails
 
     @property
     def deviations(self) -> FloatArray:
@@ -104,7 +116,15 @@ class Components:
         with np.errstate(divide="ignore"):  # a share of 0
             shares = np.log(self.shares)
         p = self.means.shape[1]
+        if self.degrees is not None:
+            return np.asarray(shares + self.log_determinants + log_constants(self.degrees, p))
         return np.asarray(shares + self.log_determinants - 0.5 * p * math.log(2 * math.pi))
+
+    def log_kernels(self, squares: FloatArray) -> FloatArray:
+        """Return log densities relative to those at the means, given squared distances."""
+        if self.degrees is None:
+            return -0.5 * squares
+        return log_kernels(squares, self.degrees, self.means.shape[1])
 
     @property
     def precisions(self) -> FloatArray:
@@ -122,7 +142,7 @@ class Components:
         return np.asarray(self.covariances.reshape(k, -1).min(axis=1))
 
     def colored(self, noise: FloatArray, component: int) -> FloatArray:
-        """Return rows of a component, made of independent standard normal numbers."""
+        """Return rows of a normal component, made of independent standard normal numbers."""
         mean, kind = self.means[component], self.covariance_type
         if kind in ("diag", "spherical"):
             return np.asarray(mean + noise * np.sqrt(self.covariances[component]))
@@ -192,7 +212,12 @@ def log_joint_densities(rows: FloatArray, components: Components) -> FloatArray:
     -------
     ndarray of shape (n_rows, n_components)
     """
-    kind, constants = components.covariance_type, components.constants
+    return components.constants + components.log_kernels(squared_distances(rows, components))
+
+
+def squared_distances(rows: FloatArray, components: Components) -> FloatArray:
+    """Return δ_ij = (x_i − μ_j)ᵀ Σ_j⁻¹ (x_i − μ_j) of all rows and components."""
+    kind = components.covariance_type
     found = np.empty((len(rows), len(components.means)))
     for j, mean in enumerate(components.means):
         if kind in ("full", "tied"):
@@ -200,7 +225,7 @@ def log_joint_densities(rows: FloatArray, components: Components) -> FloatArray:
             whitened = (rows - mean) @ factor
         else:
             whitened = (rows - mean) * components.factors[j]
-        found[:, j] = constants[j] - 0.5 * np.einsum("ij,ij->i", whitened, whitened)
+        found[:, j] = np.einsum("ij,ij->i", whitened, whitened)
     return found
 
 
@@ -215,6 +240,9 @@ def mixed_densities(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
 class EMSums:
     """Sums of an EM step over rows, which can be added.
 
+    Where components are t distributions, the sums around the means have weights w γ u in place of
+    w γ, with the u of `daskmm.numerics.student`.
+
     Attributes
     ----------
     weights : ndarray of shape (n_components,)
@@ -227,19 +255,46 @@ class EMSums:
         (n_components, n_features), for "diag" and "spherical".
     log_likelihood : float
         Σ w log p(x) at the components before the step.
+    pulls, logs : ndarray of shape (n_components,) or None
+        Σ w γ u and Σ w γ (log u − u) of t distributions.
     """
 
     weights: FloatArray
     sums: FloatArray
     scatters: FloatArray
     log_likelihood: float
+    pulls: FloatArray | None = None
+    logs: FloatArray | None = None
+
+    @property
+    def masses(self) -> FloatArray:
+        """Sum of the weights of the rows in each component's mean."""
+        return self.weights if self.pulls is None else self.pulls
 
     def __add__(self, other: Self) -> Self:
+        pulls = logs = None
+        if self.pulls is not None and other.pulls is not None:
+            pulls = self.pulls + other.pulls
+        if self.logs is not None and other.logs is not None:
+            logs = self.logs + other.logs
         return type(self)(
             self.weights + other.weights,
             self.sums + other.sums,
             self.scatters + other.scatters,
             self.log_likelihood + other.log_likelihood,
+            pulls,
+            logs,
+        )
+
+    def times(self, factor: float) -> Self:
+        """Return the sums of the same rows with their sample weights multiplied by a factor."""
+        return type(self)(
+            factor * self.weights,
+            factor * self.sums,
+            factor * self.scatters,
+            factor * self.log_likelihood,
+            None if self.pulls is None else factor * self.pulls,
+            None if self.logs is None else factor * self.logs,
         )
 
 
@@ -255,12 +310,18 @@ def em_sums(rows: FloatArray, weights: FloatArray | None, components: Components
     components : Components
         The components before the step.
     """
-    densities, shares = mixed_densities(log_joint_densities(rows, components))
+    squares = squared_distances(rows, components)
+    densities, shares = mixed_densities(components.constants + components.log_kernels(squares))
     if weights is not None:
         shares *= weights[:, None]
-    total = densities.sum() if weights is None else weights @ densities
-    sums, scatters = scatter(rows, shares, components.means, components.covariance_type)
-    return EMSums(shares.sum(axis=0), sums, scatters, float(total))
+    total = float(densities.sum() if weights is None else weights @ densities)
+    n_j, means, kind = shares.sum(axis=0), components.means, components.covariance_type
+    if components.degrees is None:
+        return EMSums(n_j, *scatter(rows, shares, means, kind), total)
+    u = pulls(squares, components.degrees, means.shape[1])
+    logs = (shares * (np.log(u) - u)).sum(axis=0)
+    shares = shares * u
+    return EMSums(n_j, *scatter(rows, shares, means, kind), total, shares.sum(axis=0), logs)
 
 
 def scatter(
@@ -302,20 +363,26 @@ def maximized(sums: EMSums, before: Components, reg_covar: float) -> Components:
     """
     weights, kind = sums.weights + _TINY_WEIGHT, before.covariance_type
     empty = sums.weights <= _EMPTY * weights.sum()
-    shift = np.where(empty[:, None], 0.0, sums.sums / weights[:, None])
-    means = before.means + shift
+    masses = sums.masses + _TINY_WEIGHT
+    shift = np.where(empty[:, None], 0.0, sums.sums / masses[:, None])
+    means, degrees = before.means + shift, before.degrees
+    # Share of a component's weight that moves its mean; 1 for normal ones.
+    pulled = masses / weights
     if kind == "tied":
-        between = (sums.weights[:, None] * shift).T @ shift
+        between = (sums.masses[:, None] * shift).T @ shift
         covariances = (sums.scatters[0] - between) / weights.sum()
         covariances.flat[:: len(covariances) + 1] += reg_covar
     elif kind == "full":
         covariances = sums.scatters / weights[:, None, None]
-        covariances -= shift[:, :, None] * shift[:, None, :]
+        covariances -= pulled[:, None, None] * shift[:, :, None] * shift[:, None, :]
         covariances.reshape(len(means), -1)[:, :: means.shape[1] + 1] += reg_covar
         covariances[empty] = before.covariances[empty]
     else:
-        covariances = sums.scatters / weights[:, None] - np.square(shift) + reg_covar
+        between = pulled[:, None] * np.square(shift)
+        covariances = sums.scatters / weights[:, None] - between + reg_covar
         if kind == "spherical":
             covariances = covariances.mean(axis=1)
         covariances[empty] = before.covariances[empty]
-    return Components.of(kind, weights / weights.sum(), means, covariances)
+    if degrees is not None and sums.logs is not None:
+        degrees = updated_degrees(sums.logs, sums.weights, degrees, means.shape[1])
+    return Components.of(kind, weights / weights.sum(), means, covariances, degrees)

@@ -1,4 +1,4 @@
-"""E- and M-steps of Gaussian mixtures beside their definitions."""
+"""E- and M-steps of mixtures beside their definitions."""
 
 import math
 
@@ -13,7 +13,7 @@ from daskmm.numerics.rows import TILE_BYTES, tiles
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="the loops are not compiled")
 KINDS = ("full", "tied", "diagonal")
-FIELDS = ("log_likelihood", "n_j", "sums", "scatters")
+FIELDS = ("log_likelihood", "n_j", "sums", "scatters", "pulls", "logs")
 each_kind = pytest.mark.parametrize("kind", KINDS)
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
@@ -30,16 +30,25 @@ def mixture(kind, p, k, seed=0, spread=2.0, offset=0.0):
     return rng.dirichlet(np.full(k, 5.0)), offset + spread * rng.normal(size=(k, p)), covariances
 
 
-def components(kind, shares, means, covariances):
+def degrees_of(k):
+    """Degrees of freedom of t distributions, from heavy tails to nearly normal ones."""
+    return np.geomspace(1.5, 80.0, k)
+
+
+def components(kind, shares, means, covariances, degrees=None):
     """The same in the form that the loops take."""
     p = means.shape[1]
     lower = np.linalg.cholesky(covariances)
     factors = np.array([linalg.solve_triangular(x, np.eye(p), lower=True).T for x in lower])
     inverses = np.diagonal(factors, axis1=1, axis2=2)
     constants = np.log(shares) + np.log(inverses).sum(axis=1) - p / 2 * math.log(2 * math.pi)
+    if degrees is not None:
+        both = (degrees + p) / 2
+        constants += special.gammaln(both) - special.gammaln(degrees / 2)
+        constants -= p / 2 * np.log(degrees / 2)
     if kind == "diagonal":
-        return Components(means, constants, inverse_deviations=inverses)
-    return Components(means, constants, factors[:1] if kind == "tied" else factors)
+        return Components(means, constants, None, inverses, degrees)
+    return Components(means, constants, factors[:1] if kind == "tied" else factors, None, degrees)
 
 
 def sampled(n, shares, means, covariances, dtype=np.float64):
@@ -51,34 +60,49 @@ def sampled(n, shares, means, covariances, dtype=np.float64):
     return (means[labels] + noise).astype(dtype), 2.0 * rng.uniform(size=n)
 
 
-def memberships(rows, shares, means, covariances):
+def memberships(rows, shares, means, covariances, degrees=None):
     """Log densities and responsibilities by scipy."""
     x = rows.astype(np.float64)
     logs = np.empty((len(rows), len(shares)))
     for j, share in enumerate(shares):
-        logs[:, j] = np.log(share) + stats.multivariate_normal(means[j], covariances[j]).logpdf(x)
+        own = stats.multivariate_normal(means[j], covariances[j])
+        if degrees is not None:
+            own = stats.multivariate_t(means[j], covariances[j], degrees[j])
+        logs[:, j] = np.log(share) + own.logpdf(x)
     densities = special.logsumexp(logs, axis=1) if len(rows) else np.empty(0)
     return densities, np.exp(logs - densities[:, None])
 
 
-def naive_sums(kind, rows, v, densities, responsibilities, means):
+def naive_sums(kind, rows, v, densities, responsibilities, means, covariances, degrees=None):
     """The sums, one component at a time."""
     k, p = means.shape
     n_j, sums, scatters = np.zeros(k), np.zeros((k, p)), np.zeros((k, p, p))
+    pulls, logs = (None, None) if degrees is None else np.zeros((2, k))
     for j in range(k):
         weights, differences = v * responsibilities[:, j], rows.astype(float) - means[j]
-        n_j[j], sums[j] = weights.sum(), weights @ differences
+        n_j[j] = weights.sum()
+        if degrees is not None:
+            squares = np.einsum(
+                "ij,ij->i", differences @ np.linalg.inv(covariances[j]), differences
+            )
+            u = (degrees[j] + p) / (degrees[j] + squares)
+            logs[j] = weights @ (np.log(u) - u)
+            weights = weights * u
+            pulls[j] = weights.sum()
+        sums[j] = weights @ differences
         scatters[j] = (weights[:, None] * differences).T @ differences
     if kind == "diagonal":
         scatters = np.diagonal(scatters, axis1=1, axis2=2)
     if kind == "tied":
         scatters = scatters.sum(axis=0, keepdims=True)
-    return float(v @ densities), n_j, sums, scatters
+    return float(v @ densities), n_j, sums, scatters, pulls, logs
 
 
 def assert_close(found, expected, rtol=1e-10):
     for name, x, y in zip(FIELDS, found, expected, strict=True):
         assert np.shape(x) == np.shape(y)
+        if y is None:
+            continue
         extent = np.abs(y).max(initial=0.0)
         np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol * extent, err_msg=name)
 
@@ -88,13 +112,14 @@ def assert_same_bits(found, expected):
         np.testing.assert_array_equal(x, y, err_msg=name)
 
 
-def assert_definitions(kind, n, p, k, dtype):
+def assert_definitions(kind, n, p, k, dtype, degrees=None):
     model = mixture(kind, p, k)
     rows, v = sampled(n, *model, dtype)
+    model = *model, degrees
     ours, (densities, responsibilities) = components(kind, *model), memberships(rows, *model)
     for weights in (None, v):
         used = np.ones(n) if weights is None else v
-        expected = naive_sums(kind, rows, used, densities, responsibilities, model[1])
+        expected = naive_sums(kind, rows, used, densities, responsibilities, *model[1:])
         found = mixture_sums(rows, weights, ours)
         assert_close(found, expected)
         if kind != "diagonal":
@@ -114,6 +139,23 @@ def assert_definitions(kind, n, p, k, dtype):
 def test_sums_and_memberships_are_the_definitions(kind, p, k, dtype):
     for n in (1, 5, 63, 64, 65):
         assert_definitions(kind, n, p, k, dtype)
+
+
+@each_kind
+@each_dtype
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 2), (65, 9, 5), (1303, 17, 9)])
+def test_sums_and_memberships_of_t_distributions_are_the_definitions(kind, shape, dtype):
+    n, p, k = shape
+    assert_definitions(kind, n, p, k, dtype, degrees_of(k))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_value_that_is_not_finite_has_no_density_of_t_distributions(value):
+    ours = components("full", *mixture("full", 3, 2), degrees_of(2))
+    rows = np.zeros((70, 3))
+    rows[66, 1] = value
+    assert mixture_sums(rows, None, ours) is None
+    assert not fill_memberships(rows, ours, np.empty(70, np.int32))
 
 
 @each_kind
@@ -182,7 +224,7 @@ def test_responsibilities_up_to_the_negligible_one_are_left_out(kind):
     densities, responsibilities = memberships(rows, *model)
     large = np.where(responsibilities > 0.2, responsibilities, 0.0)
     assert 0 < (large != responsibilities).sum() < large.size
-    expected = naive_sums(kind, rows, v, densities, large, model[1])
+    expected = naive_sums(kind, rows, v, densities, large, *model[1:])
     assert_close(mixture_sums(rows, v, components(kind, *model), 0.2), expected)
 
 
@@ -223,7 +265,8 @@ def test_rows_far_from_all_components_have_finite_densities(kind, dtype):
     np.testing.assert_allclose(densities, expected, rtol=1e-10)
     np.testing.assert_array_equal(labels, weighed.argmax(axis=1))
     np.testing.assert_allclose(responsibilities.sum(axis=1), 1.0, rtol=1e-15)
-    assert all(np.isfinite(x).all() for x in mixture_sums(rows, None, model))
+    found = mixture_sums(rows, None, model)[:4]
+    assert all(np.isfinite(x).all() for x in found)
 
 
 @each_kind

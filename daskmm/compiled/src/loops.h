@@ -119,6 +119,11 @@ typedef struct {
                                        inverse covariance */
   const double* inverse_deviations; /* (k, p) or NULL: of independent features */
   const double* constants;          /* (k): log of the share and of the density at the mean */
+  const double* degrees;            /* (k) or NULL: ν, degrees of freedom of t distributions. The sums
+                                       around the means have weights w γ u then, where
+                                       u = (ν + p) / (ν + δ) at a squared distance δ */
+  double* pulls;                    /* (k) or NULL: Σ w γ u */
+  double* logs;                     /* (k) or NULL: Σ w γ (log u − u) */
   double* n_j;                      /* (k) or NULL: Σ w γ, added to like all sums; NULL for none */
   double* sums;                     /* (k, p) or NULL: Σ w γ (x − μ) */
   double* squares;                  /* (k, p) or NULL: Σ w γ (x − μ)² of independent features */

@@ -25,6 +25,7 @@ template <class R> struct MixtureStep {
   Index factor_size = 0;
   double *z, *panels;                  // rows, shifted by the origin; the same, transposed
   double* d;                           // (component, row): log densities, then responsibilities
+  double* pull;                        // the same of u, the weights of rows of t distributions
   double *v, *least, *density, *best;  // of each row
   double *origin, *means, *factors;    // factors come in blocks of four columns
   double *whitened, *apart;            // means times a shared factor; a panel's differences
@@ -47,6 +48,7 @@ template <class R> struct MixtureStep {
 
   void place(Memory& memory) {
     memory((tile + 16) * width, z), memory(tile * width, panels), memory(k * tile, d);
+    memory(a.degrees ? k * tile : 0, pull);
     memory(tile, v, least, density, best), memory(width, origin), memory((k + 1) * width, means);
     memory(a.n_factors * factor_size, factors), memory(shared ? k * width : 0, whitened);
     memory(width * PANEL, apart);
@@ -145,8 +147,16 @@ template <class R> struct MixtureStep {
         else if (shared) add_scaled(whitened + j * width, nullptr, panel, squares);
         else add_scaled(means + j * width, a.inverse_deviations + j * p, panel, squares);
         UNROLLED for (int g = 0; g < GROUP; g++)
-          store(d + j * tile + i + g * L, a.constants[j] - 0.5 * squares[g]);
+          store(d + j * tile + i + g * L, a.constants[j] - exponent(j, i + g * L, squares[g]));
       }
+  }
+  // Return minus the logarithm of a density relative to that at the mean, given squared distances.
+  INLINE V exponent(Index j, Index i, V squares) {
+    if (!a.degrees) return 0.5 * squares;
+    const double degrees = a.degrees[j], both = degrees + double(p);
+    store(pull + j * tile + i, both / (degrees + squares));
+    // The last term is not finite where a distance is not; the logarithm would be.
+    return 0.5 * both * LN_2 * log2_1p<double>(squares / degrees) + (squares - squares);
   }
   // Turn them into responsibilities; return whether the densities of all rows are finite.
   NOINLINE bool normalize(Index b) {
@@ -242,10 +252,21 @@ template <class R> struct MixtureStep {
         multiply_panel<double, LINES, abreast.n, true>(x + c, 1, x + f, step, n, to, step, step);
       });
   }
+  // Multiply the weights of the listed rows by those that a t distribution gives them.
+  NOINLINE void pull_rows(Index j, Index n) {
+    double pulls = 0.0, logs = 0.0;
+    for (Index q = 0; q < n; q++) {
+      const double u = pull[j * tile + rows[q]];
+      logs += weights[q] * (__builtin_log(u) - u);
+      pulls += weights[q] *= u;
+    }
+    a.pulls[j] += pulls, a.logs[j] += logs;
+  }
   // Sums around the means of the components.
   void add_component(Index j, Index b) {
     const Index n = list_rows(j, b);
     a.n_j[j] += sum_over(weights, n, [](auto x) { return x; });
+    if (a.degrees) pull_rows(j, n);
     memset(sums, 0, size_t(width) * sizeof(double)), memset(squares, 0, size_t(width) * sizeof(double));
     if (!a.factors) add_listed<false>(j, 0, n);
     else {
