@@ -199,6 +199,8 @@ def progress_of(record: Record) -> list[str]:
     """Describe the state of a fit in the terms of its algorithm."""
     if isinstance(record, BlurringRecord):
         return [record.stage, f"{record.n_representatives:,} distinct points"]
+    if record.stage == "EM":
+        return [f"log-likelihood {-record.objective:.6g} per row"]
     return [f"s {_power(record.s)}", f"objective {record.objective:.6g}"]
 
 

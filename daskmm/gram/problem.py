@@ -84,6 +84,8 @@ class KernelProblem:
         Whether the matrices are those of the kernels, and not of features of low rank.
     """
 
+    hard_stage = "hard"
+
     def __init__(
         self,
         grams: Grams,

@@ -354,6 +354,8 @@ class CentersProblem:
         Passes over all rows that were made for other problems; those over a sample do not count.
     """
 
+    hard_stage = "hard"
+
     def __init__(
         self,
         passes: Passes,

@@ -74,6 +74,7 @@ class MixtureProblem:
     """
 
     splitting_power = 0.0
+    hard_stage = "EM"
 
     def __init__(
         self, passes: Passes, weight: float, reg_covar: float, tol: float, exact: bool

@@ -253,7 +253,7 @@ def _after(
 def _record(run: Run[S], step: Step[S], problem: Problem[S], seconds: float) -> IterationRecord:
     return IterationRecord(
         iteration=len(run.history) + 1,
-        stage=run.stage,
+        stage=problem.hard_stage if run.stage == "hard" else run.stage,
         s=run.state.s,
         objective=step.objective + step.penalty,
         inertia=step.inertia * problem.weight,

@@ -74,6 +74,8 @@ class Problem(Protocol[S]):
     rounding: float
     # Whether steps are taken over all rows, in the model's own distance.
     exact: bool
+    # What records call the steps at the power −∞.
+    hard_stage: str
 
     @property
     def n_passes(self) -> int:
@@ -95,10 +97,10 @@ class IterationRecord:
     ----------
     iteration : int
         Counted from 1.
-    stage : {"anneal", "hard"}
-        Whether the step was taken at a finite power, or was Lloyd's.
+    stage : {"anneal", "hard", "EM"}
+        Whether the step was taken at a finite power, was Lloyd's, or was one of EM.
     s : float
-        The power of the step; −∞ in the hard stage.
+        The power of the step; −∞ in other stages than "anneal".
     objective : float
         f per unit of sample weight, at the state with which the iteration began.
     inertia : float

@@ -48,6 +48,8 @@ class Plane:
         Share of the spread between clusters along each axis.
     points, centers : ndarray of shape (n_rows, 2) and (n_clusters, 2)
         Projections of the rows and centres.
+    covariances : ndarray of shape (n_clusters, 2, 2) or None
+        Those of the components of a mixture; None for other models.
     """
 
     axes: FloatArray
@@ -56,6 +58,7 @@ class Plane:
     shares: FloatArray
     points: FloatArray
     centers: FloatArray
+    covariances: FloatArray | None = None
 
     @classmethod
     def of(cls, model: Any, rows: NDArray, clusters: NDArray) -> Self:
@@ -92,6 +95,7 @@ class Plane:
             shares,
             (points - middle) @ axes + raised[clusters],
             (centers - middle) @ axes + raised,
+            _covariances(model, axes / model.scale_[:, None]),
         )
 
     def place(self, positions: FloatArray, clusters: NDArray) -> FloatArray:
@@ -101,11 +105,23 @@ class Plane:
         return placed
 
 
+def _covariances(model: Any, axes: FloatArray) -> FloatArray | None:
+    """Return the covariances of a mixture's components along two axes, in the input's units."""
+    if not hasattr(model, "covariances_"):
+        return None
+    own, (k, p) = model.covariances_, model.means_.shape
+    if model.covariance_type_ == "spherical":
+        own = own[:, None]
+    if model.covariance_type_ in ("diag", "spherical"):
+        own = np.broadcast_to(own, (k, p))[:, :, None] * np.eye(p)
+    return np.broadcast_to(axes.T @ own @ axes, (k, 2, 2))
+
+
 def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -> Figure:
     """Draw rows in the plane in which the cluster centres differ most.
 
     Features are scaled and weighted as in the model's distance; the axes are the principal axes of
-    the rows' centres.
+    the rows' centres. Ellipses at two standard deviations show the components of a mixture.
 
     Parameters
     ----------
@@ -130,6 +146,8 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     colors = cluster_colors(len(centers))
     size = float(np.clip(28_000 / max(len(points), 1), 5, 25))
     scatter_rows(axis, points, colors[clusters], size)
+    if plane.covariances is not None:
+        draw_ellipses(axis, centers, plane.covariances, colors)
     if len(centers) <= _MOST_NUMBERS:
         number_clusters(axis, centers[np.unique(clusters)], np.unique(clusters))
     else:
@@ -152,6 +170,18 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
 
 def _largest_share(clusters: NDArray) -> float:
     return float(np.bincount(clusters).max() / len(clusters)) if len(clusters) else 0.0
+
+
+def draw_ellipses(axis: Any, centers: FloatArray, covariances: FloatArray, colors: NDArray) -> None:
+    """Draw the ellipse of each component at two standard deviations."""
+    from matplotlib.patches import Ellipse
+
+    for center, covariance, color in zip(centers, covariances, colors, strict=True):
+        variances, directions = np.linalg.eigh(covariance)
+        width, height = 4.0 * np.sqrt(np.maximum(variances, 0.0))
+        angle = np.degrees(np.arctan2(directions[1, 0], directions[0, 0]))
+        line = {"fill": False, "edgecolor": color, "linewidth": 1.4}
+        axis.add_patch(Ellipse(tuple(center), width, height, angle=float(angle), **line))
 
 
 def number_clusters(axis: Any, centers: FloatArray, numbers: NDArray) -> None:

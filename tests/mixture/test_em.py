@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture as Peer
 
 from daskmm import GaussianMixture
+from daskmm.cluster._progress import progress_of
 from daskmm.data.blocks import Position
 from daskmm.mixture.em import (
     block_sums,
@@ -152,3 +153,9 @@ def test_a_step_to_a_singular_covariance_ends_the_run_at_the_state_before():
     assert "not positive definite" in step.state.singular
     assert not step.moved
     np.testing.assert_array_equal(step.state.means, state.means)
+
+
+def test_records_call_the_steps_those_of_em():
+    model = GaussianMixture(2, random_state=0).fit(mixture_rows())
+    assert {record.stage for record in model.history_} == {"EM"}
+    assert "log-likelihood" in progress_of(model.history_[-1])[0]

@@ -26,6 +26,7 @@ class Power:
 
 class Problem:
     splitting_power = -1.0
+    hard_stage = "hard"
     rounding = 0.0
     weight, n_passes, exact = 1.0, 0, True
 
