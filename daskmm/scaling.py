@@ -81,7 +81,7 @@ class PassModel:
         n_workers, threads_per_worker : int
             Size of the cluster.
         cores : int, optional
-            Of all workers together; one per thread by default.
+            Number of cores of all workers together; one per thread by default.
         bandwidth : float
             Bytes per second that storage delivers to all workers together.
 

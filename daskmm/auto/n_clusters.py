@@ -13,9 +13,9 @@ normal, with equal values in random order. Rows that are copies of a few points 
 clusters.
 
 Mixed columns are replaced by normal features that could lie behind them (see
-:mod:`daskmm.numerics.latent_normals`), in the rows without missing values. Of numbers, rows that
-lack more than a quarter of their values are left out if 200 others remain, and missing values are
-taken from the nearest row that has them. Weights are divided such that they sum to the
+:mod:`daskmm.numerics.latent_normals`), in the rows without missing values. Rows of numbers
+that lack more than a quarter of their values are left out if 200 others remain, and missing values
+are taken from the nearest row that has them. Weights are divided such that they sum to the
 number of rows of weight 1 that would estimate means as precisely.
 """
 

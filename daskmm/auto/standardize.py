@@ -80,7 +80,7 @@ def choose_scale(
     Parameters
     ----------
     survey : Survey
-        Of standardised features.
+        Result of the first pass, in standardised features.
     n_clusters : int
         Number of clusters with which the scales are compared.
     seed : int

@@ -169,7 +169,7 @@ class CenterClusterer(NearestCenter):
             Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
             Weights, not negative; chunked in any way. An integer weight counts like as many
-            copies of the row. Of a raster also an array or DataArray on its grid.
+            copies of the row. A raster also takes an array or DataArray on its grid.
         feature_dim : str, optional
             For an xarray DataArray: the dimension along which its features are, such as "band".
             The rows are the pixels along all others, and labels come back on their grid. Blocks
@@ -233,8 +233,8 @@ class CenterClusterer(NearestCenter):
         With `trim`, hard steps leave out that share of the rows of each call, in three more passes
         over them.
 
-        Of ``distortion="mixed"`` columns, levels and their scale are those of the first call or the
-        fit; a level that comes later is as in `predict`.
+        With ``distortion="mixed"``, columns, levels and their scale are those of the fit or of the
+        first call. Later levels are treated as in `predict`.
 
         Parameters
         ----------
@@ -252,7 +252,7 @@ class CenterClusterer(NearestCenter):
             half-life, a known key makes nothing fade: its rows have the weight that the replaced
             ones had faded to. So a call can be repeated, and rows of another day want another key.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset, as in `fit`; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
         unknown : {"error", "missing"}, optional
             Whether levels of mixed columns that the fit did not see raise an error, or are missing
             values; by default as the fit says. Not for a first call, which is a fit.
@@ -321,7 +321,7 @@ class CenterClusterer(NearestCenter):
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Columns of a DataFrame are found by name, in any order and among others.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
         outliers : float, optional
             Share of the training rows, in (0, 1), taken for outliers: rows whose `score_samples` is
             below the score of the worst such share of them get the label −1.
@@ -333,8 +333,8 @@ class CenterClusterer(NearestCenter):
         -------
         ndarray, dask Array or Series of int32, of shape (n_samples,)
             Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
-            array. Of a pandas DataFrame, a pandas Series if ``set_output(transform="pandas")`` asks
-            for pandas. Of a raster a DataArray on its grid, with its coordinates.
+            array. A pandas DataFrame gives a pandas Series if ``set_output(transform="pandas")``
+            asks for it, and a raster a DataArray on its grid, with its coordinates.
         """
         fitted = FittedCenters.of(self, unknown)
         X = fitted.table(X, feature_dim)
@@ -360,7 +360,7 @@ class CenterClusterer(NearestCenter):
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Rows of what the model was fitted to.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
@@ -379,7 +379,7 @@ class CenterClusterer(NearestCenter):
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Rows of what the model was fitted to.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
         power : float, optional
             s < 0; −∞ for hard memberships. By default that of `predict_proba`.
 
@@ -414,7 +414,7 @@ class CenterClusterer(NearestCenter):
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Rows of what the model was fitted to.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
@@ -439,7 +439,7 @@ class CenterClusterer(NearestCenter):
         sample_weight : array-like or dask Array of shape (n_samples,), optional
             Sample weights, not negative; all 1 by default.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
@@ -503,7 +503,7 @@ class CenterClusterer(NearestCenter):
         sample_weight : array-like or dask Array of shape (n_samples,), optional
             Sample weights, not negative; all 1 by default.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------

@@ -206,9 +206,10 @@ standardize_path_ : ScaleChoice
 """,
     "labels_": """
 labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
-    Of a dask DataFrame a series aligned with it, for ``frame.assign(cluster=model.labels_)``; of a
-    raster a DataArray on its grid; −1 for rows without any value, if ``empty_rows="label"``.
-    Dropped when a model of lazy data or of a raster is pickled or saved.
+    Cluster of each row, and −1 for rows without any value, if ``empty_rows="label"``. A dask
+    DataFrame gives a series aligned with it, for ``frame.assign(cluster=model.labels_)``, and a
+    raster a DataArray on its grid. Labels of lazy data or of a raster are dropped when the model is
+    pickled or saved.
 cluster_sizes_ : ndarray of shape (n_clusters,), float64
     Sum of the sample weights of each cluster's rows: their number if there are no weights.
 cluster_means_ : ndarray of shape (n_clusters, n_features), float64
@@ -249,7 +250,8 @@ mean_, scale_ : ndarray of shape (n_features,)
     standardised.
 typical_distances_ : ndarray of shape (n_clusters,)
     Median distance of each cluster's rows to its centre, as in `inertia_`; the unit, unsquared, of
-    `score_samples`. Of all rows if they are in memory, else of a sample: see `calibrate`.
+    `score_samples`. It is taken over all rows in memory, or over a sample of others: see
+    `calibrate`.
 relative_distances_ : ndarray of shape (2, n)
     Distances in that unit, in bins of .3 %, and the share of the rows that are not farther.
 membership_power_ : float

@@ -77,7 +77,7 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         Returns
         -------
         ndarray, dask Array or Series of int32, of shape (n_samples,)
-            Of a raster a DataArray on its grid.
+            A raster gives a DataArray on its grid.
         """
         return as_asked(self, super().fit_predict(X, y, **fit_params), X)
 

@@ -114,7 +114,7 @@ class Monitor:
             Number or date of the batch, which tells its place in the season where batches are
             missing. By default it follows the latest one.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
@@ -171,7 +171,7 @@ class Monitor:
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Such as the rows that changed the model, one batch.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
@@ -318,7 +318,7 @@ def monitor(
         Probability of any false alarm in a year of daily looks (365); three quarters of that in
         each of the following years.
     feature_dim : str, optional
-        Of an xarray DataArray or Dataset; by default that of the fit.
+        Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
     Returns
     -------

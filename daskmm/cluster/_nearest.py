@@ -32,14 +32,14 @@ class NearestCenter(  # type: ignore[call-arg]
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Columns of a DataFrame are found by name, in any order and among others.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
         ndarray, dask Array or Series of int32, of shape (n_samples,)
             Lazy for dask and zarr input: a Series aligned with a dask DataFrame, otherwise an
-            array. Of a pandas DataFrame, a pandas Series if ``set_output(transform="pandas")`` asks
-            for pandas. Of a raster a DataArray on its grid, with its coordinates.
+            array. A pandas DataFrame gives a pandas Series if ``set_output(transform="pandas")``
+            asks for it, and a raster a DataArray on its grid, with its coordinates.
         """
         fitted = FittedCenters.of(self)
         X = fitted.table(X, feature_dim)
@@ -53,14 +53,14 @@ class NearestCenter(  # type: ignore[call-arg]
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             Columns of a DataFrame are found by name, in any order and among others.
         feature_dim : str, optional
-            Of an xarray DataArray or Dataset; by default that of the fit.
+            Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
         ndarray or dask Array of shape (n_samples, number of centres)
             float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
             for dask and zarr input. With ``set_output(transform="pandas")`` a DataFrame: of lazy
-            input a lazy dask DataFrame. Of a raster a DataArray with the dimension "cluster".
+            input a lazy dask DataFrame. A raster gives a DataArray with the dimension "cluster".
 
         Raises
         ------

@@ -118,7 +118,8 @@ callable
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,), int32
-        Of a dask DataFrame a lazy dask Series aligned with it, dropped when the model is saved.
+        Cluster of each row. A dask DataFrame gives a lazy dask Series aligned with it, which is
+        dropped when the model is saved.
     cluster_sizes_ : ndarray of shape (n_clusters,), float64
         Sum of the sample weights of each cluster's rows.
     memberships_ : ndarray of shape (n_samples, n_clusters)

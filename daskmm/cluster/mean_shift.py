@@ -72,7 +72,7 @@ class WeightedBlurringMeanShift(NearestCenter):
     K_ij = exp(−Σ_l w_l (y_il − y_jl)² / h) and sample weights v; features along which the rows
     move far lose weight, w_l ∝ exp(−D_l / λ) with D_l = (1/n) Σ_i v_i (x_il − y_il)². Rows that
     come together form a cluster. An iteration costs n² kernel values, and less as rows that have
-    come together become one representative. Of more than 50,000 rows all are compressed to
+    come together become one representative. More than 50,000 rows are compressed to
     micro-clusters first, so that the time grows as n does.
 
     Blurring mean shift without feature weights is ``WeightedBlurringMeanShift(lam=np.inf)``.
@@ -94,8 +94,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         from the data with the feature weights learned, and 30 more; pairs of rows far from all
         others then swap places in every iteration. "auto": not in the 20 iterations that learn the
         weights, nor in the first one after the restart from the data; then always. The weights are
-        updated throughout. Of more than 1,000 rows they start from those that 1,000 of them have
-        learned, with "auto" and finite `lam`; otherwise equal. Stragglers (see the notes)
+        updated throughout. They start equal; with "auto", finite `lam` and more than 1,000 rows
+        they start from the weights that 1,000 of the rows have learned. Stragglers (see the notes)
         join other clusters with "auto" only.
     merge_tol : float
         Rows within this distance (in the model's coordinates) are merged into one
@@ -141,9 +141,10 @@ class WeightedBlurringMeanShift(NearestCenter):
     Attributes
     ----------
     labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
-        Of a dask DataFrame a series aligned with it, for ``frame.assign(cluster=model.labels_)``.
-        Cluster 0 has the largest weight. Rows of sample weight 0 do not affect the fit; their
-        labels are those of `predict`. Dropped when a model of lazy data is pickled or saved.
+        Cluster of each row. A dask DataFrame gives a series aligned with it, for
+        ``frame.assign(cluster=model.labels_)``. Cluster 0 has the largest weight. Rows of sample
+        weight 0 do not affect the fit, and have the labels of `predict`. Labels of lazy data are
+        dropped when the model is pickled or saved.
     cluster_sizes_ : ndarray of shape (n_clusters,), float64
         Sum of the sample weights of each cluster's rows.
     summary_ : pandas DataFrame
@@ -160,7 +161,8 @@ class WeightedBlurringMeanShift(NearestCenter):
         Number of iterations, those that learn the weights included.
     n_passes_ : int
         Sweeps over the data (two, and one that counts rows where that is needed) and over all
-        pairs of representatives (one per iteration). Of micro-clusters: sweeps over the data.
+        pairs of representatives (one per iteration). Fits by micro-clusters count sweeps over the
+        data only.
     bandwidth_, lam_ : float
         As used.
     bandwidth_path_ : BandwidthPath

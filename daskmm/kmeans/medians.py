@@ -29,7 +29,7 @@ def with_exact_medians(
     Parameters
     ----------
     problem : CentersProblem
-        Of rows in memory, with a norm as distance.
+        Steps over rows in memory, with a norm as distance.
     outcome : Outcome
         Ended by hard steps.
 

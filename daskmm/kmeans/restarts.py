@@ -167,7 +167,7 @@ class _MayEndBelow:
     Attributes
     ----------
     cost : float
-        To end below, per unit of weight, without penalty.
+        Cost below which the start must end, per unit of weight, without penalty.
     before : float
         Cost at the step before.
     hopeless : int

@@ -298,7 +298,7 @@ def locked_checkpoint(
 ) -> Iterator[Checkpoint]:
     """Provide the checkpoint at a path, while no other process on a local disk can have it.
 
-    Of one on an object store there is a local mirror while the fit lasts; files that a stage works
+    A checkpoint on an object store has a local mirror while the fit lasts. Files that a stage works
     on are kept in the mirror only.
 
     Raises

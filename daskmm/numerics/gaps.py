@@ -122,12 +122,12 @@ class _Group:
 
     @functools.cached_property
     def means(self) -> FloatArray:
-        """Of each half."""
+        """Mean of each half."""
         return self.sums / self.sizes[:, None]
 
     @functools.cached_property
     def covariances(self) -> FloatArray:
-        """Of each half, shrunk towards the covariance within groups."""
+        """Covariance of each half, shrunk towards that within groups."""
         sizes, means, prior = self.sizes[:, None, None], self.means, len(self.within) + 2
         scatter = self.squares - sizes * means[:, :, None] * means[:, None, :]
         return np.asarray((scatter + prior * self.within) / (sizes + prior))
@@ -193,8 +193,8 @@ class Merging(NamedTuple):
 def merged(data: Scatter, groups: Sequence[Halves]) -> Merging:
     """Merge groups that no gap divides, and then the others, until one is left.
 
-    Of pairs without a gap the one with the largest overlap (1 at most) relative to its Mahalanobis
-    distance comes first. Where all pairs have gaps, it is the one with the largest overlap.
+    Pairs without a gap are merged first, in the order of their overlap (1 at most) relative to
+    their Mahalanobis distance. Pairs with gaps follow in the order of their overlap.
 
     Cells of one cluster in many dimensions can have gaps between all pairs, since the rows between
     two cells belong to others. Their unions are far from having one. So three groups or more count

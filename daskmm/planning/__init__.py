@@ -84,8 +84,8 @@ class Plan:
     max_passes : int
         The most there can be.
     peak_bytes_per_worker : int or None
-        Of a worker process (this process, for local schedulers) with its number of threads.
-        Includes the interpreter.
+        Peak memory of a worker process (this process, for local schedulers) with its number of
+        threads, including the interpreter.
     tasks_per_pass : int
         With the threads of this process.
     gram_bytes : int or None
