@@ -3,6 +3,7 @@
 import os
 import pkgutil
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -75,11 +76,50 @@ def test_names_that_the_sources_mention_exist():
 
 def test_the_diffs_of_the_recipes_apply(tmp_path):
     found = blocks("CONTRIBUTING.md", "diff")
-    assert len(found) == 3
+    assert len(found) == 4
     for number, text in enumerate(found):
         patch = tmp_path / f"{number}.diff"
         patch.write_text(text)
         subprocess.run(["git", "apply", "--check", patch], cwd=TOP, check=True)
+
+
+# What the recipes of CONTRIBUTING.md promise of a package to which their diffs have been applied.
+FOLLOWED = """
+import warnings
+import numpy as np
+import daskmm
+
+warnings.simplefilter("ignore")
+assert daskmm.__file__.startswith({folder!r})
+X = np.random.default_rng(0).gamma(2.0, size=(300, 3))
+own = daskmm.KHarmonicMeans(3, n_init=2, random_state=0).fit(X)
+same = daskmm.PowerKMeans(3, s0=-1, eta=1, n_init=2, random_state=0).fit(X)
+np.testing.assert_array_equal(own.cluster_centers_, same.cluster_centers_)
+daskmm.PowerKMeans(3, distortion="inverse-gaussian", standardize=False).fit(X)
+
+class Seen(list):
+    def __call__(self, record): pass
+    def expect(self, stages, tol): self.extend(stages or ())
+    def follow(self, stage, found): self.append(stage)
+
+seen = Seen()
+daskmm.KMeans(3, callbacks=[seen], random_state=0).fit(X)
+assert seen.count("swap") >= 1, seen
+"""
+
+
+@pytest.mark.long
+def test_the_recipes_can_be_followed(tmp_path):
+    found = blocks("CONTRIBUTING.md", "diff")
+    skipped = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(TOP / "daskmm", tmp_path / "daskmm", ignore=skipped)
+    for number, text in enumerate(found):
+        patch = tmp_path / f"{number}.diff"
+        patch.write_text(text)
+        subprocess.run(["git", "apply", patch], cwd=tmp_path, check=True)
+    script = FOLLOWED.format(folder=str(tmp_path))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True)
 
 
 @pytest.mark.long
