@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         arguments = build_parser().parse_args(argv)
+        _check_input(getattr(arguments, "input", None))
         # Importing this takes seconds, which help texts and errors of options do not.
         from daskmm.cli.actions import COMMANDS
 
@@ -51,3 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception:
         print(printable_lines(traceback.format_exc()), file=sys.stderr, end="")
         return 1
+
+
+def _check_input(path: str | None) -> None:
+    """Refuse an input that does not exist, unless it is an URL or a pattern of paths."""
+    if path is None or "://" in path or any(mark in path for mark in "*?[") or os.path.exists(path):
+        return
+    raise UserError(f"{path} does not exist.")
