@@ -275,8 +275,17 @@ def test_inputs_that_do_not_fit(tmp_path, store, table, capsys):
 
 def test_existing_folder_is_refused_before_anything_is_read(tmp_path, capsys):
     (tmp_path / "run").mkdir()
-    message = refused(capsys, "fit", "no-such-input.npy", "-k", 2, "--out", tmp_path / "run")
+    (tmp_path / "empty.npy").touch()
+    message = refused(capsys, "fit", tmp_path / "empty.npy", "-k", 2, "--out", tmp_path / "run")
     assert "run exists. Choose another path" in message
+
+
+def test_an_input_that_does_not_exist_is_refused_before_anything_slow_is_imported(tmp_path):
+    script = "import sys; from daskmm.cli.main import main; main(sys.argv[1:]); "
+    script += "assert not {'dask', 'sklearn'} & set(sys.modules)"
+    command = [sys.executable, "-c", script, "fit", "nope.csv", "-k", "3", "--out", "run"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stderr == "daskmm: error: nope.csv does not exist.\n"
 
 
 def test_missing_extras_are_named_before_a_fit(tmp_path, npy, capsys, monkeypatch):
