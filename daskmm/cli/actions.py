@@ -308,13 +308,16 @@ def _updated(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"{path} holds a {type(run.model).__name__}, which takes no new rows.")
     if arguments.key is None and source == run.summary["input"]:
         raise UserError(f"{source} is what {path} was fitted to; its rows are counted already.")
+    if arguments.unknown is not None and not hasattr(run.model, "columns_"):
+        raise UserError(f"--unknown is about mixed columns, and {path} was fitted to numbers.")
     before = copy.copy(run.model)
     if arguments.forget is not None:
         run.model.set_params(forget=arguments.forget)
     key, place = arguments.key or source, path / MONITOR
     with reserved(place), _scheduler(arguments.scheduler), _noted_warnings():
         data = open_for(run.model, arguments.input, **_format(arguments))
-        run.model.partial_fit(data, key=key, unknown=arguments.unknown)
+        mixed = {} if arguments.unknown is None else {"unknown": arguments.unknown}
+        run.model.partial_fit(data, key=key, **mixed)
         watch = Monitor.load(place, run.model).renew(data) if place.exists() else None
         return add_update(run, before, source, key, watch)
 

@@ -478,9 +478,8 @@ def add_update(
             "key": key,
             "n_rows": model.updates_.keyed[key].n_rows,
             "n_rows_seen": model.n_samples_seen_,
-            "inertia": model.inertia_,
-            "cost_per_row": model.inertia_ / model.cluster_sizes_.sum(),
-            "cost_per_row_before": before.inertia_ / before.cluster_sizes_.sum(),
+            "cost_per_row": _cost_per_row(model),
+            "cost_per_row_before": _cost_per_row(before),
             "cluster_sizes": np.rint(model.cluster_sizes_).astype(np.int64),
             "moves": np.sqrt(np.square(moves).sum(axis=1)),
             "is_reference": watch is not None,
@@ -496,12 +495,26 @@ def add_update(
         "n_rows": change["n_rows_seen"],
         "cluster_sizes": change["cluster_sizes"],
         "cluster_names": cluster_names(model),
-        "inertia": change["inertia"],
+        **_cost(model),
         "updates": [*run.summary.get("updates", []), change],
     }
     with written_whole(path / SUMMARY, replace=True) as fresh:
         fresh.write_text(strict_json(summary, indent=2) + "\n", encoding="utf-8")
     return change
+
+
+def _cost(model: Any) -> dict[str, float]:
+    """Return what a fit minimises, or the log-likelihood of a mixture, by its name in a summary."""
+    if hasattr(model, "lower_bound_"):
+        return {"log_likelihood": model.lower_bound_}
+    return {"inertia": model.inertia_}
+
+
+def _cost_per_row(model: Any) -> float:
+    """Return the cost per unit of sample weight: for a mixture, minus the log-likelihood."""
+    if hasattr(model, "lower_bound_"):
+        return -float(model.lower_bound_)
+    return float(model.inertia_ / model.cluster_sizes_.sum())
 
 
 def open_for(model: Any, path: str, **options: Any) -> Any:

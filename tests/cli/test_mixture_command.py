@@ -58,6 +58,22 @@ def test_what_a_mixture_does_not_have_is_refused(table, tmp_path, capsys):
     code, _, error = run(capsys, *more)
     assert code == 2
     assert "--outliers needs a k-means model" in error
-    code, _, error = run(capsys, "update", out, table)
+    code, _, error = run(capsys, "update", out, table, "--key", "again", "--unknown", "missing")
     assert code == 2
-    assert "takes no new rows" in error
+    assert "--unknown is about mixed columns" in error
+
+
+def test_a_run_of_a_mixture_takes_new_rows(table, tmp_path, capsys):
+    out, more = tmp_path / "run", tmp_path / "more.npy"
+    X = np.load(table)
+    np.save(more, X[::2] + 0.1)
+    assert run(capsys, "fit", table, "--model", "mixture", "-k", 3, "--out", out)[0] == 0
+    code, text, error = run(capsys, "update", out, more, "--key", "monday")
+    assert code == 0, error
+    assert "cost per row" in text
+    expected = GaussianMixture(3, random_state=0).fit(X).partial_fit(np.load(more), key="monday")
+    np.testing.assert_array_equal(load(out / "model").means_, expected.means_)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["log_likelihood"] == expected.lower_bound_
+    assert summary["n_rows"] == 900
+    assert run(capsys, "inspect", out, "--report")[0] == 0
