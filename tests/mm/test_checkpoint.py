@@ -61,6 +61,9 @@ MODELS = {
     "kernel, landmarks": KernelPowerKMeans(**sampled, n_landmarks=10 * K),
     "multi-kernel": MultiKernelPowerKMeans(**annealed, kernels=["rbf", "cosine"]),
     "mixture": GaussianMixture(K, n_init=2, max_iter=4, tol=0, random_state=0),
+    "mixture of t": GaussianMixture(
+        K, tails="student", covariance_type="auto", n_init=2, max_iter=4, tol=0, random_state=0
+    ),
     "mean shift": WeightedBlurringMeanShift(0.1, max_iter=12, random_state=0),
     "mean shift, two stages": WeightedBlurringMeanShift(
         0.1, max_iter=60, random_state=0, convention="auto", count_components=True
