@@ -190,7 +190,7 @@ def choose_n_clusters(
     X: Any,
     *,
     sample_weight: Any = None,
-    most: int | None = None,
+    max_clusters: int | None = None,
     feature_weights: ArrayLike | None = None,
     standardize: bool = False,
     sample_size: int | None = None,
@@ -208,7 +208,7 @@ def choose_n_clusters(
         Read once.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
         Sample weights, not negative; all 1 by default.
-    most : int, optional
+    max_clusters : int, optional
         Largest number to choose. By default only the rows bound it: a cluster needs a dozen rows
         of the sample.
     feature_weights : array-like of shape (n_features,), optional
@@ -232,8 +232,8 @@ def choose_n_clusters(
     ValueError, TypeError
         If a parameter or the data cannot be used.
     """
-    if most is not None:
-        check_scalar(most, "most", Integral, min_val=2)
+    if max_clusters is not None:
+        check_scalar(max_clusters, "max_clusters", Integral, min_val=2)
     _check_sizes(sample_size, 2)
     survey, _, seed = _survey(X, sample_weight, 1, standardize, random_state)
     weights = None
@@ -244,7 +244,7 @@ def choose_n_clusters(
             raise ValueError(f"feature_weights must be {expected[0]} numbers, not negative.")
     with one_blas_thread():
         return follow_n_clusters(
-            survey.sample, seed, weights, most, sample_size or number_rule.SAMPLE_ROWS
+            survey.sample, seed, weights, max_clusters, sample_size or number_rule.SAMPLE_ROWS
         )
 
 

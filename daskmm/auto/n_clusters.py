@@ -57,7 +57,7 @@ _END = 0.75
 
 
 @registered
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClusterNumberPath:
     """Overlap of the clusters that are divided least, over numbers of clusters.
 
@@ -73,7 +73,7 @@ class ClusterNumberPath:
     n_rows, n_features : int
         Rows of the sample, and features or principal axes, that were used.
     at_end : bool
-        Whether the number is at the end of what was tried: `most`, or what the rows allow.
+        Whether the number is at the end of what was tried: `max_clusters`, or what the rows allow.
     """
 
     numbers: NDArray[np.int64]
@@ -87,12 +87,20 @@ class ClusterNumberPath:
         """The largest number of clusters that gaps divide; 1 means no clusters."""
         return int(self.numbers[self.overlaps < 1].max(initial=1))
 
+    def __repr__(self) -> str:
+        """Return the choice in words; the arrays are attributes."""
+        end = ", at the end of what was tried" if self.at_end else ""
+        return (
+            f"<ClusterNumberPath: {self.n_clusters} clusters of {self.n_rows:,} rows, among "
+            f"{len(self.numbers) + 1} numbers{end}>"
+        )
+
 
 def follow_n_clusters(
     sample: Sample,
     seed: int,
     feature_weights: FloatArray | None = None,
-    most: int | None = None,
+    max_clusters: int | None = None,
     n_rows: int = SAMPLE_ROWS,
     mixed: MixedCoordinates | None = None,
 ) -> ClusterNumberPath:
@@ -107,7 +115,7 @@ def follow_n_clusters(
     feature_weights : ndarray of shape (n_features,), optional
         Weights of the features in the distance; features with next to no weighted variance are left
         out. None for mixed columns.
-    most : int, optional
+    max_clusters : int, optional
         Largest number of clusters to choose.
     n_rows : int, optional
         Rows of the sample to use at most.
@@ -128,9 +136,9 @@ def follow_n_clusters(
         effective = weights * (weights.sum() / np.square(weights).sum())
         found, overlaps = separation(rows, effective, seed)
         at_end = found > max(1, _END * possible)
-    if most is not None and found >= most:
-        at_end = found > most
-        overlaps = {number: overlaps[number] for number in range(2, most + 1)}
+    if max_clusters is not None and found >= max_clusters:
+        at_end = found > max_clusters
+        overlaps = {number: overlaps[number] for number in range(2, max_clusters + 1)}
     return ClusterNumberPath(
         np.array(list(overlaps), dtype=np.int64),
         np.array(list(overlaps.values()), dtype=np.float64),

@@ -88,7 +88,7 @@ class Finding:
 
 
 @registered
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Look:
     """Result of the comparison of one batch with those before.
 
@@ -119,6 +119,11 @@ class Look:
     reference_cost: float
     findings: list[Finding]
     p_values: dict[str, float]
+
+    def __repr__(self) -> str:
+        """Return what differs in words; the numbers are attributes."""
+        found = "; ".join(self.reasons) or "no drift"
+        return f"<Look {self.number}: {self.n_rows:,} rows, {found}>"
 
     @property
     def drifted(self) -> bool:

@@ -38,7 +38,7 @@ def mixture(k, p, n=1200, seed=0, apart=6.0, noise=0):
 )
 def test_numbers_of_mixtures(k, p, noise, apart):
     rows = mixture(k, p, seed=k, noise=noise, apart=apart)
-    path = choose_n_clusters(rows, most=20, random_state=0)
+    path = choose_n_clusters(rows, max_clusters=20, random_state=0)
     assert path.n_clusters == k
     np.testing.assert_array_equal(path.numbers, np.arange(2, len(path.numbers) + 2))
     np.testing.assert_array_equal(path.overlaps < 1, path.numbers <= k)
@@ -92,16 +92,16 @@ def test_noise_has_no_clusters(kind, p):
         "t3": lambda: rng.standard_t(3, size=(1000, p)),
         "correlated": lambda: rng.normal(size=(1000, p)) @ rng.normal(size=(p, p)),
     }[kind]()
-    path = choose_n_clusters(rows, most=20, random_state=0)
+    path = choose_n_clusters(rows, max_clusters=20, random_state=0)
     assert path.n_clusters == 1
     assert (path.overlaps >= 1).all()
 
 
 def test_one_far_row_is_no_cluster_and_two_far_ones_hide_none():
     rows = np.vstack([mixture(4, 3), [[1e4, 0, 0], [0, 1e4, 0]]])
-    assert choose_n_clusters(rows, most=12, random_state=0).n_clusters == 4
+    assert choose_n_clusters(rows, max_clusters=12, random_state=0).n_clusters == 4
     noise = np.vstack([np.random.default_rng(0).normal(size=(800, 3)), [[1e4, 0, 0]]])
-    assert choose_n_clusters(noise, most=12, random_state=0).n_clusters == 1
+    assert choose_n_clusters(noise, max_clusters=12, random_state=0).n_clusters == 1
 
 
 @pytest.mark.in_turn("cls")
@@ -170,11 +170,11 @@ def test_few_rows():
 
 def test_weights_lazy_input_and_missing_values():
     weights = np.random.default_rng(0).integers(0, 3, len(X))
-    path = choose_n_clusters(X, most=12, sample_weight=weights, random_state=0)
+    path = choose_n_clusters(X, max_clusters=12, sample_weight=weights, random_state=0)
     assert path.n_clusters == 6
     assert path.n_rows == np.count_nonzero(weights)
-    lazy = choose_n_clusters(da.from_array(X, chunks=(100, 2)), most=12, random_state=0)
-    here = choose_n_clusters(X, most=12, random_state=0)
+    lazy = choose_n_clusters(da.from_array(X, chunks=(100, 2)), max_clusters=12, random_state=0)
+    here = choose_n_clusters(X, max_clusters=12, random_state=0)
     np.testing.assert_allclose(lazy.overlaps, here.overlaps)
 
 
@@ -193,7 +193,7 @@ def test_missing_values_hide_no_clusters_and_make_none(share):
 
 
 def test_parameters_that_cannot_be():
-    for bad in ({"most": 1}, {"sample_size": 1}):
+    for bad in ({"max_clusters": 1}, {"sample_size": 1}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             choose_n_clusters(X, **bad)
     for weights in (np.ones(3), -np.ones(4), [np.nan] * 4):
@@ -206,12 +206,12 @@ def test_parameters_that_cannot_be():
 
 
 def test_picture(tmp_path):
-    path = choose_n_clusters(X, most=10, random_state=0)
+    path = choose_n_clusters(X, max_clusters=10, random_state=0)
     figure = plot.n_clusters_path(path)
     figure.savefig(tmp_path / "path.png")
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), path.overlaps)
     assert figure.axes[0].get_title().startswith("6 clusters among 900 rows")
-    noise = choose_n_clusters(np.random.default_rng(0).normal(size=(300, 2)), most=4)
+    noise = choose_n_clusters(np.random.default_rng(0).normal(size=(300, 2)), max_clusters=4)
     assert plot.n_clusters_path(noise).axes[0].get_title().startswith("no clusters")
 
 
@@ -223,9 +223,10 @@ def test_a_number_at_the_end_of_the_range_is_said_to_be_one():
     path = choose_n_clusters(rows, random_state=0)
     assert path.n_clusters == 14
     assert not path.at_end
-    bound = choose_n_clusters(rows, most=9, random_state=0)
+    bound = choose_n_clusters(rows, max_clusters=9, random_state=0)
     assert bound.n_clusters == bound.numbers.max() == 9
     assert bound.at_end
+    assert repr(bound).startswith("<ClusterNumberPath: 9 clusters of 700 rows, among 9 numbers, at")
     with pytest.warns(UserWarning, match=r"chose 9, at the end .* raise max_clusters"):
         model = KMeans("auto", max_clusters=9, random_state=0).fit(rows)
     assert model.n_clusters_ == 9

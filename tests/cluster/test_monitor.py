@@ -69,7 +69,9 @@ def test_one_bad_partition_does_not_spoil_those_that_follow():
     reference = draw(5000)
     watch = daskmm.monitor(KMeans(5, init=centers, max_iter=20).fit(reference), reference)
     assert watch.look(draw(2000) + 0.5).drifted
-    assert not watch.look(draw(2000)).drifted
+    quiet = watch.look(draw(2000))
+    assert not quiet.drifted
+    assert repr(quiet).endswith("2,000 rows, no drift>")
 
 
 def test_slow_drift_is_found_in_all_partitions_together():
