@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from daskmm.cluster._sklearn import output_container, wrap_output
 from daskmm.data.blocks import float_dtype, is_frame, is_lazy
 from daskmm.data.input import by_name, read_table
+from daskmm.data.lazy import in_memory
 from daskmm.data.names import features_named
 from daskmm.data.rasters import Raster, grid_of
 from daskmm.data.sparse import NamedSparse
@@ -79,7 +80,7 @@ def fitted_labels(
     if not is_frame(X):
         return {"labels_": labels}
     if function is None:
-        aligned = labels_in_frame(np.asarray(labels), X)
+        aligned = labels_in_frame(in_memory(labels), X)
     else:
         aligned = map_frame(function, X, *shared)
     return {"labels_": aligned, "_block_labels": labels}

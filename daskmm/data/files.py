@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import as_dask_array, check_columns, common_dtype
 from daskmm.data.csv_files import estimated_rows, is_csv, open_csv
+from daskmm.data.lazy import array_of_frame
 from daskmm.data.mixed import to_be_coded
 from daskmm.data.raster_files import is_netcdf, open_cube
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
@@ -211,7 +212,7 @@ def planned_table(
     ends = np.linspace(0, n_rows, data.npartitions + 1).astype(int)
     check_columns(frame.dtypes)
     numbers = frame.astype(common_dtype(frame.dtypes))
-    return numbers.to_dask_array(lengths=np.diff(ends).tolist()), True
+    return array_of_frame(numbers, tuple(np.diff(ends).tolist())), True
 
 
 def _kind(path: str) -> str:

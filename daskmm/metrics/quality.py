@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from sklearn.metrics import pairwise_distances
 
 from daskmm.data.blocks import Position, as_dask_array, is_lazy
+from daskmm.data.lazy import delayed_blocks, sized
 from daskmm.data.validation import check_finite
 from daskmm.engine.passes import tree_reduce
 from daskmm.metrics.agreement import as_labels
@@ -346,7 +347,7 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
         table = da.from_array(np.asarray(X), chunks=(own.chunks[0], -1), name=False)
     if isinstance(own, np.ndarray):
         if np.isnan(table.shape[0]):
-            table = table.compute_chunk_sizes()
+            table = sized(table)
         own = da.from_array(own, chunks=-1, name=False)
     known = not (np.isnan(table.shape[0]) or np.isnan(own.shape[0]))
     if known and table.shape[0] != own.shape[0]:
@@ -359,7 +360,7 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
             f"{table.numblocks[0]} and {own.numblocks[0]} blocks."
         )
     starts = np.cumsum([0, *table.chunks[0][:-1]]) if known else np.zeros(table.numblocks[0])
-    parts = zip(table.to_delayed().ravel(), own.to_delayed().ravel(), strict=True)
+    parts = zip(delayed_blocks(table).ravel(), delayed_blocks(own).ravel(), strict=True)
     arguments = [
         (number, int(start), *part)
         for number, (start, part) in enumerate(zip(starts, parts, strict=True))
