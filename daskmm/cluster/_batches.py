@@ -71,7 +71,7 @@ def _of_series(batches: Any, labels: NDArray, places: NDArray[np.float64]) -> An
 
 def _numbers(labels: NDArray) -> NDArray[np.int64]:
     """Return numbers as they are, and dates as days since 1970."""
-    if labels.dtype.kind in "iu":
+    if labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and (labels % 1 == 0).all()):
         return labels.astype(np.int64)
     try:
         if labels.dtype.kind not in "MUO":

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from daskmm.cluster._sklearn import output_container, wrap_output
+from daskmm.data.arrow import is_arrow
 from daskmm.data.blocks import float_dtype, is_frame, is_lazy
 from daskmm.data.input import by_name, read_table
 from daskmm.data.lazy import in_memory
@@ -87,13 +88,20 @@ def fitted_labels(
 
 
 def as_asked(estimator: BaseEstimator, labels: Any, X: Any) -> Any:
-    """Return labels of rows with names as a series, if `set_output` asks for pandas."""
-    named = hasattr(X, "iloc") or isinstance(X, NamedSparse)
-    if not (named and isinstance(labels, np.ndarray) and output_container(estimator) == "pandas"):
+    """Return labels of a table with names as a series, if `set_output` asks for a library's."""
+    named = hasattr(X, "iloc") or isinstance(X, NamedSparse) or is_arrow(X)
+    asked = output_container(estimator)
+    if not (named and isinstance(labels, np.ndarray)):
         return labels
-    import pandas as pd
+    if asked == "polars":
+        import polars
 
-    return pd.Series(labels, index=X.index, name=NAME)
+        return polars.Series(NAME, labels)
+    if asked == "pandas":
+        import pandas as pd
+
+        return pd.Series(labels, index=getattr(X, "index", None), name=NAME)
+    return labels
 
 
 def distances_of_table(estimator: Any, X: Any, *state: Any) -> Any:

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from sklearn.metrics import pairwise_distances
 
 from daskmm.data.blocks import Position, as_dask_array, is_lazy
+from daskmm.data.foreign import unwrapped
 from daskmm.data.lazy import delayed_blocks, sized
 from daskmm.data.validation import check_finite
 from daskmm.engine.passes import tree_reduce
@@ -338,7 +339,7 @@ def _checked(block: int, start: int, X: Any, labels: Any) -> tuple[FloatArray, N
 
 def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
     """Sum ``function(block, start, rows, labels, *shared)`` over all blocks of rows."""
-    own = as_labels(labels, "labels")
+    X, own = unwrapped(X), as_labels(labels, "labels")
     lazy = is_lazy(X) or isinstance(own, da.Array)
     if not lazy:
         return function(0, 0, X, own, *shared)
