@@ -513,7 +513,8 @@ def open_for(model: Any, path: str, **options: Any) -> Any:
     mixed = getattr(model, "columns_", None)
     if mixed is not None:
         sources = list(dict.fromkeys(column.source for column in mixed))
-        return open_data(path, columns=sources, mixed=True, **options)
+        categories = [column.source for column in mixed if column.kind == "category"]
+        return open_data(path, columns=sources, mixed=True, categories=categories, **options)
     names = getattr(model, "feature_names_in_", None)
     columns = None if names is None or not has_columns(path) else [str(name) for name in names]
     return open_data(path, columns=columns, **options)

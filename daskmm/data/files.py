@@ -53,6 +53,7 @@ def open_data(
     decimal: str | None = None,
     encoding: str | None = None,
     mixed: bool = False,
+    categories: Sequence[str] = (),
     feature_dim: str | None = None,
 ) -> Any:
     """Open a table on disk without reading it.
@@ -84,7 +85,10 @@ def open_data(
     separator, decimal, encoding : str, optional
         Format of csv files; by default it is detected from the first lines, which must be clear.
     mixed : bool
-        Whether columns may be of any kind, which only parquet files record.
+        Whether columns may be of any kind.
+    categories : sequence of str, optional
+        Columns of csv files that are categories, if `mixed`; all others are numbers. Parquet files
+        record them.
     feature_dim : str, optional
         Dimension of a NetCDF file, or of a zarr group that xarray wrote, that holds the features;
         the other dimensions are the rows.
@@ -122,10 +126,11 @@ def open_data(
         # fsspec also chains addresses by "::", as in simplecache::s3://…
         text, component = (text, None) if "://" in name else (store, name)
     kind = _kind(text)
-    if mixed and kind != "parquet":
+    if mixed and kind != "parquet" and not (categories and kind == "csv"):
         raise ValueError(
-            f"{text}: mixed columns are read from parquet files, which record the kind of each. "
-            "Write one, for instance by pandas.read_csv(...).to_parquet(...)."
+            f"{text}: mixed columns are read from parquet files, which record the kind of each, or "
+            "from csv files whose categories are named (categories=, on the command line "
+            "--categories)."
         )
     if "://" not in text:
         text = str(Path(text).absolute())  # workers may have another working directory
@@ -145,7 +150,7 @@ def open_data(
         _require_dataframes(kind)
         with refusals(text):
             if kind == "csv":
-                return open_csv(text, columns, separator, decimal, encoding, keep)
+                return open_csv(text, columns, separator, decimal, encoding, keep, categories)
             return _open_frame(text, kind, columns, keep, mixed)
     if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")

@@ -245,6 +245,11 @@ def check_squares(rows: NDArray, position: Position, light: NDArray[np.bool_]) -
         )
 
 
+_PARTIAL = (
+    ", or fit KMeans, PowerKMeans or EntropyPowerKMeans with missing='partial' (--missing partial)"
+)
+
+
 def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
     """Raise ValueError if there are NaN or infinities, naming block and row of the first.
 
@@ -260,7 +265,8 @@ def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
         row, feature = first_entry(rows.with_data(bad) if isinstance(rows, SparseRows) else bad)
         value = "NaN" if np.isnan(rows[row, feature]) else "infinity"
         local = offset + row
+        partial = "" if value == "infinity" else _PARTIAL
         raise ValueError(
             f"Input X contains {value}: {position.of_row(local)}, feature {feature}. Remove or "
-            "impute such rows first."
+            f"impute such rows first{partial}."
         )
