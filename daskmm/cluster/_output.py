@@ -50,10 +50,13 @@ def values_of_table(
 ) -> Any:
     """Return float64 values of new rows by a block function: an array, lazy for lazy data.
 
-    Those of pixels lie on their grid, and are called `name`.
+    One value for each row of a dask DataFrame is a series. Those of pixels lie on their grid. Both
+    are called `name`.
     """
     X = by_name(estimator, X)
     table = read_table(estimator, X, reset=False)
+    if is_frame(X) and columns is None:
+        return map_frame(function, X, *shared, dtype=np.float64, name=name)
     grid = grid_of(X)
     values = map_rows(function, table, *shared, columns=columns, dtype=np.float64, grid=grid)
     if not isinstance(X, Raster):

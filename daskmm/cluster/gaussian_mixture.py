@@ -563,7 +563,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Returns
         -------
-        ndarray, or lazy dask Array, of shape (n_samples,), float64
+        ndarray, or lazy dask Array or Series, of shape (n_samples,), float64
         """
         return values_of_table(self, X, log_densities_of, self._components(), name="score")
 

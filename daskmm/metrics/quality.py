@@ -7,7 +7,7 @@ with negative labels (outliers, rows without any value) are left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -32,11 +32,28 @@ _GROUPS = 10
 _DISTANCES = 1 << 22
 
 
-class Estimate(NamedTuple):
-    """A score, and its standard error as an estimate of the score of the whole population."""
+class Estimate(float):
+    """A score: a number with its standard error as an estimate of the whole population's score.
 
-    value: float
+    Attributes
+    ----------
+    standard_error : float
+        The standard error.
+    """
+
     standard_error: float
+
+    def __new__(cls, value: float, standard_error: float) -> Self:
+        """Make a number with a standard error."""
+        score = super().__new__(cls, value)
+        score.standard_error = float(standard_error)
+        return score
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (float(self), self.standard_error)
+
+    def __repr__(self) -> str:
+        return f"Estimate({float(self)!r}, standard_error={self.standard_error!r})"
 
 
 def calinski_harabasz_score(X: Any, labels: Any) -> float:
