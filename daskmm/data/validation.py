@@ -246,7 +246,7 @@ def check_squares(rows: NDArray, position: Position, light: NDArray[np.bool_]) -
 
 
 _PARTIAL = (
-    ", or fit KMeans, PowerKMeans or EntropyPowerKMeans with missing='partial' (--missing partial)"
+    ", or give missing='partial' (--missing partial), which models of centres and mixtures take"
 )
 
 
