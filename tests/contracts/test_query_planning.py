@@ -31,7 +31,7 @@ from daskmm import (
 )
 from daskmm.cli.main import main
 from daskmm.data.files import open_data
-from daskmm.data.lazy import delayed_blocks, in_memory
+from daskmm.data.lazy import array_inside, array_of, delayed_blocks, in_memory, sized, with_rows
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.labelled import write_labelled
 from daskmm.engine.labels import write_labels
@@ -275,6 +275,17 @@ def test_the_command_line(suffix, tmp_path):
     assert main(["plan", str(path), "--n-clusters", "4"]) == 0
     out = str(tmp_path / "labels.zarr")
     assert main(["predict", str(tmp_path / "run"), str(path), "--out", out]) == 0
+
+
+def test_arrays_are_made_of_tasks_and_get_known_sizes():
+    graph = {("rows", 0, 0): (np.ones, (2, 3)), ("rows", 1, 0): (np.zeros, (4, 3))}
+    unknown = array_of(graph, "rows", ((np.nan, np.nan), (3,)), np.empty((0, 0)))
+    assert sized(unknown).chunks == ((2, 4), (3,))
+    expected = np.repeat([1.0, 0.0], [2, 4])[:, None] * np.ones(3)
+    np.testing.assert_array_equal(in_memory(unknown), expected)
+    np.testing.assert_array_equal(with_rows(unknown, (2, 4)).compute(), expected)
+    stored = zarr_of(X)
+    assert array_inside(da.from_array(stored, chunks=(60, 3), name=False)) is stored
 
 
 def test_simulated_rows_and_blocks():
