@@ -27,6 +27,7 @@ from daskmm.auto.n_clusters import ClusterNumberPath, follow_n_clusters
 from daskmm.cluster import PowerKMeans
 from daskmm.data.blocks import float_dtype
 from daskmm.data.input import read_weighted
+from daskmm.data.lazy import in_memory
 from daskmm.engine.first_pass import Survey, first_pass
 from daskmm.engine.moments import Sample
 from daskmm.engine.passes import one_blas_thread, weighted_passes
@@ -373,7 +374,7 @@ def _with_column(table: NDArray | da.Array, labels: Any) -> NDArray | da.Array:
     """
     dtype = float_dtype(table.dtype)
     if not isinstance(table, da.Array):
-        values = np.asarray(labels)
+        values = in_memory(labels)
         if values.shape != (len(table),):
             raise ValueError(f"labels have shape {values.shape}; X has {len(table)} rows.")
         return np.column_stack([table.astype(dtype, copy=False), values.astype(dtype)])

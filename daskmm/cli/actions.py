@@ -7,7 +7,7 @@ import copy
 import glob
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -112,6 +112,7 @@ def _model(arguments: argparse.Namespace) -> MMClusterer:
     """Return the estimator that the arguments describe."""
     model = getattr(cluster, MODELS[arguments.model])()
     known = model.get_params()
+    _imply_mixed(arguments, known)
     everything = {name for estimator in MODELS.values() for name in parameters_of(estimator)}
     given = {name: value for name, value in vars(arguments).items() if name in everything}
     if "n_components" in known and "n_clusters" in given:
@@ -136,6 +137,17 @@ def _model(arguments: argparse.Namespace) -> MMClusterer:
     return model.set_params(**{"random_state": 0, **given})
 
 
+def _imply_mixed(arguments: argparse.Namespace, known: Collection[str]) -> None:
+    """Set the distortion that categories ask for, if the model has it and no other is given."""
+    if not hasattr(arguments, "categories"):
+        return
+    if "distortion" not in known:
+        raise UserError(f"--categories has no meaning for --model {arguments.model}.")
+    given = vars(arguments).setdefault("distortion", "mixed")
+    if given != "mixed":
+        raise UserError(f"--categories has no meaning with --distortion {given}.")
+
+
 def _is_mixed(arguments: argparse.Namespace) -> bool:
     """Tell whether columns may be of any kind."""
     return getattr(arguments, "distortion", None) == "mixed"
@@ -144,12 +156,17 @@ def _is_mixed(arguments: argparse.Namespace) -> bool:
 def _opened(arguments: argparse.Namespace) -> Any:
     """Open the table that a fit reads."""
     mixed = _is_mixed(arguments)
-    data = open_data(arguments.input, columns=arguments.columns, mixed=mixed, **_format(arguments))
+    categories = getattr(arguments, "categories", [])
+    options = {"columns": arguments.columns, "mixed": mixed, "categories": categories}
+    data = open_data(arguments.input, **options, **_format(arguments))
     if mixed:
         try:
-            columns_of(data._meta, getattr(arguments, "dates", ()))
+            columns = columns_of(data._meta, getattr(arguments, "dates", ()))
         except TypeError as error:
             raise UserError(f"{error} On the command line: --dates, --columns.") from error
+        known = {column.source for column in columns if column.kind == "category"}
+        if others := sorted(set(categories) - known):
+            raise UserError(f"{arguments.input} has no category {others[0]!r} among its columns.")
     return data
 
 

@@ -71,6 +71,7 @@ once per iteration, twice for set-up and scoring, and once more for the labels."
 example:
   daskmm fit points.zarr -k 20 --out run
   daskmm fit 'part-*.csv' -k 5 --model entropy --columns age,height --out run2
+  daskmm fit flights.csv -k 8 --categories carrier,origin --out run3
 
 which model?
   power     k-means that does not depend on a lucky start: the objective is
@@ -370,6 +371,12 @@ def _add_parameters(command: argparse.ArgumentParser) -> None:
         type=_names,
         metavar="A:trend,A:season,...",
         help="what counts of columns of dates: time that goes on, the day of the year",
+    )
+    mixed.add_argument(
+        "--categories",
+        type=_names,
+        metavar="A,B,...",
+        help="columns of a csv file that are categories, among numbers; implies --distortion mixed",
     )
     mixed.add_argument(
         "--unknown",

@@ -11,8 +11,10 @@ from typing import Any
 
 import dask
 import dask.array as da
+import numpy as np
 import zarr
 from dask.system import CPU_COUNT
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from daskmm import metrics
@@ -21,6 +23,7 @@ from daskmm.cluster import EntropyPowerKMeans, KMeans
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._progress import ProgressLine
 from daskmm.data.files import open_data
+from daskmm.data.lazy import delayed_rows
 from daskmm.data.names import features_found, shell_word
 from daskmm.datasets import make_ewp_simulation2
 from daskmm.engine.labels import write_labels
@@ -134,9 +137,18 @@ def _generate(out: Path, n_samples: int) -> int:
     )
     store = create_array(out / "data.zarr", X.shape, (chunk, _N_FEATURES), X.dtype)
     # Each task writes one stored chunk, so no lock is needed.
-    da.store(X, store, lock=False)
+    blocks = zip(range(0, n_samples, chunk), delayed_rows(X), strict=True)
+    dask.compute(*(dask.delayed(_write)(store, start, block) for start, block in blocks))
     write_labels(y, out / "truth.zarr")
-    return int(X.nbytes)
+    return _bytes_of(X)
+
+
+def _write(store: Any, start: int, block: NDArray) -> None:
+    store[start : start + len(block)] = block
+
+
+def _bytes_of(X: da.Array) -> int:
+    return int(np.prod(X.shape)) * X.dtype.itemsize
 
 
 def _cluster(out: Path, name: str, model: CenterClusterer, show_progress: bool) -> dict[str, Any]:
@@ -147,7 +159,7 @@ def _cluster(out: Path, name: str, model: CenterClusterer, show_progress: bool) 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         if show_progress:
-            with ProgressLine("  fit", model.max_iter, X.nbytes) as progress:
+            with ProgressLine("  fit", model.max_iter, _bytes_of(X)) as progress:
                 model.set_params(callbacks=[progress]).fit(X)
             model.set_params(callbacks=None)
         else:
@@ -156,8 +168,7 @@ def _cluster(out: Path, name: str, model: CenterClusterer, show_progress: bool) 
     notes = [str(warning.message) for warning in caught]
     write_run(out / name, model, X, source=str(source.absolute()), notes=notes, pictures=True)
     truth, labels = (
-        da.from_zarr(zarr.open_array(path, mode="r"))
-        for path in (out / "truth.zarr", out / name / "labels.zarr")
+        zarr.open_array(path, mode="r") for path in (out / "truth.zarr", out / name / "labels.zarr")
     )
     result: dict[str, Any] = {
         "model": type(model).__name__,

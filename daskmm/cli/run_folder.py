@@ -27,6 +27,7 @@ from daskmm.cluster._monitor import Monitor
 from daskmm.cluster._naming import cluster_names, cluster_table
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import has_columns, open_data
+from daskmm.data.lazy import delayed_blocks
 from daskmm.data.names import cell, feature_names, features_found, listed, n_clusters_of
 from daskmm.data.sparse import is_sparse, sparse_rows
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
@@ -257,8 +258,8 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:
     n_rows = int(counts.sum())
     chosen = _chosen(n_rows, model.n_features_in_)
     # Labels and rows as unoptimised Delayed form one graph, in which each block is loaded once.
-    label_blocks = in_blocks.to_delayed(optimize_graph=False).ravel()
-    row_blocks = table.to_delayed(optimize_graph=False).ravel()
+    label_blocks = delayed_blocks(in_blocks, together=True).ravel()
+    row_blocks = delayed_blocks(table, together=True).ravel()
     sampled: list[tuple[NDArray, NDArray[np.int32]]] = []
     for first in range(0, len(counts), BLOCKS_TOGETHER):
         pieces = []
@@ -525,7 +526,8 @@ def open_for(model: Any, path: str, **options: Any) -> Any:
     mixed = getattr(model, "columns_", None)
     if mixed is not None:
         sources = list(dict.fromkeys(column.source for column in mixed))
-        return open_data(path, columns=sources, mixed=True, **options)
+        categories = [column.source for column in mixed if column.kind == "category"]
+        return open_data(path, columns=sources, mixed=True, categories=categories, **options)
     names = getattr(model, "feature_names_in_", None)
     columns = None if names is None or not has_columns(path) else [str(name) for name in names]
     return open_data(path, columns=columns, **options)

@@ -6,10 +6,12 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.delayed import delayed
 from numpy.typing import NDArray
 
-from daskmm.data.blocks import is_lazy, is_series
+from daskmm.data.blocks import is_series
 from daskmm.data.foreign import unwrapped
+from daskmm.data.lazy import delayed_rows
 from daskmm.engine.distributed import computed
 
 
@@ -43,7 +45,8 @@ def numbered_batches(X: Any, batches: Any) -> tuple[NDArray[np.int64], Any]:
         (labels,) = computed(batches.unique())
     else:
         batches = batches if isinstance(batches, da.Array) else np.asarray(batches)
-        (labels,) = computed(da.unique(batches)) if is_lazy(batches) else (np.unique(batches),)
+        blocks = delayed_rows(batches) if isinstance(batches, da.Array) else (batches,)
+        labels = np.concatenate(computed(*map(delayed(np.unique), blocks)))
     labels = np.unique(np.asarray(labels))
     # Several times of a day are one batch.
     numbers, places = np.unique(_numbers(labels), return_inverse=True)
@@ -68,7 +71,7 @@ def _of_series(batches: Any, labels: NDArray, places: NDArray[np.float64]) -> An
 
 def _numbers(labels: NDArray) -> NDArray[np.int64]:
     """Return numbers as they are, and dates as days since 1970."""
-    if labels.dtype.kind in "iu":
+    if labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and (labels % 1 == 0).all()):
         return labels.astype(np.int64)
     try:
         if labels.dtype.kind not in "MUO":

@@ -39,6 +39,7 @@ from daskmm.cluster._parameters import (
 from daskmm.cluster._warnings import warn_convergence, warn_of_outcome
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
+from daskmm.data.lazy import in_memory
 from daskmm.data.mixed import Coding, expansion_of
 from daskmm.data.rasters import Raster, grid_of, pixels_of
 from daskmm.engine.first_pass import Survey, first_pass
@@ -396,7 +397,7 @@ class CenterRecipe:
             return None
         try:
             given = self.model.init if earlier is None else earlier.cluster_centers_
-            centers = np.asarray(given, dtype=np.float64)
+            centers = in_memory(given).astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"init must be an array of numbers: {error}") from error
         n_clusters = self.model.n_clusters

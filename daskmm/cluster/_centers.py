@@ -19,7 +19,7 @@ from daskmm.auto.n_clusters import ClusterNumberPath
 from daskmm.auto.standardize import ScaleChoice
 from daskmm.cluster._center_fit import CenterRecipe, earlier_model
 from daskmm.cluster._estimator import MMClusterer
-from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pipeline
+from daskmm.cluster._export import nearest_center_pipeline, nearest_direction_pipeline, with_names
 from daskmm.cluster._fitted_centers import FittedCenters, attributes_of_profile
 from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted, unfitted
 from daskmm.cluster._mixed import planned
@@ -418,7 +418,7 @@ class CenterClusterer(NearestCenter):
 
         Returns
         -------
-        ndarray, or lazy dask Array, of shape (n_samples,), float64
+        ndarray, or lazy dask Array or Series, of shape (n_samples,), float64
             Minus the distance to the nearest centre (unsquared) in units of the median distance of
             that cluster's rows: −1 for a typical row.
         """
@@ -535,11 +535,12 @@ class CenterClusterer(NearestCenter):
         if self.missing == "partial":
             raise ValueError("scikit-learn's KMeans takes no rows with missing='partial'.")
         if self.distortion == "cosine":
-            return nearest_direction_pipeline(self.cluster_centers_)
+            return with_names(nearest_direction_pipeline(self.cluster_centers_), self)
         if self.distortion != "sqeuclidean":
             raise ValueError(f"scikit-learn's KMeans has no distortion={self.distortion!r}.")
         weights = vars(self).get("feature_weights_")
-        return nearest_center_pipeline(self.cluster_centers_, self.mean_, self.scale_, weights)
+        fitted = self.cluster_centers_, self.mean_, self.scale_
+        return with_names(nearest_center_pipeline(*fitted, weights), self)
 
     def plan(self, X: Any, feature_dim: str | None = None) -> Plan:
         """Return what a fit to `X` will cost. Reads no data.

@@ -14,6 +14,14 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 FloatArray = NDArray[np.float64]
 
 
+def with_names(exported: BaseEstimator, model: BaseEstimator) -> BaseEstimator:
+    """Give an estimator, or the first step of a pipeline, the feature names of a model."""
+    if hasattr(model, "feature_names_in_"):
+        first = exported[0] if isinstance(exported, Pipeline) else exported
+        first.feature_names_in_ = model.feature_names_in_
+    return exported
+
+
 def nearest_center_pipeline(
     centers: FloatArray, mean: FloatArray, scale: FloatArray, weights: FloatArray | None
 ) -> BaseEstimator:

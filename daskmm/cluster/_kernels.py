@@ -26,6 +26,7 @@ from daskmm.cluster._sklearn import StrOptions
 from daskmm.cluster._warnings import warn_of_outcome
 from daskmm.data.blocks import Layout, Position, as_dask_array, is_lazy
 from daskmm.data.input import by_name, read_table, read_weighted
+from daskmm.data.lazy import in_memory
 from daskmm.data.validation import check_positive_weights, check_row_count
 from daskmm.engine.distributed import computed
 from daskmm.engine.first_pass import Survey, described_data, first_pass
@@ -280,7 +281,7 @@ class KernelClusterer(MMClusterer):
             opened.seeds,
             self.n_clusters,
             LANDMARKS_PER_CLUSTER * self.n_clusters,
-            self.init if isinstance(self.init, str) else np.asarray(self.init),
+            self.init if isinstance(self.init, str) else in_memory(self.init),
             self._schedule,
             self._penalty(),
             opened.context,
@@ -394,7 +395,7 @@ class KernelClusterer(MMClusterer):
         table = read_table(self, by_name(self, X), reset=False)
         columns = self.n_clusters
         distances = map_rows(function, table, *shared, columns=columns, dtype=np.float64)
-        smallest = np.asarray(distances).min(axis=1)
+        smallest = in_memory(distances).min(axis=1)
         if self._precomputed():
             smallest = smallest + _diagonal_of(X)
         return -float(weights_in_memory(sample_weight, len(smallest)) @ np.maximum(smallest, 0.0))
@@ -431,8 +432,15 @@ def _nearest(
     return function(rows, position, *shared).argmin(axis=1).astype(np.int32)
 
 
+def _own_entries(rows: NDArray, position: Position) -> FloatArray:
+    """Return the entry of each row of a square table at its own place."""
+    n = np.arange(len(rows))
+    return np.asarray(rows[n, position.start + n], dtype=np.float64)
+
+
 def _diagonal_of(matrix: Any) -> FloatArray:
     """Return the diagonal of a square table, computed lazily for a lazy one."""
     if is_lazy(matrix):
-        return np.asarray(computed(da.diagonal(as_dask_array(matrix)))[0], dtype=np.float64)
+        own = map_rows(_own_entries, as_dask_array(matrix), dtype=np.float64)
+        return np.asarray(computed(own)[0])
     return np.diag(np.asarray(matrix, dtype=np.float64))

@@ -163,7 +163,8 @@ def load(path: str | Path) -> Any:
     Parameters
     ----------
     path : str or Path
-        Also an URL that fsspec knows, such as ``s3://bucket/model``.
+        Also an URL that fsspec knows, such as ``s3://bucket/model``; or a run folder of the command
+        line, whose model is read.
 
     Returns
     -------
@@ -180,8 +181,8 @@ def load(path: str | Path) -> Any:
     """
     if is_remote(path):
         with downloaded(str(path)) as folder:
-            return _loaded(folder, str(path))
-    path = local_path(path)
+            return _loaded(_model_in(folder), str(path))
+    path = _model_in(local_path(path))
     while True:
         before = _identity(path)
         try:
@@ -191,6 +192,13 @@ def load(path: str | Path) -> Any:
             after = _identity(path)
             if after == before and (after is not None or not _settled(path)):
                 raise
+
+
+def _model_in(path: Path) -> Path:
+    """Return the place of the model in a run folder of the command line; other paths unchanged."""
+    inside = path / "model"
+    is_run = not (path / "zarr.json").exists() and (inside.exists() or is_replaced(inside))
+    return inside if is_run else path
 
 
 def _identity(path: Path) -> Any:

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from daskmm.cluster._sklearn import output_container, wrap_output
+from daskmm.data.arrow import is_arrow
 from daskmm.data.blocks import float_dtype, is_frame, is_lazy
 from daskmm.data.input import by_name, read_table
+from daskmm.data.lazy import in_memory
 from daskmm.data.names import features_named
 from daskmm.data.rasters import Raster, grid_of
 from daskmm.data.sparse import NamedSparse
@@ -48,10 +50,13 @@ def values_of_table(
 ) -> Any:
     """Return float64 values of new rows by a block function: an array, lazy for lazy data.
 
-    Those of pixels lie on their grid, and are called `name`.
+    One value for each row of a dask DataFrame is a series. Those of pixels lie on their grid. Both
+    are called `name`.
     """
     X = by_name(estimator, X)
     table = read_table(estimator, X, reset=False)
+    if is_frame(X) and columns is None:
+        return map_frame(function, X, *shared, dtype=np.float64, name=name)
     grid = grid_of(X)
     values = map_rows(function, table, *shared, columns=columns, dtype=np.float64, grid=grid)
     if not isinstance(X, Raster):
@@ -79,20 +84,27 @@ def fitted_labels(
     if not is_frame(X):
         return {"labels_": labels}
     if function is None:
-        aligned = labels_in_frame(np.asarray(labels), X)
+        aligned = labels_in_frame(in_memory(labels), X)
     else:
         aligned = map_frame(function, X, *shared)
     return {"labels_": aligned, "_block_labels": labels}
 
 
 def as_asked(estimator: BaseEstimator, labels: Any, X: Any) -> Any:
-    """Return labels of rows with names as a series, if `set_output` asks for pandas."""
-    named = hasattr(X, "iloc") or isinstance(X, NamedSparse)
-    if not (named and isinstance(labels, np.ndarray) and output_container(estimator) == "pandas"):
+    """Return labels of a table with names as a series, if `set_output` asks for a library's."""
+    named = hasattr(X, "iloc") or isinstance(X, NamedSparse) or is_arrow(X)
+    asked = output_container(estimator)
+    if not (named and isinstance(labels, np.ndarray)):
         return labels
-    import pandas as pd
+    if asked == "polars":
+        import polars
 
-    return pd.Series(labels, index=X.index, name=NAME)
+        return polars.Series(NAME, labels)
+    if asked == "pandas":
+        import pandas as pd
+
+        return pd.Series(labels, index=getattr(X, "index", None), name=NAME)
+    return labels
 
 
 def distances_of_table(estimator: Any, X: Any, *state: Any) -> Any:

@@ -30,6 +30,7 @@ from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._warnings import warn_convergence, warn_user, was_stopped
 from daskmm.data.blocks import Layout
 from daskmm.data.input import read_weighted
+from daskmm.data.lazy import in_memory
 from daskmm.engine.passes import Persist, one_blas_thread, weighted_passes
 from daskmm.kmeans.assignment import training_labels
 from daskmm.mixture.costs import MixtureCosts
@@ -562,7 +563,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
         Returns
         -------
-        ndarray, or lazy dask Array, of shape (n_samples,), float64
+        ndarray, or lazy dask Array or Series, of shape (n_samples,), float64
         """
         return values_of_table(self, X, log_densities_of, self._components(), name="score")
 
@@ -684,7 +685,7 @@ def _array(values: ArrayLike | None, name: str) -> FloatArray | None:
     if values is None:
         return None
     try:
-        array = np.array(values, dtype=np.float64)
+        array = in_memory(values).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of numbers: {error}") from error
     if not np.isfinite(array).all():

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import dask
 import dask.array as da
 import numpy as np
-from dask import core
-from dask.blockwise import Blockwise, fuse_roots, optimize_blockwise
-from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from daskmm.data.dask_private import with_lengths
 from daskmm.data.grids import Grid, Window
+from daskmm.data.lazy import array_of_frame, delayed_rows, with_rows
 from daskmm.data.sparse import INDEX_BYTES, is_sparse, stored_per_row, whole_sparse_rows
 from daskmm.data.zarr_chunks import StoredArray, is_zarr
 from daskmm.numerics.span import is_wide
@@ -42,8 +40,6 @@ _WIDE_ROWS = 128
 _JOINED_BLOCKS = 64
 # Blocks of sparse rows in memory have at least this many entries for each feature.
 _SPARSE_ENTRIES_PER_FEATURE = 20
-# Most other graph nodes, such as open stores, that a layer of all blocks may use.
-_FEW_NODES = 16
 # Blocks of a zarr store are whole chunks of about this many bytes in all; of more, if there would
 # be more than _ZARR_BLOCKS blocks.
 _ZARR_BLOCK_BYTES = 16 << 20
@@ -185,7 +181,7 @@ def frame_and_weights(X: Any, sample_weight: Any) -> tuple[da.Array, da.Array]:
 def _frame_to_array(frame: Any) -> da.Array:
     """Return a dask DataFrame as an array, with row counts if its source has them."""
     sized, lengths = with_lengths(frame)
-    return sized.to_dask_array(lengths=lengths)
+    return array_of_frame(sized, lengths)
 
 
 def _weighted(frame: Any, weights: NDArray) -> Any:
@@ -351,29 +347,14 @@ def row_blocks(
     """Cut a table (a dask array must have one column of blocks) into blocks; see `layout_of`."""
     layout = layout_of(table, grid, least_rows)
     if isinstance(table, da.Array):
-        return RowBlocks(table, layout, _delayed_blocks(table))
+        return RowBlocks(table, layout, delayed_rows(table))
     return RowBlocks(table, layout, cut_rows(table, layout.rows))
-
-
-def _delayed_blocks(table: da.Array) -> tuple[Delayed, ...]:
-    """Return the blocks of a table with one column of blocks.
-
-    A single layer that makes all blocks is kept, as `to_delayed` would make its tasks here.
-    """
-    keys = list(core.flatten(table.__dask_keys__()))
-    graph = fuse_roots(optimize_blockwise(table.dask, keys=keys), keys=keys)
-    others = [layer for name, layer in graph.layers.items() if name != table.name]
-    if isinstance(graph.layers[table.name], Blockwise) and sum(map(len, others)) <= _FEW_NODES:
-        return tuple(Delayed(key, graph, layer=table.name) for key in keys)
-    # The fused graph is kept.
-    begun = da.Array(graph, table.name, table.chunks, meta=table._meta)
-    return tuple(begun.to_delayed().ravel())
 
 
 def with_known_rows(table: da.Array, layout: Layout) -> da.Array:
     """Return a table whose chunks have the row counts that a pass has found."""
     assert layout.rows is not None
-    return da.Array(table.dask, table.name, (layout.rows, (table.shape[1],)), meta=table._meta)
+    return with_rows(table, layout.rows)
 
 
 def cut_rows(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...]:

@@ -88,8 +88,9 @@ def open_csv(
     decimal: str | None = None,
     encoding: str | None = None,
     keep: Sequence[str] = (),
+    categories: Sequence[str] = (),
 ) -> Any:
-    """Open csv files as one dask DataFrame of float64.
+    """Open csv files as one dask DataFrame of float64, and of text in columns of categories.
 
     Parameters
     ----------
@@ -101,6 +102,8 @@ def open_csv(
         Format of the files; detected from the beginning of the first file by default.
     keep : sequence of str, optional
         Further columns, which are read as text and come last.
+    categories : sequence of str, optional
+        Columns among those to use whose values are categories, also if they look like numbers.
 
     Raises
     ------
@@ -119,7 +122,7 @@ def open_csv(
     kinds, words = _kinds(head, found)
     used = [name for name in found.names if name not in keep] if columns is None else columns
     wanted = list(dict.fromkeys([*used, *keep]))
-    missing = sorted(set(wanted) - set(found.names))
+    missing = sorted({*wanted, *categories} - set(found.names))
     if missing:
         raise ValueError(
             f"{path} has no column {', '.join(map(repr, missing))}; it has "
@@ -135,14 +138,16 @@ def open_csv(
     text = [
         f"{name!r} (such as {words[name][0]!r}) in line {words[name][1]}"
         for name in used
-        if name in words
+        if name in words and name not in categories
     ]
     if text:
         raise ValueError(
             f"{path} has columns that are not numeric: {', '.join(text)}. Encode them, or choose "
-            "the columns to use (columns=, on the command line --columns)."
+            "the columns to use (columns=, on the command line --columns), or name those that are "
+            "categories (on the command line --categories)."
         )
-    dtypes = {name: "boolean" if kinds[name] == "flags" else "float64" for name in used}
+    numbers = [name for name in used if name not in categories]
+    dtypes = {name: "boolean" if kinds[name] == "flags" else "float64" for name in numbers}
     dtypes |= {name: "str" for name in wanted if name not in dtypes}
     kept = pd.Series([], dtype="str")
     meta = pd.DataFrame({n: kept if dtypes[n] == "str" else np.empty(0) for n in wanted})

@@ -1,8 +1,8 @@
 """The private API of dask that daskmm uses, which no other module imports.
 
-dask has no public way to run the nodes of one graph inside a task of another, nor to find the
-lengths of the partitions of a DataFrame without loading them. The tests ran with the versions in
-`SEEN_WITH`, and check each property that is used.
+dask has no public way to run the nodes of one graph inside a task of another, to make an array
+expression of a graph, nor to find the lengths of the partitions of a DataFrame without loading
+them. The tests ran with the versions in `SEEN_WITH`, and check each property that is used.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = [
     "GraphNode",
     "Task",
     "TaskRef",
+    "array_from_graph",
     "convert_legacy_graph",
     "futures_in",
     "with_lengths",
@@ -44,6 +45,15 @@ def futures_in(nodes: Iterable[Any]) -> Iterator[Any]:
         yield from (
             item for item in candidates if isinstance(item, TaskRef) and type(item) is not TaskRef
         )
+
+
+def array_from_graph(
+    graph: dict[Any, Any], meta: Any, chunks: Any, keys: list[Any], name: str
+) -> Any:
+    """Return an array expression whose blocks are these keys of a graph."""
+    from dask.array._array_expr._collection import from_graph
+
+    return from_graph(graph, meta, chunks, keys, name)
 
 
 def with_lengths(frame: Any) -> tuple[Any, tuple[int, ...] | None]:

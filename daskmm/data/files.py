@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from daskmm.data.blocks import as_dask_array, check_columns, common_dtype
 from daskmm.data.csv_files import estimated_rows, is_csv, open_csv
+from daskmm.data.lazy import array_of_frame
 from daskmm.data.mixed import to_be_coded
 from daskmm.data.raster_files import is_netcdf, open_cube
 from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
@@ -52,6 +53,7 @@ def open_data(
     decimal: str | None = None,
     encoding: str | None = None,
     mixed: bool = False,
+    categories: Sequence[str] = (),
     feature_dim: str | None = None,
 ) -> Any:
     """Open a table on disk without reading it.
@@ -83,7 +85,10 @@ def open_data(
     separator, decimal, encoding : str, optional
         Format of csv files; by default it is detected from the first lines, which must be clear.
     mixed : bool
-        Whether columns may be of any kind, which only parquet files record.
+        Whether columns may be of any kind.
+    categories : sequence of str, optional
+        Columns of csv files that are categories, if `mixed`; all others are numbers. Parquet files
+        record them.
     feature_dim : str, optional
         Dimension of a NetCDF file, or of a zarr group that xarray wrote, that holds the features;
         the other dimensions are the rows.
@@ -121,10 +126,11 @@ def open_data(
         # fsspec also chains addresses by "::", as in simplecache::s3://…
         text, component = (text, None) if "://" in name else (store, name)
     kind = _kind(text)
-    if mixed and kind != "parquet":
+    if mixed and kind != "parquet" and not (categories and kind == "csv"):
         raise ValueError(
-            f"{text}: mixed columns are read from parquet files, which record the kind of each. "
-            "Write one, for instance by pandas.read_csv(...).to_parquet(...)."
+            f"{text}: mixed columns are read from parquet files, which record the kind of each, or "
+            "from csv files whose categories are named (categories=, on the command line "
+            "--categories)."
         )
     if "://" not in text:
         text = str(Path(text).absolute())  # workers may have another working directory
@@ -144,7 +150,7 @@ def open_data(
         _require_dataframes(kind)
         with refusals(text):
             if kind == "csv":
-                return open_csv(text, columns, separator, decimal, encoding, keep)
+                return open_csv(text, columns, separator, decimal, encoding, keep, categories)
             return _open_frame(text, kind, columns, keep, mixed)
     if columns is not None or keep:
         raise ValueError(f"{text} has no named columns; they belong to csv and parquet files.")
@@ -211,7 +217,7 @@ def planned_table(
     ends = np.linspace(0, n_rows, data.npartitions + 1).astype(int)
     check_columns(frame.dtypes)
     numbers = frame.astype(common_dtype(frame.dtypes))
-    return numbers.to_dask_array(lengths=np.diff(ends).tolist()), True
+    return array_of_frame(numbers, tuple(np.diff(ends).tolist())), True
 
 
 def _kind(path: str) -> str:

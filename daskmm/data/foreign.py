@@ -1,7 +1,8 @@
-"""Convert tables of other libraries: polars frames, xarray arrays, AnnData."""
+"""Convert tables of other libraries: those with an Arrow stream, xarray arrays, AnnData."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -9,6 +10,7 @@ import dask.array as da
 import numpy as np
 from scipy.sparse import issparse
 
+from daskmm.data.arrow import frame_of, is_arrow
 from daskmm.data.sparse import NamedSparse
 from daskmm.data.sparse_files import open_h5_rows
 
@@ -16,16 +18,23 @@ from daskmm.data.sparse_files import open_h5_rows
 _BLOCK_BYTES = 16 << 20
 
 
-def unwrapped(X: Any) -> Any:
+def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
     """Return the table inside an object of another library, with decimals of pandas as floats.
 
     Any other object is returned unchanged. None of these libraries is imported here.
 
+    Parameters
+    ----------
+    X : table
+        The object.
+    names : sequence of str, optional
+        Columns to read of a table with an Arrow stream, as `daskmm.data.arrow.frame_of` does.
+
     Returns
     -------
     table
-        The pandas DataFrame of a polars frame (a LazyFrame is collected), the numpy or dask array
-        of an xarray DataArray, or the array of an AnnData object. An AnnData array in memory
+        The pandas DataFrame of a table with an Arrow stream (such as polars'), the numpy or dask
+        array of an xarray DataArray, or the array of an AnnData object. An AnnData array in memory
         becomes a DataFrame or `NamedSparse` with the names of observations and variables.
 
     Raises
@@ -36,11 +45,11 @@ def unwrapped(X: Any) -> Any:
     TypeError
         If it is an xarray Dataset.
     """
+    if is_arrow(X):
+        return frame_of(X, names)
     library, kind = type(X).__module__.partition(".")[0], type(X).__name__
-    if library == "polars" and kind in ("DataFrame", "LazyFrame"):
-        return _with_floats(_of_polars(X.collect() if kind == "LazyFrame" else X))
     if library == "pandas" and kind == "DataFrame":
-        return _with_floats(X)
+        return _with_floats(_with_flat_names(X))
     if library == "xarray" and kind == "DataArray":
         if X.ndim != 2:
             raise ValueError(
@@ -70,20 +79,19 @@ def are_decimals(series: Any) -> bool:
     return len(values) > 0 and all(isinstance(value, Decimal) for value in values)
 
 
+def _with_flat_names(frame: Any) -> Any:
+    """Return a pandas frame in which names of several levels are joined."""
+    if frame.columns.nlevels == 1:
+        return frame
+    return frame.set_axis(["_".join(map(str, name)) for name in frame.columns], axis=1)
+
+
 def _with_floats(frame: Any) -> Any:
     """Return a pandas frame with floats in place of decimals."""
     if not frame.columns.is_unique:  # `check_columns` refuses it later
         return frame
     names = [name for name in frame.columns if are_decimals(frame[name])]
     return frame.astype(dict.fromkeys(names, np.float64)) if names else frame
-
-
-def _of_polars(frame: Any) -> Any:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("polars frames need pandas: pip install pandas.") from error
-    return pd.DataFrame({name: frame.get_column(name).to_numpy() for name in frame.columns})
 
 
 def _of_anndata(data: Any) -> Any:

@@ -143,8 +143,8 @@ def by_name(estimator: BaseEstimator, X: Any) -> Any:
     estimator knows no names, or if `X` has none of them. `read_table` reports missing or repeated
     ones.
     """
-    X = unwrapped(X)
     names = getattr(estimator, "feature_names_in_", None)
+    X = unwrapped(X, names)
     if isinstance(X, Raster):
         return X if names is None else X.chosen(list(names))
     if names is None or not (hasattr(X, "columns") and hasattr(X, "dtypes")):

@@ -355,9 +355,12 @@ class Coding:
         import pandas as pd
 
         try:
-            codes = pd.Categorical(series, categories=list(column.levels)).codes.astype(np.float64)
+            own, found = pd.factorize(series)
         except TypeError as error:
             raise _no_level(series, block) from error
+        known = pd.Index(column.levels, dtype=object).get_indexer(found.astype(object))
+        # Missing values have the code −1.
+        codes = np.append(known, -1)[own].astype(np.float64)
         unseen = np.flatnonzero((codes < 0) & series.notna().to_numpy())
         if len(unseen) and self.unknown == "error":
             raise ValueError(
@@ -406,7 +409,7 @@ def _time(series: Any, part: str) -> NDArray[np.float64]:
     if part == "trend":
         return np.asarray(days)
     within = days - np.floor(days)
-    return np.asarray((series.dt.dayofyear.to_numpy(np.float64) - 1 + within) / DAYS_OF_YEAR)
+    return np.asarray((series.dt.day_of_year.to_numpy(np.float64) - 1 + within) / DAYS_OF_YEAR)
 
 
 def unseen_in(part: Any, columns: Sequence[Column]) -> Counter[tuple[str, Any]]:

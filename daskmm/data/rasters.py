@@ -55,7 +55,7 @@ class Raster:
         if own is None or own == names or not set(names) <= set(own):
             return self
         order = [own.index(name) for name in names]
-        return replace(self, table=self.table[:, order], names=names)
+        return replace(self, table=_columns(self.table, order), names=names)
 
     def rows_of(self, values: Any) -> Any:
         """Return an array or DataArray on the grid as one value per row; others unchanged."""
@@ -63,9 +63,10 @@ class Raster:
             values = values.broadcast_like(self.pixels).transpose(*self.pixels.dims).data
         if getattr(values, "shape", None) not in (self.grid.shape, (len(self.table),)):
             return values
-        values = values.reshape(self.grid.shape)
         if not isinstance(self.table, da.Array):
             return values.reshape(-1)
+        if values.ndim == 1:
+            values = values.reshape(self.grid.shape)
         values = da.asarray(values).rechunk(self.grid.chunks)
         return _flat(values, 0)
 
@@ -170,14 +171,22 @@ def _raster(cube: Any, name: str) -> Raster:
     return Raster(_flat_rows(array, axis), grid, pixels, name, names if is_text else None)
 
 
+def _columns(table: NDArray | da.Array, order: list[int]) -> Any:
+    """Return columns of a table; expressions of dask know no index lists."""
+    if not isinstance(table, da.Array):
+        return table[:, order]
+    map_blocks: Any = table.map_blocks
+    return map_blocks(_columns, order, chunks=(table.chunks[0], (len(order),)), meta=table._meta)
+
+
 def _flat_rows(array: Any, axis: int) -> Any:
     """Return an array as a table of the pixels, with the features along an axis."""
-    n_features = array.shape[axis]
+    n_features, others = array.shape[axis], [i for i in range(array.ndim) if i != axis]
     if not isinstance(array, da.Array):
         if axis == 0:  # a view where the array is in C order
             return array.reshape(n_features, -1).T
         return np.moveaxis(array, axis, -1).reshape(-1, n_features)
-    return _flat(da.moveaxis(array.rechunk({axis: -1}), axis, -1), 1)
+    return _flat(array.rechunk({axis: -1}).transpose((*others, axis)), 1)
 
 
 def _flat(array: da.Array, n_last: int) -> da.Array:

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from daskmm.data.lazy import array_of
 from daskmm.data.sparse import INDEX_BYTES, with_stored
 from daskmm.data.variables import variable_names, with_names
 from daskmm.data.zarr_chunks import StoredArray, check_chunks
@@ -84,8 +84,7 @@ def _array_of(
     name = f"sparse-{token}"
     graph: Any = {(name, block, 0): task for block, task in enumerate(tasks)}
     chunks = (tuple(int(size) for size in np.diff(ends)), (n_features,))
-    layers = HighLevelGraph.from_collections(name, graph)
-    table = da.Array(layers, name, chunks, meta=csr_array((0, 0), dtype=dtype))
+    table = array_of(graph, name, chunks, csr_array((0, 0), dtype=dtype))
     return with_stored(table, n_stored)
 
 

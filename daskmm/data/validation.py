@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Position, RowBlocks, cut_rows, is_series, refuse_masked
+from daskmm.data.lazy import array_of_frame, delayed_blocks, in_memory
 from daskmm.data.sparse import sparse_rows
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.numerics.sparse_rows import SparseRows, first_entry
@@ -109,10 +110,10 @@ def one_dimensional(sample_weight: Any, lazy: bool) -> NDArray | da.Array:
     if there are more dimensions, or values in memory are masked.
     """
     if lazy and is_series(sample_weight):
-        return sample_weight.to_dask_array()
+        return array_of_frame(sample_weight)
     if not (lazy and isinstance(sample_weight, da.Array)):
         refuse_masked(sample_weight, "sample_weight")
-        sample_weight = np.asarray(sample_weight)
+        sample_weight = in_memory(sample_weight)
     if sample_weight.ndim > 1 or (sample_weight.ndim == 0 and isinstance(sample_weight, da.Array)):
         raise ValueError(
             f"sample_weight must be 1D, got {sample_weight.ndim}D: Sample weights must be 1D"
@@ -159,8 +160,8 @@ def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
     # Optimized separately, a source of both rows and weights would be loaded twice.
     return replace(
         blocks,
-        parts=tuple(table.to_delayed(optimize_graph=False).ravel()),
-        weights=tuple(weights.to_delayed(optimize_graph=False).ravel()),
+        parts=tuple(delayed_blocks(table, together=True).ravel()),
+        weights=tuple(delayed_blocks(weights, together=True).ravel()),
     )
 
 
@@ -244,6 +245,11 @@ def check_squares(rows: NDArray, position: Position, light: NDArray[np.bool_]) -
         )
 
 
+_PARTIAL = (
+    ", or give missing='partial' (--missing partial), which models of centres and mixtures take"
+)
+
+
 def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
     """Raise ValueError if there are NaN or infinities, naming block and row of the first.
 
@@ -259,7 +265,8 @@ def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
         row, feature = first_entry(rows.with_data(bad) if isinstance(rows, SparseRows) else bad)
         value = "NaN" if np.isnan(rows[row, feature]) else "infinity"
         local = offset + row
+        partial = "" if value == "infinity" else _PARTIAL
         raise ValueError(
             f"Input X contains {value}: {position.of_row(local)}, feature {feature}. Remove or "
-            "impute such rows first."
+            f"impute such rows first{partial}."
         )

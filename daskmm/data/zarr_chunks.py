@@ -20,6 +20,8 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.data.lazy import array_inside
+
 if TYPE_CHECKING:
     import zarr
 
@@ -130,10 +132,7 @@ def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
 def check_chunks_of(X: Any) -> None:
     """Call `check_chunks` for a zarr array, or for the array of ``dask.array.from_zarr``."""
     if isinstance(X, da.Array):
-        roots = X.dask.dependencies.get(X.name, ())
-        nodes = [node for root in roots for node in X.dask.layers[root].values()][:1]
-        X = nodes[0] if len(roots) == 1 and nodes else None
-        X = getattr(X, "value", X)
+        X = array_inside(X)
     if is_zarr(X):
         check_chunks(X, f"X ({X.store_path})")
 

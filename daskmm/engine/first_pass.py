@@ -140,8 +140,13 @@ class _Finding:
     numbers: NDArray[np.int64]
     # Moments of the features of coded columns.
     expanded: Moments | None = None
+    # The error of the first block with a bad value.
+    fault: ValueError | None = None
 
     def __add__(self, other: Self) -> Self:
+        for each in (self, other):
+            if each.fault is not None:
+                return each
         a, b = self.expanded, other.expanded
         return type(self)(
             self.moments + other.moments,
@@ -220,6 +225,8 @@ def first_pass(
     chosen = np.arange(0) if all_here else _sample_indices(n_rows, larger or size, rng)
     passes.watch(family, partial)
     finding: _Finding = passes.reduce(_first_look, chosen, family, partial, expansion)
+    if finding.fault is not None:
+        raise finding.fault
     moments = finding.expanded or finding.moments
     check_positive_weights(moments.n_positive, n_clusters)
     shifts = centered and family.shifts and not layout.sparse
@@ -379,8 +386,15 @@ def _first_look(
     partial: bool,
     expansion: Expansion | None,
 ) -> _Finding:
-    """Compute the record of one block."""
-    moments = checked_moments(rows, weights, position, family, partial)
+    """Compute the record of one block.
+
+    An error of its values waits for the end of the pass, so that the first row at fault is named.
+    """
+    try:
+        moments = checked_moments(rows, weights, position, family, partial)
+    except ValueError as error:
+        nothing = np.empty(0, dtype=np.int64)
+        return _Finding(Moments.empty(0), Sample(rows[:0], np.empty(0)), nothing, fault=error)
     expanded = None
     if expansion is not None:
         expanded = _expanded_moments(rows, weights, expansion, moments.observed is not None)

@@ -26,6 +26,7 @@ class _Partition:
     function: Callable[..., NDArray]
     shared: tuple[Any, ...]
     columns: Sequence[str] | None
+    name: str
     # Identity for dask: the arguments may be too large to digest, or callables without a token.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -47,7 +48,7 @@ class _Partition:
         import pandas as pd
 
         if self.columns is None:
-            return pd.Series(values, index=index, name=NAME)
+            return pd.Series(values, index=index, name=self.name)
         return pd.DataFrame(values, index=index, columns=list(self.columns))
 
 
@@ -57,6 +58,7 @@ def map_frame(
     *shared: Any,
     columns: Sequence[str] | None = None,
     dtype: Any = np.int32,
+    name: str = NAME,
 ) -> Any:
     """Return ``function(rows, position, *shared)`` of all partitions, aligned with the frame.
 
@@ -75,6 +77,8 @@ def map_frame(
         Names of the columns of the result; without them it is a series.
     dtype : dtype
         Type of the result.
+    name : str
+        Name of a series.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def map_frame(
         The lazy result.
     """
     numbers = frame.astype(common_dtype(frame.dtypes))
-    mapped = _Partition(function, shared, columns)
+    mapped = _Partition(function, shared, columns, name)
     shape = (0,) if columns is None else (0, len(columns))
     meta = mapped.framed(np.empty(shape, dtype=dtype), frame._meta.index)
     return numbers.map_partitions(mapped, meta=meta)

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmm.data.lazy import array_of_frame, delayed_blocks
 from daskmm.data.names import cell
 from daskmm.engine.distributed import computed
 from daskmm.engine.frames import NAME
@@ -86,8 +87,8 @@ def _parts(labels: Any, kept: Any) -> Iterator[Any]:
         yield pd.DataFrame({NAME: labels})
         return
     else:
-        array = labels if isinstance(labels, da.Array) else labels.to_dask_array()
-        blocks = array.to_delayed().ravel()
+        array = labels if isinstance(labels, da.Array) else array_of_frame(labels)
+        blocks = delayed_blocks(array).ravel()
     for start in range(0, len(blocks), BLOCKS_TOGETHER):
         with one_blas_thread():
             together = computed(*blocks[start : start + BLOCKS_TOGETHER])

@@ -14,6 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import is_series
+from daskmm.data.lazy import array_of_frame, delayed_blocks
 from daskmm.engine.distributed import computed
 from daskmm.engine.passes import one_blas_thread
 from daskmm.storage.arrays import create_array
@@ -60,11 +61,11 @@ class LabelWriter:
     def append_all(self, labels: Any) -> None:
         """Add all labels of an array, or of a dask array or series, a few blocks at a time."""
         if is_series(labels):
-            labels = labels.to_dask_array()
+            labels = array_of_frame(labels)
         if not isinstance(labels, da.Array):
             self.append(np.asarray(labels))
             return
-        blocks = labels.to_delayed().ravel()
+        blocks = delayed_blocks(labels).ravel()
         for start in range(0, len(blocks), BLOCKS_TOGETHER):
             with one_blas_thread():
                 together = computed(*blocks[start : start + BLOCKS_TOGETHER])

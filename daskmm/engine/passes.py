@@ -34,6 +34,7 @@ from daskmm.data.blocks import (
 )
 from daskmm.data.dask_private import Task, TaskRef
 from daskmm.data.grids import Grid
+from daskmm.data.lazy import delayed_rows
 from daskmm.data.validation import (
     checked_rows,
     checked_weights,
@@ -299,9 +300,11 @@ def weights_in_memory(sample_weight: Any, n_rows: int) -> NDArray[np.float64]:
     if sample_weight is None:
         return np.ones(n_rows)
     weights = one_dimensional(sample_weight, lazy=True)
-    if weights.ndim == 0:
+    if isinstance(weights, da.Array):
+        weights = np.concatenate(computed(*delayed_rows(weights)))
+    elif weights.ndim == 0:
         weights = np.full(n_rows, weights)
-    return checked_weights(computed(weights)[0], n_rows, Position(0, 0))
+    return checked_weights(weights, n_rows, Position(0, 0))
 
 
 def _visit_blocks(

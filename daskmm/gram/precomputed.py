@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import as_dask_array, is_lazy
+from daskmm.data.lazy import delayed_blocks, sized
 from daskmm.engine.distributed import computed
 from daskmm.engine.passes import tree_reduce
 from daskmm.gram.matrices import MEMORY_BYTES, DenseGram, GramSource
 from daskmm.gram.pairs import Pair, RowSums, pair_tasks, row_groups
+from daskmm.gram.rows import entries
 from daskmm.numerics.kernels import ASYMMETRY
 from daskmm.storage.digests import digest
 
@@ -88,8 +90,7 @@ def _in_blocks(matrix: Any) -> da.Array:
                 matrix = da.from_array(matrix, chunks="auto")
         else:
             matrix = as_dask_array(matrix)
-    if np.isnan(matrix.shape).any():
-        matrix = matrix.compute_chunk_sizes()
+    matrix = sized(matrix)
     _check_square(matrix.shape)
     rows, columns = matrix.chunks
     # The finer of both chunks is used: a block of whole rows may exceed a worker's memory.
@@ -115,7 +116,7 @@ class BlockedGram(GramSource):
 
     def __init__(self, matrix: da.Array) -> None:
         self.matrix = matrix
-        self.blocks = matrix.to_delayed()
+        self.blocks = delayed_blocks(matrix)
         ends = np.cumsum([0, *matrix.chunks[0]])
         cuts = [slice(int(i), int(j)) for i, j in itertools.pairwise(ends)]
         self.groups = row_groups(cuts, len(cuts))
@@ -141,14 +142,14 @@ class BlockedGram(GramSource):
     def submatrix(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return the submatrix of K of some rows, by a sweep."""
         self.add(1)
-        found = np.asarray(computed(self.matrix[rows][:, rows])[0], dtype=np.float64)
+        found = entries(self.blocks, self.matrix.chunks, (rows, rows))
         _refuse_lost(found, rows, rows)
         return found
 
     def columns(self, rows: NDArray[np.int_]) -> FloatArray:
         """Return some columns of K, by a sweep."""
         self.add(1)
-        found = np.asarray(computed(self.matrix[:, rows])[0], dtype=np.float64)
+        found = entries(self.blocks, self.matrix.chunks, (None, rows))
         _refuse_lost(found, np.arange(len(found)), rows)
         return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,9 +11,11 @@ from typing import Any, Self
 import dask
 import dask.array as da
 import numpy as np
+from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import Layout, Position, positions, row_blocks, with_known_rows
+from daskmm.data.lazy import delayed_blocks
 from daskmm.engine.changes import have_finite_squares
 from daskmm.engine.distributed import computed
 from daskmm.engine.graph import TaskGraph, futures_of
@@ -124,7 +128,8 @@ class StreamedRows:
         """Return consecutive rows, to be loaded later, or the loaded rows of an index array."""
         if not isinstance(rows, slice):
             self.n_reads += 1
-            return np.asarray(computed(self.table[rows])[0])
+            blocks = delayed_blocks(self.table, together=self._held)
+            return entries(blocks, self.table.chunks, (rows, None))
         key = (rows.start, rows.stop)
         if key not in self._stretches:
             # Nodes of other rows are left out; optimised graphs do not know their futures.
@@ -144,6 +149,35 @@ class StreamedRows:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_stretches": {}}
+
+
+def entries(
+    blocks: NDArray[np.object_],
+    chunks: tuple[tuple[int, ...], ...],
+    wanted: tuple[NDArray[np.int_] | None, NDArray[np.int_] | None],
+) -> FloatArray:
+    """Return the entries of a lazy matrix in some rows and columns (None for all).
+
+    Only the blocks that have some are loaded. Expressions of dask know no index arrays.
+    """
+    axes = [
+        np.arange(sum(sizes)) if index is None else np.asarray(index)
+        for sizes, index in zip(chunks, wanted, strict=True)
+    ]
+    ends = [np.cumsum([0, *sizes]) for sizes in chunks]
+    found = np.empty([len(index) for index in axes])
+    owners = [
+        np.searchsorted(e, index, side="right") - 1 for e, index in zip(ends, axes, strict=True)
+    ]
+    places, parts = [], []
+    for i, j in itertools.product(*(np.unique(owner) for owner in owners)):
+        rows, columns = np.flatnonzero(owners[0] == i), np.flatnonzero(owners[1] == j)
+        inside = np.ix_(axes[0][rows] - ends[0][i], axes[1][columns] - ends[1][j])
+        places.append(np.ix_(rows, columns))
+        parts.append(delayed(operator.getitem)(blocks[i, j], inside))
+    for place, part in zip(places, computed(*parts), strict=True):
+        found[place] = part
+    return found
 
 
 KernelRows = FloatArray | StreamedRows

@@ -10,7 +10,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from daskmm.compiled import library
@@ -25,6 +24,7 @@ from daskmm.data.blocks import (
     with_known_rows,
 )
 from daskmm.data.grids import Grid
+from daskmm.data.lazy import Places, mapped
 from daskmm.data.validation import check_domain, check_finite, checked_rows, without_values
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads
 from daskmm.kmeans.sums import CenterState
@@ -215,28 +215,18 @@ def _map_lazy(
     dtype: np.dtype,
     grid: Grid | None,
 ) -> da.Array:
-    # One graph node holds all places; dask would search a list, and copy it into every task.
-    name = f"places-{tokenize(X.chunks, X.dtype, grid)}"
-    places = delayed(positions(layout_of(X, grid)), name=name, traverse=False)
     shape: dict[str, Any] = (
         {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
         if columns is None
         else {"chunks": (X.chunks[0], (columns,)), "meta": np.empty((0, 0), dtype=dtype)}
     )
-    map_blocks: Callable[..., da.Array] = X.map_blocks
-    return map_blocks(
-        _at_block, function=function, places=places, shared=shared, dtype=dtype, **shape
-    )
+    places = Places(tokenize(X.chunks, X.dtype, grid), positions(layout_of(X, grid)))
+    return mapped(_at_place, X, places, (function, *shared), dtype=dtype, **shape)
 
 
-def _at_block(
-    rows: Any,
-    function: Callable[..., NDArray],
-    places: list[Position],
-    shared: tuple[Any, ...],
-    block_id: tuple[int, ...],
+def _at_place(
+    rows: Any, place: Position, function: Callable[..., NDArray], *shared: Any
 ) -> NDArray:
-    place = places[block_id[0]]
     return function(checked_rows(rows, place), place, *shared)
 
 

@@ -7,7 +7,7 @@ table of counts, and the tables are added in a tree, so labels may be larger tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,8 @@ from scipy.stats import entropy
 from sklearn.metrics import mutual_info_score
 
 from daskmm.data.blocks import is_lazy
-from daskmm.engine.graph import SPLIT_EVERY
-from daskmm.engine.worker_task import merge
+from daskmm.data.lazy import array_of_frame, delayed_blocks, in_memory
+from daskmm.engine.passes import tree_reduce
 
 __all__ = [
     "adjusted_rand_score",
@@ -248,9 +248,9 @@ def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
     pred = as_labels(labels_pred, "labels_pred")
     # Lengths of the partitions of a dask DataFrame are unknown.
     if isinstance(pred, np.ndarray) and _is_unmatchable(true):
-        true = true.compute()
+        true = in_memory(true)
     if isinstance(true, np.ndarray) and _is_unmatchable(pred):
-        pred = pred.compute()
+        pred = in_memory(pred)
     lengths = true.shape[0], pred.shape[0]
     if not np.isnan(lengths).any() and lengths[0] != lengths[1]:
         raise ValueError(
@@ -259,19 +259,10 @@ def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
     if isinstance(true, np.ndarray) and isinstance(pred, np.ndarray):
         return _count_block(true, pred)
     true, pred = _match_blocks(true, pred)
-    empty = np.empty(0, dtype=object)
-    records = da.blockwise(
-        _count_block, "i", true, "i", pred, "i", align_arrays=False, dtype=object, meta=empty
+    pairs = zip(
+        delayed_blocks(true, together=True), delayed_blocks(pred, together=True), strict=True
     )
-    return da.reduction(
-        records,
-        chunk=_unchanged,
-        aggregate=_merge_blocks,
-        concatenate=False,
-        split_every=SPLIT_EVERY,
-        dtype=object,
-        meta=np.empty((), dtype=object),
-    ).compute()
+    return tree_reduce(_count_block, list(pairs), (), True, "agreement")
 
 
 def as_labels(labels: Any, name: str) -> Any:
@@ -288,7 +279,7 @@ def as_labels(labels: Any, name: str) -> Any:
     if hasattr(labels, "to_dask_array"):
         if not isinstance(labels.dtype, np.dtype):
             labels = labels.astype(object)
-        return labels.to_dask_array()
+        return array_of_frame(labels)
     if not isinstance(labels, np.ndarray | da.Array):
         labels = da.from_array(labels, name=False)
     return labels
@@ -296,7 +287,7 @@ def as_labels(labels: Any, name: str) -> Any:
 
 def _is_unmatchable(labels: NDArray | da.Array) -> bool:
     """Return whether labels have several blocks of unknown lengths."""
-    return isinstance(labels, da.Array) and np.isnan(labels.shape[0]) and labels.npartitions > 1
+    return isinstance(labels, da.Array) and np.isnan(labels.shape[0]) and labels.numblocks[0] > 1
 
 
 def _match_blocks(true: Any, pred: Any) -> tuple[da.Array, da.Array]:
@@ -313,8 +304,8 @@ def _match_blocks(true: Any, pred: Any) -> tuple[da.Array, da.Array]:
                 "compute_chunk_sizes() on the one whose sizes are unknown."
             )
         return true, pred
-    _, (true, pred) = da.unify_chunks(true, "i", pred, "i", warn=False)
-    return true, pred
+    finer = max(true.chunks, pred.chunks, key=lambda chunks: len(chunks[0]))
+    return true.rechunk(finer), pred.rechunk(finer)
 
 
 def _chunked_like(labels: NDArray, other: da.Array) -> da.Array:
@@ -337,14 +328,6 @@ def _count_block(labels_true: Any, labels_pred: Any) -> Contingency:
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
             raise ValueError(f"{name} contains NaN or infinity, which are no labels.")
     return Contingency.of(true, pred)
-
-
-def _unchanged(record: Contingency, axis: Any, keepdims: bool) -> Contingency:
-    return record
-
-
-def _merge_blocks(records: Sequence[Contingency], axis: Any, keepdims: bool) -> Contingency:
-    return merge(records)
 
 
 def _frequencies(

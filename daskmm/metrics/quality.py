@@ -7,7 +7,7 @@ with negative labels (outliers, rows without any value) are left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -16,6 +16,8 @@ from scipy.sparse import csr_array
 from sklearn.metrics import pairwise_distances
 
 from daskmm.data.blocks import Position, as_dask_array, is_lazy
+from daskmm.data.foreign import unwrapped
+from daskmm.data.lazy import delayed_blocks, sized
 from daskmm.data.validation import check_finite
 from daskmm.engine.passes import tree_reduce
 from daskmm.metrics.agreement import as_labels
@@ -30,11 +32,28 @@ _GROUPS = 10
 _DISTANCES = 1 << 22
 
 
-class Estimate(NamedTuple):
-    """A score, and its standard error as an estimate of the score of the whole population."""
+class Estimate(float):
+    """A score: a number with its standard error as an estimate of the whole population's score.
 
-    value: float
+    Attributes
+    ----------
+    standard_error : float
+        The standard error.
+    """
+
     standard_error: float
+
+    def __new__(cls, value: float, standard_error: float) -> Self:
+        """Make a number with a standard error."""
+        score = super().__new__(cls, value)
+        score.standard_error = float(standard_error)
+        return score
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (float(self), self.standard_error)
+
+    def __repr__(self) -> str:
+        return f"Estimate({float(self)!r}, standard_error={self.standard_error!r})"
 
 
 def calinski_harabasz_score(X: Any, labels: Any) -> float:
@@ -337,7 +356,7 @@ def _checked(block: int, start: int, X: Any, labels: Any) -> tuple[FloatArray, N
 
 def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
     """Sum ``function(block, start, rows, labels, *shared)`` over all blocks of rows."""
-    own = as_labels(labels, "labels")
+    X, own = unwrapped(X), as_labels(labels, "labels")
     lazy = is_lazy(X) or isinstance(own, da.Array)
     if not lazy:
         return function(0, 0, X, own, *shared)
@@ -346,7 +365,7 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
         table = da.from_array(np.asarray(X), chunks=(own.chunks[0], -1), name=False)
     if isinstance(own, np.ndarray):
         if np.isnan(table.shape[0]):
-            table = table.compute_chunk_sizes()
+            table = sized(table)
         own = da.from_array(own, chunks=-1, name=False)
     known = not (np.isnan(table.shape[0]) or np.isnan(own.shape[0]))
     if known and table.shape[0] != own.shape[0]:
@@ -359,7 +378,7 @@ def _reduced(function: Any, X: Any, labels: Any, *shared: Any) -> Any:
             f"{table.numblocks[0]} and {own.numblocks[0]} blocks."
         )
     starts = np.cumsum([0, *table.chunks[0][:-1]]) if known else np.zeros(table.numblocks[0])
-    parts = zip(table.to_delayed().ravel(), own.to_delayed().ravel(), strict=True)
+    parts = zip(delayed_blocks(table).ravel(), delayed_blocks(own).ravel(), strict=True)
     arguments = [
         (number, int(start), *part)
         for number, (start, part) in enumerate(zip(starts, parts, strict=True))

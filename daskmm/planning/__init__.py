@@ -138,16 +138,26 @@ class Plan:
                 f"{rows} rows × {self.n_features:,} features in {self.n_blocks:,} block(s)",
                 f"passes over the data: about {self.passes}, at most {self.max_passes}"
                 f" ({self.n_starts} start(s) share each)",
-                f"read per pass: {readable_bytes(self.bytes_per_pass)}"
-                f" (largest block {readable_bytes(self.largest_block_bytes)})",
-                f"peak memory per worker: {readable_bytes(self.peak_bytes_per_worker)}"
-                f" (of {readable_bytes(self.worker_memory_bytes)}{self._about_memory()})",
+                *self._about_bytes(),
                 f"tasks per pass: {self.tasks_per_pass:,}",
                 *gram,
                 *self._about_time(),
                 *self._about_small_blocks(),
             ]
         )
+
+    def _about_bytes(self) -> list[str]:
+        if self.n_rows is None:
+            return [
+                "bytes and memory are unknown, as the rows are: X.to_dask_array(lengths=True) "
+                "counts them, and 'daskmm plan' estimates those of csv files from their size"
+            ]
+        return [
+            f"read per pass: {readable_bytes(self.bytes_per_pass)}"
+            f" (largest block {readable_bytes(self.largest_block_bytes)})",
+            f"peak memory per worker: {readable_bytes(self.peak_bytes_per_worker)}"
+            f" (of {readable_bytes(self.worker_memory_bytes)}{self._about_memory()})",
+        ]
 
     def _about_memory(self) -> str:
         peak, memory = self.peak_bytes_per_worker, self.worker_memory_bytes

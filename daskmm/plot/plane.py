@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.extmath import randomized_svd
 
+from daskmm.data.foreign import unwrapped
 from daskmm.data.names import counted
 from daskmm.numerics.rows import Coordinates
 from daskmm.plot.figures import (
@@ -137,6 +138,7 @@ def projection(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) -
     -------
     matplotlib Figure
     """
+    sample = unwrapped(sample)
     clusters = np.asarray(model.predict(sample) if labels is None else labels)
     rows, clusters = np.asarray(sample)[clusters >= 0], clusters[clusters >= 0]
     plane = Plane.of(model, rows, clusters)

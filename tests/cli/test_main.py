@@ -76,6 +76,7 @@ def test_fit_writes_a_run_folder(tmp_path, store, table, capsys, model):
     assert [path.name for path in run.parent.iterdir()] == ["run"]
     labels = zarr.open_array(run / "labels.zarr", mode="r")
     np.testing.assert_array_equal(labels[...], daskmm.load(run / "model").predict(table))
+    np.testing.assert_array_equal(labels[...], daskmm.load(run).predict(table))
     summary = strict((run / "summary.json").read_text())
     assert summary["cluster_sizes"] == np.bincount(labels[...], minlength=K).tolist()
     assert summary["n_rows"] == 1200

@@ -3,7 +3,9 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.cluster import KMeans as ScikitLearnKMeans
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
@@ -98,3 +100,15 @@ def test_mlflow_logs_estimators(tmp_path):
         loaded = mlflow.sklearn.load_model(told.model_uri)
         assert type(loaded) is type(logged)
         np.testing.assert_array_equal(loaded.predict(X), model.labels_)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_names_of_features_are_kept(name):
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    model = clone(MODELS[name]).fit(frame)
+    exported = model.to_sklearn()
+    assert list(exported.feature_names_in_) == list("abcdef")
+    np.testing.assert_array_equal(exported.predict(frame), model.labels_)
+    with pytest.raises(ValueError, match="feature names"):
+        exported.predict(frame[list("fedcba")])
+    assert not hasattr(clone(MODELS[name]).fit(X).to_sklearn(), "feature_names_in_")

@@ -12,6 +12,7 @@ import pytest
 from _support import ESTIMATORS, CountingFrame, blobs, quick, raise_if_computes
 
 from daskmm import (
+    GaussianMixture,
     KernelPowerKMeans,
     KMeans,
     MultiKernelPowerKMeans,
@@ -109,6 +110,26 @@ def test_rows_of_files_are_not_counted_by_a_pass(form, columns, folder):
     if form != "mixed":
         assert found.n_passes_ == expected.n_passes_
         np.testing.assert_allclose(found.cluster_centers_, expected.cluster_centers_)
+
+
+@pytest.mark.parametrize("cls", [KMeans, GaussianMixture])
+def test_scores_of_rows_are_a_series_of_the_frame(cls, folder):
+    frame = dd.read_parquet(folder)
+    model = cls(4, random_state=0).fit(FRAME)
+    with raise_if_computes():
+        scores = model.score_samples(frame)
+        scored = frame.assign(score=scores)
+    assert isinstance(scores, dd.Series)
+    assert scores.name == "score"
+    np.testing.assert_allclose(scored.compute()["score"], model.score_samples(FRAME))
+
+
+def test_a_plan_of_a_csv_frame_says_what_is_known_and_what_is_not(tmp_path):
+    FRAME.to_csv(tmp_path / "rows.csv", index=False)
+    told = str(KMeans(4).plan(dd.read_csv(tmp_path / "rows.csv")))
+    assert "an unknown number of rows × 5 features in 1 block(s)" in told
+    assert "X.to_dask_array(lengths=True)" in told
+    assert "unknown (" not in told
 
 
 @pytest.mark.parametrize("dtype", ["float64[pyarrow]", "Float64"])

@@ -1,0 +1,88 @@
+"""Arrays of dask that are graphs; see `daskmm.data.lazy`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask import core
+from dask.blockwise import Blockwise, fuse_roots, optimize_blockwise
+from dask.delayed import Delayed, delayed
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+# Most other graph nodes, such as open stores, that a layer of all blocks may use.
+_FEW_NODES = 16
+
+
+def delayed_blocks(array: da.Array, together: bool) -> NDArray[np.object_]:
+    """Return the blocks of an array."""
+    blocks: NDArray[np.object_] = array.to_delayed(optimize_graph=not together)
+    return blocks
+
+
+def delayed_rows(table: da.Array) -> tuple[Delayed, ...]:
+    """Return the blocks of a table.
+
+    A single layer that makes all blocks is kept, as `to_delayed` would make its tasks here.
+    """
+    keys = list(core.flatten(table.__dask_keys__()))
+    graph = fuse_roots(optimize_blockwise(table.dask, keys=keys), keys=keys)
+    others = [layer for name, layer in graph.layers.items() if name != table.name]
+    if isinstance(graph.layers[table.name], Blockwise) and sum(map(len, others)) <= _FEW_NODES:
+        return tuple(Delayed(key, graph, layer=table.name) for key in keys)
+    # The fused graph is kept.
+    begun = da.Array(graph, table.name, table.chunks, meta=table._meta)
+    return tuple(begun.to_delayed().ravel())
+
+
+def array_of(graph: Mapping[Any, Any], name: str, chunks: Any, meta: Any) -> da.Array:
+    """Return the array whose blocks are the tasks of a graph."""
+    return da.Array(HighLevelGraph.from_collections(name, graph), name, chunks, meta=meta)
+
+
+def array_of_frame(frame: Any, lengths: tuple[int, ...] | None) -> da.Array:
+    """Return a dask DataFrame or Series as an array."""
+    return frame.to_dask_array(lengths=lengths)
+
+
+def with_rows(table: da.Array, rows: tuple[int, ...]) -> da.Array:
+    """Return a table with known numbers of rows."""
+    return with_chunks(table, (rows, table.chunks[1]))
+
+
+def with_chunks(array: da.Array, chunks: tuple[tuple[int, ...], ...]) -> da.Array:
+    """Return an array with known sizes of its blocks."""
+    return da.Array(array.dask, array.name, chunks, meta=array._meta)
+
+
+def mapped(
+    function: Any, table: da.Array, places: Any, shared: tuple[Any, ...], **options: Any
+) -> da.Array:
+    """Map a function over blocks and places, which are one node of the graph.
+
+    dask would search a list, and copy it into every task.
+    """
+    node = delayed(places.items, name=f"places-{places.token}", traverse=False)
+    map_blocks: Callable[..., da.Array] = table.map_blocks
+    return map_blocks(_at_place, function=function, places=node, shared=shared, **options)
+
+
+def _at_place(
+    block: Any,
+    function: Any,
+    places: list[Any],
+    shared: tuple[Any, ...],
+    block_id: tuple[int, ...],
+) -> Any:
+    return function(block, places[block_id[0]], *shared)
+
+
+def array_inside(array: da.Array) -> Any:
+    """Return the array-like that an array was made of."""
+    roots = array.dask.dependencies.get(array.name, ())
+    nodes = [node for root in roots for node in array.dask.layers[root].values()][:1]
+    inside = nodes[0] if len(roots) == 1 and nodes else None
+    return getattr(inside, "value", inside)

@@ -1,0 +1,99 @@
+"""What is asked of dask arrays beyond the methods that both kinds of them have.
+
+dask has arrays of graphs and, with its configuration ``array.query-planning``, of expressions. A
+process has one kind, which is known once `dask.array` is imported, and a module each does this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.delayed import delayed
+from numpy.typing import NDArray
+
+from daskmm.data import expression_arrays, graph_arrays
+
+
+class Places(NamedTuple):
+    """Where the blocks of a table are, and a token that tells such lists apart."""
+
+    token: str
+    items: list[Any]
+
+
+_engine: Any = expression_arrays if hasattr(da.Array, "expr") else graph_arrays
+
+
+def delayed_blocks(array: da.Array, together: bool = False) -> NDArray[np.object_]:
+    """Return the blocks of an array as Delayed, in an array of as many dimensions.
+
+    With `together`, graphs are not optimized, so that blocks of several arrays load each source
+    that they share once.
+    """
+    blocks: NDArray[np.object_] = _engine.delayed_blocks(array, together)
+    return blocks
+
+
+def delayed_rows(table: da.Array) -> tuple[Any, ...]:
+    """Return the blocks of a table with one column of blocks as Delayed."""
+    return tuple(_engine.delayed_rows(table))
+
+
+def array_of(
+    graph: Mapping[Any, Any], name: str, chunks: tuple[tuple[float, ...], ...], meta: Any
+) -> da.Array:
+    """Return the array whose blocks are the tasks ``(name, i, j)`` of a graph."""
+    return _engine.array_of(graph, name, chunks, meta)
+
+
+def array_of_frame(frame: Any, lengths: tuple[int, ...] | None = None) -> da.Array:
+    """Return a dask DataFrame or Series as an array, given the rows of each partition if known."""
+    return _engine.array_of_frame(frame, lengths)
+
+
+def with_rows(table: da.Array, rows: tuple[int, ...]) -> da.Array:
+    """Return a table whose blocks are known to have these numbers of rows."""
+    return _engine.with_rows(table, rows)
+
+
+def mapped(
+    function: Any, table: da.Array, places: Places, shared: tuple[Any, ...], **options: Any
+) -> da.Array:
+    """Return ``function(block, place, *shared)`` of each block of rows and its own place.
+
+    `options` are those of `map_blocks`.
+    """
+    return _engine.mapped(function, table, places, shared, **options)
+
+
+def array_inside(array: da.Array) -> Any:
+    """Return the array-like that `dask.array.from_array` made an array of, or None."""
+    return _engine.array_inside(array)
+
+
+def in_memory(values: Any) -> NDArray:
+    """Return an array, also of a dask collection.
+
+    numpy computes arrays of graphs only, and dask no array of expressions whose sizes are unknown.
+    """
+    if isinstance(values, da.Array) and np.isnan(values.shape).any():
+        return np.concatenate(dask.compute(*delayed_rows(values)))
+    return np.asarray(values.compute() if dask.is_dask_collection(values) else values)
+
+
+def sized(array: da.Array) -> da.Array:
+    """Return an array with known sizes of its blocks, which are computed if they are unknown."""
+    if not np.isnan(array.shape).any():
+        return array
+    blocks = delayed_blocks(array)
+    shapes = np.empty(blocks.shape, dtype=object)
+    shapes.ravel()[:] = dask.compute(*map(delayed(np.shape), blocks.ravel()))
+    chunks = tuple(
+        tuple(int(shape[axis]) for shape in np.moveaxis(shapes, axis, 0).reshape(n, -1)[:, 0])
+        for axis, n in enumerate(blocks.shape)
+    )
+    return _engine.with_chunks(array, chunks)

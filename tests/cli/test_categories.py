@@ -1,0 +1,94 @@
+"""csv files with categories on the command line, and holes in them."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from daskmm import PowerKMeans
+from daskmm.cli.main import main
+from daskmm.data import csv_files
+
+RNG = np.random.default_rng(0)
+KINDS = RNG.integers(3, size=300)
+FLIGHTS = pd.DataFrame(
+    {
+        "delay": np.array([-5.0, 20.0, 90.0])[KINDS] + RNG.normal(0, 3, 300),
+        "carrier": np.array(["AA", "UA", "WN"])[KINDS],
+        "gate": np.array([1, 2, 3])[KINDS],
+        "note": [f"flight {i}" for i in range(300)],
+    }
+)
+NAMES = ["delay", "carrier", "gate"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 2000)
+    FLIGHTS.to_csv("flights.csv", index=False)
+    FLIGHTS.astype({"gate": "category"}).to_parquet("flights.parquet")
+    return tmp_path
+
+
+CATEGORIES = ["-k", "3", "--columns", "delay,carrier,gate", "--categories", "carrier,gate"]
+QUIET = ["--no-pictures", "--quiet", "--out", "run"]
+
+
+def test_a_csv_with_categories_is_fitted_as_a_frame_is(here, capsys):
+    assert main(["plan", "flights.csv", *CATEGORIES, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_features"] == 3
+    assert main(["fit", "flights.csv", *CATEGORIES, *QUIET]) == 0
+    assert main(["predict", "run", "flights.csv", "--quiet", "--out", "labels.csv"]) == 0
+    found = pd.read_csv("labels.csv")["cluster"]
+    model = PowerKMeans(3, distortion="mixed", random_state=0)
+    expected = model.fit(FLIGHTS[NAMES].astype({"gate": str})).labels_
+    np.testing.assert_array_equal(found, expected)
+    assert main(["update", "run", "flights.csv", "--key", "again", "--quiet"]) == 0
+
+
+def test_missing_and_unknown_categories(here, capsys):
+    holes = FLIGHTS.copy()
+    holes.loc[7, "carrier"] = None
+    holes.to_csv("flights.csv", index=False)
+    assert main(["fit", "flights.csv", *CATEGORIES, "--missing", "partial", *QUIET]) == 0
+    FLIGHTS.assign(carrier="XX").to_csv("others.csv", index=False)
+    assert main(["predict", "run", "others.csv", "--quiet", "--out", "labels.csv"]) == 2
+    assert "has the level 'XX' in column 'carrier'" in capsys.readouterr().err
+    more = ["--unknown", "missing", "--quiet", "--out", "labels.csv"]
+    assert main(["predict", "run", "others.csv", *more]) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "told"),
+    [
+        ("flights.csv", ["--categories", "plane"], "has no column 'plane'"),
+        ("flights.csv", [], "categories (on the command line --categories)"),
+        ("flights.csv", ["--distortion", "mixed"], "csv files whose categories are named"),
+        (
+            "flights.csv",
+            ["--categories", "gate", "--distortion", "cosine"],
+            "with --distortion cosine",
+        ),
+        ("flights.csv", ["--categories", "gate", "--model", "mixture"], "for --model mixture"),
+        ("flights.parquet", ["--categories", "delay"], "has no category 'delay'"),
+    ],
+)
+def test_what_is_no_category_is_told(source, options, told, here, capsys):
+    assert main(["fit", source, "-k", "3", *options, *QUIET]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_first_hole_in_the_order_of_the_rows_is_named(here, capsys):
+    for rows in ([31, 140, 299], [140, 299]):
+        holes = FLIGHTS[["delay", "gate"]].copy()
+        holes.loc[rows, "delay"] = np.nan
+        holes.to_csv("holes.csv", index=False)
+        for _ in range(3):
+            assert main(["fit", "holes.csv", "-k", "3", *QUIET]) == 2
+            told = capsys.readouterr().err
+            assert re.search(rf"\(row {rows[0]} of the data\), feature 0 \('delay'\)", told), told
+            assert "--missing partial" in told
+    assert main(["fit", "holes.csv", "-k", "3", "--missing", "partial", *QUIET]) == 0
