@@ -54,8 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _check_input(path: str | None) -> None:
+def _check_input(given: str | None) -> None:
     """Refuse an input that does not exist, unless it is an URL or a pattern of paths."""
-    if path is None or "://" in path or any(mark in path for mark in "*?[") or os.path.exists(path):
+    if given is None or "://" in given or any(mark in given for mark in "*?["):
         return
-    raise UserError(f"{path} does not exist.")
+    path, _, _ = given.partition("::")  # what follows names a part of the file
+    if not (os.path.exists(path) or os.path.exists(given)):
+        raise UserError(f"{path} does not exist.")
