@@ -126,7 +126,8 @@ def information_gain(
         feature_weights = getattr(model, "feature_weights_", trials.equal_weights)
         found = np.rint(joined[:, -1]).astype(np.int64)
         draws = spawned(seed, n_draws)
-        return float(np.mean([trials.gain(found, feature_weights, draw) for draw in draws]))
+        gains = [trials.gains(found, feature_weights, draw).sum() for draw in draws]
+        return float(np.mean(gains))
 
 
 def lam_path(

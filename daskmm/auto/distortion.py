@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from daskmm.engine.passes import tree_reduce
 from daskmm.kmeans.trials import OverStarts, Trials, spawned
 from daskmm.numerics.distortions import DISTORTIONS
-from daskmm.numerics.information import gain_over, normal_scores, partition, weighted_variance
+from daskmm.numerics.information import feature_gains, normal_scores, partition, weighted_variance
 
 FloatArray = NDArray[np.float64]
 # Labels rows, given (distortion, rows, weights, n_clusters, seed).
@@ -135,4 +135,4 @@ def _try_distortion(
     """Return the gain of the clusters of one distortion and start (a task function)."""
     labels = labelled(name, rows, judge.weights, n_clusters, seed)
     found = partition(judge.rows, judge.weights, labels)
-    return [gain_over(found.within, null, judge.varying)]
+    return [float(feature_gains(found.within, null, judge.varying).sum())]

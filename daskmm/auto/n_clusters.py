@@ -30,8 +30,7 @@ from daskmm.auto.separation import LEAST_ROWS, separation
 from daskmm.engine.moments import Sample
 from daskmm.kmeans.trials import thinned
 from daskmm.numerics.columns import MixedCoordinates
-from daskmm.numerics.information import normal_scores
-from daskmm.numerics.latent_normals import latent_normals
+from daskmm.numerics.latent_normals import dithered, latent_normals
 from daskmm.numerics.sparse_rows import SparseRows, few_dense
 from daskmm.numerics.whitening import with_short_tails
 from daskmm.storage.records import registered
@@ -43,8 +42,6 @@ FloatArray = NDArray[np.float64]
 PLANNED_CLUSTERS, SOME_CLUSTERS = 40, 20
 # Rows that are used, if the sample has more.
 SAMPLE_ROWS = 10_000
-# Features with at most so many values, each of which has so many rows on average, are dithered.
-_FEW_VALUES, _ROWS_PER_VALUE = 32, 10
 # Rows without missing values that are needed, of mixed columns of which values are missing; and the
 # share of missing values up to which rows of numbers are used, if there are as many of them.
 LEAST_WHOLE, _MISSING = 200, 0.25
@@ -198,35 +195,3 @@ def _of_mixed(sample: Sample, coordinates: MixedCoordinates, seed: int) -> Sampl
     rows, weights = sample.rows[whole], sample.weights[whole]
     rng = np.random.default_rng(seed)
     return Sample(latent_normals(coordinates, rows, weights, rng), weights)
-
-
-def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Replace features that have few values by normal ones with the same order, mean and spread.
-
-    Equal values are ordered at random: independent flags become independent normal features, and
-    only the dependence between features is left as evidence of clusters.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows of the sample.
-    weights : ndarray of shape (n_rows,)
-        Sample weights.
-    rng : Generator
-        Draws the offsets.
-    """
-    n_values = [len(np.unique(column)) for column in rows.T]
-    few = min(_FEW_VALUES, len(rows) // _ROWS_PER_VALUE)
-    if max(n_values) <= few and len(np.unique(rows, axis=0)) <= max(n_values):
-        return rows  # a few points, which one feature tells apart
-    spread = rows
-    for feature, column in enumerate(rows.T):
-        if 1 < n_values[feature] <= few:
-            spread = rows.copy() if spread is rows else spread
-            ranks = np.empty((len(rows), 1))
-            ranks[np.lexsort((rng.random(len(rows)), column)), 0] = np.arange(len(rows))
-            scores = normal_scores(ranks, weights)[:, 0]
-            mean = np.average(column, weights=weights)
-            deviation = np.sqrt(np.average(np.square(column - mean), weights=weights))
-            spread[:, feature] = mean + deviation * scores
-    return spread

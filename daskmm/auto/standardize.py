@@ -169,4 +169,4 @@ def _try_scale(trials: Trials, seed: int, n_clusters: int) -> list[float]:
     fresh, null = spawned(seed, 2)
     weights = trials.equal_weights
     (labels,) = trials.with_weights(weights, n_clusters, [fresh])
-    return [trials.gain(labels, weights, null)]
+    return [float(trials.gains(labels, weights, null).sum())]

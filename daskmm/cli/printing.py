@@ -110,8 +110,11 @@ def _found(summary: dict[str, Any]) -> str:
         lines.append(
             f"features with more than an equal share of the weight: {count}"
             if found
-            else f"features: {ALIKE} (λ = ∞); --lam '0.5*variance' ranks them"
+            else f"features: {ALIKE} (λ = ∞)"
         )
+    if summary.get("features_explained"):
+        explained = [printable(feature) for feature in summary["features_explained"]]
+        lines.append(f"features that the clusters explain best: {', '.join(explained)}")
     return "\n".join(lines)
 
 

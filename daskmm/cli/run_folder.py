@@ -28,7 +28,14 @@ from daskmm.cluster._naming import cluster_names, cluster_table
 from daskmm.data.blocks import as_dask_array
 from daskmm.data.files import has_columns, open_data
 from daskmm.data.lazy import delayed_blocks
-from daskmm.data.names import cell, feature_names, features_found, listed, n_clusters_of
+from daskmm.data.names import (
+    cell,
+    feature_names,
+    features_explained,
+    features_found,
+    listed,
+    n_clusters_of,
+)
 from daskmm.data.sparse import is_sparse, sparse_rows
 from daskmm.engine.labels import BLOCKS_TOGETHER, LabelWriter, label_writer
 from daskmm.engine.passes import one_blas_thread
@@ -373,6 +380,9 @@ def summarize(
         summary["features_found"] = [
             names[index] for index in features_found(model.feature_weights_)
         ]
+    if hasattr(model, "feature_gains_"):
+        summary["feature_gains"] = model.feature_gains_
+        summary["features_explained"] = features_explained(model)
     for name in ("bandwidth", "gram", "kernel_weights"):
         if hasattr(model, f"{name}_"):
             summary[name] = getattr(model, f"{name}_")

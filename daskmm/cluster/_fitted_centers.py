@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from daskmm.auto.lam import feature_gains
 from daskmm.cluster._mixed import coded
 from daskmm.data.input import read_weighted
 from daskmm.data.mixed import Coding
@@ -22,7 +23,7 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.columns import MixedCoordinates
 from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
-from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Metric
 from daskmm.numerics.rows import (
     Coordinates,
     FeatureCoordinates,
@@ -148,11 +149,15 @@ def attributes_of_profile(profile: DistanceProfile) -> dict[str, Any]:
 def attributes_of_columns(
     sample: Sample, coordinates: FeatureCoordinates, state: CenterState
 ) -> dict[str, Any]:
-    """Return the fitted attribute of mixed columns that a sample of the rows determines."""
-    if not isinstance(coordinates, MixedCoordinates):
-        return {}
-    starts = coordinates.expansion.starts
-    return {"value_shares_": shares_with_value(sample, state, starts)}
+    """Return the fitted attributes of columns that a sample of the rows determines."""
+    found, groups = {}, None
+    if isinstance(coordinates, MixedCoordinates):
+        groups = coordinates.expansion.groups
+        found["value_shares_"] = shares_with_value(sample, state, coordinates.expansion.starts)
+    if state.feature_weights is not None:
+        metric = Metric(state.distortion, groups)
+        found["feature_gains_"] = feature_gains(sample, state, metric)
+    return found
 
 
 def attributes_of_rows(

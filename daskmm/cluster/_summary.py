@@ -10,6 +10,7 @@ import numpy as np
 from daskmm.data.names import (
     ALIKE,
     feature_names,
+    features_explained,
     features_found,
     listed,
     n_clusters_of,
@@ -58,6 +59,8 @@ def _facts(model: Any) -> dict[str, str]:
         names, order = feature_names(model), np.argsort(-weights, kind="stable")[:_HEAVIEST]
         heaviest = ", ".join(f"{names[i]} ({weights[i]:.3f})" for i in order)
         facts["heaviest features"] = heaviest if len(features_found(weights)) else ALIKE
+    if explained := features_explained(model):
+        facts["best explained features"] = ", ".join(explained)
     facts["fit"] = (
         f"{model.n_iter_:,} iterations, {model.n_passes_:,} passes, "
         f"{readable_seconds(model.history_[-1].seconds)}"

@@ -86,6 +86,11 @@ class EntropyPowerKMeans(CenterClusterer):
     [cluster_centers_]
     feature_weights_ : ndarray of shape (n_features,), float64
         w; they sum to 1, and are 0 for constant features.
+    feature_gains_ : ndarray of shape (n_features,), float64
+        How much more of each feature the clusters explain than clusters of noise do, in nats: the
+        terms of IG (see Notes) on the sample of the fit. They say which features matter also where
+        all weights are equal. `partial_fit` updates them while the model keeps a sample of all
+        rows.
     lam_ : float
         The λ that was used.
     lam_path_ : LamPath
@@ -102,8 +107,9 @@ class EntropyPowerKMeans(CenterClusterer):
     IG = Σ_l ½ log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)], in nats, measures how much more the
     clusters explain of all features, weighted or not, than clusters of noise do. The rule takes
     the largest λ whose mean IG is at least max IG − max{min(3σ, .07·max IG), .05}, where σ is the
-    standard deviation over the starts (the median over λ). The choice makes no pass over the data
-    and depends on `random_state`, but not on chunks.
+    standard deviation over the starts (the median over λ). Features of up to 32 values are replaced
+    by normal numbers with the same order, as clusters explain all of a flag too easily. The choice
+    makes no pass over the data and depends on `random_state`, but not on chunks.
 
     **Wide sparse rows.** One feature that is mostly 0 is explained by a cluster of the rows where
     it is not, whatever it means. So of a sparse sample that would take more than 64 MB if it were
@@ -135,6 +141,7 @@ class EntropyPowerKMeans(CenterClusterer):
     _weighs_shares = _weighs_features = True
 
     feature_weights_: NDArray[np.float64]
+    feature_gains_: NDArray[np.float64]
     lam_: float
     lam_path_: LamPath
 

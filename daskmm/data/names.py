@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 ALIKE = "weighted alike"
 # Most items of a list in a message.
 _MOST_ITEMS = 6
+# Features listed with what clusters explain of them.
+_EXPLAINED = 5
 # First characters of formulas in a spreadsheet, and numbers, with either decimal mark.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SIGNED_NUMBER = re.compile(r"[+-]*[\d.,]*([eE][+-]?\d+)?%?")
@@ -58,6 +60,17 @@ def features_found(weights: NDArray[np.float64]) -> NDArray[np.int64]:
     order = np.argsort(-weights, kind="stable")
     # Equal weights must not count as findings because of rounding.
     return order[weights[order] > (1 + 1e-9) / len(weights)]
+
+
+def features_explained(model: Any) -> list[str]:
+    """Return the features of which clusters explain most beyond noise, each with its nats.
+
+    There are at most five, and none for a model without `feature_gains_`.
+    """
+    gains = getattr(model, "feature_gains_", np.zeros(0))
+    order = np.argsort(-gains, kind="stable")[:_EXPLAINED]
+    names = feature_names(model)
+    return [f"{names[index]} ({gains[index]:.2g} nats)" for index in order if gains[index] > 0]
 
 
 def listed(items: Sequence[str], most: int = _MOST_ITEMS, separator: str = ", ") -> str:

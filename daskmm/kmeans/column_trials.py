@@ -29,7 +29,7 @@ from daskmm.numerics.annealing import critical_power
 from daskmm.numerics.distortions.base import Tile
 from daskmm.numerics.distortions.bregman import PLAIN, Bregman, Metric, SquaredEuclidean
 from daskmm.numerics.distortions.mixed import Mixed
-from daskmm.numerics.information import Partition, gain_over
+from daskmm.numerics.information import Partition, feature_gains
 from daskmm.numerics.sparse_rows import (
     SparseRows,
     canonical,
@@ -175,12 +175,12 @@ class ColumnTrials:
         (labels,) = self._labelled(rows, column_weights, n_clusters, [fresh])
         return self._partition(rows, labels).within
 
-    def gain_over(self, within: FloatArray, null: FloatArray) -> float:
-        """Return the information of a partition about the columns beyond a null, in nats."""
+    def gains_over(self, within: FloatArray, null: FloatArray) -> FloatArray:
+        """Return the information of a partition about each column beyond a null, in nats."""
         entropies = None
         if isinstance(self.distortion, Mixed):
             entropies = self.of_columns(self.distortion.entropies)
-        return gain_over(within, null, self.varying, entropies)
+        return feature_gains(within, null, self.varying, entropies)
 
     def halves(self, seed: int) -> list[tuple[NDArray[np.int64], ColumnTrials]]:
         """Split the features that vary at random into two tables of the same sparse rows.
@@ -209,18 +209,18 @@ class ColumnTrials:
         found = self.partition(labels)
         rows = self.weights.sum() ** 2 / np.square(self.weights).sum()
         chance = min((len(found.shares) - 1) / max(rows - 1.0, 1.0), 1.0)
-        return self.gain_over(found.within, np.full(len(found.within), 1.0 - chance))
+        return float(self.gains_over(found.within, np.full(len(found.within), 1.0 - chance)).sum())
 
     @property
     def divisible(self) -> bool:
         """Whether columns can be judged by others, as wide sparse columns can."""
         return isinstance(self.rows, SparseRows) and int(np.count_nonzero(self.varying)) > 3
 
-    def gain(self, labels: Labels, column_weights: FloatArray, seed: int) -> float:
-        """Compute the information gain of labels over the null, in nats."""
+    def gains(self, labels: Labels, column_weights: FloatArray, seed: int) -> FloatArray:
+        """Compute the information gain of labels over the null in each column, in nats."""
         found = self.partition(labels)
         null = self.null_within(column_weights, len(found.shares), seed)
-        return self.gain_over(found.within, null)
+        return self.gains_over(found.within, null)
 
     def _labelled(
         self, rows: Any, column_weights: FloatArray, n_clusters: int, seeds: Sequence[int]

@@ -91,20 +91,20 @@ def cluster_sums(
     return np.asarray(member.T @ rows)
 
 
-def gain_over(
+def feature_gains(
     within: FloatArray,
     null: FloatArray,
     varying: NDArray[np.bool_],
     entropies: FloatArray | None = None,
-) -> float:
-    """Compute the gain over a null, Σ_l ½ log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)], in nats.
+) -> FloatArray:
+    """Compute gains over a null, ½ log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)], in nats.
 
     Parameters
     ----------
     within, null : ndarray of shape (n_features,)
         1 − R_l of the partition, and 1 − R⁰_l of a partition of rows without clusters.
     varying : ndarray of bool of shape (n_features,)
-        Features that count.
+        Features that are not constant; the others gain 0.
     entropies : ndarray of shape (n_features,), optional
         Entropies H_l of flags and categories, NaN for numbers. Clusters explain H_l R_l nats of
         the former, instead of −½ log(1 − R_l).
@@ -113,4 +113,4 @@ def gain_over(
     gains = 0.5 * np.log(ratio)
     if entropies is not None:
         gains = np.where(np.isnan(entropies), gains, entropies * (null - within))
-    return float(gains[varying].sum())
+    return np.where(varying, gains, 0.0)

@@ -1,4 +1,4 @@
-"""Replace flags and categories by latent normal numbers.
+"""Replace flags, categories and other values of which there are few by latent normal numbers.
 
 A flag says whether a normal number lies below a threshold. A level says whether a first number
 does, or else a second, and so on, the commonest level first. Such numbers are drawn given the
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from daskmm.numerics.columns import CATEGORY, FLAG, SEASON, MixedCoordinates
+from daskmm.numerics.information import normal_scores
 
 FloatArray = NDArray[np.float64]
 
@@ -23,6 +24,8 @@ LEAST_SHARE = 0.02
 _BLUR = 0.5
 # Shares this close to 0 and 1 have no finite quantile.
 _EDGE = 1e-15
+# Features with at most so many values, each of which has so many rows on average, are dithered.
+_FEW_VALUES, _ROWS_PER_VALUE = 32, 10
 
 
 def latent_normals(
@@ -48,6 +51,38 @@ def latent_normals(
         else:
             found.append(rows[:, own])
     return np.hstack([each / np.sqrt(each.shape[1]) for each in found])
+
+
+def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Replace features that have few values by normal ones with the same order, mean and spread.
+
+    Equal values are ordered at random: independent flags become independent normal features, and
+    only the dependence between features is left as evidence of clusters.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Rows of the sample.
+    weights : ndarray of shape (n_rows,)
+        Sample weights.
+    rng : Generator
+        Draws the offsets.
+    """
+    n_values = [len(np.unique(column)) for column in rows.T]
+    few = min(_FEW_VALUES, len(rows) // _ROWS_PER_VALUE)
+    if max(n_values) <= few and len(np.unique(rows, axis=0)) <= max(n_values):
+        return rows  # a few points, which one feature tells apart
+    spread = rows
+    for feature, column in enumerate(rows.T):
+        if 1 < n_values[feature] <= few:
+            spread = rows.copy() if spread is rows else spread
+            ranks = np.empty((len(rows), 1))
+            ranks[np.lexsort((rng.random(len(rows)), column)), 0] = np.arange(len(rows))
+            scores = normal_scores(ranks, weights)[:, 0]
+            mean = np.average(column, weights=weights)
+            deviation = np.sqrt(np.average(np.square(column - mean), weights=weights))
+            spread[:, feature] = mean + deviation * scores
+    return spread
 
 
 def _of_season(pairs: FloatArray, rng: np.random.Generator) -> FloatArray:

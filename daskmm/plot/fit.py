@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from daskmm.data.names import ALIKE, counted, feature_names, features_found, listed
+from daskmm.data.names import (
+    ALIKE,
+    counted,
+    feature_names,
+    features_explained,
+    features_found,
+    listed,
+)
 from daskmm.plot.figures import (
     BLUE,
     GREY,
@@ -102,12 +109,13 @@ def _course(history: list[Any], n_hard: int) -> str:
 
 
 def feature_weights(model: Any) -> Figure:
-    """Draw the weights of the features, largest first.
+    """Draw the weights of the features, largest first, and how much clusters explain of each.
 
     Parameters
     ----------
     model : fitted estimator with ``feature_weights_``
-        The model; at most the 60 largest weights are drawn.
+        The model; at most the 60 largest weights are drawn. Gains are drawn where the model has
+        ``feature_gains_``, and order features of the same weight.
 
     Returns
     -------
@@ -121,14 +129,37 @@ def feature_weights(model: Any) -> Figure:
     weights = getattr(model, "feature_weights_", None)
     if weights is None:
         raise ValueError(f"{type(model).__name__} has no feature weights to draw.")
-    names = feature_names(model)
-    order = np.argsort(-weights, kind="stable")[:MOST_FEATURES]
-    equal = 1.0 / len(weights)
-    figure = new_figure(figsize=(max(5.0, 2.0 + 0.17 * len(order)), 4.0))
-    axis = figure.subplots()
+    names, gains = feature_names(model), getattr(model, "feature_gains_", None)
+    ties = np.zeros(len(weights)) if gains is None else -gains
+    order = np.lexsort((ties, -weights))[:MOST_FEATURES]
     found = features_found(weights)
     colors = [BLUE if index in set(found) else GREY for index in order]
-    axis.bar(range(len(order)), weights[order], color=colors, width=0.8)
+    n_panels = 1 if gains is None else 2
+    size = (max(5.0, 2.0 + 0.17 * len(order)), 2.5 + 1.5 * n_panels)
+    figure = new_figure(figsize=size)
+    axes = figure.subplots(n_panels, sharex=True, squeeze=False)[:, 0]
+    _weight_bars(axes[0], weights[order], 1.0 / len(weights), colors)
+    if gains is not None:
+        axes[1].bar(range(len(order)), gains[order], color=colors, width=0.8)
+        axes[1].set_ylabel("gain in nats")
+    name_ticks(axes[-1].xaxis, [names[index] for index in order])
+    axes[-1].tick_params(axis="x", labelsize=8, rotation=90, length=0)
+    axes[-1].set_xlim(-0.7, len(order) - 0.3)
+    axes[-1].set_xlabel("feature")
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    rest = len(weights) - len(order)
+    more = f"; {rest:,} small ones not drawn" if rest else ""
+    title = f"{len(found)} of {len(weights):,} features above an equal share{more}"
+    alike = f"{len(weights):,} features: {ALIKE}"
+    axes[0].set_title(title if len(found) else alike, fontsize=11)
+    figure.set_label(_told_by_weights(model, found))
+    return figure
+
+
+def _weight_bars(axis: Any, weights: NDArray[np.float64], equal: float, colors: list[str]) -> None:
+    """Draw weights as bars, and a line at an equal share."""
+    axis.bar(range(len(weights)), weights, color=colors, width=0.8)
     axis.axhline(equal, color=RED, linewidth=1, linestyle="--")
     axis.annotate(
         "equal weights",
@@ -140,27 +171,24 @@ def feature_weights(model: Any) -> Figure:
         color=RED,
         fontsize=9,
     )
-    name_ticks(axis.xaxis, [names[index] for index in order])
-    axis.tick_params(axis="x", labelsize=8, rotation=90, length=0)
-    axis.set_xlim(-0.7, len(order) - 0.3)
-    axis.set_xlabel("feature")
     axis.set_ylabel("weight")
-    axis.spines[["top", "right"]].set_visible(False)
-    above = len(found)
-    rest = len(weights) - len(order)
-    more = f"; {rest:,} small ones not drawn" if rest else ""
-    title = f"{above} of {len(weights):,} features above an equal share{more}"
-    axis.set_title(title if above else f"{len(weights):,} features: {ALIKE}", fontsize=11)
-    heaviest = [f"{names[index]} ({weights[index]:.3g})" for index in order[:above]]
-    if above:
-        figure.set_label(
-            f"{above} of {len(weights):,} features weigh more than an equal share ({equal:.3g}) "
-            f"and have {weights[order[:above]].sum():.0%} of the weight; the heaviest: "
+
+
+def _told_by_weights(model: Any, found: NDArray[np.int64]) -> str:
+    """Say which features have more than an equal share of the weight, and are explained best."""
+    weights, names = model.feature_weights_, feature_names(model)
+    equal = 1.0 / len(weights)
+    if len(found):
+        heaviest = [f"{names[index]} ({weights[index]:.3g})" for index in found]
+        text = (
+            f"{len(found)} of {len(weights):,} features weigh more than an equal share "
+            f"({equal:.3g}) and have {weights[found].sum():.0%} of the weight; the heaviest: "
             f"{listed(heaviest)}."
         )
     else:
-        figure.set_label(
+        text = (
             f"{len(weights):,} features: {ALIKE}, each with an equal share of the weight "
             f"({equal:.3g})."
         )
-    return figure
+    explained = features_explained(model)
+    return f"{text} Clusters explain best: {', '.join(explained)}." if explained else text

@@ -33,9 +33,9 @@ _PROFILES = (
 )
 _WEIGHTS = (
     "How much each feature counts in the distance. Features without weight do not matter for these "
-    "clusters; where all weights are equal, learned ones explained no more: the profiles show in "
-    "which features the clusters differ."
+    "clusters; where all weights are equal, learned ones explained no more."
 )
+_GAINS = "The lower bars: how much more of each feature clusters explain than clusters of noise do."
 _FRAMES = (
     "Rows of a sample, blurred again with the bandwidth and the feature weights of the fit: each "
     "moves to the mean of its neighbours. Rows that come together are a cluster."
@@ -131,7 +131,8 @@ def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> 
     if profiles is not None:
         add("profiles", "Cluster profiles", _PROFILES, draw_profiles, profiles)
     if hasattr(model, "feature_weights_"):
-        add("weights", "Feature weights", _WEIGHTS, plot.feature_weights, model)
+        caption = f"{_WEIGHTS} {_GAINS}" if hasattr(model, "feature_gains_") else _WEIGHTS
+        add("weights", "Feature weights", caption, plot.feature_weights, model)
     if sampled is not None and hasattr(model, "bandwidth_") and hasattr(model, "merge_tol"):
         add("frames", "Rows coming together", _FRAMES, plot.blur_frames, model, *sampled)
     for attribute, title, caption, draw in _PATHS:

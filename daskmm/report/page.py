@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.names import ALIKE, counted, listed, spaced
+from daskmm.data.names import ALIKE, counted, features_explained, listed, spaced
 from daskmm.numerics.kernels import Kernel
 from daskmm.plot.profiles import Profiles
 from daskmm.report.figures import Picture, Sampled, drift_picture, inline_svg, pictures
@@ -25,7 +25,6 @@ _MOST_LOOKS = 50
 _DRIFT = "<!-- drift -->"
 _MOST_KERNELS = 4
 _MOST_ITEMS, _MOST_LETTERS = 12, 60
-_ALL_ALIKE = "not told apart"
 
 
 def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> str:
@@ -159,7 +158,7 @@ def _header(title: str, summary: Mapping[str, Any]) -> str:
         numbers["log-likelihood per row"] = _number(summary["log_likelihood"])
     if "features_found" in summary:
         n_found = len(summary["features_found"])
-        numbers["features that matter"] = f"{n_found:,}" if n_found else _ALL_ALIKE
+        numbers["features that matter"] = f"{n_found:,}" if n_found else ALIKE
     boxes = "\n".join(
         f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
         for name, value in numbers.items()
@@ -322,6 +321,8 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
             found[title] = "∞" if summary[name] is None else _number(summary[name])
     if "features_found" in summary:
         found["features above an equal share"] = listed(summary["features_found"]) or ALIKE
+    if explained := features_explained(model):
+        found["best explained features"] = ", ".join(explained)
     if "gram" in summary:
         found["Gram matrix"] = summary["gram"]
     if hasattr(model, "kernels_") and len(model.kernel_weights_) > 1:

@@ -19,7 +19,7 @@ from daskmm.kmeans.trials import Trials, nearest, power_labels
 from daskmm.kmeans.updates import EntropyUpdate, sample_problem
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Schedule, minimize
-from daskmm.numerics.information import gain_over, partition, weighted_variance
+from daskmm.numerics.information import feature_gains, partition, weighted_variance
 from daskmm.selection import information_gain, lam_path
 
 
@@ -78,8 +78,8 @@ def test_what_is_within_clusters(seed):
 def test_gain_by_its_formula():
     within, null = np.array([0.5, 1e-9, 0.25, 0.3]), np.array([1.0, 0.5, 1e-6, 0.9])
     varying = np.array([True, True, True, False])
-    expected = 0.5 * (math.log(1 / 0.5) + math.log(0.5 / 1e-3) + math.log(1e-3 / 0.25))
-    assert gain_over(within, null, varying) == pytest.approx(expected)
+    expected = [math.log(ratio) / 2 for ratio in (1 / 0.5, 0.5 / 1e-3, 1e-3 / 0.25)]
+    np.testing.assert_allclose(feature_gains(within, null, varying), [*expected, 0])
 
 
 def test_clusters_gain_and_noise_does_not():
@@ -178,6 +178,20 @@ def test_the_path_on_noise_weighs_no_features():
     assert abs(path.gain[-1]) < 0.2
 
 
+@pytest.mark.parametrize(
+    ("within", "beyond", "n_values"),
+    [(0.95, 0.03, 2), (0.8, 0.1, 2), (0.9, 0.02, 3), (0.05, 0.05, 2), (0.5, 0.5, 2)],
+)
+def test_a_column_of_few_values_takes_no_more_than_half_of_the_weight(within, beyond, n_values):
+    rng = np.random.default_rng(0)
+    truth = rng.integers(3, size=1500)
+    rows = 3 * np.eye(3, 4)[truth] + rng.normal(size=(1500, 4))
+    flag = rng.binomial(n_values - 1, np.where(truth == 0, within, beyond))
+    model = EntropyPowerKMeans(3, random_state=0).fit(np.column_stack([rows, flag]))
+    assert model.feature_weights_[-1] < 0.5
+    assert normalized_mutual_info_score(truth, model.labels_) > 0.8
+
+
 def test_a_path_of_ones_own():
     whole = lam_path(X, 5, random_state=0)
     path = lam_path(X, 5, lams=[0.5, 0.2, 0.2], random_state=0)
@@ -261,6 +275,41 @@ def test_an_infinite_penalty_is_no_weighting():
     assert np.isfinite(model.objective_history_).all()
     assert model.objective_history_[-1] == pytest.approx(model.inertia_ / 300)
     assert normalized_mutual_info_score(truth, model.labels_) == 1
+
+
+# What clusters explain of each feature.
+
+
+@pytest.mark.parametrize("lam", [0.2, np.inf])
+def test_gains_tell_features_that_matter_from_noise_at_any_penalty(lam):
+    rows = np.column_stack([X, np.ones(600)])
+    model = EntropyPowerKMeans(5, lam=lam, random_state=0).fit(rows)
+    gains = model.feature_gains_
+    assert gains[:3].min() > 0.3
+    assert abs(gains[3:15]).max() < 0.1
+    assert gains[15] == 0
+    expected = information_gain(rows, model, random_state=0)
+    assert gains.sum() == pytest.approx(expected, rel=0.05)
+
+
+def test_gains_of_a_flag_are_those_of_the_number_that_may_lie_behind_it():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=1000)
+    rows = np.column_stack([6 * truth + rng.normal(size=1000), truth])
+    gains = EntropyPowerKMeans(2, lam=np.inf, random_state=0).fit(rows).feature_gains_
+    # The halves of one normal number explain 2/π of it, as do those of noise cut in two.
+    assert gains[0] > 0.5
+    assert -0.1 < gains[1] < 0.5 * math.log(1 / (1 - 2 / math.pi))
+
+
+def test_gains_follow_the_rows_of_later_calls():
+    rows = np.column_stack([X, np.random.default_rng(1).normal(size=600)])
+    model = EntropyPowerKMeans(5, lam=0.5, random_state=0).partial_fit(rows[:300])
+    first = model.feature_gains_
+    whole = model.partial_fit(rows[300:]).feature_gains_
+    assert (first != whole).all()
+    np.testing.assert_allclose(first, whole, atol=0.5)
+    assert set(np.argsort(whole)[-3:]) == {0, 1, 2}
 
 
 # The restart with fixed weights.

@@ -13,7 +13,6 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, load, plot
-from daskmm.auto.n_clusters import dithered
 from daskmm.selection import choose_n_clusters
 
 X, TRUTH = blobs(900, 4, 6, seed=5)
@@ -281,15 +280,3 @@ def test_flags_that_depend_on_classes_have_clusters():
     chances = np.where(rng.random((4, 40)) < 0.5, 0.1, 0.9)
     rows = rng.random((2000, 40)) < chances[rng.integers(4, size=2000)]
     assert choose_n_clusters(rows.astype(float), random_state=0).n_clusters == 4
-
-
-def test_few_values_become_normal():
-    rng = np.random.default_rng(0)
-    rows = np.column_stack([rng.normal(size=2000), rng.integers(3, size=2000), np.ones(2000)])
-    weights = rng.uniform(0.5, 2, 2000)
-    found = dithered(rows, weights, np.random.default_rng(1))
-    np.testing.assert_array_equal(found[:, [0, 2]], rows[:, [0, 2]])
-    assert len(np.unique(found[:, 1])) == 2000
-    assert found[rows[:, 1] == 0, 1].max() < found[rows[:, 1] == 1, 1].min()
-    for moment in (np.mean, np.std):
-        assert moment(found[:, 1]) == pytest.approx(moment(rows[:, 1]), abs=0.05)

@@ -84,6 +84,7 @@ def test_fit_writes_a_run_folder(tmp_path, store, table, capsys, model):
     assert summary["history"][-1]["s"] is None
     assert len(summary["history"]) == summary["n_iter"]
     assert ("feature_weights" in summary) == (model == "entropy")
+    assert ("feature_gains" in summary) == (model == "entropy")
     header, *centers = (run / "centers.csv").read_text().splitlines()
     of_features = [f"{what}_{feature}" for what in ("mean", "center") for feature in range(5)]
     assert header == ",".join(["cluster,cluster_name,cluster_size,cluster_share", *of_features])

@@ -414,7 +414,7 @@ def test_calls_with_new_rows_find_the_clusters_of_all(cls, more, holes, tmp_path
     again = daskmm.load(tmp_path / "model").partial_fit(dd.from_pandas(parts[4], npartitions=1))
     np.testing.assert_array_equal(again.cluster_centers_, model.cluster_centers_)
     if cls is EntropyPowerKMeans:
-        assert model.feature_weights_.shape == (len(frame.columns),)
+        assert model.feature_weights_.shape == model.feature_gains_.shape == (len(frame.columns),)
         np.testing.assert_array_equal(again.feature_weights_, model.feature_weights_)
     assert of_all > 0.85
 

@@ -128,7 +128,7 @@ def test_mixed_columns_are_shares_of_their_own_divergence():
         left += sum(information(x, own.mean()) for x in own)
         whole += sum(information(x, m) for x in own)
     assert within[1] == pytest.approx(left / whole, rel=1e-9)
-    assert trials.gain_over(within, np.ones(3)) == pytest.approx(
+    assert trials.gains_over(within, np.ones(3)).sum() == pytest.approx(
         -0.5 * math.log(within[0]) + sum((1 - within[g]) / distortion.factors[g] for g in (1, 2)),
         rel=1e-9,
     )

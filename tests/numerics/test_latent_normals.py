@@ -7,7 +7,7 @@ from scipy import stats
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, SEASON, Expansion
 from daskmm.numerics.distortions.mixed import measured
 from daskmm.numerics.gaps import merged, scatter_of
-from daskmm.numerics.latent_normals import latent_normals
+from daskmm.numerics.latent_normals import dithered, latent_normals
 
 N = 4000
 EXPANSION = Expansion(np.array([NUMBER, FLAG, CATEGORY, SEASON]), np.array([1, 1, 5, 2]))
@@ -69,3 +69,15 @@ def test_constant_columns():
     found = drawn(codes)
     assert np.isfinite(found).all()
     assert (found[:, 0] == 0).all()
+
+
+def test_few_values_become_normal():
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(size=2000), rng.integers(3, size=2000), np.ones(2000)])
+    weights = rng.uniform(0.5, 2, 2000)
+    found = dithered(rows, weights, np.random.default_rng(1))
+    np.testing.assert_array_equal(found[:, [0, 2]], rows[:, [0, 2]])
+    assert len(np.unique(found[:, 1])) == 2000
+    assert found[rows[:, 1] == 0, 1].max() < found[rows[:, 1] == 1, 1].min()
+    for moment in (np.mean, np.std):
+        assert moment(found[:, 1]) == pytest.approx(moment(rows[:, 1]), abs=0.05)

@@ -98,10 +98,21 @@ def test_feature_weights(tmp_path, n_features):
     heights = [bar.get_height() for bar in axis.patches]
     assert len(heights) == min(n_features, 60)
     np.testing.assert_allclose(heights, np.sort(model.feature_weights_)[::-1][:60])
-    labels = [label.get_text() for label in axis.get_xticklabels()]
+    labels = [label.get_text() for label in figure.axes[1].get_xticklabels()]
     heaviest = int(np.argmax(model.feature_weights_))
     assert labels[0] == "a name rather lon…"[:18] or labels[0].endswith(str(heaviest))
     assert ("not drawn" in axis.get_title()) == (n_features > 60)
+    gains = [bar.get_height() for bar in figure.axes[1].patches]
+    order = np.argsort(-model.feature_weights_, kind="stable")[:60]
+    np.testing.assert_allclose(gains, model.feature_gains_[order])
+
+
+def test_features_of_equal_weight_are_drawn_in_the_order_of_their_gains():
+    model = quick(EntropyPowerKMeans, 3, lam=np.inf).fit(blobs(300, 5, 3))
+    gains = [bar.get_height() for bar in plot.feature_weights(model).axes[1].patches]
+    np.testing.assert_allclose(gains, np.sort(model.feature_gains_)[::-1])
+    shift = WeightedBlurringMeanShift(0.1).fit(blobs(100, 5, 3))
+    assert len(plot.feature_weights(shift).axes) == 1
 
 
 def test_feature_weights_of_a_model_without(tmp_path):

@@ -310,12 +310,15 @@ def test_features_weighted_alike_are_not_said_to_be_none(tmp_path):
     summary = run_folder.summarize(model, np.bincount(model.labels_), "rows", [])
     page = html_report.report_page(model, summary, None)
     text = "".join(parsed(page).itertext())
-    assert "features that matternot told apart" in text.replace("\n", "")
+    assert "features that matterweighted alike" in text.replace("\n", "")
     assert "features above an equal shareweighted alike" in text
     summary["files"] = []
-    assert "weighted alike" in printing.describe_fit(tmp_path, summary)
-    assert "weighted alike" in model._repr_html_()
-    assert "weighted alike" in plot.feature_weights(model).get_label()
+    printed = printing.describe_fit(tmp_path, summary)
+    label = plot.feature_weights(model).get_label()
+    best = int(np.argmax(model.feature_gains_))
+    for shown in (text, printed, model._repr_html_(), label):
+        assert "weighted alike" in shown
+        assert f"{best} ({model.feature_gains_[best]:.2g} nats)" in shown
 
 
 def test_drift_is_a_section_that_is_replaced():
