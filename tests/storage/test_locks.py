@@ -20,9 +20,9 @@ from daskmm.storage.locks import LockedError, remedy, reserved
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 COMMANDS = {
-    "fit": ["fit", "no-such.npy", "-k", "2"],
-    "predict": ["predict", "no-such-run", "no-such.npy"],
-    "gram": ["gram", "build", "no-such.npy"],
+    "fit": ["fit", __file__, "-k", "2"],
+    "predict": ["predict", "no-such-run", __file__],
+    "gram": ["gram", "build", __file__],
 }
 
 
