@@ -78,7 +78,7 @@ class Survey:
         The model's coordinates.
     variance : ndarray of shape (n_features,)
         Population variance in the model's coordinates; exactly 0 for a constant feature. If values
-        are missing, the squared deviations of the others are divided by the number of all rows.
+        are missing, the squared deviations of the others are divided by the weight of all rows.
     sample : Sample
         Rows of positive weight, drawn without replacement, in the model's coordinates. They are
         drawn uniformly and keep their sample weights, or by distance and get larger weights (see

@@ -1,4 +1,4 @@
-"""Sums over the rows of each batch, which tell drift from what is ordinary."""
+"""Sums over the rows of each batch, from which drift is told apart from ordinary changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-# Features are compared within clusters too, unless there are more pairs of both.
+# Features are compared within clusters too, unless there are more pairs of feature and cluster.
 MOST_PAIRS = 1 << 14
 
 
