@@ -20,7 +20,7 @@ class Record(Protocol):
 
     @property
     def kept(self) -> float:
-        """Share of their sample weights that the rows of one call still have."""
+        """Share of their sample weights that the rows of a single call still have."""
 
     def faded(self, factor: float) -> Self:
         """Return the record of the same rows with their sample weights multiplied by a factor."""
