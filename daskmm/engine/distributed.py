@@ -357,8 +357,8 @@ def _sums(
 ) -> PartialSums:
     """Run tasks on a cluster and return the sum of their records.
 
-    `call` is the pickled function with its shared arguments. If `spare`, a graph of the same calls,
-    is given, other workers make calls that slow workers have not begun from that graph. With
+    `call` is the pickled function with its shared arguments. `spare` is a graph of the same calls;
+    if it is given, other workers use it to make the calls that slow workers have not begun. With
     `any_order`, large records are added as they arrive if they allow it.
     """
     sent = _sent(client, call, any_order)  # kept alive, or the cluster would forget it

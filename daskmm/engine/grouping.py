@@ -115,7 +115,7 @@ def grouped_by_holder(
 
 
 def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) -> tuple[Key, ...]:
-    """Return as many keys as possible, such that a worker with the first one holds all."""
+    """Return as many keys as possible; every worker that holds the first one holds all of them."""
     held = {key: frozenset(holders[key]) for key in keys if holders.get(key)}
     if not held:
         return ()

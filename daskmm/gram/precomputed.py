@@ -165,7 +165,7 @@ def _pair_product(
 
 
 class _Asymmetry(NamedTuple):
-    """The largest |K_ij − K_ji|, with its row and column."""
+    """The largest absolute difference of K_ij and K_ji, with its row and column."""
 
     apart: float
     row: int

@@ -201,7 +201,7 @@ class Bounds:
 
 @dataclass
 class _Start:
-    """A start between two of its steps."""
+    """Bounds of a start between two of its steps."""
 
     bounds: Bounds | None
     # Number of steps without bounds that remain, and number of those after the next failure.

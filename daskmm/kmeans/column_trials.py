@@ -271,7 +271,7 @@ def _dispersion(
     n_clusters = int(labels.max()) + 1
     sums, masses, squares = _sums(rows, weights, labels, n_clusters, distortion)
     means = np.divide(sums, masses, out=np.zeros_like(sums), where=masses > 0)
-    # A cluster without any value of a feature may be anywhere.
+    # If a cluster has no value of a feature, its mean in this feature does not matter.
     means = np.where(masses > 0, means, distortion.inside(np.full((1, sums.shape[1]), np.nan)))
     left = distortion.dispersion(squares, masses, means) / weights.sum()
     return np.asarray(np.bincount(groups, left), dtype=np.float64)

@@ -68,7 +68,7 @@ def block_batch_sums(
 
 
 def _features(rows: NDArray, coordinates: Rows) -> NDArray:
-    """Return rows as features in the units of the input, near 0 if they are not sparse."""
+    """Return features in the units of the input; those of dense rows are centred."""
     if isinstance(rows, SparseRows):
         return rows.astype(np.float64)
     if isinstance(coordinates, MixedCoordinates):
