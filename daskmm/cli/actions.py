@@ -1,4 +1,4 @@
-"""What each command of the command line does."""
+"""The actions of the commands of the command line."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ from daskmm.storage.atomic import restore_former
 from daskmm.storage.locks import LockedError, reserved
 from daskmm.storage.remote import check_new, exists, inside, is_remote, local_path
 
-# Exit code of a batch that differs.
+# Exit code if a batch has drifted.
 DRIFT = 3
-# Options that are `metric_params` of distortion="mixed".
+# Options that become `metric_params` of distortion="mixed".
 _OF_MIXED = ("dates", "unknown")
 # Seconds to wait for a scheduler.
 _SCHEDULER_TIMEOUT = 10
@@ -138,7 +138,7 @@ def _model(arguments: argparse.Namespace) -> MMClusterer:
 
 
 def _imply_mixed(arguments: argparse.Namespace, known: Collection[str]) -> None:
-    """Set the distortion that categories ask for, if the model has it and no other is given."""
+    """Set the distortion that categories need, if the model has it and no other is given."""
     if not hasattr(arguments, "categories"):
         return
     if "distortion" not in known:
@@ -149,7 +149,7 @@ def _imply_mixed(arguments: argparse.Namespace, known: Collection[str]) -> None:
 
 
 def _is_mixed(arguments: argparse.Namespace) -> bool:
-    """Tell whether columns may be of any kind."""
+    """Return whether columns may be of any kind."""
     return getattr(arguments, "distortion", None) == "mixed"
 
 
@@ -171,7 +171,7 @@ def _opened(arguments: argparse.Namespace) -> Any:
 
 
 def _format(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what the arguments say of how INPUT is written."""
+    """Return the arguments that describe the format of INPUT."""
     names = ("separator", "decimal", "encoding", "feature_dim")
     return {name: getattr(arguments, name) for name in names}
 
@@ -207,7 +207,7 @@ def _check_unused(out: str) -> None:
 
 
 def _check_replaceable(out: str, source: str) -> None:
-    """Refuse to replace anything but labels, and what the rows are read from."""
+    """Refuse to replace anything but labels, or any part of the input."""
     table = is_labelled(out)
     if not is_remote(out):
         place = local_path(out)
@@ -222,7 +222,7 @@ def _check_replaceable(out: str, source: str) -> None:
 
 
 def _is_read(out: str, source: str) -> bool:
-    """Tell whether a path is that of the input, or lies in it."""
+    """Return whether a path is that of the input, or lies in it."""
     if is_remote(source) or is_remote(out):
         store = source.partition("::")[0].rstrip("/")
         return out == store or out.startswith(f"{store}/")
@@ -279,7 +279,7 @@ def _monitor(arguments: argparse.Namespace) -> int:
             plot.drift(watch).savefig(arguments.picture)
         if arguments.report:
             add_drift(run, watch)
-        # Last, so that a failed look does not count.
+        # The monitor is written last, so that a failed look does not count.
         watch.save(place)
     found = {"run": str(run.path), "input": arguments.input, "drifted": look.drifted}
     found |= {"reasons": look.reasons, **plain(asdict(look))}
@@ -292,7 +292,7 @@ def _monitor(arguments: argparse.Namespace) -> int:
 def _watch(run: Run, place: Path, arguments: argparse.Namespace) -> Monitor:
     """Return the monitor of a run, or a new one, which reads the reference rows.
 
-    They are also read again if the model has changed without the monitor.
+    The reference rows are also read again if the model has changed without the monitor.
     """
     former = Monitor.load(place, run.model) if place.exists() else None
     if former is not None and not former.stale:
@@ -423,7 +423,7 @@ def _kept(out: str | Path) -> Iterator[None]:
     except (CheckpointError, LockedError):  # the checkpoint is that of another fit
         raise
     except BaseException:
-        # A store is not asked: it may be what failed.
+        # An object store is not asked whether a checkpoint exists, because it may be what failed.
         if is_remote(out) or (Path(out) / CHECKPOINT).is_dir():
             holds = "may hold" if is_remote(out) else "holds"
             print(
@@ -435,7 +435,7 @@ def _kept(out: str | Path) -> Iterator[None]:
 
 @contextmanager
 def _noted_warnings() -> Iterator[list[str]]:
-    """Collect the warnings given inside; at the end, print each as a line on standard error."""
+    """Collect the warnings of the context; at its end, print each as a line on standard error."""
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -452,7 +452,7 @@ def _scheduler(address: str | None) -> Iterator[None]:
     Raises
     ------
     UserError
-        If it does not answer, or dask.distributed is not installed.
+        If the scheduler does not answer, or dask.distributed is not installed.
     """
     if address is None:
         yield

@@ -42,7 +42,7 @@ _COMMANDS = {
         "generate data on disk, cluster them two ways, compare with the truth",
         """\
 Generate a data set of 1.6 GB on disk, cluster it out of core by Lloyd's k-means
-and by entropy weighted power k-means, and compare both with the truth. Takes one
+and by entropy weighted power k-means, and compare both with the truth. This takes one
 to three minutes, and leaves data, models, labels and pictures in a folder.""",
         """\
 example:
@@ -66,7 +66,8 @@ Cluster the rows of INPUT and write a run folder:
 If a fit is killed, interrupted or runs out of disk space, run the same command
 again to resume it: an unfinished run folder holds a checkpoint. summary.json is
 written last. RUN may be on an object store (s3://bucket/run). A fit reads INPUT
-once per iteration, twice for set-up and scoring, and once more for the labels.""",
+once per iteration over all rows, twice for set-up and scoring, and once more for
+the labels.""",
         """\
 example:
   daskmm fit points.zarr -k 20 --out run
@@ -107,12 +108,11 @@ example:
         "let new rows change the clusters of a run",
         """\
 Update the model of a run folder with the rows of INPUT, in one pass over them, and add to
-the history in summary.json: rows, cost, sizes and how far each centre moved. The same
-INPUT (or --key) again replaces what it gave before, so its rows are never counted twice.
-model, centers.csv and summary.json are replaced, the model first and as a whole;
-labels.zarr and pictures remain those of the fit. Where 'daskmm monitor' watches the run,
-INPUT is read once more and is the reference of the clusters. Not for kernels and
-mean-shift.""",
+the history in summary.json: rows, cost, sizes and how far each centre moved. A second update
+with the same INPUT (or --key) replaces the first, so that rows are never counted twice. model,
+centers.csv and summary.json are replaced, the model first and as a whole; labels.zarr and
+pictures remain those of the fit. If 'daskmm monitor' watches the run, INPUT is read once more
+and becomes the reference of the clusters. Models of kernels and mean-shift cannot be updated.""",
         """\
 example:
   daskmm update run monday.parquet
@@ -131,8 +131,8 @@ example:
         "estimate what a fit would cost, before reading the data",
         """\
 Estimate what a fit to INPUT would cost: passes over the data, bytes read, memory
-per worker, tasks; with --workers, seconds. Only --workers reads any data. Takes
-the options of 'daskmm fit'.""",
+per worker, tasks; with --workers, seconds. Data are read only with --workers. The
+options are those of 'daskmm fit'.""",
         """\
 example:
   daskmm plan points.zarr -k 200 --model entropy
@@ -154,16 +154,16 @@ example:
 )
 
 _MONITOR = (
-    "tell drift of new data from what is usual",
+    "report drift of new data beyond their usual changes",
     """\
-Compare INPUT, a batch such as the rows of a day, with a forecast from the batches before:
-columns, and shares, costs and columns of the clusters; the batch by itself, and the latest
-season (a week of days) together. Trends, weekdays and the differences that batches usually
-have are ordinary. Exit code 3 if something differs by more, or a column has a level that the
-fit did not see. The probability of any false alarm in a year of daily batches is at most
---level. What was seen is kept in RUN/monitor; the first call reads the reference rows once.
-After 'daskmm update' the columns go on, and the rows of the update are the reference of the
-clusters.""",
+Compare INPUT, a batch such as the rows of a day, with a forecast from the batches before it.
+Columns are compared, and the shares, costs and columns of the clusters: of this batch, and of
+the latest season of batches (a week of days) together. Trends, weekdays and the usual
+differences between batches are no drift. The exit code is 3 if something differs by more, or
+if a column has a level that the fit did not see. The probability of any false alarm in a year
+of daily batches is at most --level. RUN/monitor keeps the results; the first call reads the
+reference rows once. After 'daskmm update' the series of the columns continue, and the rows of
+the update become the reference of the clusters.""",
     """\
 example:
   daskmm monitor run monday.parquet --batches day || echo "look at run"
@@ -176,8 +176,8 @@ _GRAM_COMMANDS = {
         "build a store, or resume building one",
         """\
 Write the kernel value of every pair of rows of INPUT. The rows are loaded into
-memory, the matrix is not: n rows take n²/2 values on disk. If it is killed or runs
-out of disk space, run the same command again: only missing tiles are written.""",
+memory, the matrix is not: n rows take n²/2 values on disk. If the command is killed
+or runs out of disk space, run it again: only missing tiles are written.""",
         """\
 example:
   daskmm gram build points.zarr --kernel rbf --standardize --out gram""",
@@ -186,7 +186,7 @@ example:
         "check every tile, and list the faults",
         """\
 Read every tile and check its checksum; with --data, also compare the data with
-those that the store was built from. Exit code 1 if anything is wrong.""",
+those that the store was built from. The exit code is 1 if anything is wrong.""",
         """\
 example:
   daskmm gram verify gram --data points.zarr || daskmm gram repair gram points.zarr""",
@@ -223,7 +223,7 @@ class UserError(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    # Adds options that only this command has, once it is the one that is asked for.
+    # Adds the options of a command only once this command is parsed.
     add_options: Callable[[argparse.ArgumentParser], None] | None = None
 
     def __init__(self, **options: Any) -> None:
@@ -292,31 +292,33 @@ def build_parser() -> argparse.ArgumentParser:
         "--outliers",
         type=float,
         metavar="SHARE",
-        help="not for kernels and mean-shift: label rows -1 that are farther from their centre, in "
-        "medians of their cluster, than all but this share of the training rows, such as .01",
+        help="label outliers -1: rows whose distance from their centre, divided by the median of "
+        "their cluster, exceeds that of all training rows but this share, such as .01 (not for "
+        "kernels and mean-shift)",
     )
     predict.add_argument(
         "--overwrite",
         action="store_true",
-        help="replace LABELS if it is there, as a whole and only when all labels are known",
+        help="replace LABELS if it exists, as a whole and only once all labels are computed",
     )
     update.add_argument("input", metavar="INPUT", help=_INPUT)
     update.add_argument(
-        "--key", metavar="NAME", help="name of these rows in later updates (the path of INPUT)"
+        "--key", metavar="NAME", help="name of these rows (default: the path of INPUT)"
     )
     update.add_argument(
         "--forget",
         type=_penalty,
         metavar="HALF-LIFE",
-        help='rows, or "10 calls", after which earlier rows count half, from now on (never)',
+        help='number of rows, or "10 calls", after which earlier rows count half (default: they '
+        "never fade)",
     )
     for command in (predict, update):
         _add_format(command)
         command.add_argument(
             "--unknown",
             choices=("error", "missing"),
-            help="mixed columns: what categories are that the fit did not see, an error or missing "
-            "values (as in the fit)",
+            help="mixed columns: whether categories unknown to the fit are an error or missing "
+            "values (default: as in the fit)",
         )
     _add_monitor(commands)
     _add_model(plan)
@@ -359,7 +361,7 @@ def _add_model(command: _Parser, required: str = "") -> None:
 
 
 def _add_parameters(command: argparse.ArgumentParser) -> None:
-    # The help of other commands does not wait for it.
+    # Imported here, so that the help of other commands does not wait for it.
     from daskmm.cli.model_options import add_model_options
 
     add_model_options(command, MODELS)
@@ -370,25 +372,25 @@ def _add_parameters(command: argparse.ArgumentParser) -> None:
         "--dates",
         type=_names,
         metavar="A:trend,A:season,...",
-        help="what counts of columns of dates: time that goes on, the day of the year",
+        help="columns of dates, and what counts: time (trend), or the day of the year (season)",
     )
     mixed.add_argument(
         "--categories",
         type=_names,
         metavar="A,B,...",
-        help="columns of a csv file that are categories, among numbers; implies --distortion mixed",
+        help="columns of a csv file that are categories; implies --distortion mixed",
     )
     mixed.add_argument(
         "--unknown",
         choices=("error", "missing"),
-        help="what categories are that the fit did not see: an error, or missing values, which "
-        "needs --missing partial (default error)",
+        help="whether categories that the fit did not see are an error or missing values; missing "
+        "values need --missing partial (default error)",
     )
 
 
 def _add_format(command: argparse.ArgumentParser) -> None:
-    """Add what says how csv files are written, and which dimension of a raster holds features."""
-    csv = command.add_argument_group("format of csv files", "told from the first lines by default")
+    """Add the options for the format of csv files, and for the feature dimension of rasters."""
+    csv = command.add_argument_group("format of csv files", "found from the first lines by default")
     csv.add_argument("--separator", metavar="S", help="between fields, such as ';'")
     csv.add_argument("--decimal", metavar="D", help="decimal mark, such as ','")
     csv.add_argument("--encoding", metavar="E", help="such as utf-8 or cp1252")
@@ -461,19 +463,20 @@ def _add_monitor(commands: Any) -> None:
         "--batch",
         type=_batch,
         metavar="DATE",
-        help="date or number of INPUT, needed where batches are missing (that after the latest)",
+        help="date or number of the batch; needed if batches before it are missing (default: the "
+        "one after the latest)",
     )
     first = monitor.add_argument_group("first call")
     first.add_argument(
         "--reference",
         metavar="DATA",
-        help="rows that batches are compared with (those of the fit)",
+        help="rows that batches are compared with (default: those of the fit)",
     )
     first.add_argument(
         "--batches",
         metavar="COLUMN",
-        help="column of the reference with the date or number of each row's batch, from which it "
-        "is learned how much batches differ (without it, from the first looks)",
+        help="column of the reference with the date or number of each row's batch; from these the "
+        "monitor learns how much batches differ (default: it learns this from the first looks)",
     )
     first.add_argument(
         "--season",
@@ -487,7 +490,7 @@ def _add_monitor(commands: Any) -> None:
         type=float,
         default=0.1,
         metavar="T",
-        help="least shift that is drift, in standard deviations (%(default)s)",
+        help="least shift that counts as drift, in standard deviations (%(default)s)",
     )
     first.add_argument(
         "--level",

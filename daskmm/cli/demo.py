@@ -37,7 +37,7 @@ N_CLUSTERS = 20
 N_INFORMATIVE = 5
 N_NOISE = 45
 _N_FEATURES = N_INFORMATIVE + N_NOISE
-# 16 MB per chunk.
+# Rows of a chunk of 16 MB.
 _CHUNK_ROWS = 40_000
 # Every thread holds a few chunks, so more threads would need more memory.
 _MOST_THREADS = 4
@@ -68,9 +68,9 @@ def run_demo(
     Returns
     -------
     dict
-        What was measured, in the types of JSON. ``results`` has, for the run folders "lloyd" and
-        "entropy": model, passes, iterations, seconds, NMI and warnings; for "entropy" also the
-        features found. The peak memory is None where the system does not tell.
+        Measurements, in the types of JSON. For each of the run folders "lloyd" and "entropy",
+        ``results`` has model, passes, iterations, seconds, NMI and warnings; for "entropy" also the
+        features found. The peak memory is None if the system does not report it.
 
     Raises
     ------

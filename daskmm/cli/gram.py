@@ -49,8 +49,8 @@ def _build(arguments: argparse.Namespace) -> Answer:
 
 
 def _build_at(path: Path, arguments: argparse.Namespace) -> Answer:
-    # A store that was begun keeps its mean, scale and bandwidth, so that unchanged rows are
-    # recognised and changed ones reported.
+    # A store that was begun keeps its mean, scale and bandwidth, so that unchanged rows match and
+    # changed rows are reported.
     begun = GramStore(path) if path.exists() else None
     missing = begun.missing() if begun else None
     table = _open(arguments.input, arguments.columns)
@@ -122,7 +122,7 @@ def _open(source: str, columns: Sequence[str] | None) -> da.Array:
 
 
 def _check_room(path: Path, n_rows: float, dtype: str, begun: GramStore | None) -> None:
-    """Refuse a store that its disk has no room for; the number of rows may be NaN, unknown."""
+    """Refuse a store for which the disk has no room; an unknown number of rows is NaN."""
     held = begun.bytes_on_disk if begun else 0
     needed = n_rows**2 / 2 * np.dtype(dtype).itemsize - held
     free = shutil.disk_usage(path.parent).free
@@ -137,10 +137,10 @@ def _check_room(path: Path, n_rows: float, dtype: str, begun: GramStore | None) 
 def _origin(
     table: da.Array, arguments: argparse.Namespace, begun: GramStore | None
 ) -> dict[str, Any]:
-    """Return how the kernel's rows are made from the input: as in a store begun, or anew."""
+    """Return how the rows of the kernel are computed: as in a begun store, or from the input."""
     asked = {"standardize": arguments.standardize, "columns": arguments.columns}
     if begun is None or begun.origin is None:
-        # The same first pass as in the estimators, so that they find rows of the same bits.
+        # This is the first pass of the estimators, so that their rows have the same bits.
         centered = arguments.standardize or are_movable([arguments.kernel])
         passes = Passes(row_blocks(table))
         survey = first_pass(passes, 1, arguments.standardize, seed=0, centered=centered)

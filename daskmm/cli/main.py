@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = build_parser().parse_args(argv)
         _check_input(getattr(arguments, "input", None))
-        # Importing this takes seconds, which help texts and errors of options do not.
+        # Importing this takes seconds; help texts and errors of options need not wait for it.
         from daskmm.cli.actions import COMMANDS
 
         return COMMANDS[arguments.command](arguments) or 0

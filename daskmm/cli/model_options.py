@@ -1,8 +1,8 @@
 """Options of the command line for the parameters of the estimators.
 
-Names, types, defaults and help texts are those of the estimators' signatures and docstrings. These
-are read from the sources, without importing them: help texts and errors of options do not wait
-for libraries whose import takes seconds.
+Names, types, defaults and help texts are those of the estimators' signatures and docstrings. They
+are read from the source files, because importing the estimators takes seconds, for which help texts
+and errors of options need not wait.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 from daskmm.numerics.options import KERNELS
 
 _SOURCES = Path(__file__).parents[1] / "cluster"
-# What the commands set themselves, what only a later fit in the same process needs, and what
-# 'daskmm update' asks for.
+# Parameters without an option: the commands set them, only a later fit in the same process needs
+# them, or they are options of 'daskmm update'.
 _LEFT_OUT = ("checkpoint", "verbose", "warm_start", "forget")
-# Not "precomputed", for which Python passes a matrix.
+# Without "precomputed", for which Python passes a matrix.
 _CHOICES = {"kernel": KERNELS}
 _FLAGS = {"n_clusters": ("-k", "--n-clusters"), "random_state": ("--seed",)}
-# The commands have other defaults than the estimators here.
+# Defaults of the commands that differ from those of the estimators.
 _REMARKS = {
     "n_clusters": "required",
     "n_components": "or -k, required",
@@ -53,7 +53,7 @@ class Parameter:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Texts that it takes, if it takes nothing else that can be written on a command line."""
+        """Texts that it accepts, if it accepts nothing else that a command line can express."""
         if not self.kind.startswith("{"):
             return ()
         return _CHOICES.get(self.name, tuple(re.findall(r'"([^"]+)"', self.kind)))
@@ -67,7 +67,7 @@ class Parameter:
 
     @property
     def remark(self) -> str:
-        """What the help text adds in parentheses."""
+        """Remark that the help text adds in parentheses."""
         if self.name in _REMARKS or self.default is None:
             return _REMARKS.get(self.name, "")
         default = self.default
@@ -89,7 +89,7 @@ def add_model_options(command: argparse.ArgumentParser, estimators: Mapping[str,
     command : ArgumentParser
         Parser of the command that gets the options.
     estimators : mapping of str to str
-        Names of the models' classes, by those of the models.
+        Name of a model -> name of its class.
     """
     found: dict[str, dict[str, Parameter]] = {}
     for model, estimator in estimators.items():
@@ -115,7 +115,7 @@ def add_options_of(command: argparse.ArgumentParser, estimator: str, names: Iter
 
 
 def _add_option(group: Any, name: str, of: dict[str, Parameter]) -> None:
-    """Add the option of a parameter, given as it is in each of the models that have it."""
+    """Add the option of a parameter; `of` has the parameter of each model that has it."""
     flags = _FLAGS.get(name, (f"--{name.replace('_', '-')}",))
     options: dict[str, Any] = {"dest": name, "help": _help(of).replace("%", "%%")}
     words = list(dict.fromkeys(word for each in of.values() for word in each.words))
@@ -152,7 +152,7 @@ def _by_model(texts: dict[str, str]) -> str:
 
 
 def _converter(words: Iterable[str]) -> Callable[[str], Any]:
-    """Return what makes a value of a text: of numbers, quoted words and any text, those allowed."""
+    """Return a function that converts a text to a value: a number, a quoted word, or any text."""
     numbers = [_NUMBERS[word] for word in ("int", "float") if word in words]
     quoted = [word for word in words if word.startswith('"')]
     any_text = not {"str", "path"}.isdisjoint(words)
@@ -167,7 +167,7 @@ def _converter(words: Iterable[str]) -> Callable[[str], Any]:
             return text
         raise ValueError(text)
 
-    # argparse says it of a value that is refused.
+    # argparse puts this name into the message for a value that is refused.
     convert.__name__ = " or ".join([*quoted, *(number.__name__ for number in numbers)])
     return convert
 
@@ -210,7 +210,7 @@ def _sources() -> dict[str, ast.ClassDef]:
 
 
 def _with_bases(estimator: str) -> list[ast.ClassDef]:
-    """Return a class and those from which it inherits, as far as they are among the sources."""
+    """Return a class and its base classes, as far as they are among the sources."""
     source = _sources().get(estimator)
     if source is None:
         return []

@@ -80,9 +80,9 @@ def describe_look(look: Any) -> str:
 def describe_plan(
     found: Mapping[str, Any], model: Any, plan: Plan, seconds: Mapping[int, float]
 ) -> str:
-    """Describe a plan, with the seconds of a pass by the number of workers, where known.
+    """Describe a plan, with the seconds of a pass for each number of workers, if known.
 
-    `found` has the path of the input, and whether its number of rows is estimated.
+    `found` has the path of the input, and says whether its number of rows is estimated.
     """
     known = getattr(model, "n_clusters", getattr(model, "n_components", None))
     clusters = known if isinstance(known, int) else "an unknown number of"

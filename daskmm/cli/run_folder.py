@@ -64,15 +64,16 @@ MODEL, LABELS, SUMMARY = "model", "labels.zarr", "summary.json"
 REPORT, CENTERS, MONITOR = "report.html", "centers.csv", "monitor"
 # An unfinished run has a checkpoint; a finished one has a summary.
 CHECKPOINT = "checkpoint"
-# Folder in which contents are written before they are moved into place; the number is unique.
+# Name of a folder in which contents are written before they are moved into place; its number is
+# unique.
 _FRESH = re.compile(r"\.fresh-[0-9a-f]{32}")
 # Parameters that do not change the result of a fit.
 _OF_THE_FIT = ("callbacks", "checkpoint", "checkpoint_every")
-# Limits of the sample that figures show: rows, and values (fewer rows where they are wide).
+# Largest number of rows, and of values, in the sample that figures show.
 _SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 8_000_000
-# Rows from which on integers that grow are taken for identifiers.
+# With at least this many rows, integers that grow from row to row are taken for identifiers.
 _LEAST_NUMBERED = 30
-# And from which on integers are that differ in all rows of the sample, in any order.
+# With at least this many rows, so are integers that differ in all rows of the sample, in any order.
 _LEAST_DISTINCT = 2000
 
 
@@ -103,11 +104,11 @@ def write_run(
     Parameters
     ----------
     path : str or Path
-        Must not exist, or be an unfinished run. If writing fails, it stays as it is. It may be an
-        URL that fsspec knows: all is written to a temporary folder first then. The summary
-        is written last, and then the checkpoint is removed.
+        Path that does not exist, or holds an unfinished run. If writing fails, it stays as it is.
+        For an URL that fsspec knows, all files are written to a temporary folder first. The
+        summary is written last, and then the checkpoint is removed.
     model : fitted estimator
-        Model that is written.
+        The model to write.
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         The data that the model was fitted to.
     source : str
@@ -115,9 +116,9 @@ def write_run(
     notes : iterable of str
         Warnings of the fit, for summary and report.
     pictures : bool
-        Whether to draw pictures; needs matplotlib.
+        Whether to draw pictures, which needs matplotlib.
     report : bool
-        Whether to write ``report.html``, one page with all figures; needs matplotlib.
+        Whether to write ``report.html``, one page with all figures, which needs matplotlib.
 
     Returns
     -------
@@ -127,8 +128,8 @@ def write_run(
     Raises
     ------
     FileExistsError
-        If the path exists and is not an unfinished run, or holds a file that is not of the run, in
-        the place of one that is.
+        If the path exists and is not an unfinished run, or if another file is in the place of a
+        file of the run.
     """
     check_unfinished(path)
     if is_remote(path):
@@ -156,7 +157,7 @@ def write_run(
 def _note_of_identifiers(model: Any, sampled: Sampled) -> list[str]:
     """Warn of columns that number the rows, as far as the sample can tell.
 
-    Those are integers that grow from row to row, or that are others in each of many rows.
+    Such columns have integers that grow from row to row, or that differ in all of many rows.
     """
     rows = np.asarray(sampled.rows, dtype=np.float64)
     if len(rows) < _LEAST_NUMBERED:
@@ -219,8 +220,8 @@ def _new_contents(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    # From here on, what is left in the folder says which contents are in their place. The summary,
-    # which makes it a finished run, comes last.
+    # From here on, the contents left in this folder are those that are not in their place yet. The
+    # summary comes last, because it makes the folder a finished run.
     for new in sorted(folder.iterdir(), key=lambda new: new.name == SUMMARY):
         place = path / new.name
         if place.is_dir():  # moved by a process that was killed in this loop
@@ -237,10 +238,10 @@ def _fresh_folders(path: Path) -> list[Path]:
 
 
 def _check_free(path: Path, names: set[str]) -> None:
-    """Refuse to replace what is not of a run that was being moved into place."""
+    """Refuse to replace files, except those of a run that was being moved into place."""
     moved: set[str] = set()
     for left in _fresh_folders(path):
-        # It is not complete where a process was killed before it moved anything.
+        # The folder is incomplete if its process was killed before it moved anything.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             summary = json.loads((left / SUMMARY).read_text(encoding="utf-8"))
             moved |= set(summary["files"]) - names_in(left)
@@ -251,7 +252,7 @@ def _check_free(path: Path, names: set[str]) -> None:
 def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:
     """Write all labels, and return a uniform sample of labelled rows from the same pass.
 
-    There is none of mixed columns, which no figure shows.
+    There is no sample of mixed columns, because no figure shows them.
     """
     in_blocks = _labels_in_blocks(model)
     if hasattr(model, "columns_"):
@@ -264,7 +265,7 @@ def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:
     starts = np.cumsum(counts) - counts
     n_rows = int(counts.sum())
     chosen = _chosen(n_rows, model.n_features_in_)
-    # Labels and rows as unoptimised Delayed form one graph, in which each block is loaded once.
+    # Labels and rows, as unoptimised Delayed, form one graph, which loads each block once.
     label_blocks = delayed_blocks(in_blocks, together=True).ravel()
     row_blocks = delayed_blocks(table, together=True).ravel()
     sampled: list[tuple[NDArray, NDArray[np.int32]]] = []
@@ -291,12 +292,12 @@ def _with_clusters(sampled: Sampled | None) -> Sampled | None:
 
 
 def _labels_in_blocks(model: Any) -> Any:
-    """Return the training labels in the blocks that were read, where `labels_` is a series too."""
+    """Return the training labels in the blocks that were read, also if `labels_` is a series."""
     return getattr(model, "_block_labels", model.labels_)
 
 
 def _label_in_memory(model: Any, X: Any, writer: LabelWriter) -> Sampled:
-    """Do the same for rows in memory, and for a model that keeps them (exact kernel k-means)."""
+    """Do the same as `_label` for rows in memory, or kept by the model (exact kernel k-means)."""
     labels = _labels_in_blocks(model)
     writer.append(labels)
     n_rows = len(labels)
@@ -410,7 +411,7 @@ def open_run(path: str | Path) -> Run:
 
 
 def _opened_run(path: Path, name: str | Path) -> Run:
-    """Read a run folder; it is called `name`."""
+    """Read a run folder, which messages call `name`."""
     if not (path / SUMMARY).is_file():
         raise ValueError(f"{name} is not a run folder: it has no {SUMMARY}.")
     try:
@@ -434,7 +435,7 @@ def add_report(run: Run) -> Path:
     Raises
     ------
     FileExistsError
-        If there is a report, which may show more.
+        If there is a report already; it may show more.
     ImportError
         If matplotlib is not installed.
     """
@@ -447,7 +448,7 @@ def add_report(run: Run) -> Path:
 def add_drift(run: Run, watch: Monitor) -> Path:
     """Write what a monitor saw into the report of a run, and return its path.
 
-    A run without a report gets one. Rows of the data, which figures may show, are not read.
+    A run without a report gets one. No rows of the data are read for its figures.
 
     Raises
     ------
@@ -471,14 +472,14 @@ def add_update(
     Parameters
     ----------
     run : Run
-        Its model has been updated.
+        Run whose model has been updated.
     before : estimator
-        The model before.
+        The model before the update.
     source, key : str
-        Where the new rows came from, and their name.
+        Origin of the new rows, and their name.
     watch : Monitor, optional
-        The monitor of the run, with the new rows as reference. If it is not written, that of the
-        former model is found to be stale.
+        The monitor of the run, with the new rows as reference. Without it, the next look finds that
+        the monitor in the folder belongs to the former model.
     """
     path, model = local_path(run.path), run.model
     moves = (model.cluster_centers_ - before.cluster_centers_) / model.scale_
@@ -515,7 +516,7 @@ def add_update(
 
 
 def _cost(model: Any) -> dict[str, float]:
-    """Return what a fit minimises, or the log-likelihood of a mixture, by its name in a summary."""
+    """Return the cost of a fit, or the log-likelihood of a mixture, by its name in a summary."""
     if hasattr(model, "lower_bound_"):
         return {"log_likelihood": model.lower_bound_}
     return {"inertia": model.inertia_}
@@ -531,7 +532,7 @@ def _cost_per_row(model: Any) -> float:
 def open_for(model: Any, path: str, **options: Any) -> Any:
     """Open data for the `predict` of a model, with the columns that it was fitted to.
 
-    Columns to `keep` beside them come last.
+    Further columns to `keep` come last.
     """
     mixed = getattr(model, "columns_", None)
     if mixed is not None:

@@ -1,7 +1,7 @@
 """Make the tasks of blocks where they run, from the one task that dask has for all of them.
 
-A blockwise layer of dask has one task, and rules that give the arguments of each block. dask would
-make and send a million tasks for a table of a million blocks.
+A blockwise layer of dask has one task, and rules that give the arguments of each block. Without
+this module, dask would make and send a million tasks for a table of a million blocks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Detect data that change between passes.
 
-A call of a pass asks its record whether all values were finite, or tests the values itself. Only if
-something is wrong does it search the block, by the tests of the first pass, for the row at fault.
-Finite changes show in totals that must be equal in all passes: those of a few rows of each block,
-in every pass, and those of all rows, in hard steps.
+Each call of a pass checks that all values of its block are finite: its record shows this, or the
+call tests the values. If a value is not finite, the call repeats the tests of the first pass on the
+block, and names the row at fault. Changes between finite values show in totals that must stay the
+same: every pass compares the totals of a few rows of each block, and hard steps those of all rows.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FloatArray = NDArray[np.float64]
 
 # Least number of evenly spaced rows of each block whose values are summed in every pass.
 _SOME_ROWS = 8
-# Totals differ if a feature's mean has moved by more than this share of its standard deviation plus
-# rounding, in multiples of the input's eps and as a share of the mean.
+# Totals differ if a feature's mean has moved by more than the sum of these: a share of its standard
+# deviation, and, for rounding, a multiple of the input's eps and a share, both times the mean.
 _OF_DEVIATION, _EPS, _OF_MEAN = 1e-6, 8.0, 1e-12
 # Sums of weights differ by more than this share.
 _OF_WEIGHT = 1e-8
@@ -85,13 +85,13 @@ class Watch:
     ) -> Seen:
         """Call a block function, and return its record with totals of some rows.
 
-        Records in which a value that is not finite shows have an attribute `finite`.
+        Records have an attribute `finite` if they show whether all values were finite.
 
         Raises
         ------
         ValueError
-            If a value, whose block and row are named, fails the tests of the first pass; or if none
-            does, but the record is not finite.
+            If a value fails the tests of the first pass (the message names block and row), or if
+            all values pass them but the record is not finite.
         """
         try:
             record = function(rows, weights, position, *shared)
@@ -165,7 +165,7 @@ def have_finite_squares(rows: NDArray) -> bool:
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals of the first pass, which later ones must reproduce.
+    """Totals of the first pass, which later passes must reproduce.
 
     Attributes
     ----------
@@ -225,7 +225,8 @@ def compare(known: FloatArray, found: FloatArray, allowed: FloatArray, n_passes:
     Parameters
     ----------
     known, found, allowed : ndarray of shape (n,)
-        Former totals, present ones and tolerances: for each feature, any others, then the weight.
+        Totals of the first pass, totals of this pass, and tolerances. The first entries belong to
+        the features, and the last one is the weight.
     n_passes : int
         Number of the present pass.
     """

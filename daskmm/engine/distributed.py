@@ -58,11 +58,12 @@ TIMEOUT_KEY = "daskmm.lost-cluster-timeout"
 DEFAULT_TIMEOUT = "5 minutes"
 # Most attempts at one computation on a cluster that is restarted repeatedly.
 ATTEMPTS = 5
-# A function with shared arguments (states of many centres) of more bytes is sent to one worker,
-# from which others get it, before the tasks. Records are as large, and are merged on the workers.
+# If a function and its shared arguments (such as the states of many centres) take more bytes, they
+# are sent to one worker before the tasks, and the other workers get them from it. The records are
+# as large then, and are merged on the workers.
 _LARGE_BYTES = 4 << 20
-# Shorter passes have one task per worker. It is dask's default of
-# ``distributed.adaptive.target-duration``: clusters that adapt do not grow for less work.
+# Passes that take fewer seconds have one task per worker. The value is dask's default of
+# ``distributed.adaptive.target-duration``: adaptive clusters do not grow for less work.
 _BRIEF_SECONDS = 5.0
 # Most seconds between two checks that a cluster has workers.
 _LOOK_SECONDS = 1.0
@@ -177,12 +178,13 @@ def reduce_on(
             any_order = large and graph.kept_by_user and tasks.are_scattered
             sums = _sums(client, tasks, call, name, graph.spare, any_order)
             graph.keep_time(time.monotonic() - began)
-            # The last attempt hands no calls over to other workers, so that none is skipped.
+            # The last attempt hands no calls over to other workers, so it skips no call.
             for again, spare in (("skipped", graph.spare), ("skipped-twice", None)):
                 if not sums.skipped:
                     break
-                # Persisted blocks were moved, or lost and made again, so now they are inputs of the
-                # tasks. Or the worker that had taken over calls of a slow one was lost.
+                # Calls were skipped because their persisted blocks were moved, or lost and made
+                # again (the new tasks have them as inputs), or because the worker that had taken
+                # over calls of a slow one was lost.
                 graph.forget_home()
                 grouping = _grouping_on(client, graph, call).of_calls(sums.skipped)
                 tasks = GroupTasks(graph.nodes, graph.arguments, grouping, True)
@@ -206,9 +208,9 @@ def reduce_on(
 def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any, int]]:
     """Compute the nodes among the arguments of a graph, and keep them on the workers.
 
-    One task makes a pack, a list of the values of several calls, because the scheduler's time grows
-    with the number of packs, not of blocks. The errors of `reduce_on` are raised here, and others
-    where the futures are used.
+    Each task makes a pack, a list of the values of several calls, because the scheduler's time
+    grows with the number of tasks. Errors of the cluster are raised here, as by `reduce_on`; other
+    errors are raised where the futures are used.
 
     Returns
     -------
@@ -226,8 +228,8 @@ def persist_on(client: Any, graph: TaskGraph, name: str) -> dict[Key, tuple[Any,
     nodes, keys = tasks.runs(name, load_pickled, ())
 
     def attempt() -> dict[Key, tuple[Any, int]]:
-        # Tasks may run on any worker: if they prefer one that is lost at the wrong moment, they
-        # wait for ever.
+        # Tasks may run on any worker: a task that prefers one worker waits for ever if that
+        # worker is lost at the wrong moment.
         made = _gathered(client, lambda: _submitted(client, nodes, keys), fetch=False)
         if killed := _killed(made):
             suspects = tasks.calls_of(error.task for error in killed.values())
@@ -287,8 +289,8 @@ def _with_retries(
 ) -> T:
     """Return the result of an attempt, repeated if the cluster was restarted or lost workers.
 
-    A worker dies with all of its tasks, each of many calls, so the suspected calls are tried one by
-    one before a block is blamed. If all suspects have been tried before, all other calls are tried.
+    When a worker dies, any call of its tasks may be the cause, so these suspects are tried one by
+    one before a block is blamed. If all of them were tried before, all other calls are tried.
     """
     finished: Sequence[Any] = ()
     innocent: set[int] = set()
@@ -355,8 +357,8 @@ def _sums(
 ) -> PartialSums:
     """Run tasks on a cluster and return the sum of their records.
 
-    `call` is the pickled function with its shared arguments. If `spare`, a graph of the same calls,
-    is given, other workers make calls that slow workers have not begun from that graph. With
+    `call` is the pickled function with its shared arguments. `spare` is a graph of the same calls;
+    if it is given, other workers use it to make the calls that slow workers have not begun. With
     `any_order`, large records are added as they arrive if they allow it.
     """
     sent = _sent(client, call, any_order)  # kept alive, or the cluster would forget it
@@ -427,9 +429,10 @@ def _gathered(
 ) -> Any:
     """Return the values of the futures that `submit` returns, in nested lists and tuples.
 
-    With ``fetch=False``, the futures are returned once all have ended; with `meanwhile`, its result
-    for the futures. RestartedError is raised if the cluster was restarted, ClusterLostError if it
-    is lost, and _KilledError if tasks killed workers.
+    With ``fetch=False``, the futures themselves are returned once all have ended. If `meanwhile` is
+    given, it is called with the futures, and its result is returned. RestartedError is raised if
+    the cluster was restarted, ClusterLostError if it is lost, and _KilledError if tasks killed
+    workers.
     """
     import distributed
 
@@ -475,7 +478,7 @@ def _is_of_a_task(error: BaseException, futures: Sequence[Any]) -> bool:
 
 
 def _explained(client: Any, error: BaseException) -> BaseException:
-    """Return the error to raise for one of a submission, or of the wait for its results."""
+    """Return the error to raise for an error of a submission, or of the wait for its results."""
     if client.status in ("closing", "closed"):
         return ClusterLostError(
             f"The scheduler at {_address(client)} is gone. Start a cluster, connect a new "

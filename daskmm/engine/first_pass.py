@@ -30,32 +30,34 @@ from daskmm.storage.digests import digest
 
 FloatArray = NDArray[np.float64]
 
-# Rows sampled for seeding, annealing and the critical power: SAMPLE_ROWS, or _PLENTY_PER_CLUSTER
-# per cluster up to twice SAMPLE_ROWS, and at least SAMPLE_ROWS_PER_CLUSTER per cluster. In wide
-# tables SAMPLE_BYTES (as float64) bound them, down to _LEAST_ROWS_PER_CLUSTER per cluster.
+# The sample for seeding, annealing and the critical power has _PLENTY_PER_CLUSTER rows per cluster,
+# but at least SAMPLE_ROWS and at most twice SAMPLE_ROWS in all; it always has at least
+# SAMPLE_ROWS_PER_CLUSTER rows per cluster. In wide tables it takes at most SAMPLE_BYTES (as
+# float64), unless this would leave fewer than _LEAST_ROWS_PER_CLUSTER rows per cluster.
 SAMPLE_ROWS = 10_000
 _PLENTY_PER_CLUSTER = 200
 SAMPLE_ROWS_PER_CLUSTER = 50
 SAMPLE_BYTES = 64 << 20
 _LEAST_ROWS_PER_CLUSTER = 10
-# All rows of tables of up to this many times the size of the sample are used.
+# If a table has at most this many times the rows of the sample, all of its rows are used.
 _LARGE = 2
-# Bytes (as float64) of the larger sample, on which hard steps are taken before the table is read
-# again; it is drawn from tables of more than twice its size. With many clusters it is larger, up to
-# half of the table, to save passes over the table: the larger of a number of rows per cluster
-# within a multiple of the bytes, and fewer rows per cluster within more bytes, as they are read.
+# The larger sample has LARGER_SAMPLE_BYTES (as float64). Hard steps are taken on it before the
+# table is read again; it is drawn from tables of more than twice its size. With many clusters it
+# has up to half of the table, to save passes: _ROWS_OF_SOME rows per cluster, in at most
+# _MULTIPLE_OF_SOME times these bytes, or _ROWS_OF_MANY rows per cluster, in at most _BYTES_OF_MANY
+# in the input's dtype, whichever are more rows.
 LARGER_SAMPLE_BYTES = 16 << 20
 _ROWS_OF_SOME, _MULTIPLE_OF_SOME = 3000, 3
 _ROWS_OF_MANY, _BYTES_OF_MANY = 400, 512 << 20
-# From this many clusters, k-means++ runs within cells of the sample, and one start goes on to the
-# table (tests/benchmarks/many_clusters.py).
+# From this many clusters on, k-means++ runs within cells of the sample, and only one start takes
+# steps over the table (tests/benchmarks/many_clusters.py).
 MANY_CLUSTERS = 256
-# In memory, Hamerly bounds make later steps cheap: a larger sample is drawn only from tables of at
-# least this many times its size.
+# For rows in memory and many clusters, Hamerly bounds make later steps cheap, so a larger sample is
+# drawn only from tables of at least this many times its size.
 _LARGE_IN_MEMORY = 4
-# Squared coefficient of variation of the distances from the mean above which a uniform sample
-# estimates costs too badly. It is below 1 for clusters with light tails; for Student's t in 10
-# dimensions it is 0.8 with 5 degrees of freedom, and some hundreds with 2.
+# A uniform sample estimates costs too badly if the squared coefficient of variation of the rows'
+# distances from the mean is above this value. It is below 1 for clusters with light tails; for
+# Student's t in 10 dimensions it is 0.8 with 5 degrees of freedom, and some hundreds with 2.
 _UNEVEN = 4.0
 # float64 represents all integers up to this one.
 _EXACT_INTEGER = 1 << 53
@@ -75,11 +77,12 @@ class Survey:
     coordinates : FeatureCoordinates
         The model's coordinates.
     variance : ndarray of shape (n_features,)
-        Population variance in the model's coordinates; exactly 0 for a constant feature. Where
-        values are missing, it is the sum of squared deviations of the others over all rows.
+        Population variance in the model's coordinates; exactly 0 for a constant feature. If values
+        are missing, the squared deviations of the others are divided by the weight of all rows.
     sample : Sample
-        Rows drawn without replacement, in the model's coordinates, without rows of weight 0:
-        uniformly, with their sample weights; or by distance, with larger weights (see `_Draw`).
+        Rows of positive weight, drawn without replacement, in the model's coordinates. They are
+        drawn uniformly and keep their sample weights, or by distance and get larger weights (see
+        `_Draw`).
     larger_sample : Sample or None
         A larger sample that contains `sample`, in the input's units and dtype; None for tables
         that are not much larger.
@@ -388,7 +391,8 @@ def _first_look(
 ) -> _Finding:
     """Compute the record of one block.
 
-    An error of its values waits for the end of the pass, so that the first row at fault is named.
+    An error in its values is raised at the end of the pass, so that the first row at fault is
+    named.
     """
     try:
         moments = checked_moments(rows, weights, position, family, partial)

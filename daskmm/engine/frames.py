@@ -62,8 +62,8 @@ def map_frame(
 ) -> Any:
     """Return ``function(rows, position, *shared)`` of all partitions, aligned with the frame.
 
-    The result can be assigned to the frame, or to a frame from which it was selected, even if
-    lengths of partitions and divisions are unknown.
+    The result can be assigned to the frame, or to the frame from which this one was selected, even
+    if divisions and lengths of partitions are unknown.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def map_frame(
 def labels_in_frame(labels: NDArray[np.int32], frame: Any) -> Any:
     """Return the labels of all rows of a dask DataFrame as a lazy series aligned with it.
 
-    Rows are counted when it is computed, because dask may join partitions until then.
+    Rows are counted when the series is computed, because dask may join partitions until then.
     """
     import pandas as pd
 

@@ -37,8 +37,9 @@ SPLIT_EVERY = 16
 # cluster: they are sent once per worker, not with every task.
 _INLINE_BYTES = 1 << 18
 
-# Most large records per thread that a task may leave unmerged, so that the bits of a total do not
-# depend on the grouping. More would fill the memory of a worker, and travel.
+# A task leaves records unmerged so that the bits of a total do not depend on the grouping. This is
+# the largest number of large records per thread that it may leave: more would fill the memory of a
+# worker, and would be sent.
 _FEW_RECORDS = 2
 
 # Prefix of the names of tasks.
@@ -60,12 +61,13 @@ class TaskGraph:
     arguments : sequence of tuple
         Own arguments of each call, which may be Delayed.
     source : dask collection, optional
-        Collection of the Delayed. If it was persisted on a cluster, it holds the futures, to which
-        optimised graphs only refer.
+        Collection of the Delayed. If it was persisted on a cluster, it holds the futures; optimised
+        graphs only contain their keys.
     noun : str
         Word for a call in messages, if its arguments have no attribute `described`.
     spare : callable, optional
-        Returns a graph of the same calls that loads data anew which this graph keeps persisted.
+        Returns a graph of the same calls that loads the data again instead of using the persisted
+        data of this graph.
 
     Attributes
     ----------
@@ -96,7 +98,7 @@ class TaskGraph:
         self.futures = {
             future.key: future for future in (*futures_in(raw.values()), *futures_of(source))
         }
-        # In this graph, a future is a key that is made elsewhere.
+        # The graph contains only the key of a future; its value is computed elsewhere.
         elsewhere: dict[Key, Any] = {key: TaskRef(key) for key in self.futures}
         self.nodes: dict[Key, GraphNode] = blocks
         self.nodes.update(
@@ -146,7 +148,7 @@ class TaskGraph:
         self._seconds = seconds
 
     def took_less_than(self, seconds: float) -> bool:
-        """Return whether the latest pass over a cluster did; False before the first."""
+        """Return whether the latest pass over a cluster took less; False before the first pass."""
         return self._seconds < seconds
 
     def processes(self, schedule: Any) -> dict[str, Any]:
@@ -254,7 +256,7 @@ class GroupTasks:
 
     @functools.cached_property
     def are_scattered(self) -> bool:
-        """Whether calls of a group have so few neighbours that many records stay unmerged."""
+        """Whether many records stay unmerged because few calls of a group are neighbours."""
         return any(
             n_records(calls, self._n_calls) > _FEW_RECORDS * n_queues
             for calls, n_queues in zip(self.calls, self._n_queues, strict=True)
@@ -268,9 +270,9 @@ class GroupTasks:
         If there are many records, tasks merge them too.
         """
         graph, records = self.runs(name, run, call)
-        # A scheduler starts tasks that are merged together in any order, the most numerous first:
-        # so the largest tasks, which should start first, are merged among themselves, and no other
-        # merge has more of them.
+        # A scheduler starts the tasks of the merge with the most records first, in any order. The
+        # largest tasks should start first, so they are merged among themselves, and no other merge
+        # has more records.
         least = max(map(len, self.calls), default=0) // 2
         n_large = next((n for n, calls in enumerate(self.calls) if len(calls) <= least), 0)
         return graph, _merged(records, name, graph, SPLIT_EVERY, SPLIT_EVERY, n_large)
@@ -284,7 +286,8 @@ class GroupTasks:
         for number, (group, inputs) in enumerate(self.groups):
             key = (name, _COUNTDOWN - number)
             needs = map(TaskRef, inputs)
-            # Spread over the workers: dask gives other tasks with the same input to its holder.
+            # These tasks are spread over the workers; dask would give all tasks with one input to
+            # the worker that holds it.
             spread = all(need in self._nodes for need in inputs)
             graph[key] = Task(key, run, group, *call, *needs, _data_producer=spread)
             records.append(key)

@@ -37,7 +37,8 @@ def make_group(
     inside : sequence of callable
         For each queue, whether it runs the node of a key; other nodes become inputs.
     persisted : sequence of keys
-        Persisted data. Every worker that has the first one has all, so only it stays an input.
+        Keys of persisted data. Every worker that has the first one has all of them, so only the
+        first stays an input.
     pickle : bool
         Whether the group will be pickled, so that it may be a `PackedGroup`.
     """

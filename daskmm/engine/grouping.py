@@ -12,15 +12,15 @@ from dask.typing import Key
 
 from daskmm.engine.merge_tree import subtree_starts
 
-# Least number of tasks per thread of this process, if there are enough calls: few tasks cost
-# little, many balance the load.
+# Least number of tasks per thread of this process, if there are enough calls. Fewer tasks would
+# cost less time, and more would balance the load better.
 GROUPS_PER_THREAD = 8
-# Number of tasks per thread in long passes over a cluster: a large one, then about two small ones,
-# of the last fourth of the calls. Small tasks balance the load, and a cluster that adapts grows for
-# tasks that wait. A scheduler gives each worker one task more than it has threads, so that some
-# make one more small task than others. Each task costs it 0.6 ms with a hundred workers.
+# Number of tasks per thread in long passes over a cluster: a large one, then about two small ones
+# for the last fourth of the calls. Small tasks balance the load, and an adaptive cluster grows when
+# tasks wait. A scheduler gives each worker one task more than it has threads, so some workers run
+# one more small task than others. Each task costs a scheduler of a hundred workers 0.6 ms.
 _GROUPS_PER_CLUSTER_THREAD = 3
-# Least number of subtrees (see `daskmm.engine.merge_tree`) of which groups consist.
+# Least number of subtrees (see `daskmm.engine.merge_tree`) in a group.
 _SUBTREES_PER_GROUP = 32
 # Expected number of threads of a cluster without workers. The next pass is grouped for its actual
 # threads.
@@ -100,9 +100,9 @@ def grouped_by_holder(
 ) -> Grouping:
     """Group calls for the workers that hold their data.
 
-    Groups of consecutive calls would copy half of the persisted data between two workers, and a
-    pass over 256 small blocks takes 40 ms instead of 15 then. `needed` are the keys of each call,
-    `holders` the workers that hold each key, `threads` the threads of each worker.
+    Groups of consecutive calls would copy half of the persisted data between two workers; a pass
+    over 256 small blocks would then take 40 ms instead of 15. `needed` are the keys of each call,
+    `holders` the workers that hold each key, and `threads` the threads of each worker.
     """
     workers = [next((holders[key] for key in keys if holders.get(key)), ()) for keys in needed]
     groups = groups_by_holder(workers, threads)
@@ -115,7 +115,7 @@ def grouped_by_holder(
 
 
 def _held_together(keys: Sequence[Key], holders: Mapping[Key, Sequence[str]]) -> tuple[Key, ...]:
-    """Return as many keys as possible, such that a worker with the first one holds all."""
+    """Return as many keys as possible; every worker that holds the first one holds all of them."""
     held = {key: frozenset(holders[key]) for key in keys if holders.get(key)}
     if not held:
         return ()

@@ -33,7 +33,7 @@ def write_labelled(
     labels : ndarray, dask Array or dask Series of shape (n_rows,), int32
         Cluster of each row; −1 for outliers and rows without any value.
     kept : dask DataFrame or None
-        Columns that are written beside the labels, a series of it.
+        Columns that are written beside the labels; the labels are then a series aligned with them.
     path : str or Path
         A path or URL that ends in ``.csv`` or ``.parquet``. It gets all rows or, after an error,
         stays as it was. In csv, text that a spreadsheet would compute gets an apostrophe before it,

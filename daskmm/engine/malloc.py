@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Parameters of glibc's mallopt, and the largest mapping threshold that it takes.
+# Parameters of glibc's mallopt, and the largest mapping threshold that it accepts.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_MMAP_THRESHOLD = 1 << 25
 _DEFAULT_MMAP_THRESHOLD = 1 << 17

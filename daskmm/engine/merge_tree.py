@@ -1,9 +1,9 @@
 """The binary tree along which the records of a pass are merged.
 
-The calls of a pass are halved again and again; each range of calls that arises is a subtree, and
-its record is the sum of those of its two halves. Neither the bits of a total nor the order of
-concatenated records then depend on which task made which call. A group of calls that is a subtree
-has one record; other groups have few.
+The calls of a pass are halved again and again. Each range of calls that this gives is a subtree,
+and its record is the sum of the records of its two halves. So neither the bits of a total nor the
+order of concatenated records depend on which task made which call. A group of calls that is a
+subtree has one record; other groups have a few.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Moments:
 
     @classmethod
     def of_sparse(cls, rows: SparseRows, weights: FloatArray | None) -> Self:
-        """Compute the moments of sparse rows, with all zeros that are not stored as one value."""
+        """Compute the moments of sparse rows; zeros that are not stored count as one value."""
         n_rows, p = rows.shape
         v = np.ones(n_rows) if weights is None else weights
         total, n_positive = float(v.sum()), int(np.count_nonzero(v))

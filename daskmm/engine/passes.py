@@ -72,7 +72,8 @@ Persist = bool | Literal["auto"]
 
 # With persist="auto", data are persisted if this many times their size fits into memory.
 _ROOM = 3
-# Largest table that is loaded once into this process, where loading it in each pass costs more.
+# Bytes of the largest table that is loaded once into this process if loading it in each pass costs
+# more.
 LOADED_ONCE_BYTES = 64 << 20
 # With fewer products per step (rows × features × clusters), Python's work between compiled loops
 # takes longer than the loops, and threads mostly wait for each other.
@@ -92,7 +93,7 @@ class Passes:
     Attributes
     ----------
     blocks : RowBlocks
-        The table, with the row counts, weights and persisted blocks that it got since.
+        The table, with the row counts, weights and persisted blocks that it has got so far.
     known : Totals or None
         Totals of the first pass; None before its end.
     """
@@ -115,7 +116,7 @@ class Passes:
         return self._n_passes
 
     def add(self, n_passes: int) -> None:
-        """Count passes made otherwise: by a run that is resumed, or without `reduce`."""
+        """Count passes that were made without `reduce`, or by a run that is resumed."""
         self._n_passes += n_passes
 
     def reduce(self, function: Callable[..., Any], *shared: Any) -> Any:
@@ -123,7 +124,7 @@ class Passes:
 
         Threads of this process visit blocks in memory. The active dask scheduler visits lazy
         blocks in one compute, as a few tasks that load their blocks one by one; small blocks are
-        visited together. Small tables are loaded into this process once, where loading them in each
+        visited together. Small tables are loaded into this process once if loading them in each
         pass costs more.
 
         Parameters
@@ -136,7 +137,7 @@ class Passes:
         Returns
         -------
         record
-            The sum in block order, such that the same blocks give the same bits.
+            The sum in block order: the same blocks give the same bits.
 
         Raises
         ------
@@ -161,7 +162,7 @@ class Passes:
         return found.record
 
     def watch(self, family: type[Distortion], partial: bool) -> None:
-        """Begin the first pass, which tests all values; passes sum some rows from now on.
+        """Begin the first pass, which tests all values; every pass sums some rows from now on.
 
         Values must be in the domain of the distortion; with `partial`, NaN are missing values.
         """
@@ -248,8 +249,8 @@ class Passes:
     def persisted(self, persist: Persist) -> Iterator[None]:
         """Keep the blocks and their weights in memory within the context.
 
-        The workers of a cluster hold them, otherwise this process does. At the end they are
-        released, and blocks are streamed again. Rows must have their weights before.
+        The workers of a cluster hold them; without a cluster, this process does. At the end of the
+        context they are released, and blocks are streamed again. Set weights (`weigh`) before.
 
         Parameters
         ----------
@@ -314,7 +315,7 @@ def _visit_blocks(
     position: Position,
     *arguments: Any,
 ) -> Any:
-    """Call a block function on rows and weights, which are checked, and joined if several."""
+    """Check the rows and weights of one or several blocks, join them, call a block function."""
     pieces = position.pieces or (position,)
     own, shared = arguments[: 2 * len(pieces)], arguments[2 * len(pieces) :]
     rows = [checked_rows(part, place) for part, place in zip(own[::2], pieces, strict=True)]
@@ -378,8 +379,8 @@ def tree_reduce(
     name : str
         Name of the tasks on dask's dashboard.
     products : float
-        Rows × features × clusters of the steps of the calls. If they are few, calls run one after
-        the other on this thread, unless there is a cluster.
+        Number of rows × features × clusters in the steps of the calls. If it is small, calls run
+        one after the other on this thread, unless there is a cluster.
     """
     few = products < _FEW_PRODUCTS
     if not lazy or (few and client_of(get_scheduler(cls=Delayed)) is None):
@@ -464,7 +465,7 @@ def _rows_and_weights(position: Position, rows: Any, weights: Any) -> list[tuple
 
 def _kept(places: dict[Key, tuple[Any, int]]) -> dict[Key, Delayed]:
     """Return the values in the packs of `persist_on`, by key."""
-    # One graph serves all, so that it is searched once.
+    # All values share one graph, so dask searches it only once.
     graph: dict[Key, Any] = {pack.key: pack for pack, _ in places.values()}
     taken: dict[Key, Delayed] = {}
     for number, (key, (pack, place)) in enumerate(places.items()):

@@ -63,7 +63,7 @@ def smallest_worker(lazy: bool) -> Worker:
 
 
 def memory_bytes() -> int:
-    """Return the memory for persisted data: free memory here, or the limits of all workers.
+    """Return the memory for persisted data: free memory here, or the sum of the workers' limits.
 
     A worker without a limit counts as 0, as its memory is unknown.
     """

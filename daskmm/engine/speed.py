@@ -1,4 +1,4 @@
-"""Measure the speed of this machine: what a call takes on all threads at once."""
+"""Measure the speed of this machine: the seconds of a call that all threads make at once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from daskmm.data.blocks import Layout
 from daskmm.engine.passes import cheaper_loaded_once, one_blas_thread
 
-# Shortest time of a measurement: others may have the cores meanwhile.
+# Shortest time of a measurement; it covers several rounds, as other processes may use the cores.
 _MEASURED_SECONDS = 0.03
 # Seconds that a thread takes to load and decode a byte.
 _LOAD_SECONDS = 1e-9
 
 
 def fastest(call: Callable[[], object], threads: int = 1) -> float:
-    """Return the processor seconds of a thread in a call that all threads make: the best round."""
+    """Return the processor seconds per thread of the best round of a call that all threads make."""
 
     def timed() -> float:
         began = time.thread_time()
@@ -27,7 +27,7 @@ def fastest(call: Callable[[], object], threads: int = 1) -> float:
         return time.thread_time() - began
 
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
-        call()  # imports, and gets memory from the system
+        call()  # the first call imports modules, and gets memory from the system
         rounds: list[float] = []
         while len(rounds) < 2 or sum(rounds) < _MEASURED_SECONDS:
             calls = [pool.submit(timed) for _ in range(threads)]
@@ -43,7 +43,7 @@ def product_seconds() -> float:
 
 
 def loading_seconds(layout: Layout, threads: int) -> float:
-    """Return the seconds in which all blocks are loaded, where each pass does so."""
+    """Return the seconds of loading all blocks; 0 if passes do not load them."""
     n_bytes = (layout.n_rows or 0) * layout.bytes_per_row
     if not layout.lazy or cheaper_loaded_once(layout, n_bytes):
         return 0.0

@@ -1,9 +1,9 @@
 """Hand calls that a slow worker has not begun over to idle workers.
 
-A pass ends with its last task, and a task makes many calls: all workers wait for one that is ten
-times slower. So when half of them have been idle for a while, the client asks the others which
-calls they have not begun. They skip these, and idle workers make them: at most two blocks of a task
-are read twice.
+A pass ends with its last task, and each task makes many calls, so all workers would wait for one
+that is ten times slower. When half of the workers have been idle for a while, the client asks the
+others which calls they have not begun. The slow workers skip these calls, and the idle ones make
+them. At most two blocks of a task are read twice.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dask.typing import Key
 from daskmm.engine.graph import GroupTasks
 from daskmm.engine.worker_task import PartialSums, completed, give_up, merge, without_records
 
-# Seconds until the first check of the workers, and least seconds between two checks; the time
-# between checks is a share of the time since the pass began, and at most a second.
+# Seconds until the first check of the workers, which are also the least seconds between two checks.
+# The time between checks is a share of the time since the pass began, and at most a second.
 _FIRST_LOOK, _SHARE, _LAST_LOOK = 0.25, 1 / 10, 1.0
-# A key of dask's configuration: calls are handed over once half of the workers have been idle for
-# this share of the time that they worked; with infinity, never.
+# Key of dask's configuration. Calls are handed over once half of the workers have been idle for
+# this share of the time that they worked. With infinity, no call is ever handed over.
 PATIENCE_KEY = "daskmm.straggler-patience"
 DEFAULT_PATIENCE = 0.1
 # Annotations by which users choose where tasks run.
@@ -44,7 +44,7 @@ def patience() -> float:
 
 
 class HandedOver(NamedTuple):
-    """Calls that slow workers gave up, and the sum of their records, or its future."""
+    """Calls that slow workers gave up, and the sum of their records or the future of that sum."""
 
     calls: frozenset[int]
     sums: Any
@@ -63,10 +63,10 @@ class Handover:
     tasks : GroupTasks
         The tasks of the pass.
     submit : callable
-        Submits calls under a name to some workers, given as address -> threads, and returns their
-        tasks, and the futures of their records.
+        Submits calls under a name to some workers, which are given as address -> threads. Returns
+        the tasks of the calls and the futures of their records.
     patience : float
-        Share of the time of work for which half of the workers must have been idle.
+        Share of their working time for which half of the workers must have been idle.
     large : bool
         Whether records are large: workers merge them to one, and only that is fetched.
     asked : bool
@@ -95,8 +95,9 @@ class Handover:
                 seen = await self._value(self._task("skipped", without_records, sums))
             else:
                 sums = seen = merge(await self._value(futures))
-            # A task that ran again, for example because its worker died, made all of its calls:
-            # what was handed over cannot be used then, and the caller makes the skipped calls.
+            # A task that ran again, for example because its worker died, has made all of its calls.
+            # The records of calls handed over cannot be used then, and the caller makes the calls
+            # that were skipped.
             found = await watching if self.asked and seen.skipped else None
             if found is None or not found.calls <= set(seen.skipped):
                 return sums
@@ -150,7 +151,7 @@ class Handover:
             while not (await asyncio.wait({made}, timeout=_LAST_LOOK))[0]:
                 # Tasks that are bound to lost workers would wait for ever.
                 if workers.keys().isdisjoint(await self.client.nthreads()):
-                    raise OSError("all workers are lost that took over calls")
+                    raise OSError("all workers that took over calls are lost")
             return made.result()
         finally:
             made.cancel()

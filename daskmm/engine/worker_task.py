@@ -80,7 +80,7 @@ class Group(NamedTuple):
 class GroupQueue:
     """Groups without inputs that the tasks of one process share.
 
-    Tasks pull groups from this queue, so that fast tasks take more, and read ahead across groups.
+    Tasks pull groups from this queue, so fast tasks take more, and tasks read ahead across groups.
     """
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -117,7 +117,8 @@ class PartialSums:
     parts : dict
         First call of a subtree -> (sum of its records, call after its last one).
     skipped : tuple of int
-        Calls not made: their persisted data were elsewhere, or the worker gave them up.
+        Calls that were not made, because their persisted data were elsewhere or the worker gave
+        them up.
     unordered : Unordered or None
         Sum over further calls, whose records were added in any order.
     """
@@ -158,7 +159,7 @@ class PartialSums:
 
 
 class Unordered(NamedTuple):
-    """Sum of the records of any calls; the first of them, and their number."""
+    """Sum of the records of any calls, the first of these calls, and their number."""
 
     first: int
     n_calls: int
@@ -190,7 +191,7 @@ def _put(
 
 
 def n_records(calls: Iterable[int], n_calls: int) -> int:
-    """Return the number of records of some calls that are left once neighbours are merged."""
+    """Return how many records of some calls are left once neighbours are merged."""
     parts: dict[int, tuple[Any, int]] = {}
     for call in calls:
         _put(parts, call, call + 1, 0, n_calls)
@@ -223,9 +224,9 @@ def run_queue(queue: GroupQueue, function: Callable[..., Any], shared: Arguments
         raise
 
 
-# Calls that have not begun, for each task of this worker: by the pass and the task's first call.
+# Calls of each task of this worker that have not begun, by pass and first call of the task.
 _UNBEGUN: dict[tuple[str, int], set[int]] = {}
-# The latest tasks that have ended, which give up nothing.
+# The latest tasks that have ended; they have no calls to give up.
 _ENDED: deque[tuple[str, int]] = deque(maxlen=256)
 
 
@@ -279,10 +280,10 @@ def pickled(value: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Parcel:
-    """A large pickled value whose size a scheduler takes for small.
+    """A large pickled value that reports a size of 0 to the scheduler.
 
-    A scheduler runs tasks where their largest input is, but they should run where their blocks are
-    kept, not where the state of a pass happened to arrive first.
+    A scheduler runs a task where its largest input is. Tasks should run where their blocks are, not
+    where the state of a pass happened to arrive first.
 
     Attributes
     ----------
@@ -440,7 +441,7 @@ def _run(
 
 
 def _still_in(left: set[int], calls: Iterable[Call], skipped: list[int]) -> Iterator[Call]:
-    """Yield the calls that are in a set when their data would be loaded; append the others."""
+    """Yield each call that is still in the set when its turn to load comes; append the others."""
     for call in calls:
         if call.number in left:
             yield call
@@ -495,7 +496,7 @@ def _loaded(
         if time.perf_counter() - began > _SLOW_SECONDS:
             yield from _read_ahead(own, calls, load)
             return
-        # It is popped, as a block that has been used must not stay alive during the next load.
+        # It is popped, so that a block that has been used is freed before the next one is loaded.
         yield own.pop()
 
 

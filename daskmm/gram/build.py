@@ -49,9 +49,9 @@ FloatArray = NDArray[np.float64]
 TILE_ROWS = 2048
 # Name of a tile while zarr writes it.
 _PARTIAL = re.compile(r"\d+\.[0-9a-f]+\.partial")
-# Number of rows between which functions are tested.
+# Number of rows with which functions are tested for being kernels.
 _TESTED_ROWS = 200
-# Name of the diagonal among names of tiles, and fault of tiles whose rows differ.
+# Name of the diagonal, used like the name of a tile; and fault of tiles whose rows have changed.
 DIAGONAL = "diagonal"
 CHANGED = "the data have changed"
 
@@ -136,7 +136,7 @@ def fill(
     if not tiles:
         return
     for tile in tiles:
-        # zarr reads a chunk at the edge before it writes it, which fails if it is damaged.
+        # zarr reads a chunk at the edge before it writes it; reading a damaged chunk would fail.
         store.tile_path(tile).unlink(missing_ok=True)
     groups = groups_of(rows, row_cuts(len(rows), store.manifest.tile_rows))
     wanted = frozenset(tiles)
@@ -156,7 +156,7 @@ def _make_tiles(
     kernel: Kernel,
     wanted: frozenset[Tile],
 ) -> int:
-    """Compute and write the wanted tiles between two groups; return their number."""
+    """Compute and write the wanted tiles between two groups of rows; return their number."""
     x = loaded(first[0])
     y = x if pair.of_one_group else loaded(second[0])
     chosen = [each for each in pair.tiles if each[0] in wanted]
@@ -225,8 +225,8 @@ def verify(path: str | Path, rows: KernelRows | None = None) -> dict[str, str]:
     Returns
     -------
     dict
-        Name of a tile (or "diagonal") -> its fault, for faulty tiles, which include all tiles of
-        rows that have changed.
+        Name of a faulty tile (or "diagonal") -> its fault. All tiles of rows that have changed are
+        faulty.
     """
     store = GramStore(path)
     faults = {tile_name(tile): fault for tile, fault in _tile_faults(store).items()}

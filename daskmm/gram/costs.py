@@ -12,10 +12,10 @@ from daskmm.kmeans.costs import LAST_STEPS, VALUE_SECONDS, annealing_steps, seed
 from daskmm.kmeans.method import Method
 from daskmm.mm.stages import Cost
 
-# Exact sweeps after annealing on Nyström features (measured: 1 to 4).
+# Number of exact sweeps after annealing on Nyström features (measured: 1 to 4).
 _POLISHING_SWEEPS = 3
-# Seconds of a thread per value of a matrix that is read from memory; and, besides products, per
-# value of a Gaussian and of other kernels, and per membership.
+# Seconds that a thread takes per value of a matrix that is read from memory; and, without products,
+# per value of a Gaussian kernel, per value of other kernels, and per membership.
 _MATRIX_SECONDS = 2e-9
 _KERNEL_SECONDS, _KERNELS_SECONDS, _MEMBERSHIP_SECONDS = 1e-8, 1.8e-8, 5e-8
 
@@ -100,7 +100,7 @@ class GramCosts:
         return Cost(1, 1, lambda: loading_seconds(self.layout, self._threads) + values)
 
     def matrices(self) -> Cost:
-        """Return the cost of making the matrices; digests of streamed rows read them once each."""
+        """Return the cost of making the matrices; the digests of each read streamed rows once."""
         reads = self.n_kernels * (self._streamed and self.kept == "stored")
         if self.kept == "recomputed":
             return Cost(reads, reads)

@@ -41,7 +41,7 @@ def drawn_memberships(
     n_clusters: int,
     seeds: Sequence[int],
 ) -> list[FloatArray]:
-    """Return one start per seed: memberships whose means are single rows.
+    """Return one start per seed, as memberships: each cluster mean is a single row.
 
     Parameters
     ----------
@@ -75,12 +75,12 @@ def drawn_memberships(
 
 
 def labelled_memberships(labels: NDArray, weights: FloatArray, n_clusters: int) -> FloatArray:
-    """Return the memberships of the weighted means of a label vector.
+    """Return memberships with which each mean is the weighted mean of the rows of a label.
 
     Raises
     ------
     ValueError
-        If it is not one integer label per row, or a label from 0 to n_clusters - 1 has no row of
+        If `labels` has not one integer per row, or a label from 0 to n_clusters - 1 has no row of
         positive weight.
     """
     if labels.shape != weights.shape or labels.dtype.kind not in "iu":
@@ -109,7 +109,7 @@ class KernelFit:
     weights : ndarray of shape (n_rows,)
         Sample weights.
     seeds : list of int
-        The seed of landmarks, then one per start.
+        Seed of the landmarks, then one seed per start.
     n_clusters : int
         Number of clusters.
     n_landmarks : int
@@ -127,7 +127,7 @@ class KernelFit:
     factors : sequence of ndarray of shape (n_rows, rank)
         Nyström features of each kernel.
     starts : sequence of ndarray of shape (n_rows, n_clusters)
-        Memberships.
+        Memberships of each start.
     runs : sequence of Run
         Runs on Nyström features.
     result : Outcome
@@ -151,7 +151,7 @@ class KernelFit:
 
     @property
     def before(self) -> list[list[IterationRecord]]:
-        """The annealing of each start on Nyström features, if there was one."""
+        """History of each start on Nyström features; empty if there was none."""
         return [run.history for run in self.runs]
 
     def problem(self, grams: Grams, *, exact: bool) -> KernelProblem:
@@ -180,13 +180,13 @@ def _annealed(fit: KernelFit) -> KernelFit:
     low_rank = Grams(FactoredGram(factor) for factor in fit.factors)
     problem = fit.problem(low_rank, exact=False)
     runs = iterate(problem, fit.starts, fit.schedule, fit.context)
-    if fit.context.stopped is not None:  # only the best start gets an exact sweep
+    if fit.context.stopped is not None:  # then only the best start gets an exact sweep
         runs = [min(runs, key=lambda run: run.last)]
     return replace(fit, runs=runs)
 
 
 def _swept(fit: KernelFit) -> KernelFit:
-    """Polish by exact sweeps what was annealed on Nyström features, or anneal by exact sweeps."""
+    """Take exact sweeps from the runs on Nyström features, or anneal by exact sweeps."""
     exact = fit.problem(fit.grams, exact=True)
     if not fit.runs:
         outcome = minimize(exact, fit.starts, fit.schedule, fit.context)

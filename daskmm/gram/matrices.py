@@ -1,4 +1,4 @@
-"""Multiply kernel matrices, K @ W, which are in memory, stored or recomputed.
+"""Multiply kernel matrices, as K @ W; the matrices are in memory, stored or recomputed.
 
 A matrix in memory is multiplied at once, others in tiles (`daskmm.gram.pairs`).
 """
@@ -49,11 +49,11 @@ class GramSource(ABC):
 
     @property
     def n_reads(self) -> int:
-        """Number of other reads of streamed rows, which matrices of the same rows share."""
+        """Number of reads of streamed rows besides sweeps; matrices of the same rows share it."""
         return 0
 
     def add(self, n_sweeps: int) -> None:
-        """Count sweeps that are not products."""
+        """Add to the number of sweeps."""
         self._n_sweeps += n_sweeps
 
     def product(self, right: FloatArray) -> FloatArray:

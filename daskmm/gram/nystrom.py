@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 # Eigenvalues of the landmarks' Gram matrix below this share of the largest are rounding errors.
 _RANK = 1e-10
-# Landmarks are drawn from at most this many rows, or this many per landmark if that is more.
+# Landmarks are drawn from at most this many rows or, if that is more, this many per landmark.
 _CANDIDATES = 4000
 _CANDIDATES_PER_ROW = 4
 
@@ -26,8 +26,8 @@ _CANDIDATES_PER_ROW = 4
 class NystromCoordinates:
     """Map from rows to Nyström features: z = k(x, L) U Λ^(−1/2) − mean, with K_LL = U Λ Uᵀ.
 
-    Squared distances between features approximate those in feature space, exactly between
-    landmarks (Williams & Seeger, NIPS 2000).
+    Squared distances between features approximate squared distances in feature space. They are
+    exact between landmarks (Williams & Seeger, NIPS 2000).
 
     Attributes
     ----------
@@ -105,7 +105,8 @@ def nystrom_coordinates(
     Raises
     ------
     ValueError
-        If the sample has fewer rows than landmarks, or a function is visibly no kernel on these.
+        If the sample has fewer rows than landmarks, or if the values of a function between them
+        show that it is no kernel.
     """
     if n_landmarks > len(sample):
         raise ValueError(
@@ -126,8 +127,8 @@ def kernel_plus_plus(
 ) -> NDArray[np.int64]:
     """Draw rows by k-means++ in feature space (Arthur & Vassilvitskii 2007, without trials).
 
-    The rows of a large table are drawn from a uniform sample of a few thousand. The rows are
-    distinct, and all rows of positive weight if these are fewer than `n_rows`.
+    The rows of a large table are drawn from a uniform sample of a few thousand. They are distinct;
+    if fewer than `n_rows` rows have a positive weight, all of those are returned.
     """
     eligible = np.flatnonzero(weights > 0)
     if n_rows >= len(eligible):

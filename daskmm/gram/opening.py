@@ -1,4 +1,4 @@
-"""The opening of Gram matrices, before a fit on them begins."""
+"""Open the Gram matrices of a fit: read, store or prepare them before the fit begins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Opening:
-    """The opening of Gram matrices so far.
+    """State of opening the Gram matrices of a fit.
 
     Attributes
     ----------
@@ -38,13 +38,13 @@ class Opening:
     table : array-like
         X as it was given.
     seeds : list of int
-        Seeds of the stages to come.
+        Seeds of the stages of the fit.
     grams : Grams
         The matrix of each kernel.
     weights : ndarray of shape (n_rows,)
         Sample weights.
     kernel_rows : KernelRows
-        Rows that kernels are given, in the model's coordinates.
+        Rows from which kernels are computed, in the model's coordinates.
     weight : float
         Sum of the sample weights.
     coordinates : Coordinates
@@ -69,6 +69,6 @@ class Opening:
 
     @property
     def rows(self) -> Passes:
-        """Passes over the rows, which are given."""
+        """Passes over the rows; used only if there are rows."""
         assert self.passes is not None
         return self.passes

@@ -1,6 +1,7 @@
-"""Sweep over a symmetric matrix in tiles; each task takes those between two groups of rows.
+"""Sweep over a symmetric matrix in tiles; each task takes the tiles between two groups of rows.
 
-Tiles on and above the diagonal are computed or read once per sweep, and used for both sides.
+Only tiles on and above the diagonal are computed or read, once per sweep. Each also serves for its
+mirror image below the diagonal.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from daskmm.numerics.rows import tiles
 
 FloatArray = NDArray[np.float64]
 
-# Number of groups of tile rows: each row of W is sent to this many tasks, which return as many
-# partial products.
+# Number of groups of tile rows. Each row of W is sent to this many tasks, and as many partial
+# products of it are returned.
 GROUPS = 16
-# Rows of a tile that are converted to float64 at once.
+# Number of rows of a tile that are converted to float64 at once.
 _SLAB_ROWS = 128
 
 
@@ -169,8 +170,8 @@ def pair_tasks(
     by_rows : tuple of ndarray of shape (n_rows, ...) or StreamedRows
         Each task gets the rows of its two groups, or a `Stretch` that loads them.
     lazy : bool
-        Whether rows become graph nodes of their own, which are sent once and fetched by tasks.
-        need them.
+        Whether rows become graph nodes of their own; they are sent once, and tasks that need them
+        fetch them.
 
     Returns
     -------

@@ -23,7 +23,7 @@ from daskmm.storage.digests import digest
 
 FloatArray = NDArray[np.float64]
 
-# Size of the blocks of a zarr array with smaller chunks.
+# Size of the blocks in which a zarr array with smaller chunks is read.
 _BLOCK = "32MiB"
 # Number of rows in the digest of a matrix.
 _DESCRIBED_ROWS = 256
@@ -41,8 +41,8 @@ def precomputed(matrix: Any) -> GramSource:
     Raises
     ------
     ValueError
-        If it is not square, not symmetric, not finite, or has a negative diagonal (the message
-        names the entry), or if its diagonal is 0.
+        If it is not square, not symmetric, not finite, has a negative entry on its diagonal (the
+        message names the entry), or has the diagonal 0.
     """
     if not is_lazy(matrix):
         matrix = np.asarray(matrix, dtype=np.float64)
@@ -93,13 +93,14 @@ def _in_blocks(matrix: Any) -> da.Array:
     matrix = sized(matrix)
     _check_square(matrix.shape)
     rows, columns = matrix.chunks
-    # The finer of both chunks is used: a block of whole rows may exceed a worker's memory.
+    # Rows and columns both get the smaller of their chunks, because a block of whole rows may
+    # exceed a worker's memory.
     cut = rows if len(rows) >= len(columns) else columns
     return matrix.rechunk((cut, cut))
 
 
 class BlockedGram(GramSource):
-    """A kernel matrix in the blocks of a dask array, of which sweeps read the upper triangle.
+    """A kernel matrix in the blocks of a dask array; sweeps read its upper triangle.
 
     The sweep that checks the matrix is not counted.
 
@@ -164,7 +165,7 @@ def _pair_product(
 
 
 class _Asymmetry(NamedTuple):
-    """The largest |K_ij − K_ji|, with its row and column."""
+    """The largest absolute difference of K_ij and K_ji, with its row and column."""
 
     apart: float
     row: int

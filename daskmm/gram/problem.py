@@ -27,7 +27,7 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Number of training rows that are compared with new ones at once.
+# Number of training rows that are compared with new rows at once.
 _PREDICT_ROWS = 1 << 15
 
 
@@ -45,8 +45,8 @@ class KernelState:
     kernel_weights : ndarray of shape (n_kernels,)
         Kernel weights α at the last sweep.
     row_phi, cluster_phi : ndarray or None
-        Σ_j φ_ij and Σ_i φ_ij of the step that made W, which give the dispersion S_l of each kernel
-        with the next sweep. None at the start.
+        Σ_j φ_ij and Σ_i φ_ij of the step that made W. The next sweep computes from them the
+        dispersion S_l of each kernel. None at the start.
     labels : ndarray of shape (n_rows,) or None
         Nearest mean of each row before the step.
     norms : ndarray of shape (n_kernels, n_clusters) or None
@@ -81,7 +81,8 @@ class KernelProblem:
     lam : float
         Entropy penalty of the kernel weights; a single kernel has none.
     exact : bool
-        Whether the matrices are those of the kernels, and not of features of low rank.
+        Whether the matrices are those of the kernels themselves; False for matrices of features
+        of low rank.
     """
 
     hard_stage = "hard"
@@ -167,7 +168,7 @@ class KernelProblem:
         return before.row_phi is None or not np.array_equal(weights, before.kernel_weights)
 
     def _moved(self, phi: FloatArray, smallest: FloatArray, before: KernelState) -> FloatArray:
-        """Return new memberships; those of clusters that a hard step emptied are farthest rows."""
+        """Return new memberships; clusters that a hard step emptied get the farthest rows."""
         memberships = normalized_memberships(phi, before.memberships)
         empty = np.flatnonzero(phi.sum(axis=0) == 0)
         if before.s == -np.inf and len(empty):
@@ -191,7 +192,7 @@ class KernelProblem:
 def _coincident(
     W: FloatArray, products: list[FloatArray], weights: FloatArray, mean_distance: float
 ) -> int:
-    """Count the means that coincide with another one: ‖θ_j − θ_l‖² from Wᵀ K W."""
+    """Count the means that coincide with another one; Wᵀ K W gives ‖θ_j − θ_l‖²."""
     gram = sum(weight * (W.T @ product) for weight, product in zip(weights, products, strict=True))
     norms = np.diag(gram)
     apart = norms[:, None] + norms - 2.0 * gram

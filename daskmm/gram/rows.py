@@ -27,9 +27,9 @@ FloatArray = NDArray[np.float64]
 
 # Lazy rows of at most this many bytes (as float64) are loaded into memory.
 GATHERED_BYTES = 512 << 20
-# Bytes of the consecutive lazy rows that a task loads at once.
+# Bytes of consecutive lazy rows that a task loads at once.
 STRETCH_BYTES = 64 << 20
-# Sums of the same rows differ by less than this share of the root of their sum of squares.
+# Two sums of the same rows differ by less than this share of the root of their sum of squares.
 _SAME = 1e-6
 
 
@@ -46,7 +46,7 @@ class Stretch:
     rows : slice
         The rows' numbers in the whole table.
     known : ndarray of shape (2, n_features) or None
-        Their `totals_of`; None before they are first read.
+        Sums of the rows, as `totals_of` returns them; None before the rows are first read.
     """
 
     table: da.Array
@@ -102,7 +102,7 @@ class StreamedRows:
     table : dask Array
         The rows in the kernels' units.
     n_reads : int
-        Number of reads of the whole table, without sweeps of recomputed matrices.
+        Number of reads of the whole table; sweeps of recomputed matrices are not counted.
     sums : ndarray of shape (n_features,) or None
         Sums of all rows; None before they are first read.
     """
@@ -132,14 +132,14 @@ class StreamedRows:
             return entries(blocks, self.table.chunks, (rows, None))
         key = (rows.start, rows.stop)
         if key not in self._stretches:
-            # Nodes of other rows are left out; optimised graphs do not know their futures.
+            # Graph nodes of other rows are left out. An optimised graph does not hold its futures.
             table = self.table[rows]
             some = table if self._held else dask.optimize(table)[0]
             self._stretches[key] = Stretch(some, self._held, rows, self._known.get(key))
         return self._stretches[key]
 
     def expect(self, cuts: Sequence[slice], totals: Sequence[FloatArray]) -> None:
-        """Keep `totals_of` all rows, divided by `cuts`; later reads raise if they differ."""
+        """Keep the sums (`totals_of`) of each cut; later reads raise if their sums differ."""
         if self.sums is None:
             self.sums = np.sum([sums for sums, _ in totals], axis=0)
         for cut, found in zip(cuts, totals, strict=True):
@@ -158,7 +158,8 @@ def entries(
 ) -> FloatArray:
     """Return the entries of a lazy matrix in some rows and columns (None for all).
 
-    Only the blocks that have some are loaded. Expressions of dask know no index arrays.
+    Only the blocks that contain such entries are loaded. dask's expressions do not support index
+    arrays.
     """
     axes = [
         np.arange(sum(sizes)) if index is None else np.asarray(index)
@@ -186,7 +187,7 @@ KernelRows = FloatArray | StreamedRows
 def kernel_rows(table: NDArray | da.Array, layout: Layout, coordinates: Coordinates) -> KernelRows:
     """Return the rows of a table in the kernels' units, in memory unless there are too many.
 
-    The numbers of rows of the layout must be known.
+    The layout must have known numbers of rows.
     """
     if not isinstance(table, da.Array) or not are_streamed(layout):
         return coordinates.to_model(_gathered(table))
@@ -242,7 +243,7 @@ class _Found:
 def over_rows(
     function: Any, rows: KernelRows, cuts: Iterable[slice], *shared: Any
 ) -> tuple[Any, ...]:
-    """Return ``function(rows[cut], *shared)`` of each cut, in order, by one read of the rows."""
+    """Return ``function(rows[cut], *shared)`` for each cut, in order; the rows are read once."""
     cuts = list(cuts)
     tasks = [(rows[cut],) for cut in cuts]
     lazy = isinstance(rows, StreamedRows)

@@ -20,9 +20,9 @@ from daskmm.storage.remote import local_path
 
 FloatArray = NDArray[np.float64]
 
-# First words of a choice, which checkpoints store.
+# First words of a choice; checkpoints store the choice as this text.
 _MEMORY, _RECOMPUTED, _STORED_FOR_NOW = "memory", "recomputed", "stored for this fit"
-# Means and scales that differ by this share are equal up to rounding.
+# Means and scales that differ by at most this share are equal up to rounding.
 _SAME = 1e-12
 
 
@@ -83,7 +83,7 @@ def open_sources(
     lazy : bool
         Whether to compute on the active dask scheduler.
     origin : dict
-        How `rows` were computed from the data, which new stores record.
+        Description of how `rows` were computed from the data; new stores record it.
     """
     store = scratch / "gram" if choice.startswith(_STORED_FOR_NOW) else local_path(gram)
     sources: list[GramSource] = []
@@ -103,7 +103,7 @@ def open_sources(
 def _built(
     path: Path, rows: KernelRows, kernel: Kernel, lazy: bool, origin: dict[str, Any]
 ) -> GramStore:
-    """Complete the store at a path, with the tiles with which it was begun, or build a new one."""
+    """Complete the store at a path, keeping its size of tiles, or build a new one."""
     if path.exists():
         begun = GramStore(path).manifest
         tiles: dict[str, Any] = {"dtype": begun.dtype, "tile_rows": begun.tile_rows}
@@ -115,8 +115,8 @@ def _built(
 def stored_coordinates(gram: str | Path, mine: Coordinates) -> Coordinates:
     """Return the coordinates of an existing store, if they equal `mine` up to rounding.
 
-    Different chunks give a mean of the same rows that differs in its last bits; the digests of
-    the rows match with the store's own mean.
+    With other chunks, the mean of the same rows differs in its last bits. The digests of the rows
+    match only if the store's own mean is used.
     """
     path = local_path(gram)
     if gram in ("auto", "recompute") or not path.exists():

@@ -1,9 +1,9 @@
 """Gram stores: the upper triangle of a kernel matrix on disk, in tiles with checksums.
 
-A store is a zarr group of two arrays: "tiles" of shape (n, n), with one chunk per tile, of which
-only the upper triangle is written, and "diagonal" of shape (n,). The attributes have the manifest:
-the data and the kernel from which the tiles were computed. The file of a chunk has the
-little-endian values and their CRC32C.
+A store is a zarr group of two arrays. "tiles" has the shape (n, n) and one chunk per tile, and only
+its upper triangle is written; "diagonal" has the shape (n,). The attributes of the group hold the
+manifest, which describes the data and the kernel from which the tiles were computed. The file of a
+chunk contains the little-endian values and their CRC32C.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ Tile = tuple[int, int]
 FORMAT = "daskmm-gram"
 VERSION = 1
 
-# Errors that mean that something else, or nothing, is at a path. Those of zarr have no number.
+# Numbers of errors that mean that there is nothing, or no store, at a path. Errors of zarr itself
+# have no number.
 _ELSE = {None, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 
@@ -196,7 +197,7 @@ class GramStore:
     def missing(self) -> list[Tile]:
         """Return the tiles that have not been written, or not completely.
 
-        zarr before 3.1.3 wrote in place, so that a killed process left part of a tile.
+        zarr before 3.1.3 wrote in place, so a killed process left part of a tile.
         """
         side = min(self.manifest.tile_rows, self.manifest.n_rows)
         whole = side**2 * np.dtype(self.manifest.dtype).itemsize + CHECKSUM_BYTES
@@ -230,7 +231,7 @@ class GramStore:
         side = self.tiles_array.chunks[0]
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
         try:
-            # The file is read directly, as zarr copies every tile twice.
+            # The file is read directly, because zarr copies every tile twice.
             with self.tile_path(tile).open("rb") as file:
                 body, checksum = file.read(side**2 * dtype.itemsize), file.read()
         except FileNotFoundError:
@@ -318,7 +319,7 @@ def tile_name(tile: Tile) -> str:
 
 
 def opened(path: Path) -> GramStore:
-    """Return the store at a path, which is opened again only if another one has replaced it."""
+    """Return the store at a path; it is opened again only if another store has replaced it."""
     state = (path / "zarr.json").stat()
     return _opened(path, state.st_ino, state.st_mtime_ns)
 

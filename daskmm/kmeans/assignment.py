@@ -46,7 +46,7 @@ def blockwise(
 ) -> NDArray:
     """Fill `out` with ``finish(distances)`` of each tile of a block; return `out`.
 
-    Rows without any value get `gap`, where the state allows them.
+    Rows without any value get `gap` if the state allows such rows.
 
     Raises
     ------
@@ -82,9 +82,9 @@ def blockwise(
 
 
 def _unshifted(coordinates: Rows, state: CenterState) -> tuple[Rows, CenterState]:
-    """Return coordinates without a shift, which keep rows sparse, and the state in them.
+    """Return coordinates that keep rows sparse, because they have no shift, and the state in them.
 
-    They differ from the given ones if the model was fitted to dense rows.
+    They differ from the given coordinates if the model was fitted to dense rows.
     """
     if not (isinstance(coordinates, Coordinates) and coordinates.mean.any()):
         return coordinates, state
@@ -98,7 +98,7 @@ def labels_of(
 ) -> NDArray[np.int32]:
     """Return the nearest centre of each row of one block, the first in a tie.
 
-    It is −1 for rows without any value, where the state allows them.
+    The label of rows without any value is −1, if the state allows such rows.
     """
     out = np.empty(len(rows), dtype=np.int32)
     if _compiled_nearest(rows, coordinates, state, out, None):
@@ -111,7 +111,7 @@ def nearest_of(
 ) -> tuple[NDArray[np.int32], FloatArray]:
     """Return the nearest centre of each row of one block, as `labels_of`, and its distance.
 
-    Rows without any value, where the state allows them, have label −1 and distance 0.
+    Rows without any value have label −1 and distance 0, if the state allows such rows.
     """
     labels, smallest = np.empty(len(rows), dtype=np.int32), np.empty(len(rows))
     if not _compiled_nearest(rows, coordinates, state, labels, smallest):
@@ -134,8 +134,8 @@ def _compiled_nearest(
 ) -> bool:
     """Fill in labels and smallest distances by the compiled loops; return whether that worked.
 
-    It does not without compiled loops, with coordinates that are no `FeatureCoordinates`, with
-    distances other than squared Euclidean ones between complete rows, or if a value must be
+    The result is False without compiled loops, for coordinates that are no `FeatureCoordinates`,
+    for distances other than squared Euclidean ones between complete rows, and if a value must be
     refused (`blockwise` then raises the error).
     """
     plain = state.distortion.code == SQUARED_EUCLIDEAN.code and not state.partial
@@ -233,7 +233,7 @@ def _at_place(
 def training_labels(
     passes: Passes, *shared: Any, function: Callable[..., NDArray] = labels_of
 ) -> NDArray | da.Array:
-    """Return the labels of the training rows: now, in one pass, if in memory; else lazily."""
+    """Return the labels of the training rows, lazily unless the rows are in memory."""
     table, layout = passes.blocks.table, passes.blocks.layout
     if isinstance(table, da.Array):
         return map_rows(function, with_known_rows(table, layout), *shared, grid=layout.grid)

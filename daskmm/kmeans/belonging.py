@@ -22,9 +22,9 @@ from daskmm.numerics.rows import Coordinates, Rows
 
 FloatArray = NDArray[np.float64]
 
-# Most distances, rows and values of rows from which the power of memberships is chosen.
+# The power of memberships is chosen from at most this many distances, rows, and values of rows.
 _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
-# 2^64 over the golden ratio.
+# 2^64 divided by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Label of rows that belong to no cluster.
 NO_CLUSTER = -1
@@ -32,14 +32,15 @@ NO_CLUSTER = -1
 
 @dataclass(frozen=True)
 class DistanceSample:
-    """Distances of a few rows to all centres; the rows do not depend on the chunks.
+    """Distances of a few rows to all centres; the choice of rows does not depend on the chunks.
 
     Attributes
     ----------
     most : int
         Largest number of rows.
     priorities : ndarray of shape (n,), uint64
-        Multiples of the golden ratio, which are spread evenly over a table; the lowest are kept.
+        Multiples of the golden ratio, which spread the chosen rows evenly over a table; the rows
+        with the lowest priorities are kept.
     distances : ndarray of shape (n, n_clusters)
         Distances of the rows to the centres.
     weights : ndarray of shape (n,)
@@ -113,7 +114,7 @@ class Nearest:
 class MembershipPower:
     """Power at which memberships are probabilities; see `calibrated_power`.
 
-    It is computed on first use, because that takes as long as a step of a short fit.
+    The power is computed on first use, because this takes as long as a step of a short fit.
 
     Parameters
     ----------
@@ -150,8 +151,9 @@ class DistanceProfile(NamedTuple):
     typical : ndarray of shape (n_clusters,)
         Median distance of each cluster's rows to its centre, as the model measures it.
     relative : ndarray of shape (2, n)
-        Distances of all rows divided by that of their cluster, as users see distances, ascending;
-        and the share of the rows that are not farther.
+        First row: distances of all rows, as users see distances, divided by the typical distance
+        of their cluster, in ascending order. Second row: the share of the rows that are not
+        farther.
     power : MembershipPower
         Power at which memberships are probabilities.
     """

@@ -1,8 +1,8 @@
 """Hamerly bounds: skip rows whose nearest centre cannot have changed.
 
-Hard steps with thousands of centres compare every row in memory with all of them, though few rows
-change their centre in late steps. Bounds of distances (`daskmm.compiled.bounds`) save the other
-comparisons, without changing a bit of the sums.
+Hard steps with thousands of centres compare every row with all centres, though few rows change
+their centre in late steps. For rows in memory, bounds of distances (`daskmm.compiled.bounds`) save
+the comparisons of all other rows, without changing a bit of the sums.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from daskmm.numerics.rows import (
 
 FloatArray = NDArray[np.float64]
 
-# Bytes per row and start of the bounds, and per centre of its moves.
+# Bytes of the bounds per row and start, and of the moves per centre.
 BOUND_BYTES, _MOVES_BYTES = 28, 528
-# The bounds of all starts take at most this many times the bytes of the rows; the sums of a block
-# are kept if they take at most this share of the bytes of its rows.
+# Bounds are used if those of all starts take at most this many times the bytes of the rows. The
+# sums of a block are kept if they take at most this share of the bytes of its rows.
 _SHARE_OF_BOUNDS, _SHARE_KEPT = 1.5, 0.25
-# Least number of centres, and of rows per centre, for which bounds save time: distances between
-# centres must cost little.
+# Least number of centres, and of rows per centre, for which bounds save time. With fewer rows, the
+# distances between centres would cost too much.
 LEAST_CLUSTERS, _ROWS_PER_CLUSTER = SCORED, 16
 # Least number of parts of the centres whose moves are computed at once.
 _PARTS = 8
-# Bounds that leave more than this share of the rows in doubt are dropped for a number of steps,
-# which doubles each time.
+# Bounds are dropped for a number of steps if they leave more than this share of the rows to be
+# compared with all centres. The number of steps doubles each time.
 _IN_DOUBT = 0.7
 
 
@@ -86,13 +86,14 @@ class Bounds:
     searched : list of int
         Numbers of rows of each block that were compared with all centres in the present step.
     distances : ndarray of shape (n_rows,)
-        Squared distances to the nearest centres at `summed`; negative where the centre has changed.
+        Squared distances to the nearest centres, at the centres `summed`; negative for a row whose
+        nearest centre has changed.
     summed : ndarray of shape (n_clusters, n_features) or None
         Centres of the last step; None before its end.
     stale : ndarray of bool of shape (n_clusters,)
-        Whether each of them has moved since.
+        Whether each centre has moved since that step.
     changed : dict of int to ndarray of bool of shape (n_clusters,)
-        First row of a block -> whether rows have entered or left each cluster since.
+        First row of a block -> whether rows have entered or left each cluster since that step.
     kept : dict of int to tuple
         First row of a block -> weights and sums of its clusters in that step.
     """
@@ -116,7 +117,7 @@ class Bounds:
         return cls(np.zeros(n_rows, np.int32), np.zeros(n_rows), np.zeros(n_rows), unknown)
 
     def holds_at(self, centers: FloatArray) -> bool:
-        """Return whether the last step began at these centres, the same array."""
+        """Return whether the last step began at these centres, as the same array."""
         return self.prepared is not None and self.prepared.centers is centers
 
     def expect(self, prepared: dispatch.PreparedCenters) -> None:
@@ -147,7 +148,7 @@ class Bounds:
             self.upper[own],
         )
         if found is None:
-            self.lower[own], self.upper[own] = -np.inf, np.inf  # in doubt again
+            self.lower[own], self.upper[own] = -np.inf, np.inf  # all centres are compared again
             self.distances[own] = -1.0
             self.kept.pop(position.start, None)
             self.changed.pop(position.start, None)
@@ -200,10 +201,10 @@ class Bounds:
 
 @dataclass
 class _Start:
-    """A start between two of its steps."""
+    """Bounds of a start between two of its steps."""
 
     bounds: Bounds | None
-    # Steps without bounds: those that remain, and those after the next failure.
+    # Number of steps without bounds that remain, and number of those after the next failure.
     left: int = 0
     pause: int = 1
 
@@ -211,7 +212,7 @@ class _Start:
 class KeptBounds:
     """Keeps the bounds of every start of a problem from one hard step to the next.
 
-    A start is identified by its centres, the array that the step before made.
+    A start is identified by its centres, which are the array that the step before made.
 
     Parameters
     ----------
@@ -250,7 +251,7 @@ class KeptBounds:
         return [0.0 if each is None else float(each.apart[:, 0].min()) ** 2 for each in moved]
 
     def before(self, states: Sequence[CenterState]) -> tuple[Bounds | None, ...]:
-        """Return the bounds of each state for the next step; None for a step without."""
+        """Return the bounds of each state for the next step; None for a step without bounds."""
         most = max(BOUND_BYTES, int(_SHARE_OF_BOUNDS * self._row_bytes))
         bounded = self._possible and len(states) * BOUND_BYTES <= most
         self._present = [self._of(state) if bounded else None for state in states]

@@ -1,12 +1,12 @@
 """Greedy k-means++ for many clusters, within coarse cells of the rows.
 
-Greedy k-means++ computes 2 + log k times as many distances as a hard step, at the speed of memory
-rather than of the processor. Within a cell it costs next to nothing: centres compete only for the
-rows of their cell, and each cell gets centres in proportion to the cost of its rows. A few hard
-steps within the cells follow. Clusters that the border of a cell cuts are whole in another
-partition of the rows into cells, so the centres are chosen among those of several partitions. They
-are chosen within cells, too: large ones, whose borders run between the centres of one partition, so
-that the time is proportional to the number of clusters.
+Greedy k-means++ computes 2 + log k times as many distances as a hard step, and memory rather than
+the processor limits its speed. Within a cell it costs next to nothing: centres compete only for
+the rows of their cell, and each cell gets centres in proportion to the cost of its rows. A few hard
+steps within the cells follow. The border of a cell may cut a cluster. Such a cluster is whole in
+another partition of the rows into cells, so the centres are chosen among those of several
+partitions. This choice is made within large cells, whose borders run between the centres of one
+partition, so its time is proportional to the number of clusters.
 
 Distances within a cell are computed in single precision about its mean. Coarse cells are formed in
 single precision about the mean of all rows, or in double if single cannot distinguish the rows.
@@ -32,13 +32,13 @@ FloatArray = NDArray[np.float64]
 
 # Number of partitions of the rows, each into CELLS·√k cells, and hard steps within a cell.
 PARTITIONS, CELLS, STEPS_IN_CELLS = 4, 3, 8
-# Coarse cells are formed in single precision if rows differ enough: the median over _PROBES rows of
-# the squared distance to the nearest of as many rows as there are cells must be at least the share
-# _RESOLVED of the largest squared distance from the mean.
+# Coarse cells are formed in single precision if rows differ enough. As many rows as there are cells
+# are drawn, and the squared distance to the nearest of them is computed for _PROBES other rows. The
+# median must be at least the share _RESOLVED of the largest squared distance from the mean.
 _RESOLVED, _PROBES = 1e-4, 64
-# Rows per cell from which the cells are formed, and hard steps that form them.
+# Number of rows per cell from which the cells are formed, and of hard steps that form them.
 _ROWS_PER_CELL, _STEPS_TO_CELLS = 100, 5
-# Most clusters per cell, where centres are chosen among those of all partitions.
+# Largest number of clusters per cell when centres are chosen among those of all partitions.
 CLUSTERS_PER_CELL = 128
 
 
@@ -105,8 +105,9 @@ def chosen_by_cells(
         seen = _in_single(candidates, n_cells, rng)
         first = seen[:n_clusters]
         coarse = _coarse(first, weights[:n_clusters], n_cells, rng)
-        # Candidates for one cluster stay together, as their nearest one of the first partition is
-        # the same. Costs were 3 % higher when each was assigned to a cell by itself.
+        # Each candidate goes to the cell of the nearest candidate of the first partition, so
+        # candidates for one cluster stay together. Costs were 3 % higher when each candidate was
+        # assigned to a cell by itself.
         cell = nearest_centers(first, coarse)[nearest_centers(seen, first)]
     cells = _Cells.of(candidates, weights, cell)
     found = []
@@ -136,9 +137,9 @@ class _Cells:
     slices : list of slice
         Rows of each cell; none is empty.
     products : dict of int to ndarray of shape (n_rows_of_cell, n_rows_of_cell), float32
-        First row of a cell -> inner products of all pairs of its rows; computed on first use for
-        cells of at most as many rows as features, where one large product takes less time than many
-        small ones.
+        First row of a cell -> inner products of all pairs of its rows. They are computed on first
+        use, for cells with at most as many rows as features: one large product then takes less
+        time than many small ones.
     """
 
     order: NDArray[np.intp]
@@ -164,7 +165,7 @@ class _Cells:
         return cls(order, about_means, weights[order], norms, slices)
 
     def distances(self, cell: slice, candidates: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Return the squared distances of the rows of a cell from some of them."""
+        """Return the squared distances of the rows of a cell from some rows of the cell."""
         own = self.rows[cell]
         if len(own) > own.shape[1]:
             products = own @ self.rows[candidates].T
@@ -174,8 +175,8 @@ class _Cells:
             products = self.products[cell.start][candidates - cell.start].T
         sizes = self.norms[cell, None] + self.norms[candidates]
         distances = sizes - 2.0 * products
-        # Smaller differences are rounding errors. As costs, they would attract most centres to
-        # heavy rows, and to cells with a far row.
+        # Smaller differences are rounding errors. If they counted as costs, most centres would go
+        # to heavy rows, and to cells with a far row.
         distances[distances <= product_rounding(own.dtype, own.shape[1]) * sizes] = 0.0
         return distances
 
@@ -265,7 +266,7 @@ def _coarse(rows: NDArray, weights: FloatArray, n_cells: int, rng: np.random.Gen
 def _stepped(rows: NDArray, weights: FloatArray, centers: NDArray, n_steps: int) -> NDArray:
     """Take hard steps; centres without rows stay where they are.
 
-    Hundreds of cells have few rows each, for which the driver and its records take too long.
+    The driver and its records would take too long for hundreds of cells with few rows each.
     """
     nearest = np.full(len(rows), -1, np.int64)
     for _ in range(n_steps):
@@ -284,7 +285,8 @@ def _sums(
 ) -> tuple[FloatArray, NDArray]:
     """Return the weight of the rows of each centre, and their weighted sum.
 
-    Rows in single precision get both divided by the largest weight, which may exceed it.
+    For rows in single precision, both are divided by the largest weight, which may be beyond the
+    range of single precision.
     """
     v: NDArray = weights
     if rows.dtype == np.float32:

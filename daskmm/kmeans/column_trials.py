@@ -1,13 +1,13 @@
 """Trials of parameters on wide sparse rows, and on columns of several kinds.
 
-They are those of `daskmm.kmeans.trials` with a Bregman divergence: they take O(nnz·k) for sparse
-rows, and have one share and one weight per column where a column has several features. The null is
-the same table with its rows shuffled and every column rolled by a random number of rows, which
-keeps the values of each column and removes all dependence between columns.
+These are the trials of `daskmm.kmeans.trials` with a Bregman divergence. They take O(nnz·k) for
+sparse rows; a column of several features has one share and one weight. The null is the same table
+with its rows shuffled and every column rolled by a random number of rows. This keeps the values of
+each column and removes all dependence between columns.
 
-A cluster of the rows with one rare word explains this word completely, which counts for more than
-small differences in a hundred features. So wide sparse columns can also be split into two halves,
-to find clusters with one half and judge them by the other.
+A cluster of the rows with one rare word explains this word completely. This counts for more than
+small differences in a hundred features. So wide sparse columns can also be split into two halves:
+clusters are found with one half and judged by the other.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ColumnTrials:
 
     @property
     def wide(self) -> bool:
-        """Whether the preparation for given weights costs more than each start; it never does."""
+        """Whether preparing for given weights costs more than a start; it never does here."""
         return False
 
     @functools.cached_property
@@ -194,7 +194,7 @@ class ColumnTrials:
         found = []
         for own in np.array_split(order, 2):
             rows = canonical(self.rows[:, own])
-            # Each thread copies them, for which `daskmm.planning` expects 64 MB of dense rows.
+            # Each thread copies the halves; `daskmm.planning` expects 64 MB of dense rows for this.
             held = dense(rows) if fit_dense(rows, 8) else rows
             sample = Sample(held, self.weights)
             distortion = SquaredEuclidean.around(np.zeros(len(own)), self.variance[own])
@@ -213,7 +213,7 @@ class ColumnTrials:
 
     @property
     def divisible(self) -> bool:
-        """Whether columns can be judged by others, as wide sparse columns can."""
+        """Whether clusters can be judged by other columns, as in wide sparse tables."""
         return isinstance(self.rows, SparseRows) and int(np.count_nonzero(self.varying)) > 3
 
     def gains(self, labels: Labels, column_weights: FloatArray, seed: int) -> FloatArray:
@@ -271,7 +271,7 @@ def _dispersion(
     n_clusters = int(labels.max()) + 1
     sums, masses, squares = _sums(rows, weights, labels, n_clusters, distortion)
     means = np.divide(sums, masses, out=np.zeros_like(sums), where=masses > 0)
-    # A cluster without any value of a feature may be anywhere.
+    # If a cluster has no value of a feature, its mean in this feature does not matter.
     means = np.where(masses > 0, means, distortion.inside(np.full((1, sums.shape[1]), np.nan)))
     left = distortion.dispersion(squares, masses, means) / weights.sum()
     return np.asarray(np.bincount(groups, left), dtype=np.float64)

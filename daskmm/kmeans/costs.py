@@ -1,8 +1,9 @@
 """Costs of the stages of a fit of centres.
 
-The steps of each stage are counted; what a step costs is measured by running the block function on
-simulated rows, on all threads at once, which takes some tens of milliseconds per shape and process.
-How many iterations a stage takes is not known beforehand: the numbers here are typical ones.
+The cost of a stage is its number of steps times the cost of a step. The latter is measured by
+running the block function on simulated rows, on all threads at once; a measurement takes some tens
+of milliseconds per shape and process. The number of iterations of a stage is not known beforehand:
+the numbers here are typical ones.
 """
 
 from __future__ import annotations
@@ -31,39 +32,42 @@ from daskmm.numerics.rows import Coordinates
 
 FloatArray = NDArray[np.float64]
 
-# Power at which memberships have become hard, and hard steps that follow, until they converge.
+# Power at which memberships have become hard, and number of hard steps from there to convergence.
 LAST_POWER = -250.0
 LAST_STEPS = 3
-# Hard steps until convergence from seeds, and on the larger sample.
+# Number of hard steps until convergence, from seeds and on the larger sample.
 HARD_STEPS, _LARGER_STEPS = 30, 60
-# Generations of recombined starts, and hard steps of each; starts that go on to the larger sample
-# and to the table.
+# Number of generations of recombined starts, and of hard steps in each; number of starts that take
+# steps on the larger sample and over the table.
 _GENERATIONS, _RECOMBINED_STEPS, _SURVIVORS = 1.5, 14, 3
-# Many clusters have few rows each, and are annealed from a power near the last one. Steps from
-# seeds per root of the rows per cluster (measured: 1 to 3.5 hard ones, 2 to 6 of an annealing), and
-# steps of recombined starts, of which there is one generation.
+# If there are many clusters, each has few rows, and annealing begins at a power near the last one.
+# Number of steps from seeds, divided by the root of the rows per cluster (measured: 1 to 3.5 for
+# hard steps, 2 to 6 for an annealing), and number of steps of the one generation of recombined
+# starts.
 _STEPS_OF_MANY, _RECOMBINED_STEPS_OF_MANY = 3.0, 4
-# Share of the seconds of a hard step in those that bounds of distances make cheaper (measured: .4
-# to .9).
+# Seconds of a hard step with bounds of distances, as a share of the seconds of a step without
+# (measured: .4 to .9).
 _BOUNDED = 0.65
-# Factor of seconds within cells, where distances are in single precision.
+# Factor of the seconds for distances within cells, which are in single precision.
 _IN_CELLS = 0.5
-# Passes over the table after annealing on a sample, with a larger one and without.
-# Samples have few rows for each of many clusters, and leave more to be settled.
+# Number of passes over the table after annealing on samples: with a larger sample, with a larger
+# sample and many clusters, and without a larger sample. With many clusters, samples have few rows
+# per cluster, so more steps over the table follow.
 _READS, _READS_OF_MANY, _MORE_READS = 5, 7, 10
-# Iterations of a trial (`daskmm.kmeans.trials`), and trials of all penalties (`auto.lam`).
+# Number of iterations of a trial (`daskmm.kmeans.trials`), and of trials for all penalties together
+# (`auto.lam`).
 _TRIAL_STEPS, _LAM_TRIALS = 40, 42
-# Seconds of a thread per value of the first pass, and per distance in k-means||.
+# Seconds that a thread takes per value in the first pass, and per distance in k-means||.
 VALUE_SECONDS, _SEEDING_SECONDS = 1.5e-9, 4e-9
-# Per centre that is drawn within a cell, besides its distances.
+# Seconds per centre that is drawn within a cell, without its distances.
 _DRAW_SECONDS = 1.5e-4
-# Rows of a measured block in double and single precision, which is used for many rows only, and
-# multiplications in it.
+# Number of rows of a measured block in double precision and in single precision (which is used for
+# many rows only), and largest number of multiplications in it.
 _ROWS, MANY_ROWS, _PRODUCTS = 1024, 4096, 1 << 29
-# Rounds of exact medians, and of turns of the Mahalanobis matrix, at most; refits of a fit with
-# empty clusters.
+# Largest numbers of rounds of exact medians, of updates of the Mahalanobis matrix, and of refits of
+# a fit with empty clusters.
 MEDIAN_ROUNDS, TURNS, REFITS = 20, 20, 10
-# Passes of a trimmed hard step.
+# Number of passes of a trimmed hard step.
 _TRIMMED_PASSES = 3
 
 
@@ -104,7 +108,7 @@ class CenterCosts:
 
     @property
     def _width(self) -> int:
-        # A stored value of sparse rows is taken to cost what one of dense rows does.
+        # A stored value of sparse rows is assumed to cost as much as a value of dense rows.
         return self.method.n_landmarks or self.layout.width
 
     @cached_property
@@ -114,7 +118,8 @@ class CenterCosts:
     @cached_property
     def _soft(self) -> float:
         soft = self._step(-8.0)
-        # About half of an annealing's steps find most weights negligible, and cost as hard ones.
+        # In about half of an annealing's steps most weights are negligible; these cost as much as
+        # hard steps.
         return (soft + self._hard) / 2 if self.method.many else soft
 
     @cached_property
@@ -307,7 +312,7 @@ class CenterCosts:
         return self._hard * (_BOUNDED if self._bounded else 1.0)
 
     def _iterations(self, typical: int) -> tuple[int, int]:
-        """Return typical and most passes of iterations; one more scores those not converged."""
+        """Return typical and most passes of iterations; one more scores unconverged runs."""
         most = self.method.schedule.max_iter
         each = _TRIMMED_PASSES if self.method.trim else 1
         return min(typical, most), each * (most + 1)
@@ -315,7 +320,7 @@ class CenterCosts:
     def rival(self) -> Cost:
         """Return the cost of hard steps from another start in the iterations that are left.
 
-        Few fits take them; those of a rival that loses do not count as iterations of the fit.
+        Few fits take these steps. If the other start loses, they do not count as iterations.
         """
         most = self.method.schedule.max_iter
         each = _TRIMMED_PASSES if self.method.trim else 1
@@ -326,7 +331,7 @@ class CenterCosts:
         return replace(self.restarts(), most=self.rival().most)
 
     def split(self) -> Cost:
-        """Return the cost of moving coincident centres: one pass beside the iterations left."""
+        """Return the cost of moving coincident centres: one pass besides the iterations left."""
         return Cost(most=min(1, self.method.schedule.max_iter - 1))
 
     def refits(self) -> Cost:
@@ -336,7 +341,7 @@ class CenterCosts:
         return Cost(most=REFITS * again)
 
     def turns(self) -> Cost:
-        """Return the cost of learning the Mahalanobis matrix: two passes beside its iterations."""
+        """Return the cost of learning the Mahalanobis matrix: two passes besides its iterations."""
         return Cost(most=2 * TURNS + self.rival().most)
 
     def medians(self) -> Cost:
@@ -349,7 +354,7 @@ class CenterCosts:
             return Cost()
 
         def seconds() -> float:
-            # Bounds tell most labels; distances on the sample are computed in double precision.
+            # Bounds give most labels; distances on the sample are computed in double precision.
             if self._bounded:
                 return 2 * self._sample * self._hard / self.threads
             return self._pass_over(1, self._hard)
@@ -432,7 +437,7 @@ def step_seconds(
 
 @functools.cache
 def seeding_seconds(n_clusters: int, n_features: int) -> float:
-    """Measure the seconds of k-means++ per row and centre; those who draw more centres try more."""
+    """Measure the seconds of k-means++ per row and centre; draws of more centres try more rows."""
     from sklearn.cluster import kmeans_plusplus  # tasks of workers do not wait for its import
 
     p, trials = min(n_features, 1024), 2 + int(math.log(n_clusters))

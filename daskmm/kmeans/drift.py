@@ -1,4 +1,4 @@
-"""Sums over the rows of each batch, which tell drift from what is ordinary."""
+"""Sums over the rows of each batch, from which drift is told apart from ordinary changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-# Features are compared within clusters too, unless there are more pairs of both.
+# Features are compared within clusters too, unless there are more pairs of feature and cluster.
 MOST_PAIRS = 1 << 14
 
 
@@ -68,7 +68,7 @@ def block_batch_sums(
 
 
 def _features(rows: NDArray, coordinates: Rows) -> NDArray:
-    """Return rows as features in the units of the input, near 0 if they are not sparse."""
+    """Return features in the units of the input; those of dense rows are centred."""
     if isinstance(rows, SparseRows):
         return rows.astype(np.float64)
     if isinstance(coordinates, MixedCoordinates):

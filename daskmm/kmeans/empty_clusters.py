@@ -55,7 +55,7 @@ def split_coincident(
     schedule: Schedule,
     context: FitContext,
 ) -> tuple[Outcome[CenterState], int]:
-    """Move coincident centres like those of emptied clusters, and take hard steps once more.
+    """Move coincident centres as if their clusters were empty, and take hard steps once more.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def split_coincident(
     outcome : Outcome
         Result of the fit so far.
     schedule : Schedule
-        Schedule of the fit; unless it ends in hard steps and has iterations left, nothing is done.
+        Schedule of the fit. Nothing is done unless it ends in hard steps and iterations are left.
     context : FitContext
         Journal, callbacks and clock of the fit.
 
@@ -82,7 +82,8 @@ def split_coincident(
     before = replace(outcome.run.state, s=-np.inf)
     sums = problem.sums([before])[0]
     spare = repeated_centers(before, problem.yardstick(sums))
-    # They count as empty: the centres that they coincide with cost almost the same for their rows.
+    # Their clusters count as empty: their rows cost almost the same at the centres that they
+    # coincide with.
     emptied = replace(sums, weights=np.where(spare, 0.0, sums.weights))
     state = problem.update.relocation(before.centers, emptied, before)
     n_split = int((state.centers != before.centers).any(axis=1).sum())

@@ -1,8 +1,8 @@
 """Incremental MM for `partial_fit`: one record of sums per call.
 
-The majorizing function of a block's rows depends on them only through the sums (Σφ, φᵀX, Σφx²) at
-the state at which they were computed. So records of earlier rows are kept, and can be replaced,
-faded and merged; after each call the centres and the feature weights minimise the sum of all
+The majorizing function of a block's rows depends on the rows only through the sums (Σφ, φᵀX, Σφx²)
+at the state at which these were computed. So records of sums stand for earlier rows, and can be
+replaced, faded and merged; after each call centres and feature weights minimise the sum of all
 (MISO: Mairal, "Incremental Majorization-Minimization Optimization with Application to Large-Scale
 Machine Learning", SIAM J. Optim. 25, 2015). That sum never rises while records are replaced by
 later ones of the same rows, and bounds the objective from above. There is no learning rate.
@@ -36,11 +36,12 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Better clusters are searched whenever new rows have this share of the weight of all rows; a
-# smaller share suffices if they cost this many times as much as those of all calls.
+# Better clusters are searched whenever the rows since the last search have the first of these
+# shares of the weight of all rows. The second, smaller share suffices if new rows cost the third
+# number times as much as the rows of all calls.
 _RENEWED, _SOONER, _COSTLY = 0.3, 0.1, 1.25
-# The shorter memory fades this many times as fast. It takes over when new rows cost less by more
-# than this share at its centres before the update with these rows.
+# The shorter memory fades this many times as fast. It replaces the longer one when new rows, before
+# they are added, cost less at its centres by more than this share.
 _FASTER, _WINS = 4.0, 5e-3
 
 
@@ -60,7 +61,7 @@ class Majorizer:
     constant : float
         Part of `cost` that does not depend on the state.
     kept : float
-        Share of their sample weights that the rows of one call still have.
+        Share of their sample weights that the rows of a single call still have.
     """
 
     n_rows: int
@@ -126,7 +127,7 @@ class Majorizer:
         )
 
     def divided(self, renewal: Renewal, before: CenterState) -> Self:
-        """Return the record of the same rows in better clusters, as estimated by a sample."""
+        """Return the record for better clusters, to which a sample says how rows are divided."""
         weights, sums = renewal.divide(self.weights[:, None], self.sums)
         masses = self.denominators
         if masses is not None:
@@ -138,7 +139,7 @@ class Majorizer:
         return replace(found, constant=found.constant + cost - found.cost(renewal.state))
 
     def as_sums(self, farthest: Farthest | None = None) -> CenterSums:
-        """Return the sums for an update, with rows for the centres of emptied clusters."""
+        """Return the sums for an update, with rows to which centres of empty clusters may move."""
         farthest = Farthest.empty(self.sums.shape[1]) if farthest is None else farthest
         parts = (self.weights, self.sums, self.denominators, self.squares)
         return CenterSums(*parts, np.nan, np.nan, np.nan, farthest)
@@ -162,7 +163,7 @@ class Updates:
     records : KeyedRecords of Majorizer
         Records of the calls.
     reservoir : Reservoir or None
-        Sample of the rows; models of the first version with updates may have none.
+        Sample of the rows; may be None in models of the first version that had updates.
     searches : bool
         Whether better clusters are searched on the sample.
     weight_since : float
@@ -196,7 +197,7 @@ class Updates:
 
     @property
     def samples_all(self) -> bool:
-        """Whether the sample, which a fit leaves empty, is at least half full."""
+        """Whether the sample is at least half full; after a fit it is empty."""
         kept = self.reservoir
         return kept is not None and 2 * len(kept.rows) >= min(kept.size, self.total.n_rows)
 
@@ -223,9 +224,9 @@ class Updates:
 class ShorterMemory:
     """Second set of records, which fades faster, and the state that minimises their sum.
 
-    While the mixture stays the same, its sampling error is larger, and new rows cost more at its
-    centres than at those of the longer memory. After the mixture has changed they cost less, since
-    the shorter memory has forgotten the rows from before.
+    While the clusters of the data stay the same, the shorter memory has the larger sampling error,
+    and new rows cost more at its centres than at those of the longer memory. After a change they
+    cost less, since the shorter memory has forgotten the rows from before.
 
     Attributes
     ----------
@@ -234,8 +235,8 @@ class ShorterMemory:
     state : CenterState
         The state that minimises their sum.
     cost, longer_cost : float
-        Costs of the rows of all calls, earlier ones faded, at this state and at that of the longer
-        memory, each before the call.
+        Costs of the rows of all calls, with earlier rows faded, at this state and at the state of
+        the longer memory. The rows of a call are scored before they are added.
     """
 
     updates: Updates
@@ -248,8 +249,8 @@ class ShorterMemory:
     ) -> Self:
         """Return the memory after a call.
 
-        `costs` are those of the new rows at the state of the longer memory and at that of this one,
-        and earlier costs fade by `factor`.
+        `costs` has the cost of the new rows at the state of the longer memory and at that of this
+        one. Earlier costs fade by `factor`.
         """
         longer, own = costs
         return replace(
@@ -296,8 +297,8 @@ def updated(
     key : str, optional
         Name of the call; the record of an earlier call with the same key is replaced.
     fading : callable, optional
-        Factor by which earlier rows fade; without it they keep their weight. A repeated call, whose
-        key is known, fades nothing, and its rows get the weight that the replaced ones had.
+        Returns the factor by which earlier rows fade; without it they keep their weight. A call
+        with a known key fades nothing, and its rows get the weight that the replaced rows had.
 
     Raises
     ------
@@ -327,7 +328,7 @@ def updated(
     if fading is None:
         return after[0]
     if again:
-        # These rows were compared before.
+        # The rows of this key have been compared before.
         shorter = replace(shorter, updates=after[1][0], state=after[1][1])
         return replace(after[0][0], shorter=shorter), after[0][1]
     costs = [
@@ -472,7 +473,7 @@ def _visited(
 ) -> tuple[_Visit, list[Memory]]:
     """Test all values and compute the sums at each state, in one pass.
 
-    The memories at the states that were used are returned too.
+    The memories, with the states that were used, are returned too.
 
     Raises
     ------
@@ -493,7 +494,7 @@ def _visited(
     memories = list(memories)
     found = visit(memories)
     if not all(np.isfinite(each.sums.objective) for each in found.seen.records):
-        # Rows have values in features in which all centres are at an edge of the domain.
+        # Rows may have values in features where all centres are at an edge of the domain.
         for i, (updates, state) in enumerate(memories):
             off = updates.distortion.off_edges(state.centers)
             memories[i] = updates, replace(state, centers=off)
@@ -534,9 +535,10 @@ def record_of_fit(
 ) -> Majorizer:
     """Return the record of the rows of a fit, computed from the fitted model.
 
-    It is that of its final hard step: the centres are the means of their clusters, and EWP's
-    weights w ∝ exp(−D/λ) with Σ_l w_l D_l, the mean cost, give D. Steps of norms are assumed to
-    have been at the mean distance, and no value to be missing.
+    The record is that of the final hard step. Its sums follow from the centres, which are the means
+    of their clusters. EWP's dispersions D follow from the weights w ∝ exp(−D/λ) and from the mean
+    cost Σ_l w_l D_l. For norms, all rows are assumed to be at the mean distance from their centre,
+    and no value is assumed to be missing.
 
     Parameters
     ----------

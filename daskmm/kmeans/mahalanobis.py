@@ -1,9 +1,9 @@
 """Mahalanobis distance with one matrix for all clusters, given or learned.
 
-In coordinates whitened by the matrix this is k-means with squared Euclidean distances. A learned
-matrix is constrained to determinant 1 (otherwise 0 would be optimal): given the clusters, the best
-one is the inverse of their pooled scatter, scaled. Alternating between clusters and matrix never
-raises the cost. Xu & Lange 2019, section 3.2, suggest a shared matrix Ω.
+After whitening by the matrix, this is k-means with squared Euclidean distances. A learned matrix
+has determinant 1, since otherwise the matrix 0 would be optimal. For given clusters the best matrix
+is the scaled inverse of their pooled scatter. Alternating between clusters and matrix never raises
+the cost. Xu & Lange 2019, section 3.2, suggest a shared matrix Ω.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def unit_precision(scatter: FloatArray) -> FloatArray:
 
 
 def total_precision(sample: Sample) -> FloatArray:
-    """Return the initial matrix: that of all rows as one cluster."""
+    """Return the initial matrix, for which all rows are one cluster."""
     centred = sample.rows - np.average(sample.rows, axis=0, weights=sample.weights)
     return unit_precision(centred.T @ (centred * sample.weights[:, None]))
 
@@ -100,7 +100,7 @@ def turned(
     problem : CentersProblem
         Steps over all rows, in whitened coordinates.
     outcome : Outcome
-        Its iterations are fewer than the schedule's `max_iter`.
+        Outcome so far, with fewer iterations than the schedule's `max_iter`.
     schedule : Schedule
         Schedule of the fit: its `max_iter` limits all iterations together.
     context : FitContext
@@ -140,7 +140,7 @@ def _scatter(
     coordinates: WhitenedCoordinates,
     state: CenterState,
 ) -> FloatArray:
-    """Block function: Σ_i v_i (x_i − θ)(x_i − θ)ᵀ, θ the nearest centre, in the input's units."""
+    """Compute Σ_i v_i (x_i − θ)(x_i − θ)ᵀ of a block in the input's units, θ the nearest centre."""
     k, p = state.centers.shape
     total, offsets = np.zeros((p, p)), state.centers @ coordinates.inverse
     nearest = labels_of(rows, position, coordinates, state)

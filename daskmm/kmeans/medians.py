@@ -1,4 +1,4 @@
-"""Exact medians of clusters in memory; MM steps over blocks only approach them.
+"""Exact medians of clusters of rows in memory; MM steps over blocks only approach them.
 
 Medians minimise the Manhattan distance, geometric medians the Euclidean one (Stratos, "Notes on
 k-Means", Proposition A.2).
@@ -31,12 +31,12 @@ def with_exact_medians(
     problem : CentersProblem
         Steps over rows in memory, with a norm as distance.
     outcome : Outcome
-        Ended by hard steps.
+        Outcome of a fit that ended in hard steps.
 
     Returns
     -------
     Outcome
-        With the same histories; its cost is not higher.
+        Outcome with the same histories, whose cost is not higher.
     """
     blocks = problem.passes.blocks
     rows = np.concatenate([problem.coordinates.to_model(part) for part in blocks.parts])
@@ -74,7 +74,7 @@ def _medians(rows: FloatArray, weights: FloatArray, state: CenterState) -> Cente
 def _median(
     rows: FloatArray, weights: FloatArray, center: FloatArray, state: CenterState
 ) -> FloatArray:
-    """Return the median of rows; features without any value keep that of `center`."""
+    """Return the median of rows; features without any value keep the value of `center`."""
     if isinstance(state.distortion, Euclidean):
         tile = state.distortion.tile(rows, state.partial)
         median = geometric_median(tile, weights, state.distortion)

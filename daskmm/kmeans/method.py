@@ -1,4 +1,4 @@
-"""What is known of a fit of centres before any data are read."""
+"""Choices of a fit of centres that are known before any data are read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from daskmm.numerics.distortions.bregman import SquaredEuclidean
 
 # Name of the method that starts from centres that the user gave.
 GIVEN = "given"
-# Starts that continue on the full data, at most. With many clusters the best start alone continues:
-# four of them lower the cost by .04 % at most, and the fit takes up to half as long again
-# (tests/benchmarks/README.md).
+# Largest number of starts that continue on the full data. With many clusters only the best start
+# continues: four starts would lower the cost by .04 % at most, and the fit would take up to 1.5
+# times as long (tests/benchmarks/README.md).
 POLISHED = 4
 
 
@@ -29,7 +29,7 @@ class Method:
     n_starts : int
         Number of starts, which share each pass.
     schedule : Schedule
-        Schedule of the powers; before data are read, an expected one.
+        Schedule of the powers; before data are read, it is the expected one.
     on_sample : bool
         Whether to anneal on the sample, with passes over the full data for hard steps only.
     init : {"k-means++", "k-means||", "random", "given"}
@@ -55,7 +55,7 @@ class Method:
     learns_metric : bool
         Whether the matrix of the Mahalanobis distance is learned.
     by_distance : bool
-        Whether rows of heavy tails are sampled by their distance, in another pass.
+        Whether rows are sampled by their distance, in another pass, if the data have heavy tails.
     """
 
     n_clusters: int
@@ -87,7 +87,7 @@ class Method:
 
     @property
     def many(self) -> bool:
-        """Whether there are so many clusters that fits proceed otherwise."""
+        """Whether there are at least `MANY_CLUSTERS` clusters, for which stages differ."""
         return self.n_clusters >= MANY_CLUSTERS
 
 

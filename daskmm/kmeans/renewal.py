@@ -1,9 +1,9 @@
 """Search for better clusters on a sample of the rows that `partial_fit` has visited.
 
-Steps from the present centres cannot split a cluster that turns out to be two, nor follow a mixture
-that jumps. So a sample of all rows is kept, in which they fade as in the records. Now and then
-fresh starts on the sample, and recombinations of all, compete with the present centres. If they
-win, the records are divided among the new clusters in the proportions of the sample.
+Steps from the present centres cannot split a cluster that turns out to be two, nor follow clusters
+that jump. So a sample of all rows is kept, in which earlier rows fade as in the records. Now and
+then, fresh starts on the sample and recombinations of all starts compete with the present centres.
+If one of them wins, the records are divided among its clusters in the proportions of the sample.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Rows of the sample: a number per cluster, within bounds, and within a number of bytes.
+# The sample has a number of rows per cluster, but at least, and at most, a number in all; and at
+# most a number of bytes.
 _PER_CLUSTER, _LEAST, _MOST, _BYTES = 200, 2000, 10_000, 8 << 20
-# Number of fresh starts, and the least share of the cost that they must gain: smaller gains on the
-# sample do not carry over to all rows.
+# Number of fresh starts, and least share by which one of them must lower the cost: smaller gains on
+# the sample do not carry over to all rows.
 _STARTS, _GAIN = 6, 2e-3
 _MAX_ITER, _TOL = 100, 1e-4
 
@@ -51,8 +52,8 @@ def capacity(n_clusters: int, n_features: int) -> int:
 class Reservoir:
     """Rows drawn by weight from all rows (Efraimidis & Spirakis 2006).
 
-    A row of weight v has the priority log(e/v), with e exponential; the rows with the lowest
-    priorities are kept. Fading raises priorities.
+    A row of weight v has the priority log(e/v), where e is drawn from the exponential distribution.
+    The rows with the lowest priorities are kept. Fading raises priorities.
 
     Attributes
     ----------
@@ -120,7 +121,7 @@ class Renewal:
     state : CenterState
         The better clusters.
     earlier, later : ndarray of int of shape (n_parts,)
-        Each part of an earlier cluster, and the better cluster that it goes to.
+        Earlier cluster of each part, and better cluster that the part goes to.
     shares : ndarray of shape (n_parts,)
         The part's share of the earlier cluster's rows.
     offsets : ndarray of shape (n_parts, n_features)
@@ -137,7 +138,7 @@ class Renewal:
     change: float
 
     def divide(self, masses: FloatArray, sums: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Divide masses (per cluster, or per feature too) and sums among the new clusters."""
+        """Divide masses (per cluster, or per cluster and feature) and sums among new clusters."""
         shares = self.shares[:, None]
         own = masses[self.earlier]
         divided = np.zeros_like(masses), np.zeros_like(sums)
@@ -150,7 +151,7 @@ class Renewal:
 def renewed(reservoir: Reservoir, state: CenterState, update: Update, seed: int) -> Renewal | None:
     """Look for better clusters on the sample; return None if there are none.
 
-    The state must be one of hard steps.
+    The state must be that of a hard step.
     """
     rows, sample = reservoir.rows, reservoir.sample
     if len(rows) < 2 * len(state.centers):
@@ -178,7 +179,7 @@ def divided(rows: FloatArray, before: CenterState, after: CenterState, change: f
     """Compute how rows of each earlier cluster are divided among the new ones."""
     k = len(before.centers)
     old, new = (_nearest(rows, state) for state in (before, after))
-    # The centres of clusters without rows stand for their rows.
+    # A cluster without rows in the sample is represented by its centre.
     unseen = np.setdiff1d(np.arange(k), old)
     rows = np.concatenate([rows, before.centers[unseen]])
     old = np.concatenate([old, unseen])

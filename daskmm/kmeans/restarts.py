@@ -26,8 +26,8 @@ from daskmm.numerics.distortions.bregman import PLAIN, Metric
 
 # A restart is kept if it lowers the weighted variance within clusters by this share.
 _LOWER = 1e-6
-# Hard steps rarely lower the cost by more than this multiple of its last fall (measured: 7). They
-# end after so many steps in a row at which that would not be enough.
+# Later hard steps rarely lower the cost by more than this multiple of its last fall (measured: 7).
+# The steps end if even such a fall would not suffice, for this many steps in a row.
 _FALLS_LEFT, _HOPELESS = 8.0, 3
 
 
@@ -62,15 +62,16 @@ class Restarts:
         Parameters
         ----------
         states : sequence of CenterState
-            With feature weights.
+            States with feature weights.
         context : FitContext
-            Stopped by an interrupt; nothing better is returned then.
+            Context of the fit. If an interrupt stops it, no better state is returned.
 
         Returns
         -------
         list of CenterState or None
-            Hard states, each the best of its restarts by Σ_l w_l V_l (1 − R_l), the weighted
-            variance within clusters on the sample; None where the state is as good.
+            The best restart of each state, ready for hard steps; None if the state is as good.
+            Restarts are compared by Σ_l w_l V_l (1 − R_l), the weighted variance within clusters
+            on the sample.
         """
         trials = trials_of(self.sample, len(self.sample.rows), self.seed, self.metric)
         seeds = spawned(self.seed, self.n_starts)
@@ -110,7 +111,7 @@ def refined(
 ) -> Outcome[CenterState]:
     """Restart once from the outcome of a fit over all rows; return the cheaper of the two.
 
-    Parameters are those of `cheaper`, and the restarts to make.
+    The parameters are those of `cheaper`, and `restarts`, which makes the restarts.
     """
     (better,) = restarts.of([outcome.run.state], context)
     return outcome if better is None else cheaper(outcome, problem, better, schedule, context)
@@ -152,7 +153,7 @@ def cheaper(
     race = None
     if while_promising:
         race = _MayEndBelow(cost)
-        # What a fit that is resumed has seen already.
+        # The race of a resumed fit gets the costs that its earlier run has seen.
         for run in context.journal.recall() or ():
             for record in run.history:
                 race([record.inertia / problem.weight])
@@ -162,7 +163,7 @@ def cheaper(
 
 @dataclass
 class _MayEndBelow:
-    """Let a start go on while its hard steps may end below a cost (a `daskmm.mm.driver.Race`).
+    """Continue a start while its hard steps may end below a cost (a `daskmm.mm.driver.Race`).
 
     Attributes
     ----------
@@ -171,7 +172,7 @@ class _MayEndBelow:
     before : float
         Cost at the step before.
     hopeless : int
-        Latest steps in a row at which the rest of the way was too far.
+        Number of latest steps in a row at which the cost could not fall far enough.
     """
 
     cost: float

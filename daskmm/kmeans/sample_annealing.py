@@ -58,7 +58,7 @@ def recombinations(
 ) -> list[CenterState]:
     """Choose the centres of new hard starts among those of several runs.
 
-    Greedy k-means++ on all centres together, those of a run of cost c weighted by
+    Greedy k-means++ chooses among all centres together; those of a run of cost c have the weight
     exp(−5 (c − c_min) / (c_mean − c_min)) (Baldassi, "Recombinator-k-means: An evolutionary
     algorithm that exploits k-means++ for recombination", IEEE Trans. Evol. Comput. 26, 2022).
     Distances and initial feature weights are those of the cheapest run.
@@ -66,9 +66,9 @@ def recombinations(
     Parameters
     ----------
     runs : sequence of Run
-        Ended by hard steps, not all of the same cost.
+        Runs that ended in hard steps, not all of the same cost.
     seeds : sequence of SeedSequence
-        One per new start.
+        One seed per new start.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def drawn_starts(
     chances : ndarray of shape (n_points,)
         Weights of the points.
     like : CenterState
-        Has the distances, the feature weights and the number of centres.
+        State from which distances, feature weights and the number of centres are taken.
     seeds : sequence of SeedSequence
         One seed per start.
     """
@@ -105,7 +105,7 @@ def drawn_starts(
     if plain and k >= MANY_CLUSTERS:
         chosen = chosen_by_cells(seen, chances, k, seeds)
         return [replace(like, centers=pool[one], s=-np.inf) for one in chosen]
-    # Slow to import, and not needed by the tasks of workers.
+    # scikit-learn is slow to import, and tasks of workers do not need it.
     from sklearn.cluster import kmeans_plusplus
 
     starts = []
@@ -128,28 +128,29 @@ def _chances(costs: FloatArray) -> FloatArray:
 # Centres or state to start from, and how the power falls from there.
 Start = tuple[FloatArray | CenterState, Schedule]
 
-# Fewest rows per cluster in a block of a sample that threads share: the sums of each block are as
-# large as the centres.
+# If threads share a sample, each block has at least this many rows per cluster, because the sums of
+# each block are as large as the centres.
 _BLOCK_ROWS_PER_CLUSTER = 2.5
-# Starts continue whose cost is within a share of the best one's: on the sample, and after the
-# larger sample. Costs that differ by less than the last share are taken for the same optimum, of
-# which one start continues.
+# A start continues if its cost exceeds the best cost by at most a share: the first share holds on
+# the sample, the second after the larger sample. Starts whose costs differ by less than the last
+# share are assumed to have found the same optimum, and only one of them continues.
 _WORTH_POLISHING = 5e-3
 _WORTH_READING = 1e-3
 _SAME_OPTIMUM = 1e-6
-# Share of `tol` that ends the steps on the larger sample. They need no pass over the data, and
-# each saves one later: overlapping clusters, whose steps stay small for long, need a third fewer
-# passes, and end at a lower cost.
+# Share of `tol` that ends the steps on the larger sample. These steps need no pass over the data,
+# and each saves a pass later: overlapping clusters, which converge slowly, need a third fewer
+# passes and end at a lower cost.
 LARGER_SAMPLE_TOL = 0.1
-# Generations of recombined starts, at most; the last is the one that lowers the best cost by less
-# than this share (smaller gains do not carry over from the sample to all rows).
+# Largest number of generations of recombined starts. The last generation is the first that lowers
+# the best cost by less than this share (smaller gains do not carry over from the sample to all
+# rows).
 _GENERATIONS = 4
 _WORTH_ANOTHER = 1e-3
 
 
 @dataclass(frozen=True)
 class SampledRows:
-    """The rows to anneal on, and the steps that are taken on them: what a task needs.
+    """The rows to anneal on, and the steps to take on them, as tasks get them.
 
     Attributes
     ----------
@@ -177,7 +178,7 @@ class SampledRows:
     def problem(self) -> CentersProblem:
         """Return the problem of the sample's rows.
 
-        Many clusters have few starts, often one: threads share the rows of each.
+        With many clusters there are few starts, often one, so threads share the rows of each.
         """
         rows = self.sample.rows.astype(self.dtype, copy=False)
         weights, n_before = self.sample.weights, self.n_passes
@@ -191,7 +192,7 @@ class SampledRows:
 
 @dataclass(frozen=True)
 class Search:
-    """Starts on samples, and what has become of them so far.
+    """Starts on samples, and their runs so far.
 
     Attributes
     ----------
@@ -218,13 +219,14 @@ class Search:
     found : CenterState or None
         One more start, for hard steps alone.
     runs : list of Run
-        One per start, and per start with hard steps only.
+        One run per start, then one with hard steps only for each start that has both.
     generation : int
         Number of recombinations so far.
     settled : bool
         Whether the last recombination gained too little for another one.
     polished : list of Run or None
-        Runs that go on to the table after the larger sample; their histories include all samples.
+        Runs that continue on the table after the larger sample; their histories include all
+        samples.
     """
 
     rows: SampledRows
@@ -269,8 +271,8 @@ class Search:
 def annealed(search: Search) -> Search:
     """Anneal every start.
 
-    If ``update.hedged``, every start is also run with hard steps alone: annealing from far above
-    the critical power can lose small clusters that a good start had.
+    If ``update.hedged``, every start is also run with hard steps alone, because annealing from far
+    above the critical power can lose small clusters that a good start had.
     """
     wanted: list[Start] = [(start, search.schedule) for start in search.starts]
     if search.rows.update.hedged and search.schedule.s0 > -np.inf:
@@ -306,8 +308,8 @@ def recombined(search: Search) -> Search:
 def best_restarted(search: Search) -> Search:
     """Restart the cheapest run as often as there are starts.
 
-    The thousands of features of sparse rows hide a cluster from all starts alike, so that
-    recombining them finds it no more than one restart of each does, all from the same seed.
+    Among the thousands of features of sparse rows, all starts may miss the same cluster. Neither
+    recombining them nor restarting each once from the same seed finds it then.
     """
     best, *others = cheapest(search.runs, len(search.runs))
     return replace(search, runs=[*_restarted(search, [best], len(search.starts)), *others])
@@ -334,7 +336,7 @@ def on_larger_sample(search: Search) -> Search:
         return replace(search, polished=search.runs[:1])
     ended = []
     for i in sorted(search.worth_polishing([run.last for run in runs], _WORTH_READING)):
-        # Records that were recalled, too, count after the passes of this fit.
+        # Records that a resumed fit recalls also count the passes of this fit.
         later = [replace(record, n_passes=known.n_passes) for record in runs[i].history]
         ended.append(replace(runs[i], history=[*search.runs[i].history, *later]))
     return replace(search, polished=ended)
@@ -348,7 +350,7 @@ def _recombined_enough(search: Search) -> bool:
     return not _several(search) or search.settled or are_alike(search.runs)
 
 
-# The stages on samples, which end before hard steps over the table begin.
+# The stages on samples; all of them end before hard steps over the table begin.
 SEARCH: tuple[Stage[Search] | Repeat[Search], ...] = (
     Stage("annealing", annealed, CenterCosts.annealing),
     Stage("restarts", restarted, CenterCosts.restarts, needed=lambda search: search.restarts),
@@ -396,8 +398,8 @@ def _restarted(
 def _run(search: Search, starts: Sequence[Start]) -> list[Run[CenterState]]:
     """Run starts on the sample to their ends, or up to the last report before an interrupt.
 
-    Each start is one task. Tasks return at the pace of the journal, which records the runs so far,
-    and are sent again.
+    Each start is one task. At the pace of the journal, tasks return, the journal records the runs
+    so far, and the tasks are sent again.
     """
     context = search.context
     schedules = [schedule for _, schedule in starts]
@@ -435,7 +437,7 @@ def _anneal(
 ) -> list[Run[CenterState]]:
     """Run one start (the task function)."""
     context = FitContext(began=time.perf_counter() - seconds, holds_interrupts=False)
-    with one_blas_thread():  # once, as setting the limit takes as long as a step on few rows
+    with one_blas_thread():  # set once, because this takes as long as a step on few rows
         return iterate(rows.problem(), [start], schedule, context, until=until)
 
 
@@ -449,7 +451,7 @@ def worth_polishing(
     costs : sequence of float
         Hard costs on a sample.
     margin : float
-        Share of the best cost by which others may exceed it.
+        Share of the best cost by which the costs of other starts may exceed it.
     most : int
         Number of starts, at most.
     """

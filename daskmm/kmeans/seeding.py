@@ -1,6 +1,6 @@
 """Starting centres: greedy k-means++, k-means|| (Bahmani et al. 2012), random rows, given centres.
 
-All are in the model's coordinates.
+All centres are in the model's coordinates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from daskmm.numerics.sparse_rows import SparseRows, dense, has_holes
 
 FloatArray = NDArray[np.float64]
 
-# Rounds of k-means||, and rows drawn per round and cluster.
+# Number of rounds of k-means||, and of rows drawn per round and cluster.
 ROUNDS = 5
 OVERSAMPLING = 2
 # Squares up to this size can be summed over rows without overflow.
@@ -62,7 +62,7 @@ def starting_centers(
 
 
 def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
-    """Convert given centres to the model's coordinates, off the edges of the domain.
+    """Convert given centres to the model's coordinates, and move them off the edges of the domain.
 
     Parameters
     ----------
@@ -101,9 +101,9 @@ def _plus_plus(
     seeds: Sequence[int] | NDArray[np.int64],
     distortion: Distortion,
 ) -> list[FloatArray]:
-    """Run greedy k-means++ (Arthur & Vassilvitskii 2007), if possible that of scikit-learn.
+    """Run greedy k-means++ (Arthur & Vassilvitskii 2007), by scikit-learn if possible.
 
-    From `MANY_CLUSTERS` on it chooses among centres that were found within cells of the rows.
+    For at least `MANY_CLUSTERS` clusters, it chooses among centres found within cells of the rows.
     """
     plain = distortion.code == SQUARED_EUCLIDEAN.code and not isinstance(rows, SparseRows)
     if not plain or has_holes(rows):
@@ -236,7 +236,7 @@ def _scalable(
 def _at_least(
     centers: FloatArray, counts: FloatArray, n_clusters: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Repeat candidates if there are fewer of them than clusters (few distinct rows)."""
+    """Repeat candidates if few rows are distinct, so that there are fewer of them than clusters."""
     repeats = -(-n_clusters // len(centers))
     return np.tile(centers, (repeats, 1)), np.tile(counts, repeats) + np.finfo(float).tiny
 
@@ -266,7 +266,7 @@ def _draw(
     keys: tuple[tuple[int, int], ...],
     size: int,
 ) -> PerStart[_Draw]:
-    """Draw the rows of one block with the smallest Exp(weight × distance) keys, in a round."""
+    """Draw the rows of one block with the smallest keys, drawn from Exp(weight × distance)."""
     n_features = rows.shape[1]
     draws = [_Draw(np.empty(0), np.empty((0, n_features)), size) for _ in candidates]
     numbers = position.numbers(len(rows))

@@ -34,7 +34,8 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Number of farthest rows recorded for empty clusters; more empty clusters wait an iteration.
+# Number of farthest rows that are recorded for empty clusters. If there are more empty clusters,
+# the others wait for the next iteration.
 FARTHEST = 16
 
 
@@ -64,8 +65,8 @@ class CenterState:
     gaps : bool
         Whether rows without any value are allowed, and labelled −1.
     shares : ndarray of shape (n_clusters,) or None
-        Shares of the clusters in the weight at the step before, where soft steps may leave out
-        weights that are negligible next to them.
+        Share of each cluster in the weight at the step before; soft steps leave out weights that
+        are negligible next to it. None if they leave out nothing.
     """
 
     centers: FloatArray
@@ -150,8 +151,8 @@ class CenterSums:
     farthest : Farthest
         The farthest rows; empty in soft steps.
     any_order : bool
-        Whether records may be added in any order. They may: sums are equal up to rounding, and the
-        farthest rows differ only in a tie.
+        Whether records may be added in any order. They may, because the sums are then equal up to
+        rounding, and the farthest rows differ only in a tie.
     """
 
     any_order: ClassVar[bool] = True
@@ -166,7 +167,7 @@ class CenterSums:
 
     @property
     def finite(self) -> bool:
-        """Whether all values of the rows were finite, which these totals show."""
+        """Whether all values of the rows were finite, as far as these totals show."""
         return math.isfinite(self.inertia) and bool(np.isfinite(self.sums).all())
 
     @property

@@ -1,4 +1,4 @@
-"""Clusterings of a sample in memory, and of noise like it, for the choice of parameters."""
+"""Clusterings of a sample in memory, and of similar noise, for the choice of parameters."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from daskmm.numerics.span import in_span, is_wide
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.integer[Any]]
 
-# Annealing of trials: growth of the power, convergence, and iterations. It is coarser than in a
-# fit, because only the gain of the clusters counts.
+# Growth of the power, tolerance and largest number of iterations in the annealing of trials. It is
+# coarser than in a fit, because only the gain of the clusters counts.
 _ETA, _TOL, _CALM, _MAX_ITER = 1.1, 1e-3, 2, 200
 # First power in units of the critical power, for fits that learn feature weights and for fits with
 # given weights.
@@ -110,7 +110,7 @@ class Trials:
 
     @property
     def wide(self) -> bool:
-        """Whether the preparation for given weights costs more than each start."""
+        """Whether preparing for given weights costs more than a start."""
         return is_wide(*self.rows.shape)
 
     @property
@@ -166,8 +166,8 @@ class Trials:
     def null_within(self, feature_weights: FloatArray, n_clusters: int, seed: int) -> FloatArray:
         """Return 1 − R⁰_l of a null: independent Gaussian features of the sample's scale.
 
-        They are clustered like the sample. Features with a negligible weight are not drawn; their
-        share is that of chance, R⁰ = (k − 1)/(n − 1).
+        The null is clustered like the sample. Features with a negligible weight are not drawn; they
+        get the share that chance explains, R⁰ = (k − 1)/(n − 1).
         """
         n_rows = len(self.rows)
         kept = self._matter(feature_weights)
@@ -176,7 +176,7 @@ class Trials:
         scale = np.sqrt((feature_weights * self.variance)[kept])
         rows *= scale
         (labels,) = power_labels(rows, self.weights, n_clusters, [seed])
-        # Shares of the variance do not depend on the scale, so the scaled rows serve.
+        # Shares of the variance do not depend on the scale, so the scaled rows can be used.
         null[kept] = partition(rows, self.weights, labels).within
         return null
 
@@ -225,7 +225,7 @@ def annealed(
     schedule = Schedule(
         min(-1.0, multiple * critical), _ETA, 1, True, _MAX_ITER, _TOL, critical, _CALM
     )
-    with one_blas_thread():  # one limit for all steps: setting it takes as long as a step
+    with one_blas_thread():  # set once for all steps, because this takes as long as a step
         return [run.state for run in iterate(problem, starts, schedule)]
 
 

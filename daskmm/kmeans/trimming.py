@@ -1,9 +1,10 @@
-"""Hard steps without the share of the rows that are farthest from their centres (trimmed k-means).
+"""Hard steps that leave out the share of the rows farthest from their centres (trimmed k-means).
 
 The threshold is a quantile of the rows' distances, found by histograms in two passes: one with bins
 of 1/256 of an octave, and one that divides the bin of the quantile by 2^24. Rows in the last bin
-keep the part of their weight that makes the share exact. Bins are so narrow (2^-32 of a distance)
-that a choice among its rows would change the cost less than rounding. A third pass computes sums.
+keep the part of their weight that makes the share exact. The bins are so narrow (2^-32 of a
+distance) that a choice among the rows of a bin would change the cost less than rounding does. A
+third pass computes the sums.
 
 References
 ----------
@@ -28,7 +29,7 @@ from daskmm.numerics.rows import Rows
 
 FloatArray = NDArray[np.float64]
 
-# Low bits of a distance that the first and the second histogram drop.
+# Number of low bits of a distance that the first and the second histogram drop.
 _COARSE, _FINE = 44, 20
 
 
@@ -38,7 +39,7 @@ class Threshold(NamedTuple):
     Attributes
     ----------
     bits : int
-        High bits of the doubles in its bin.
+        High bits of the distances (doubles) in the bin of this distance.
     dropped : int
         Number of low bits, which vary within the bin.
     below, inside : float
@@ -127,7 +128,7 @@ def _bins(
     dropped: int,
     within: Sequence[Threshold | None],
 ) -> PerStart[Histogram]:
-    """Return histograms of one block's distances without low bits, all or those in a bin."""
+    """Return histograms of one block's distances, or of those in a bin, without low bits."""
     records = []
     for state, threshold in zip(states, within, strict=True):
         smallest, held = _distances(rows, weights, position, coordinates, state)

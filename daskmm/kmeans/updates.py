@@ -49,10 +49,11 @@ FloatArray = NDArray[np.float64]
 # Squared distances below this share of the rows' spread are rounding errors.
 ROUNDING = 1e-26
 
-# Squared number of centres times features up to which all pairs are compared by the definition.
+# Up to this squared number of centres times number of features, all pairs of centres are compared
+# directly.
 _FEW_ELEMENTS = 1 << 14
-# Single precision distinguishes centres, up to the share `CANCELLATION`, with at most this many
-# features, and with coordinates and squared norms below this.
+# Single precision distinguishes centres, up to the share `CANCELLATION`, if there are at most this
+# many features, and if coordinates and squared norms are below this value.
 _FEATURES_IN_SINGLE, _LARGEST_IN_SINGLE = 1024, 1e30
 
 
@@ -62,15 +63,15 @@ Relocation = Callable[[FloatArray, CenterSums, CenterState], CenterState]
 
 
 def to_farthest_rows(centers: FloatArray, sums: CenterSums, state: CenterState) -> CenterState:
-    """Move centres of emptied clusters to the rows farthest from theirs (a `Relocation`)."""
+    """Move centres of emptied clusters to the rows farthest from their centres (a `Relocation`)."""
     return replace(state, centers=relocated(centers, sums, state.distortion))
 
 
 def relocated(centers: FloatArray, sums: CenterSums, distortion: Distortion) -> FloatArray:
-    """Return the centres, with each one of an empty cluster moved to one of the farthest rows.
+    """Return the centres; the centre of each empty cluster is moved to one of the farthest rows.
 
-    Such rows are recorded in hard steps only. A centre without rows can be moved anywhere without
-    raising the objective. Only one of equal rows gets a centre, so that no centres coincide.
+    The farthest rows are recorded in hard steps only. A centre without rows can be moved anywhere
+    without raising the objective. Among equal rows only one gets a centre, so no centres coincide.
     """
     empty = np.flatnonzero(sums.weights == 0)
     if not (len(empty) and len(sums.farthest.rows)):
@@ -90,7 +91,8 @@ class Update(Protocol):
     def hedged(self) -> bool:
         """Whether starts are also run with hard steps alone, and the cheaper result is kept.
 
-        It is False where feature weights are learned: those of hard steps can be cheap and wrong.
+        It is False if feature weights are learned: hard steps can find weights with a low cost that
+        are wrong.
         """
 
     @property
@@ -112,12 +114,12 @@ class Update(Protocol):
         """Return the state that minimises the majorizing function given by `sums`."""
 
     def penalty(self, state: CenterState) -> float:
-        """Return the term that the objective adds to the mean of the power means."""
+        """Return the penalty, which the objective adds to the mean of the power means."""
 
 
 @dataclass(frozen=True)
 class PowerUpdate:
-    """Update of power k-means (Xu & Lange 2019, Algorithm 1); Lloyd's with hard φ (s = −∞).
+    """Update of power k-means (Xu & Lange 2019, Algorithm 1); at s = −∞ (hard φ) that of Lloyd.
 
     Attributes
     ----------
@@ -175,7 +177,7 @@ class EntropyUpdate:
     trim : float
         Share of the rows that hard steps leave out.
     groups : ndarray of int of shape (n_features,) or None
-        Group of each feature; a group has one weight, by the sum of its features' dispersions.
+        Group of each feature; the sum of its features' dispersions gives the one weight of a group.
     """
 
     lam: float
@@ -218,13 +220,13 @@ class EntropyUpdate:
         return feature_weights[np.unique(self.groups, return_index=True)[1]]
 
     def per_feature(self, dispersion: FloatArray) -> FloatArray:
-        """Divide the dispersion of each group, given for all of its features, among these."""
+        """Divide the dispersion of each group, repeated for its features, among its features."""
         if self.groups is None:
             return dispersion
         return dispersion / np.bincount(self.groups)[self.groups]
 
     def _weights(self, dispersion: FloatArray) -> FloatArray:
-        """Return the weights of the features, which share those of their groups, if any."""
+        """Return the weights of the features; features of a group share its weight."""
         if self.groups is None:
             return softmin_weights(dispersion, self.lam, self.varying)
         varying = np.bincount(self.groups, self.varying) > 0
@@ -233,9 +235,10 @@ class EntropyUpdate:
 
 
 def moved_centers(sums: CenterSums, state: CenterState) -> FloatArray:
-    """Return the best centres; a coordinate of a centre without weight keeps its value.
+    """Return the centres that minimise the majorizing function.
 
-    They are the weighted means, scaled to the sphere for cosine distances.
+    They are the weighted means, scaled to the sphere for cosine distances. A coordinate without any
+    weight keeps its value.
     """
     masses = sums.masses
     if (masses > 0).all():
@@ -271,7 +274,7 @@ def repeated_centers(
     if separation > limit:
         return same
     if isinstance(distortion, Bregman) and len(centers) * centers.size <= _FEW_ELEMENTS:
-        # For few centres, the products below, with four times the evaluations, take longer.
+        # For few centres, the products below would take longer, with four times the evaluations.
         later, earlier = _pairs(len(centers))
         terms = distortion.elements(centers[later], centers[earlier])
         same[later[(terms.sum(axis=1) if w is None else terms @ w) <= limit]] = True
@@ -288,8 +291,8 @@ def repeated_centers(
         apart = distortion.distances(distortion.tile(centers[own], False), earlier, w)
         same[own] = np.tril(apart <= limit, own.start - 1).any(axis=1)
 
-    # All distances at once would take gigabytes for ten thousand centres. BLAS's own threads would
-    # mostly wait for each other.
+    # All distances of ten thousand centres at once would take gigabytes, so parts of them are
+    # computed on threads. The threads of BLAS would mostly wait for each other.
     parts = tiles(len(centers), tile_rows(centers.shape[1], len(centers)))
     with one_blas_thread():
         for _ in run_on_threads([functools.partial(compare, own) for own in parts]):
@@ -299,7 +302,7 @@ def repeated_centers(
 
 @functools.cache
 def _pairs(n_centers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the indices of all pairs of centres, the later one of each first."""
+    """Return the indices of all pairs of centres, the later centre of each pair first."""
     return np.tril_indices(n_centers, -1)
 
 
@@ -325,7 +328,7 @@ def _factors_of_distances(
 
 
 def _clearly_apart(factors: _Factors, own: slice, limit: float) -> bool:
-    """Return True if some centres are certainly farther than a limit from all earlier ones."""
+    """Return True if all centres of a part are certainly farther than a limit from earlier ones."""
     centers, weighted, squares = factors
     sizes = squares[own, None] + squares[: own.stop]
     apart = sizes - 2.0 * (centers[own] @ weighted[: own.stop].T)
@@ -349,9 +352,9 @@ class CentersProblem:
     spread : float
         Mean distance of the rows from their mean.
     exact : bool
-        Whether these are all rows; False for a sample.
+        Whether steps are taken over all rows; False for a sample.
     n_before : int
-        Passes over all rows that were made for other problems; those over a sample do not count.
+        Number of passes over all rows that other problems made; passes over a sample do not count.
     """
 
     hard_stage = "hard"
@@ -378,7 +381,7 @@ class CentersProblem:
         self.splitting_power = 0.0
         layout, code = passes.blocks.layout, update.distortion.code
         self._bounds = KeptBounds(layout, coordinates)
-        # These are the sums of all rows and their weight, with the tolerances of later ones.
+        # Sums of all rows and their weight, and tolerances with which later sums must agree.
         self._totals: tuple[FloatArray, FloatArray] | None = None
         # Soft steps of complete rows by the compiled loops leave out negligible weights.
         compiled = code is not None and not layout.sparse and library.available()
@@ -392,8 +395,8 @@ class CentersProblem:
     def start(self, start: FloatArray | CenterState, s: float) -> CenterState:
         """Return a given state, or that of centres in the model's coordinates, at power `s`."""
         centers = start.centers if isinstance(start, CenterState) else start
-        # This is the lowest possible critical power for p features, a bound for squared Euclidean
-        # distances and a rule of thumb for others.
+        # The lowest possible critical power for p features: a bound for squared Euclidean
+        # distances, and a rule of thumb for others.
         common = self.update.distortion.code == SQUARED_EUCLIDEAN.code
         self.splitting_power = 1.0 - centers.shape[1] / (2.0 if common else 1.0)
         if isinstance(start, CenterState):
@@ -402,7 +405,7 @@ class CentersProblem:
 
     def steps(self, states: Sequence[CenterState]) -> list[Step[CenterState]]:
         """Take one MM step of each state, in one pass."""
-        with one_blas_thread():  # one limit for all: setting it takes as long as a short step
+        with one_blas_thread():  # set once for all, because this takes as long as a short step
             found, apart = self.sums(states), self._bounds.separations(len(states))
             steps = [self._step(*of_one) for of_one in zip(states, found, apart, strict=True)]
         if not self.update.trim:
@@ -428,7 +431,7 @@ class CentersProblem:
         return tuple(records)
 
     def _check_totals(self, state: CenterState, sums: CenterSums) -> None:
-        """Raise ValueError if sums over all clusters, which are equal in hard steps, differ."""
+        """Raise ValueError if the sums over all clusters, equal in all hard steps, have changed."""
         known = self.passes.known
         if known is None or state.s > -np.inf:
             return
@@ -452,7 +455,7 @@ class CentersProblem:
         return have_waned(state.shares, sums.weights / self.weight)
 
     def _trimmed(self, states: Sequence[CenterState]) -> tuple[CenterSums, ...]:
-        """Compute the sums, in hard steps over the rows that are kept."""
+        """Compute the sums of each state; hard steps take only the rows that are kept."""
         hard = [state.s == -np.inf for state in states]
         kept = [state for state, is_hard in zip(states, hard, strict=True) if is_hard]
         soft = tuple(state for state, is_hard in zip(states, hard, strict=True) if not is_hard)
@@ -464,7 +467,7 @@ class CentersProblem:
         return tuple(next(of_kept if is_hard else of_soft) for is_hard in hard)
 
     def yardstick(self, sums: CenterSums) -> float:
-        """Return the mean distance for `repeated_centers`."""
+        """Return the mean distance with which `repeated_centers` compares centres."""
         return max(sums.inertia / self.weight, self.rounding / COINCIDENT ** (self.degree / 2))
 
     def _step(self, before: CenterState, sums: CenterSums, separation: float) -> Step[CenterState]:
@@ -487,7 +490,7 @@ class CentersProblem:
 
 
 def _moved(before: CenterState, after: CenterState) -> bool:
-    """Return whether a step changed the state; if not, no later one will."""
+    """Return whether a step changed the state; if it did not, no later step will."""
     if not np.array_equal(before.centers, after.centers):
         return True
     if before.feature_weights is None or after.feature_weights is None:
@@ -505,7 +508,7 @@ def block_sums(
 ) -> PerStart[CenterSums]:
     """Compute `center_sums` of one block (the block function of an iteration).
 
-    Rows in memory may have `bounds` of each start, which are updated.
+    If rows in memory have `bounds` of each start, these are updated.
     """
     if bounds is None:
         return center_sums(rows, weights, coordinates, states)
@@ -548,7 +551,7 @@ def sample_problem(
         spread = float(weighted_variance(rows, weights).sum())
     p, total = rows.shape[1], float(weights.sum())
     identity = Coordinates.identity(p)
-    # Weights of 1 are common, and cost nothing if they are omitted.
+    # Weights are often all 1; leaving them out saves time.
     given = None if (weights == 1).all() else weights
     passes = Passes(row_blocks(rows, least_rows=-(-len(rows) // n_blocks)))
     passes.weigh(given)

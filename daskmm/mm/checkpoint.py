@@ -1,9 +1,9 @@
 """A journal on disk: a killed fit resumes from its last state and ends with the same bits.
 
-A state is one file, ``state-00000001`` and so on, with all stages of the journal; files that a
-stage works on (such as a Gram store) lie in a folder beside the states, whose name has a unique
-number that the states record. Only states that can be read, and what is under such a number, are
-ever removed.
+A state is one file (``state-00000001`` and so on) with the results of all stages of the journal.
+Files that a stage works on, such as a Gram store, lie in a folder beside the states. The name of
+this folder contains a unique number, which the states record. Only states that can be read, and
+folders whose number they record, are ever removed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from daskmm.storage.remote import Mirror, check_writable, is_remote, local_path,
 
 logger = logging.getLogger("daskmm")
 
-# States kept: if the newest is damaged, the one before is used.
+# Number of states kept: if the newest is damaged, the one before it is used.
 _KEPT = 2
 _STATE = re.compile(r"state-(\d{8})")
-# A state that is being written, and the folder that a stage works in.
+# Names of a state that is being written, and of the folder that a stage works in.
 _UNFINISHED = re.compile(r"\.state-\d{8}\.[0-9a-f]{32}")
 _WORK = re.compile(r"work-[0-9a-f]{32}")
 _LOCK = ".lock"
@@ -48,7 +48,7 @@ class _States:
     folder : Path
         Folder with the states, or a local copy of it.
     mirror : Mirror, optional
-        The folder is its local copy; messages name its URL.
+        Mirror of a remote folder, if `folder` is its local copy; messages name its URL.
 
     Attributes
     ----------
@@ -72,18 +72,18 @@ class _States:
         return cls(mirror.folder, mirror)
 
     def names(self) -> set[str]:
-        """Return the names of all that is in the folder, or at the URL."""
+        """Return the names of all files and folders in the folder, or at the URL."""
         return names_in(self.folder) if self._mirror is None else self._mirror.names
 
     def numbers(self) -> list[int]:
-        """Return the numbers of what may be states, the newest first."""
+        """Return the numbers of the files that may be states, the newest first."""
         files = (name for name in names_in(self.folder) if (self.folder / name).is_file())
         return sorted(
             (int(found[1]) for name in files if (found := _STATE.fullmatch(name))), reverse=True
         )
 
     def read(self, number: int) -> dict[str, Any]:
-        """Read a state, which becomes one that may be removed.
+        """Read a state; from then on it may be removed.
 
         Raises
         ------
@@ -128,7 +128,7 @@ def _name(number: int) -> str:
 
 
 def _foreign(names: set[str]) -> list[str]:
-    """Return the names of what does not belong to a checkpoint."""
+    """Return the names of files and folders that do not belong to a checkpoint."""
     known = (_STATE, _UNFINISHED, _WORK)
     return sorted(
         name for name in names if name != _LOCK and not any(each.fullmatch(name) for each in known)
@@ -141,7 +141,7 @@ class Checkpoint(Journal):
     Parameters
     ----------
     states : _States
-        They lie in a local folder that is locked for this fit; see `locked_checkpoint`.
+        States in a local folder that is locked for this fit; see `locked_checkpoint`.
     pace : Pace
         How often to write iterations; other results are written at once.
     parameters : mapping
@@ -162,7 +162,7 @@ class Checkpoint(Journal):
         self.data: dict[str, Any] = {}
         self._passes: PassCounter | None = None
         self._former: dict[str, Any] = {}
-        # Whether there are results not yet written, how many iterations, since when.
+        # Whether results have not been written yet, how many iterations these are, and since when.
         self._unwritten, self._n_unwritten, self._written_at = False, 0, time.monotonic()
         self._created = time.perf_counter()
         if numbers := states.numbers():
@@ -191,7 +191,7 @@ class Checkpoint(Journal):
             )
         self._refuse(differences(former["parameters"], self.parameters))
         for older in (each for each in numbers if each < number):
-            with contextlib.suppress(ValueError):  # it stays, as nobody knows whose it is
+            with contextlib.suppress(ValueError):  # it stays, as it may be of another fit
                 self._states.read(older)
         self.stages = former.pop("stages")
         self.seconds, self.n_iter = former["seconds"], former["n_iter"]
@@ -212,7 +212,7 @@ class Checkpoint(Journal):
         Raises
         ------
         CheckpointError
-            If the data differ from those of the earlier runs; the message says in what.
+            If the data differ from those of the earlier runs; the message says how.
         """
         if self._former:
             self._refuse(differences(self._former["data"], data))
@@ -220,7 +220,7 @@ class Checkpoint(Journal):
         passes.add(int(self._former.get("n_passes", 0)))
 
     def keep(self, value: Any, iterations: int = 1) -> None:
-        """Record the result so far of the present stage (see `Journal.keep`), on disk when due.
+        """Record the present result of the stage (see `Journal.keep`), and write it if it is due.
 
         Raises
         ------
@@ -230,8 +230,8 @@ class Checkpoint(Journal):
         super().keep(value, iterations)
         self._unwritten = True
         self._n_unwritten += iterations
-        # Results other than iterations are costly or final: write at once. Before the first pass
-        # nothing is worth writing.
+        # Results other than iterations are costly or final, so they are written at once. Before
+        # the first pass nothing is worth writing.
         due = iterations == 0 or self.pace.due(self._n_unwritten, self._written_at)
         if self.data and due:
             self._write()
@@ -250,7 +250,7 @@ class Checkpoint(Journal):
         self._unwritten, self._n_unwritten, self._written_at = False, 0, time.monotonic()
 
     def _withdraw(self) -> None:
-        """Remove what a fit that could not start has written."""
+        """Remove the files of a fit that could not start."""
         with contextlib.suppress(OSError):  # must not replace the error of the fit
             self._states.remove()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -275,7 +275,7 @@ class Checkpoint(Journal):
         yield self._folder
 
     def close(self, error: BaseException | None, stopped: BaseException | None) -> None:
-        """Write what has not been written, or remove the traces of a fit that could not start."""
+        """Write the remaining results, or remove the files of a fit that could not start."""
         if error is None:
             if self._unwritten:
                 self._write()
@@ -296,17 +296,17 @@ class Checkpoint(Journal):
 def locked_checkpoint(
     path: str | Path, pace: Pace, parameters: Mapping[str, Any]
 ) -> Iterator[Checkpoint]:
-    """Provide the checkpoint at a path, while no other process on a local disk can have it.
+    """Provide the checkpoint at a path; on a local disk it is locked against other processes.
 
     A checkpoint on an object store has a local mirror while the fit lasts. Files that a stage works
-    on are kept in the mirror only.
+    on are kept only in the mirror.
 
     Raises
     ------
     CheckpointError
         If the checkpoint cannot be resumed.
     LockedError
-        If another fit has it.
+        If another fit holds the lock.
     OSError
         If it cannot be written; the message has the reason.
     """
@@ -326,7 +326,7 @@ def locked_checkpoint(
 
 
 def is_checkpoint(path: str | Path) -> bool:
-    """Tell whether a folder, which may be an URL, holds states, or nothing that is not of a fit."""
+    """Return whether a folder or URL holds states, or only files of a fit."""
     names = names_in(path)
     if not names:
         return not is_remote(path) and local_path(path).is_dir()
@@ -334,7 +334,7 @@ def is_checkpoint(path: str | Path) -> bool:
 
 
 def remove_checkpoint(path: str | Path) -> None:
-    """Remove the checkpoint of a fit that is complete; what is not of a fit stays."""
+    """Remove the checkpoint of a complete fit; other files stay."""
     states = _States.at(path)
     for number in states.numbers():
         with contextlib.suppress(ValueError):

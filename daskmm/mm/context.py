@@ -17,24 +17,24 @@ logger = logging.getLogger("daskmm")
 class FitContext:
     """State shared by the stages of one fit.
 
-    Used as a context manager around the fit. If a KeyboardInterrupt was held back so that the fit
-    could still produce a model, it is raised on leaving.
+    It is used as a context manager around the fit. If a KeyboardInterrupt was held back so that the
+    fit could still produce a model, it is raised at the end of the context.
 
     Parameters
     ----------
     journal : Journal, optional
         Kept in memory by default.
     callbacks : sequence of callable
-        Called with the record of each iteration over the full data. Those with methods `expect`
-        and `follow`, such as progress bars, are told of all stages.
+        Called with the record of each iteration over the full data. Callbacks with methods
+        `expect` and `follow`, such as progress bars, are also informed of all stages.
     began : float, optional
         ``time.perf_counter()`` at the start of the fit; now by default. Time that earlier runs of
         a resumed fit took is subtracted.
     holds_interrupts : bool
-        Whether `stop` ends the fit with the model of the last completed iteration. In tasks, which
-        return to a fit that does so, an interrupt is raised at once.
+        Whether `stop` ends the fit with the model of the last completed iteration. It is False in
+        tasks, which raise an interrupt at once; the fit that runs them handles it.
     within : FitContext, optional
-        Context of the whole fit, which `stop` stops too.
+        Context of the whole fit; `stop` stops this fit too.
 
     Attributes
     ----------
@@ -43,7 +43,8 @@ class FitContext:
     began : float
         ``time.perf_counter()`` at the start of the fit, less the time that earlier runs took.
     stopped : BaseException or None
-        What asked the fit to stop early: a KeyboardInterrupt, or StopIteration from a callback.
+        The exception that asked the fit to stop early: a KeyboardInterrupt, or a StopIteration from
+        a callback.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class FitContext:
         self._within = within
 
     def apart(self) -> FitContext:
-        """Return a context for a stage that a resumed fit repeats: with a journal of its own."""
+        """Return a context with a journal of its own, for a stage that a resumed fit repeats."""
         holds = self._holds_interrupts
         return FitContext(
             None, self._callbacks, began=self.began, holds_interrupts=holds, within=self
@@ -82,7 +83,7 @@ class FitContext:
             follower.expect(stages, tol)
 
     def follow(self, stage: str, found: Any = None) -> None:
-        """Tell callbacks that have a method `follow` the stage, and what it has found."""
+        """Inform callbacks that have a method `follow` of the stage, and of its result."""
         for follower in self._followers:
             follower.follow(stage, found)
 

@@ -1,7 +1,7 @@
 """The MM driver: annealing, stopping, history and callbacks.
 
-It knows neither the data nor the algorithm. A `Problem` takes the steps, one pass over the data
-for all starts together; the driver decides at which power, and when to stop.
+The driver knows neither the data nor the algorithm. A `Problem` takes the steps, in one pass over
+the data for all starts together; the driver chooses their power, and decides when to stop.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ __all__ = [
 
 logger = logging.getLogger("daskmm")
 
-# Iterations in a row whose relative change must be below the tolerance.
+# Number of iterations in a row whose relative change must be below the tolerance.
 CALM_ITERATIONS = 3
 # Memberships are nearly hard when the nearest centres have this share of the weight.
 HARDNESS = 0.99
-# Convergence is tested only below this multiple of the critical power, and below this power.
+# Convergence is tested only if the power is below this multiple of the critical power, and below
+# the second value.
 MARGIN = 2.0
 LEAST_POWER = -2.0
-# Up to this share of the centres may coincide when the annealing ends, if hard steps follow.
+# If hard steps follow, up to this share of the centres may coincide at the end of the annealing.
 FEW_COINCIDENT = 0.01
 # Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
@@ -67,13 +68,13 @@ class Schedule:
     max_iter : int
         Iterations over the data, polish included.
     tol : float
-        Relative change that counts as none.
+        Relative change of the objective below which it counts as unchanged.
     critical_power : float
-        s_crit; above it the objective is stationary without having converged.
+        s_crit; above it the objective can be stationary though the fit has not converged.
     critical_multiple : float or None
-        How many times s_crit `s0` is where it was chosen so; None where it was given.
+        `s0` divided by s_crit if `s0` was chosen as a multiple of it; None if `s0` was given.
     calm : int
-        Iterations in a row with a negligible change that end a stage.
+        Number of iterations in a row with a negligible change after which a stage ends.
     """
 
     s0: float
@@ -101,11 +102,11 @@ class Outcome(Generic[S]):
     runs : list of Run
         All starts, in order.
     best : int
-        Index of the best one.
+        Index of the best start.
     inertia : float
-        Σ_i min_j d_ij at its final state.
+        Σ_i min_j d_ij at the final state of the best start.
     scored : Step
-        The hard step at its final state.
+        The hard step at the final state of the best start.
     """
 
     runs: list[Run[S]]
@@ -148,10 +149,11 @@ def minimize(
         record of the leading start. One that raises StopIteration ends the fit. Without a context,
         an interrupt is raised at once.
     race : callable, optional
-        Given the costs of all starts after each iteration, return the indices of those that are
-        worth another one. For hard steps only: the others end where they are, their cost known.
+        Takes the costs of all starts after each iteration, and returns the indices of the starts
+        that are worth another iteration. The others end at their present state, whose cost is
+        known. Only hard steps may have a race.
     before : int
-        Iterations of earlier stages, by which callbacks number on.
+        Number of iterations of earlier stages; the numbers that callbacks get continue from it.
 
     Returns
     -------
@@ -180,12 +182,12 @@ def iterate(
     problem, starts, schedule, context, race, before
         As in `minimize`.
     until : Pace, optional
-        Return after so much work, with all runs where they are.
+        Amount of work after which all runs are returned, even if they have not ended.
 
     Returns
     -------
     list of Run
-        As of the last completed iteration, if the user interrupted one.
+        The runs; if the user interrupted an iteration, as they were before it.
     """
     if context is None:
         context = FitContext(holds_interrupts=False)
@@ -224,7 +226,8 @@ def _started(problem: Problem[S], start: Any, schedule: Schedule) -> Run[S]:
         return Run(problem.start(start, schedule.s0), stage)
     s = start.state.s
     if start.stage == "anneal" and len(start.history) < schedule.max_iter:
-        # A run that had reached `max_iter`, which has been raised since, still has its last power.
+        # A run that had reached `max_iter` still has its last power; `max_iter` has been raised
+        # since.
         s = schedule.power(len(start.history))
     return replace(start, state=problem.start(start.state, s))
 
@@ -270,7 +273,7 @@ def advanced(
 ) -> Run[S]:
     """Record a step, and advance a run to the state after it, at the power of the schedule."""
     history = [*run.history, _record(run, step, problem, seconds)]
-    # f_s itself is tested only where s is constant; it keeps drifting while s falls.
+    # f_s is tested only if s is constant, because it changes while s falls.
     cost = step.objective if schedule.eta == 1.0 else step.inertia
     change = abs(run.last - (cost + step.penalty))
     negligible = schedule.tol * (cost + abs(step.penalty)) + problem.rounding
@@ -278,7 +281,7 @@ def advanced(
     last, stage, converged, power = cost + step.penalty, run.stage, run.converged, step.state.s
     if stage == "hard":
         if calm >= schedule.calm or not step.moved:
-            # End at the state before the step, whose cost is known without another pass.
+            # The run ends at the state before the step, whose cost is known without another pass.
             return Run(run.state, "done", history, True, calm, last, scored=step)
     elif calm >= schedule.calm and _annealed(step, schedule, problem.splitting_power):
         stage, calm, converged = "hard" if schedule.polish else "done", 0, not schedule.polish
@@ -297,10 +300,10 @@ def _at_power(state: S, s: float) -> S:
 def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool:
     """Return whether the annealing is complete, given that the objective is stationary.
 
-    The objective is also stationary while centres coincide at a mean. So the power must be well
-    below the critical one, with nearly hard memberships; and if more than a few centres coincide,
-    below the power at which they would have separated. A few may never separate, such as two
-    centres of a single row; the hard steps move them.
+    The objective is also stationary while centres coincide at a mean. So the annealing is complete
+    only if the power is well below the critical one and memberships are nearly hard. If more than a
+    few centres coincide, the power must also be below the one at which they would have separated. A
+    few centres, such as two centres of a single row, may never separate; the hard steps move them.
     """
     if schedule.tol == 0.0:
         return False
@@ -314,7 +317,7 @@ def _annealed(step: Step[S], schedule: Schedule, splitting_power: float) -> bool
 
 
 def _score(problem: Problem[S], runs: list[Run[S]], context: FitContext) -> Outcome[S]:
-    """Compute the hard cost of the final states, in one pass if unknown; the cheapest wins."""
+    """Return the start of lowest hard cost; unknown costs of final states take one pass."""
     if unscored := [index for index, run in enumerate(runs) if run.scored is None]:
         if context.interrupted:
             logger.warning(
@@ -332,7 +335,7 @@ def _score(problem: Problem[S], runs: list[Run[S]], context: FitContext) -> Outc
     costs = [step.inertia + step.penalty for step in scored]
     best = first_best(costs, scale)
     if _has_lost(runs[best]):
-        # Steps never raise the cost: it is as good as the cheapest that went on, but for rounding.
+        # Steps never raise the cost, so up to rounding it is as good as the cheapest that went on.
         others = [index for index, run in enumerate(runs) if not _has_lost(run)]
         winner = min(others, key=costs.__getitem__, default=best)
         runs = list(runs)
@@ -353,7 +356,7 @@ def cheapest_first(costs: Sequence[float], scale: float) -> list[int]:
     costs : sequence of float
         One cost per start.
     scale : float
-        Size of the terms whose sums the costs are.
+        Size of the terms of which the costs are sums; differences are compared with it.
     """
     array = np.asarray(costs)
     unit = EQUALLY_GOOD * scale or 1.0

@@ -13,23 +13,23 @@ from daskmm.storage.digests import digest
 # Parameters that do not affect the result of a fit.
 _IGNORED = (
     *("callbacks", "verbose", "checkpoint", "checkpoint_every", "persist"),
-    # Starts are in the checkpoint; nothing is forgotten within a fit.
+    # The checkpoint holds the starts, and a fit does not forget any rows.
     *("warm_start", "forget"),
 )
-# Parameters that older checkpoints do not know, and what they then were, if not None.
+# Parameters that older checkpoints lack, and the values that these fits had, if not None.
 _NEWER = {"empty_rows": "error", "trim": 0.0, "n_representatives": "auto"}
-# Parameters that may be higher in the fit that resumes: it continues to the new bound.
+# Parameters that may be higher in the fit that resumes, which continues to the new bound.
 _RAISABLE = ("max_iter",)
-# Blocks that are grouped differently are summed in another order: moments of the same rows agree
-# to this tolerance, in units of the standard deviation.
+# Moments of the same rows agree to this tolerance, in units of the standard deviation: blocks that
+# are grouped differently are summed in another order.
 _TOLERANCE = 1e-9
 
 
 def described_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     """Return class and parameters of an estimator, without those that do not affect the result.
 
-    Functions are described by their names and arrays by a digest. Random generators and paths of
-    Gram stores are not told apart: they differ between processes.
+    Functions are described by their names and arrays by a digest. All random generators get the
+    same description, and so do all paths of Gram stores, because they differ between processes.
     """
     described = {"model": type(estimator).__name__}
     for name, value in estimator.get_params(deep=False).items():
@@ -75,7 +75,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """
     found = []
     for name in dict.fromkeys([*there, *here]):
-        # Parameters that are newer than a checkpoint are None unless they are given.
+        # A parameter that is newer than the checkpoint counts as None there.
         a, b = there.get(name, _NEWER.get(name)), here.get(name)
         if (a is None or b is None) and not (name in there and name in here):
             if a is not b:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from dask.utils import parse_timedelta
 
-# A report of work in tasks costs some milliseconds.
+# Seconds between reports of work in tasks, each of which costs some milliseconds.
 _REPORT_SECONDS = 1.0
 
 
@@ -62,7 +62,7 @@ class Pace:
         return cls(seconds=seconds)
 
     def due(self, iterations: int, since: float) -> bool:
-        """Return whether it is time, given iterations and a start on the monotonic clock."""
+        """Return whether it is due, given iterations and start time (of the monotonic clock)."""
         if self.iterations is not None:
             return iterations >= self.iterations
         return self.seconds is not None and time.monotonic() - since >= self.seconds
@@ -76,7 +76,7 @@ class PassCounter(Protocol):
         """Passes over the data so far."""
 
     def add(self, n_passes: int) -> None:
-        """Count passes made otherwise."""
+        """Count passes that were made by other means."""
 
 
 class Journal:
@@ -90,9 +90,9 @@ class Journal:
         Latest result of each stage, in the order in which the stages were entered: numbers,
         arrays, and records of them.
     pace : Pace
-        How often work outside of this process, such as annealing in tasks, reports back.
+        How often work in tasks, such as annealing, reports its results to this process.
     n_iter : int
-        Iterations that have been reported.
+        Number of iterations that have been reported.
     seconds : float
         Time that earlier runs of a resumed fit took.
     """
@@ -106,7 +106,7 @@ class Journal:
         self._entered: Counter[str] = Counter()
         # Name of the present stage, and its key among the results.
         self._name, self._stage, self._followed = "", "", False
-        # Told of each stage that is entered or entered again, and of each result.
+        # Called with each stage that is entered or entered again, and with each result.
         self.follow: Callable[[str, Any], None] = lambda stage, found: None
 
     def resume(self, data: Mapping[str, Any], passes: PassCounter) -> None:
@@ -115,23 +115,24 @@ class Journal:
         Parameters
         ----------
         data : mapping
-            Description of the data by the first pass, compared with that of the earlier run.
+            Description of the data by the first pass. It is compared with that of the earlier run.
         passes : PassCounter
-            Its count is recorded with each state.
+            Passes over the data, whose number is recorded with each state.
         """
 
     def enter(self, stage: str, *, followed: bool = True) -> None:
-        """Enter a stage, to which `recall`, `keep` and `once` refer from now on.
+        """Enter a stage; `recall`, `keep` and `once` refer to it from now on.
 
-        A stage that is entered several times gets a number: every run of a fit goes through its
-        stages in the same order.
+        A stage that is entered several times gets a number. The numbers of a resumed fit agree
+        with those of its first run, because each run of a fit goes through its stages in the same
+        order.
 
         Parameters
         ----------
         stage : str
             Name of the stage.
         followed : bool
-            Whether progress reports name the stage; it belongs to the one before otherwise.
+            Whether progress reports name the stage; otherwise it counts as part of the one before.
         """
         self._entered[stage] += 1
         times = self._entered[stage]
@@ -148,9 +149,9 @@ class Journal:
         return self.stages.get(self._stage)
 
     def keep(self, value: Any, iterations: int = 1) -> None:
-        """Record the result so far of the present stage; drop those of later stages.
+        """Record the present result of the stage, and drop the results of later stages.
 
-        Outside of all stages, iterations are counted only.
+        Outside of all stages, this only counts the iterations.
 
         Parameters
         ----------
@@ -188,9 +189,9 @@ class Journal:
         Parameters
         ----------
         error : BaseException or None
-            What ended the fit with an error.
+            The error that ended the fit, if any.
         stopped : BaseException or None
-            What asked it to stop early.
+            The exception that asked the fit to stop early, if any.
         """
 
 

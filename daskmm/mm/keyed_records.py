@@ -1,4 +1,4 @@
-"""Records of the rows of calls: later ones replace those with the same key, earlier ones fade."""
+"""Records of the rows of calls; a record replaces that with the same key, and old ones fade."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Record(Protocol):
 
     @property
     def kept(self) -> float:
-        """Share of their sample weights that the rows of one call still have."""
+        """Share of their sample weights that the rows of a single call still have."""
 
     def faded(self, factor: float) -> Self:
         """Return the record of the same rows with their sample weights multiplied by a factor."""
@@ -62,7 +62,7 @@ class KeyedRecords(Generic[R]):
         return 1.0 if key is None or key not in self.keyed else self.keyed[key].kept
 
     def each(self, change: Callable[[R], R]) -> Self:
-        """Return the records after a change of each of them."""
+        """Return the records with a function applied to each of them."""
         keyed = {key: change(record) for key, record in self.keyed.items()}
         unkeyed = None if self.unkeyed is None else change(self.unkeyed)
         return replace(self, unkeyed=unkeyed, keyed=keyed)

@@ -33,15 +33,15 @@ class Step(Generic[S]):
     Attributes
     ----------
     state : State
-        After the step, at the same power.
+        State after the step, at the same power.
     objective : float
-        Mean over the rows (by sample weight) of M_s at the state before.
+        Weighted mean over the rows of M_s at the state before.
     inertia : float
-        Mean of the smallest distance at the state before.
+        Weighted mean over the rows of the smallest distance at the state before.
     penalty : float
         Penalty term of f.
     hardness : float
-        Mean share of a row's weight that its nearest centre has.
+        Mean over the rows of the share of a row's weight that its nearest centre has.
     cluster_weights : ndarray of shape (n_clusters,)
         Σφ per cluster; after a hard step, the sample weight of its rows.
     shift : float
@@ -70,11 +70,11 @@ class Problem(Protocol[S]):
     weight: float
     # Power below which coincident centres always separate.
     splitting_power: float
-    # Mean distance up to which differences are rounding.
+    # Mean distances that differ by at most this value differ by rounding only.
     rounding: float
     # Whether steps are taken over all rows, in the model's own distance.
     exact: bool
-    # What records call the steps at the power −∞.
+    # Name that records give to steps at the power −∞.
     hard_stage: str
 
     @property
@@ -96,7 +96,7 @@ class IterationRecord:
     Attributes
     ----------
     iteration : int
-        Counted from 1.
+        Number of the iteration, counted from 1.
     stage : {"anneal", "hard", "EM"}
         Whether the step was taken at a finite power, was Lloyd's, or was one of EM.
     s : float
@@ -138,17 +138,17 @@ class Run(Generic[S]):
     Attributes
     ----------
     state : State
-        Its power is that of the next step; once done, of the last.
+        State with the power of the next step or, at the end, of the last one.
     stage : {"anneal", "hard", "done"}
         Kind of the next step.
     history : list of IterationRecord
         One record per iteration.
     converged : bool
-        Whether the run ended as its changes had become negligible.
+        Whether the run ended because its changes had become negligible.
     calm : int
         Iterations in a row with a negligible change.
     last : float
-        Objective or cost of the last iteration, whose change is tested.
+        Objective or cost of the last iteration; the test of convergence uses its change.
     scored : Step or None
         The hard step at the final state, if it has been taken.
     """

@@ -1,7 +1,7 @@
-"""A fit is a list of stages, which reads from top to bottom; `run_stages` goes through it.
+"""A fit is a list of stages, from first to last; `run_stages` runs them.
 
-The same list says what a fit does, what it costs, and what its journal and its progress report
-call each part.
+The same list says what a fit does and what it costs. It also has the names of the stages in the
+journal and in progress reports.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FitSoFar(Protocol):
 
 
 F = TypeVar("F", bound=FitSoFar)
-# Default of a field of a fit that one of its stages makes; its type is that of what is made.
+# Default of a field of a fit that is set by one of its stages. It has the type of the field.
 MADE_LATER: Any = None
 
 
@@ -39,8 +39,8 @@ class Cost:
     most : int
         The largest number of passes there can be.
     seconds : callable or None
-        Returns typical seconds, for which the speed of this machine is measured; None for next to
-        nothing.
+        Returns typical seconds, for which the speed of this machine is measured. None if the stage
+        takes next to no time.
     """
 
     passes: int = 0
@@ -71,8 +71,8 @@ class Stage(Generic[F]):
     cost : callable
         Returns the `Cost` of the stage, given what is known before any data are read.
     needed : callable
-        Returns whether the stage is run, given the results of the stages before it. What is known
-        before any data are read decides whether a list contains the stage at all.
+        Returns whether the stage is run, given the results of the stages before it. A stage that is
+        known to be needless before any data are read is not in the list.
     after_stop : bool
         Whether the stage is run even if the fit has been asked to stop.
     """
@@ -97,7 +97,7 @@ class Repeat(Generic[F]):
     most : int
         The largest number of rounds.
     cost : callable or None
-        Returns the `Cost` of all rounds; by default that of one.
+        Returns the `Cost` of all rounds; by default the cost of one round.
     """
 
     stages: Sequence[Stage[F] | Repeat[F]]
@@ -114,7 +114,7 @@ def run_stages(stages: Iterable[Stage[F] | Repeat[F]], fit: F) -> F:
     stages : iterable of Stage or Repeat
         Stages in the order in which they are run.
     fit : FitSoFar
-        With a `context`, whose journal enters each stage before it is run.
+        Fit with a `context`, whose journal enters each stage before it is run.
     """
     for stage in stages:
         if isinstance(stage, Repeat):

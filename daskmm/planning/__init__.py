@@ -30,34 +30,38 @@ from daskmm.numerics.rows import TILE_BYTES
 from daskmm.numerics.sparse_rows import FEW_BYTES
 from daskmm.storage.readable import readable_bytes, readable_seconds
 
-# Interpreter after a small fit, bytes (measured: 180 MB with what daskmm needs, 255 to 265 where
-# pandas, pyarrow and xarray are installed, which dask imports; 320 with the package sparse).
+# Bytes of the interpreter after a small fit. Measured: 180 MB with the packages that daskmm needs;
+# 255 to 265 MB if pandas, pyarrow and xarray are installed, because dask imports them; 320 MB with
+# the package sparse.
 INTERPRETER_BYTES = 260 << 20
-# Arrays of the size of all positions that one iteration holds, besides two sums per thread: rows,
-# positions and their sums before and after, tiles and merging (measured: 12 to 16).
+# Number of arrays, each as large as all positions, that one iteration of mean shift holds besides
+# two sums per thread: rows, positions and their sums before and after, tiles and merging (measured:
+# 12 to 16).
 _POSITION_COPIES = 20
 _LEAST_POSITION_COPIES = 12
-# Seconds that a thread takes for a pair of rows in one sweep, without features and for each of
-# them (measured).
+# Seconds that a thread takes for a pair of rows in one sweep, and further seconds for each feature
+# (measured).
 _PAIR_SECONDS, _PAIR_FEATURE_SECONDS = 1e-9, 9e-11
-# Blocks in memory per thread: chunks being decoded, the block they make, and one read ahead
-# (measured with blocks of 80 MB, which the allocator returns at once).
+# Number of blocks in memory per thread: chunks being decoded, the block made from them, and a block
+# that is read ahead (measured with blocks of 80 MB, which the allocator returns at once).
 _BLOCK_COPIES = 3
-# Records per thread that wait to be merged with their neighbours (simulated, up to 4000 blocks).
+# Number of records per thread that wait to be merged with their neighbours (simulated, up to 4000
+# blocks).
 _WAITING = 24
-# Freed blocks that the allocator keeps, within bounds in bytes per thread (measured over long fits
-# with blocks of .4 to 20 MB).
+# Number of freed blocks that the allocator keeps, and bounds of their bytes per thread (measured
+# over long fits with blocks of .4 to 20 MB).
 _KEPT_COPIES = 6
 _KEPT_BYTES = (56 << 20, 112 << 20)
-# Seconds that a pass takes for each block besides visiting it (measured: threads and two workers).
+# Seconds that a pass takes to open each block (measured with threads and with two workers).
 _OPENING_SECONDS = 1e-4
-# Temporaries of sparse rows, which are not processed in small tiles, in units of their block.
+# Temporary arrays of sparse rows, in units of their block; sparse rows are not processed in small
+# tiles.
 _SPARSE_COPIES = 5
-# Copies of a sparse sample while features are looked for that others predict: in the model's
-# coordinates, without some features, and in float32 as a whole and by halves.
+# Number of copies of a sparse sample during the search for features that other features predict: in
+# the model's coordinates, without some features, and in float32 as a whole and by halves.
 _SCREENING_COPIES = 4
-# Copies of the rows of the sample while a mixture is fitted to it. They are standardised rows, rows
-# in the input's units, and rows weighted by cluster or by component.
+# Number of copies of the sample's rows while a mixture is fitted to it: standardised rows, rows in
+# the input's units, and rows weighted by cluster or by component.
 _MIXTURE_COPIES = 6
 # Fewest blocks in memory per thread.
 _LEAST_COPIES = 2
@@ -70,11 +74,11 @@ class Plan:
     Attributes
     ----------
     n_rows : int or None
-        None if unknown; they are counted by one more pass.
+        Number of rows; None if unknown, in which case one more pass counts them.
     n_features, n_blocks : int
         Number of features, and of the blocks in which rows are read.
     n_starts : int
-        All are advanced by each pass.
+        Number of starts; each pass advances all of them.
     bytes_per_pass : int or None
         Size of the data as they are read.
     largest_block_bytes : int or None
@@ -82,22 +86,22 @@ class Plan:
     passes : int
         Typical number of sweeps over the data, first pass and scoring included.
     max_passes : int
-        The most there can be.
+        Largest possible number of sweeps.
     peak_bytes_per_worker : int or None
         Peak memory of a worker process (this process, for local schedulers) with its number of
         threads, including the interpreter.
     tasks_per_pass : int
-        With the threads of this process.
+        Number of tasks of each pass, with the threads of this process.
     gram_bytes : int or None
         Size of the Gram matrix as it is kept (on disk: upper triangle, float32); None if it is
         not kept.
     worker_memory_bytes : int or None
         Memory limit of a worker process; None if unlimited or unknown.
     visits_per_pass : int or None
-        Calls of each pass: fewer than blocks where small ones are visited together. None for
-        passes over other things than rows.
+        Number of calls of each pass; there are fewer calls than blocks if small blocks are visited
+        together. None if passes are not over rows.
     read_once : bool
-        Whether the table is so small, and loading it so slow, that this process keeps it.
+        Whether this process keeps the table, because it is small and loading it again costs more.
     stages : dict of str to float, or None
         Typical seconds of each stage, in order, by the measured speed of this machine. None if
         the number of rows or of clusters is unknown.
@@ -204,7 +208,7 @@ def plan(
     wanted : int, optional
         Number of rows of the sample, if given by the user.
     timed : bool
-        Whether to predict seconds, for which the speed of this machine is measured once.
+        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
@@ -262,8 +266,8 @@ def _of_passes(
 def _summed(
     stages: Iterable[Stage[Any] | Repeat[Any]], costs: Any, timed: bool
 ) -> tuple[int, int, dict[str, float] | None]:
-    """Return typical and most passes of all stages together, and the seconds of each."""
-    # A pass counts the rows where their number is unknown.
+    """Return the typical and largest number of passes of all stages, and the seconds of each."""
+    # One more pass counts the rows if their number is unknown.
     passes = most = int(costs.layout.n_rows is None)
     seconds: dict[str, float] = {}
     for name, cost in costs_of(stages, costs):
@@ -290,7 +294,7 @@ def gram_plan(
     layout : Layout
         Layout of the table, or of the precomputed matrix.
     method : Method
-        Choices of the fit; its landmarks are those on whose features starts are annealed.
+        Choices of the fit; starts are annealed on the Nyström features of its landmarks.
     stages : iterable of Stage
         Stages of the fit, whose costs are added.
     n_kernels : int
@@ -300,13 +304,13 @@ def gram_plan(
     precomputed : bool
         Whether the table is a kernel matrix; a lazy one is not copied.
     timed : bool
-        Whether to predict seconds, for which the speed of this machine is measured once.
+        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
     Plan
-        Its passes are sweeps over the matrices, and those over the rows. A sweep of recomputed
-        matrices of streamed rows reads each row several times, and its bytes count each time.
+        The plan; its passes are sweeps over the matrices and passes over the rows. A sweep of
+        recomputed matrices reads streamed rows several times, and their bytes count each time.
 
     Raises
     ------
@@ -331,10 +335,10 @@ def gram_plan(
         f"the rows, {readable_bytes(n * row_bytes)}, and the memberships of {n_starts} start(s)",
         'Take n_landmarks="auto" where there is that parameter, fewer rows, or n_init=1',
     )
-    # Rows; memberships, products and φ of every start, and a share of the products per thread.
+    # The rows; memberships, products and φ of every start; a part of the products per thread.
     states = n * (row_bytes + 8 * n_clusters * n_starts * (6 * n_kernels + 2 * threads))
-    # The features, the columns that they are made of, and temporary arrays of their size (measured
-    # with 60,000 and 200,000 rows).
+    # The features, the kernel columns from which they are computed, and temporary arrays of their
+    # size (measured with 60,000 and 200,000 rows).
     features = 4 * 8 * n * n_kernels * min(n, 10 * n_clusters)
     # A tile in float64, and the temporary arrays of the kernel function.
     working = threads * 8 * tile
@@ -342,7 +346,7 @@ def gram_plan(
     if streamed:
         largest = max(layout.rows or (n,)) * layout.bytes_per_row
         _refuse_blocks(layout, largest, here)
-        # Rows of two groups, and what they are joined from.
+        # Rows of two groups, and the blocks from which they are joined.
         group = 8 * layout.n_features * min(n, TILE_ROWS * -(-side // groups))
         working += threads * (3 * group + _loaded_bytes(largest)) + SAMPLE_BYTES
     return Plan(
@@ -392,13 +396,13 @@ def blurring_plan(
     learns : bool
         Whether feature weights are learned.
     timed : bool
-        Whether to predict seconds, for which the speed of this machine is measured once.
+        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
     Plan
-        Its passes are those over the data and, where every row is blurred, the sweeps over all
-        pairs; rows that have merged drop out of later ones.
+        The plan; its passes are passes over the data and, if every row is blurred, sweeps over all
+        pairs. Rows that have merged are left out of later sweeps.
 
     Raises
     ------
@@ -454,7 +458,7 @@ def mixture_plan(
     stages : iterable of Stage
         Stages of the fit, whose costs are added.
     timed : bool
-        Whether to predict seconds, for which the speed of this machine is measured once.
+        Whether to predict seconds; the speed of this machine is then measured once.
 
     Returns
     -------
@@ -530,7 +534,7 @@ def _compressed_bytes(layout: Layout, n_clusters: int, largest: int, worker: Wor
     width = _WAITING * threads if layout.lazy else 2 * threads
     records = min(layout.n_blocks + threads, width) * 3 * 8 * k * p
     sample = 8 * p * sample_size(n, p, 1) * (_POSITION_COPIES + 2 * threads)
-    # Factors of the kernel's product, and a step's results.
+    # Factors of the kernel's product, and the results of a step.
     blurred = 8 * k * (p * _POSITION_COPIES + 3 * TILE * threads)
     together = loaded + threads * TILE_BYTES + max(records, sample, blurred)
     return INTERPRETER_BYTES + together
@@ -645,7 +649,7 @@ def _centers_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: 
     width = _WAITING * threads if layout.lazy else 2 * threads
     waiting = min(layout.n_blocks + threads, width) * states * record
     sampled = _sample_bytes(layout, method, sizes, threads)
-    # All starts, and hard ones beside them, take a step on the larger sample.
+    # All starts, also those with hard steps only, take a step on the larger sample.
     starts = method.n_starts + method.n_hedged
     sampled += method.on_sample * starts * (threads + 2) * record
     sampled += bounds_bytes(sizes.larger, layout.bytes_per_row, method.n_clusters, starts)
@@ -654,24 +658,25 @@ def _centers_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: 
 
 def _sample_bytes(layout: Layout, method: Method, sizes: SampleSizes, threads: int) -> int:
     """Return the memory of the samples, and of what is computed with their rows."""
-    # Copies of the sample: as read, as float64, and one while seeding; for each start at once, that
-    # in the coordinates of a restart, and two while it is seeded and scored. Copies of the larger
-    # sample: as read, and one while it is concatenated.
+    # Copies of the sample: as read, as float64, and one during seeding. Each start that runs at the
+    # same time has three more: in the coordinates of a restart, and two during seeding and scoring.
+    # The larger sample has two copies: as read, and one while it is concatenated.
     row, at_once = 8 * layout.width, min(threads, method.n_starts + method.n_hedged)
     read = 2 * layout.bytes_per_row * sizes.larger
     if not layout.sparse:
         return read + sizes.sample * 3 * (1 + at_once) * row
-    # Those of each start have the column indices of the sample.
+    # The copies of each start share the column indices of the sample.
     values = int(8 * (layout.stored or 0))
     annealing = sizes.sample * (3 * row + 3 * at_once * values)
-    # Parameters are tried on a few rows, which are dense unless λ is, of rows that are too wide.
+    # Parameters are tried on a few rows. These are dense, except if λ is tried on rows that are too
+    # wide.
     tried = 8 * layout.n_features * min(sizes.sample, rows_tried(method.n_clusters))
     n_dense = 1 if method.tries_lam and tried > FEW_BYTES else 1 + 2 * threads
     return read + annealing + n_dense * FEW_BYTES
 
 
 def _screening_bytes(layout: Layout, method: Method, sizes: SampleSizes) -> int:
-    """Return the memory of the samples while features are looked for that others predict."""
+    """Return the memory of the samples during the search for features that others predict."""
     if not (layout.sparse and method.tries_lam):
         return 0
     read = 2 * layout.bytes_per_row * sizes.larger
@@ -679,7 +684,7 @@ def _screening_bytes(layout: Layout, method: Method, sizes: SampleSizes) -> int:
 
 
 def _tasks(n_blocks: int, lazy: bool, threads: int) -> int:
-    """Count the tasks of a pass: one per block in memory; groups of lazy blocks, and merges."""
+    """Count the tasks of a pass: one per block in memory; or groups of lazy blocks, and merges."""
     if not lazy:
         return n_blocks
     tasks = width = min(n_blocks, GROUPS_PER_THREAD * threads)

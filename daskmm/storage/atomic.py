@@ -98,8 +98,8 @@ def restore_former(path: Path) -> None:
 def _former_folders(path: Path, entries: Iterable[Path]) -> list[Path]:
     """Return, from entries, the names that a folder has while another one takes its place.
 
-    The names have a unique number that only this module makes. More than one is left only where
-    processes do not exclude each other.
+    The names contain a unique number that only this module makes. More than one such folder is left
+    only if processes do not exclude each other.
     """
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}\.former")
     found = (each for each in entries if name.fullmatch(each.name))

@@ -23,11 +23,11 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# A lock file is so large that a full disk is noticed when it is written.
+# Bytes of a lock file: it is so large that writing it to a full disk fails.
 _SIZE = 1 << 16
 # Seconds between two tries to take a lock that another process holds.
 _PAUSE = 0.005
-# Neither follow a link at the path of a lock nor, on Windows, translate ends of lines.
+# Opening a lock file must not follow a link and, on Windows, must not translate ends of lines.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 # Errors of writing that go away when space is freed.
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
@@ -74,8 +74,8 @@ def locked(path: Path, lock: Path, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of a local path that is going to be written.
 
     The lock file names host, process and time. The system also locks it for this process, and
-    releases it when the process dies. Folders that are made for it are removed at the end, unless
-    they have other contents.
+    releases it when the process dies. Folders that are made for the lock file are removed at the
+    end, unless they have other contents.
 
     Raises
     ------

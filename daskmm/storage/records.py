@@ -227,7 +227,7 @@ def read_state(path: Path) -> Any:
 
 
 def _unpacked(body: bytes, place: int) -> Any:
-    """Return the value of a file whose digest is right."""
+    """Return the value of a state file whose digest has been checked."""
     (length,) = _LENGTH.unpack_from(body, place)
     place += _LENGTH.size
     header = json.loads(body[place : place + length])

@@ -214,7 +214,7 @@ def downloaded(url: str, *parts: str) -> Iterator[Path]:
     FileNotFoundError
         If there is nothing at the URL.
     ValueError
-        If a name there leads out of the folder.
+        If the name of an object leads out of the folder.
     """
     store = _Store(url)
     with tempfile.TemporaryDirectory(prefix="daskmm-download-") as scratch:
