@@ -53,6 +53,8 @@ FloatArray = NDArray[np.float64]
 
 # Starts on the sample; with more components they take longer, so all together have at most so many.
 _STARTS, _COMPONENTS_OF_STARTS = 8, 256
+# Number of starts, one by each method, after which a fit tries no others if they agree.
+_FIRST_STARTS = 2
 # A component is narrow if its least standard deviation is within this multiple of the one that
 # `reg_covar` adds.
 _NARROW = 2.0
@@ -90,7 +92,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
     max_iter : int, default=100
         Maximum number of EM steps over the table. Those on the sample do not count.
     n_init : int or "auto", default="auto"
-        Number of starts on the sample. "auto" is 8, and fewer for more than 32 components.
+        Number of starts on the sample. "auto" is 8, and fewer for more than 32 components; it is 2
+        if these end at the same likelihood.
     init_params : {"kmeans", "k-means++", "random_from_data"}, default="kmeans"
         How a start divides the standardised rows of the sample: by power k-means for every other
         start and by the nearest of rows that k-means++ draws for the rest; by such rows for all
@@ -437,6 +440,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
             n_starts = int(self.n_init)
         if earlier is not None or given.complete:
             n_starts = 0
+        elif given.means is not None:
+            n_starts = 1
         unknown = self.covariance_type == "auto"
         return Settings(
             n_components,
@@ -444,7 +449,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
             float(self.reg_covar),
             float(self.tol),
             int(self.max_iter),
-            min(n_starts, 1) if given.means is not None else n_starts,
+            n_starts,
+            min(n_starts, _FIRST_STARTS) if self.n_init == "auto" else n_starts,
             self.init_params,
             given,
             earlier,

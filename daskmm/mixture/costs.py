@@ -81,7 +81,7 @@ class MixtureCosts:
         each = self.n_sample * own.n_components
         return Cost(
             seconds=lambda: (
-                own.n_starts * each * seeding_seconds(own.n_components, self.layout.n_features)
+                own.n_first * each * seeding_seconds(own.n_components, self.layout.n_features)
             )
         )
 
@@ -91,7 +91,17 @@ class MixtureCosts:
 
     def trials(self) -> Cost:
         """Return the cost of the first EM steps of all starts on the sample."""
-        return Cost(seconds=lambda: TRIAL_STEPS * self.settings.n_starts * self._on_sample)
+        return Cost(seconds=lambda: TRIAL_STEPS * self.settings.n_first * self._on_sample)
+
+    def other_starts(self) -> Cost:
+        """Return the cost of the other starts, which most fits need."""
+        own = self.settings
+        if own.n_first == own.n_starts:
+            return Cost()
+        each = self.n_sample * own.n_components
+        seeding = each * seeding_seconds(own.n_components, self.layout.n_features)
+        n_others = own.n_starts - own.n_first
+        return Cost(seconds=lambda: n_others * (seeding + TRIAL_STEPS * self._on_sample))
 
     def on_sample(self) -> Cost:
         """Return the cost of EM of the best starts on the sample."""

@@ -133,7 +133,7 @@ def _typed(fit: MixtureFit) -> MixtureFit:
 def _bic(fit: MixtureFit, kind: str) -> float:
     """Return the Bayesian information criterion of a type, fitted to the sample."""
     starts = min(fit.settings.n_starts, _TYPE_STARTS)
-    settings = replace(fit.settings, covariance_type=kind, n_starts=starts)
+    settings = replace(fit.settings, covariance_type=kind, n_starts=starts, n_first=starts)
     own = replace(fit, settings=settings, context=fit.context.apart())
     [best, *_] = _converged(_tried(_started(own))).runs
     if _is_spurious(best, fit.n_sampled):
@@ -143,8 +143,9 @@ def _bic(fit: MixtureFit, kind: str) -> float:
 
 
 def _started(fit: MixtureFit) -> MixtureFit:
-    """Find starting components on the sample, or take the given ones."""
-    found = fit.context.journal.once(lambda: _starts(fit))
+    """Find the first starting components on the sample, or take the given ones."""
+    seeds = spawned(fit.seed, max(fit.settings.n_starts, 1))[: max(fit.settings.n_first, 1)]
+    found = fit.context.journal.once(lambda: _starts(fit, seeds))
     return replace(fit, starts=[_as_asked(fit, state) for state in found])
 
 
@@ -156,7 +157,7 @@ def _as_asked(fit: MixtureFit, state: MixtureState, degrees: float = FIRST_DEGRE
     return replace(state, partial=fit.settings.partial, degrees=tails)
 
 
-def _starts(fit: MixtureFit) -> list[MixtureState]:
+def _starts(fit: MixtureFit, seeds: Sequence[int]) -> list[MixtureState]:
     own, (rows, weights) = fit.settings, fit.whole_sample()
     seen = fit.survey.coordinates.to_model(rows) if own.partial else fit.survey.sample.rows
     shape = own.n_components, own.covariance_type, own.reg_covar
@@ -169,7 +170,6 @@ def _starts(fit: MixtureFit) -> list[MixtureState]:
         centers = fit.survey.coordinates.to_model(own.given.means)
         labels = [nearest(seen, CenterState(centers, -np.inf))]
     else:
-        seeds = spawned(fit.seed, max(own.n_starts, 1))
         labels = starting_labels(own.init_params, seen, weights, own.n_components, seeds)
     states = [labelled_components(rows, weights, one, *shape) for one in labels]
     return [own.given.over(state) for state in states]
@@ -179,6 +179,26 @@ def _tried(fit: MixtureFit) -> MixtureFit:
     """Take a few EM steps from every start, on the sample."""
     schedule = replace(fit.settings.schedule, max_iter=TRIAL_STEPS)
     return replace(fit, runs=iterate(fit.on_sample(), fit.starts, schedule, fit.context))
+
+
+def _differ(fit: MixtureFit) -> bool:
+    """Return whether the first starts have not all ended at the same likelihood."""
+    costs = [run.last for run in fit.runs if run.stage == "done"]
+    own = fit.settings
+    if own.n_first == own.n_starts:
+        return False
+    tol = 2.0 * _SAMPLE_TOL * (own.tol or _USUAL_TOL)
+    spurious = any(_is_spurious(run, fit.n_sampled) for run in fit.runs)
+    return spurious or len(costs) < len(fit.runs) or max(costs) - min(costs) > tol
+
+
+def _tried_others(fit: MixtureFit) -> MixtureFit:
+    """Find the other starting components, and take a few EM steps from them."""
+    own = fit.settings
+    seeds = spawned(fit.seed, own.n_starts)[own.n_first :]
+    found = fit.context.journal.once(lambda: _starts(fit, seeds))
+    others = _tried(replace(fit, starts=[_as_asked(fit, state) for state in found]))
+    return replace(fit, runs=[*fit.runs, *others.runs])
 
 
 def best_runs(
@@ -279,6 +299,7 @@ def mixture_stages(
     if settings.n_starts:
         stages += [
             Stage("trials", _tried, MixtureCosts.trials),
+            Stage("other starts", _tried_others, MixtureCosts.other_starts, _differ),
             Stage("EM on the sample", _converged, MixtureCosts.on_sample),
             Stage("splits and merges", _moved, MixtureCosts.moves),
         ]

@@ -80,6 +80,8 @@ class Settings:
         Largest number of EM steps over the table.
     n_starts : int
         Number of starts on the sample; 0 if the components are given.
+    n_first : int
+        Number of starts that are tried before the others, which are tried unless these agree.
     init_params : {"kmeans", "k-means++", "random_from_data"}
         How starts are found.
     given : Given
@@ -104,6 +106,7 @@ class Settings:
     tol: float
     max_iter: int
     n_starts: int
+    n_first: int
     init_params: str = "kmeans"
     given: Given = Given()
     earlier: MixtureState | None = None

@@ -8,7 +8,7 @@ alone leads from k components to k + 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -23,12 +23,16 @@ FloatArray = NDArray[np.float64]
 
 # Position of the sample, which is one block.
 _HERE = Position(0, 0)
-# Number of EM steps that a split takes, and responsibility below which it leaves out a row.
-_STEPS, _NEGLIGIBLE = 8, 1e-2
+# Number of EM steps by which splits of all components are compared, and of those that are combined
+# with merges; responsibility below which a split leaves out a row.
+_FIRST_STEPS, _STEPS, _NEGLIGIBLE = 2, 8, 1e-2
 # Share of the longest variance below which an axis has no length.
 _NO_LENGTH = 1e-12
 # Pairs whose merging loses least, and components whose splitting gains most, that are combined.
 _PAIRS, _SPLITS = 4, 4
+# A pair and a split are tried if the pair loses less than this many times what the split gains, by
+# estimates. In moves that raised the likelihood the ratio was up to 1.1.
+_MOST_LOSS = 3.0
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,9 @@ class Split:
 
 
 def splits(
-    rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float
+    rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float, n_splits: int
 ) -> list[Split]:
-    """Return the split of each component that can be split, the most gainful first.
+    """Return the splits that gain most, the most gainful first.
 
     Parameters
     ----------
@@ -65,6 +69,8 @@ def splits(
         The components.
     reg_covar : float
         Number that is added to all variances.
+    n_splits : int
+        The largest number of splits.
     """
     shares = responsibilities_of(rows, _HERE, state) * weights[:, None]
     found = []
@@ -72,8 +78,11 @@ def splits(
         kept = shares[:, component] > _NEGLIGIBLE * weights
         if np.count_nonzero(kept) > 2 * (rows.shape[1] + 1):
             own = rows[kept], shares[kept, component]
-            found.append(_split(component, *own, state, reg_covar))
-    return sorted((one for one in found if one is not None), key=lambda split: -split.gain)
+            first = _split(component, *own, state, reg_covar)
+            found += [] if first is None else [(first, own)]
+    found.sort(key=lambda each: -each[0].gain)
+    longer = [_continued(split, *own, reg_covar) for split, own in found[:n_splits]]
+    return sorted(longer, key=lambda split: -split.gain)
 
 
 def _split(
@@ -84,9 +93,8 @@ def _split(
     One axis is the longest, the other the one along which the rows are least like a normal
     distribution with its single peak: that of the least kurtosis.
     """
-    kind, mean = state.covariance_type, state.means[component]
-    shape = kind, reg_covar
-    centered = rows - mean
+    shape = state.covariance_type, reg_covar
+    centered = rows - state.means[component]
     lengths, axes = np.linalg.eigh((centered * weights[:, None]).T @ centered / weights.sum())
     along = centered @ axes
     held = np.maximum(lengths, _NO_LENGTH * lengths.max() or 1.0)
@@ -98,16 +106,37 @@ def _split(
         try:
             one = labelled_components(rows, weights, np.zeros_like(labels), 1, *shape)
             halves = labelled_components(rows, weights, labels, 2, *shape)
-            for _ in range(_STEPS):
-                after = maximized(_sums(rows, weights, halves), halves, reg_covar)
-                halves = state_of(kind, after.shares, after.means, after.covariances)
             before = _sums(rows, weights, one).log_likelihood
-            gain = _sums(rows, weights, halves).log_likelihood - before
+            split = _after(
+                Split(component, halves, -before), rows, weights, reg_covar, _FIRST_STEPS
+            )
         except SingularComponentError:
             continue
-        if found is None or gain > found.gain:
-            found = Split(component, halves, gain)
+        if found is None or split.gain > found.gain:
+            found = split
     return found
+
+
+def _continued(split: Split, rows: FloatArray, weights: FloatArray, reg_covar: float) -> Split:
+    """Return a split after more EM steps, or as it is if these end in a singular covariance."""
+    try:
+        likelihood = _sums(rows, weights, split.halves).log_likelihood
+        before = replace(split, gain=split.gain - likelihood)
+        return _after(before, rows, weights, reg_covar, _STEPS - _FIRST_STEPS)
+    except SingularComponentError:
+        return split
+
+
+def _after(
+    split: Split, rows: FloatArray, weights: FloatArray, reg_covar: float, n_steps: int
+) -> Split:
+    """Return a split after EM steps, with its log-likelihood added to the gain."""
+    halves = split.halves
+    for _ in range(n_steps):
+        after = maximized(_sums(rows, weights, halves), halves, reg_covar)
+        halves = state_of(halves.covariance_type, after.shares, after.means, after.covariances)
+    likelihood = _sums(rows, weights, halves).log_likelihood
+    return replace(split, halves=halves, gain=split.gain + likelihood)
 
 
 def _sums(rows: FloatArray, weights: FloatArray, state: MixtureState) -> EMSums:
@@ -187,14 +216,14 @@ def moves(
     if len(state.means) < 3:
         return []
     total = weights.sum()
-    possible = splits(rows, weights, state, reg_covar)[:_SPLITS]
+    possible = splits(rows, weights, state, reg_covar, _SPLITS)
     pairs = {pair: _merged(state, pair) for pair in combinations(range(len(state.means)), 2)}
     cheapest = sorted(pairs, key=lambda pair: pairs[pair][1])[:_PAIRS]
     ranked = sorted(
         (pairs[pair][1] * total - split.gain, pair, place)
         for pair in cheapest
         for place, split in enumerate(possible)
-        if split.component not in pair
+        if split.component not in pair and pairs[pair][1] * total < _MOST_LOSS * split.gain
     )
     found = []
     for _, pair, place in ranked[:n_moves]:

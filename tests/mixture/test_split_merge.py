@@ -26,7 +26,7 @@ def log_likelihood(X, state):
 def test_the_best_split_divides_the_component_that_covers_two_groups(kind):
     X, ones = groups(), np.ones(400)
     state = labelled_components(X, ones, np.maximum(TRUTH, 1) - 1, 3, kind, 1e-6)
-    best, *others = splits(X, ones, state, 1e-6)
+    best, *others = splits(X, ones, state, 1e-6, 3)
     assert best.component == 0
     after = with_split(state, best)
     assert len(after.means) == 4
