@@ -94,14 +94,19 @@ class MixtureCosts:
         return Cost(seconds=lambda: TRIAL_STEPS * self.settings.n_first * self._on_sample)
 
     def other_starts(self) -> Cost:
-        """Return the cost of the other starts, which most fits need."""
+        """Return the cost of clustering the sample for the other starts, which most fits need."""
         own = self.settings
         if own.n_first == own.n_starts:
             return Cost()
-        each = self.n_sample * own.n_components
-        seeding = each * seeding_seconds(own.n_components, self.layout.n_features)
-        n_others = own.n_starts - own.n_first
-        return Cost(seconds=lambda: n_others * (seeding + TRIAL_STEPS * self._on_sample))
+        each = (own.n_starts - own.n_first) * self.n_sample * own.n_components
+        return Cost(
+            seconds=lambda: each * seeding_seconds(own.n_components, self.layout.n_features)
+        )
+
+    def other_trials(self) -> Cost:
+        """Return the cost of the first EM steps of the other starts on the sample."""
+        n_others = self.settings.n_starts - self.settings.n_first
+        return Cost(seconds=lambda: TRIAL_STEPS * n_others * self._on_sample)
 
     def on_sample(self) -> Cost:
         """Return the cost of EM of the best starts on the sample."""

@@ -192,13 +192,16 @@ def _differ(fit: MixtureFit) -> bool:
     return spurious or len(costs) < len(fit.runs) or max(costs) - min(costs) > tol
 
 
-def _tried_others(fit: MixtureFit) -> MixtureFit:
-    """Find the other starting components, and take a few EM steps from them."""
-    own = fit.settings
-    seeds = spawned(fit.seed, own.n_starts)[own.n_first :]
+def _started_others(fit: MixtureFit) -> MixtureFit:
+    """Find the other starting components."""
+    seeds = spawned(fit.seed, fit.settings.n_starts)[fit.settings.n_first :]
     found = fit.context.journal.once(lambda: _starts(fit, seeds))
-    others = _tried(replace(fit, starts=[_as_asked(fit, state) for state in found]))
-    return replace(fit, runs=[*fit.runs, *others.runs])
+    return replace(fit, starts=[_as_asked(fit, state) for state in found])
+
+
+def _tried_others(fit: MixtureFit) -> MixtureFit:
+    """Take a few EM steps from the other starts."""
+    return replace(fit, runs=[*fit.runs, *_tried(fit).runs])
 
 
 def best_runs(
@@ -299,7 +302,8 @@ def mixture_stages(
     if settings.n_starts:
         stages += [
             Stage("trials", _tried, MixtureCosts.trials),
-            Stage("other starts", _tried_others, MixtureCosts.other_starts, _differ),
+            Stage("other starts", _started_others, MixtureCosts.other_starts, _differ),
+            Stage("other trials", _tried_others, MixtureCosts.other_trials, _differ),
             Stage("EM on the sample", _converged, MixtureCosts.on_sample),
             Stage("splits and merges", _moved, MixtureCosts.moves),
         ]
