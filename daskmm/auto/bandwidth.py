@@ -34,13 +34,15 @@ FloatArray = NDArray[np.float64]
 GRID = np.geomspace(0.002, 0.6, 26)
 # Penalty λ per sample, in the same units.
 DEFAULT_LAM = 0.1
-# Number of rows on which a path is followed, with n² kernel values per iteration and bandwidth.
+# Number of rows on which a path is followed: each iteration at each bandwidth costs n² kernel
+# values.
 SAMPLE_ROWS = 1000
-# Iterations of a first fit, and of a second one if it has not converged, unless it has many times
-# too many clusters: far too small bandwidths cost most, never converge, and may be inexact.
+# Largest number of iterations of a first fit, and of a second one if the first has not converged.
+# The second is left out if the first has many times too many clusters: bandwidths that are far too
+# small cost most, never converge, and may be inexact.
 _FIRST_ITERATIONS, _ITERATIONS = 100, 300
 _MANY = 2
-# Least share of the rows of a cluster that a sample of 1,000 rows may show.
+# Share of the rows that a cluster must have at least to be visible in a sample of 1,000 rows.
 LEAST_SHARE = 0.001
 # Feature weights whose differences sum to less lead to the same fit.
 _SAME_WEIGHTS = 0.05
@@ -56,10 +58,10 @@ class BandwidthPath:
     bandwidths : ndarray of shape (n_bandwidths,), float64
         Bandwidths h, increasing.
     n_clusters : ndarray of shape (n_bandwidths,), int64
-        Number of clusters after 300 iterations on the sample, or after 100 if there are more than
-        twice as many as the rule allows. Stragglers have joined other clusters.
+        Number of clusters after 300 iterations on the sample, or after 100 if that is more than
+        twice the number that the rule allows. Stragglers have joined other clusters.
     gain : ndarray of shape (n_bandwidths,), float64
-        Information gain per row in nats, less its penalties, as in :func:`bandwidth_path`; 0 for
+        Information gain per row in nats minus its penalties, as in :func:`bandwidth_path`; 0 for
         one cluster.
     agreement : ndarray of shape (n_bandwidths - 1,), float64
         Adjusted Rand index between the clusters of neighbouring bandwidths.
@@ -86,17 +88,17 @@ class BandwidthPath:
 
     @property
     def plateau(self) -> tuple[int, int]:
-        """First and last index of the run of bandwidths with as many clusters as the chosen one."""
+        """First and last index of the run of bandwidths with the chosen number of clusters."""
         return _run_around(self.n_clusters, self.chosen)
 
     def agrees_with(self, cluster_weights: FloatArray) -> bool:
-        """Return whether a fit found half to twice as many clusters.
+        """Return whether a fit found half to twice as many clusters as the path.
 
         Parameters
         ----------
         cluster_weights : ndarray of shape (n_clusters,)
-            Sums of the sample weights. Clusters of less than .1 % do not count, unless they have
-            more than a tenth of the weight together.
+            Sum of the sample weights of each cluster of the fit. Clusters with less than .1 % of
+            the weight do not count, unless together they have more than a tenth of it.
         """
         least = LEAST_SHARE * float(cluster_weights.sum())
         found, expected = (~stragglers(cluster_weights, least)).sum(), self.n_clusters[self.chosen]
@@ -113,9 +115,9 @@ class Followed:
     path : BandwidthPath
         The path.
     first_weights : ndarray of shape (n_features,) or None
-        Feature weights from which the fit starts; None for equal ones. They were learned at the
-        chosen bandwidth; for no more rows than the path had, they are those from which it started
-        there, so that the fit repeats it.
+        Feature weights from which the fit starts; None for equal ones. They are the weights that
+        the path learned at the chosen bandwidth. If the fit has no more rows than the path, they
+        are the weights from which the path started there, so that the fit repeats the path.
     """
 
     path: BandwidthPath
@@ -135,8 +137,8 @@ def bandwidth_path(
 ) -> BandwidthPath:
     r"""Follow weighted blurring mean shift over a grid of bandwidths, on a sample.
 
-    :func:`daskmm.plot.bandwidth_path` draws it: the bandwidth determines the number of clusters,
-    and real data often allow more than one answer.
+    :func:`daskmm.plot.bandwidth_path` draws the result. The bandwidth determines the number of
+    clusters, and for real data more than one number is often plausible.
 
     Parameters
     ----------
@@ -148,14 +150,14 @@ def bandwidth_path(
         Positive bandwidths; by default 26 values from .002 to .6 on a logarithmic grid, in units
         of the mean variance of the features, which is 1 when they are standardised.
     lam : "auto" or float, default="auto"
-        Entropy penalty λ per sample; "auto" is .1 in the same units. ``inf`` keeps the weights
-        of the features equal.
+        Entropy penalty λ per sample; "auto" is .1 times the mean variance of the features. ``inf``
+        keeps the weights of the features equal.
     convention : {"auto", "paper", "reference"}, default="auto"
         Whose variant of the algorithm to follow.
     standardize : bool, default=True
         Whether to standardise the features.
     sample_size : int, default=1000
-        Largest number of rows to use. The first pass draws no more than 10,000 (fewer if rows are
+        Largest number of rows to use. The first pass draws at most 10,000 rows (fewer if rows are
         wide).
     random_state : int, RandomState instance or None, default=None
         Seed of the sample. The path does not depend on the chunks of `X`.
@@ -172,37 +174,38 @@ def bandwidth_path(
     Warns
     -----
     UserWarning
-        If one cluster is preferred to any others, all bandwidths give too many clusters, or the
-        chosen bandwidth alone gives its number of clusters.
+        If one cluster is preferred to several, if all bandwidths give too many clusters, or if only
+        the chosen bandwidth gives its number of clusters.
 
     Notes
     -----
-    **The rule.** The gain of a partition of the n rows into k clusters of shares π_j, whose means
-    explain the share R_l of the variance of feature l, is
+    **The rule.** Consider a partition of the n rows into k clusters that hold shares π_j of the
+    rows, and whose means explain the share R_l of the variance of feature l. Its gain is
 
     .. math::
 
         \frac{p_e}{p} \sum_{l=1}^p \Big[ \tfrac12 \log\frac{1}{1 - R_l}
             - \frac{(k-1) \log n}{2n} \Big] + \sum_j \pi_j \log \pi_j
 
-    nats per row: the information of the means about the features, less Schwarz's penalty for
-    fitting them, less the entropy of the labels. It is the integrated classification likelihood
-    with variances that the clusters share. Features count as :math:`p_e = (\sum λ)^2 / \sum λ^2`
-    independent ones, with the eigenvalues λ of their correlation matrix, so that correlated
-    features do not count twice. Features are not weighted, as otherwise all weight on an easy
-    feature would give a high gain; 1 − R_l is at least .001. One cluster gains 0, and noise cut
-    into more loses. The bandwidth with the largest gain wins among those with
-    :math:`k \le \max(\sqrt n, n/10)`; the choice is the middle of the run of bandwidths around
-    it with as many clusters.
+    nats per row: the information of the means about the features, minus Schwarz's penalty for
+    fitting them, minus the entropy of the labels. It is the integrated classification likelihood
+    with variances that the clusters share. The features count as :math:`p_e = (\sum λ)^2 / \sum
+    λ^2` independent features, where λ are the eigenvalues of their correlation matrix, so that
+    correlated features do not count twice. The gain uses no feature weights, since otherwise a fit
+    with all its weight on one easy feature would have a high gain; 1 − R_l is at least .001. One
+    cluster has a gain of 0, and dividing noise into several clusters has a negative gain. Among the
+    bandwidths with :math:`k \le \max(\sqrt n, n/10)`, the one with the largest gain wins; the
+    choice is the middle of the run of bandwidths around it with the same number of clusters.
 
-    **More rows.** A bandwidth found on the sample fits all rows, as kernel sums are means over the
-    same density, but equal feature weights do not. Without self terms, kernel sums at a small h
-    first move each row to its nearest neighbour. The more rows there are, the nearer it is, in
-    features of noise too, and then no feature loses weight. So fits to more rows start from the
-    feature weights that the path has learned. The path itself follows each bandwidth from equal
-    weights and, if they differ, from the weights kept at the next larger bandwidth, and keeps the
-    fit that gains more. This holds for ``convention="auto"`` and finite λ; the other conventions
-    start from equal weights, as in their papers.
+    **More rows.** A bandwidth found on the sample suits all rows, since kernel sums are means over
+    the same density. Equal starting weights of the features do not. If rows are not their own
+    neighbours, kernel sums at a small h first move each row to its nearest neighbour. The more rows
+    there are, the nearer this neighbour is, in features of noise too, and then no feature loses
+    weight. So fits to more rows start from the feature weights that the path has learned. The path
+    itself makes a fit at each bandwidth from equal weights and, if they differ, another one from
+    the weights kept at the next larger bandwidth, and keeps the fit with the larger gain. This
+    holds for ``convention="auto"`` and finite λ; the other conventions start from equal weights, as
+    in their papers.
 
     References
     ----------
@@ -260,7 +263,7 @@ def follow_bandwidths(
 def classification_gain(
     rows: FloatArray, weights: FloatArray, labels: NDArray[np.int32], n_independent: float
 ) -> float:
-    """Return the information that a partition gains per row, in nats, less its penalties.
+    """Return the information gain of a partition per row, in nats, minus its penalties.
 
     Labels begin at 0, and `n_independent` is the effective number of independent features. The gain
     of one cluster is 0.
@@ -275,7 +278,7 @@ def classification_gain(
 
 
 def independent_features(rows: FloatArray, weights: FloatArray) -> float:
-    """Return the effective number of independent features, (Σλ)² / Σλ² of the correlations.
+    """Return (Σλ)² / Σλ² of correlation eigenvalues λ, the number of independent features.
 
     It is between 1 and the number of features that vary; 0 if none does.
     """
@@ -344,10 +347,10 @@ def _follow(
 
 
 def starts_from_weights(lam: float, convention: str) -> bool:
-    """Return whether fits start from feature weights of a smaller sample or larger bandwidth.
+    """Return whether fits start from weights learned on a smaller sample or at a larger bandwidth.
 
-    Rows that do not count for themselves first move to their nearest neighbour. The distance
-    depends on n, and where it is short in all features, equal weights do not change.
+    Rows that are not their own neighbours first move to their nearest neighbour. Its distance
+    depends on n, and if it is short in all features, equal weights do not change.
     """
     return convention == "auto" and bool(np.isfinite(lam))
 
@@ -359,9 +362,9 @@ def _descended(
     many: float,
     gain_of: Callable[[Blurred], float],
 ) -> list[Blurred]:
-    """Try the weights kept at the next larger bandwidth at each bandwidth; keep the larger gain.
+    """At each bandwidth, also fit from the weights kept at the next larger one; keep the better.
 
-    Weights of the larger bandwidth alone may select too few features.
+    Starting only from the weights of the larger bandwidth might select too few features.
     """
     kept = [found[-1]]
     for one, equal in zip(settings[-2::-1], found[-2::-1], strict=True):
@@ -395,7 +398,7 @@ def preferred(n_clusters: NDArray[np.int64], gain: FloatArray, n_rows: int) -> i
     """Return the index of the bandwidth that the rule prefers.
 
     `n_clusters` and `gain` are in the order of increasing bandwidths. It is the last index if all
-    give too many clusters.
+    bandwidths give too many clusters.
     """
     few = n_clusters <= _most_clusters(n_rows)
     if not few.any():

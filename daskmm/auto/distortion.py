@@ -2,11 +2,11 @@
 
 Costs under different distortions cannot be compared, nor can likelihoods of counts and densities.
 But each distortion leads to a partition, and a partition is judged by its information gain (see
-:func:`daskmm.selection.information_gain`). The values are first replaced by normal scores, Φ⁻¹ of
-the share of the weight below, so that outliers, skewness and units do not matter: the gain of the
-values themselves would favour squared distances. The rule prefers the first distortion whose gain,
-averaged over the starts, is within 1 % of the largest. Clusters that differ in something that ranks
-do not show, such as spread alone, cannot be judged in this way.
+:func:`daskmm.selection.information_gain`). Each value is first replaced by its normal score, Φ⁻¹ of
+the share of the weight of smaller values, so that outliers, skewness and units do not matter: the
+gain of the values themselves would favour squared distances. The rule prefers the first distortion
+whose gain, averaged over the starts, is within 1 % of the largest. Clusters that differ only in
+properties that ranks do not show, such as spread, cannot be judged in this way.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.information import feature_gains, normal_scores, partition, weighted_variance
 
 FloatArray = NDArray[np.float64]
-# Labels rows, given (distortion, rows, weights, n_clusters, seed).
+# Function that labels rows, given (distortion, rows, weights, n_clusters, seed).
 Labelled = Callable[[str, FloatArray, FloatArray, int, int], NDArray[np.integer]]
 
 # Distortions that are tried by default, if the values are in their domains.
 CANDIDATES = ("sqeuclidean", "kl", "itakura-saito", "logistic", "euclidean", "manhattan")
 STARTS = 4
-# Gains within this share of the largest are as good.
+# Gains within this share of the largest count as equally good.
 _AS_GOOD = 0.01
 
 
@@ -46,7 +46,7 @@ class DistortionChoice(OverStarts):
     chosen : int
         Index of the distortion that the rule prefers.
     n_clusters, n_rows : int
-        Numbers of clusters, and of rows of the sample.
+        Number of clusters, and number of rows of the sample.
     """
 
     distortions: tuple[str, ...]

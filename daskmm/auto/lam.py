@@ -1,37 +1,37 @@
 r"""Choose the penalty λ of entropy-weighted power k-means (EWP) without labels.
 
 EWP learns feature weights w on a sample for each λ of a grid and each start. Power k-means with
-these weights fixed is then run from a fresh start, and of the two partitions the one with the
-lower :math:`\sum_l w_l V_l (1 - R_l)` is kept, where R_l is the share of the variance V_l of
-feature l between the cluster means. Its information gain IG is taken over all features, unweighted
-(see :func:`daskmm.selection.information_gain`). The null consists of independent Gaussian features
-of variances :math:`w_l V_l`, clustered in the same way with the weights of the first start. The
-rule prefers the *largest* λ that is as good as the best:
+these weights fixed is then run from a fresh start. Of the two partitions, the one with the lower
+:math:`\sum_l w_l V_l (1 - R_l)` is kept, where V_l is the variance of feature l and R_l the share
+of it that lies between the cluster means. Its information gain IG is taken over all features,
+unweighted (see :func:`daskmm.selection.information_gain`). The null consists of independent
+Gaussian features of variances :math:`w_l V_l`, which are clustered in the same way, with the
+weights of the first start. The rule prefers the *largest* λ that is as good as the best:
 
 .. math::
 
     IG(λ) \ge \max IG - \max\{\min(3 σ,\ .07 \max IG),\ .05\},
 
-with IG averaged over the starts, and σ the standard deviation over the starts, the median over all
-λ (the term 3σ is left out for a single start). So features are weighted only as strongly as the
-gain clearly supports.
+where IG is the mean over the starts, and σ is the standard deviation over the starts, of which the
+median over all λ is taken (the term 3σ is left out for a single start). So features are weighted
+only as strongly as the gain clearly supports.
 
-**Few values.** Clusters explain all of a flag by having one of its values each, which no number of
-many values allows. So features of few values are replaced by normal numbers with the same order
-(see :mod:`daskmm.numerics.latent_normals`): the clusters of an even flag explain at most .64 of
-them.
+**Few values.** Clusters explain all of a flag if each has only one of its values; they can hardly
+explain all of a feature with many values. So features of few values are replaced by normal numbers
+with the same order (see :mod:`daskmm.numerics.latent_normals`): the two values of an even flag
+explain at most .64 of its numbers.
 
 **Mixed columns.** The null is the same rows without any dependence between columns (see
 :mod:`daskmm.kmeans.column_trials`). A column of flags or categories gains the part of its entropy
-that the clusters explain, H_g R_g, which is their mutual information: a noisy flag that clusters
-divide in two is worth log 2, less than a number that they explain completely. Starts end in many
+that the clusters explain, H_g R_g, which is their mutual information: a noisy flag whose two values
+clusters separate gains log 2, less than a number that they explain completely. Starts end in many
 local optima, and the clusters of one penalty often cost less at another penalty than all clusters
-that were found there. So every penalty is judged by the clusters, of all starts of all penalties,
-at which its own objective is lowest.
+that were found with it. So every penalty is judged by those clusters, among all starts of all
+penalties, for which its own objective is lowest.
 
-**Wide sparse rows.** Clusters are judged by features that they were not made with: the features
-are split at random into two halves, EWP learns on one, R_l is taken of the other, and the gains of
-both are added. R⁰_l is then (k − 1)/(n − 1).
+**Wide sparse rows.** Clusters are judged by features that they were not made with: the features are
+split at random into two halves, EWP learns on one half, R_l is computed for the other, and the
+gains of both halves are added. R⁰_l, the R_l of the null, is then (k − 1)/(n − 1).
 
 EWP: Chakraborty, Paul, Das and Xu, "Entropy Weighted Power k-Means Clustering", AISTATS 2020.
 """
@@ -65,13 +65,14 @@ MULTIPLES = (0.1, 0.2, 0.35, 0.5, 1.0, np.inf)
 # The grid for wide sparse rows, where clusters explain a tenth of a feature rather than half of it.
 # The last penalty keeps weights nearly equal; an infinite one would lose their order.
 SPARSE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
-# Number of starts per penalty; mixed columns have more, as one in a few finds the clusters.
+# Number of starts per penalty; mixed columns have more, since only one in a few starts finds the
+# clusters.
 STARTS, MIXED_STARTS = 3, 8
-# Rows of the sample: the larger of a fixed number and a number per cluster.
+# Number of rows of the sample: the larger of a fixed number and a number per cluster.
 SAMPLE_ROWS, ROWS_PER_CLUSTER = 2000, 100
-# The constants of the rule: standard deviations, share of the best gain, nats.
+# Tolerances of the rule: in standard deviations, as a share of the best gain, and in nats.
 SPREADS, TOLERANCE, LEAST_TOLERANCE = 3.0, 0.07, 0.05
-# Seed of the rows and of the null by which the features of a fit are judged.
+# Seed of the rows and of the null with which the features of a fit are judged.
 _GAINS_SEED = 0
 # Pattern of λ in units of the mean feature variance, as in "0.5*variance".
 _MULTIPLE = re.compile(r"\s*(?:([^*]+)\*)?\s*variance\s*")
@@ -119,13 +120,14 @@ class LamPath(OverStarts):
     lams : ndarray of shape (n_lams,), float64
         Penalties λ per unit of sample weight, increasing; the last may be infinite (equal weights).
     gains : ndarray of shape (n_lams, n_starts), float64
-        Information gain of each start over the null, in nats; of the best start for mixed columns.
+        Information gain of each start over the null, in nats; for mixed columns only that of the
+        best start.
     feature_weights : ndarray of shape (n_lams, n_features), float64
         Mean weights over the starts, or those of the best start.
     chosen : int
         Index of the penalty that the rule prefers.
     n_clusters, n_rows : int
-        Numbers of clusters, and of rows of the sample.
+        Number of clusters, and number of rows of the sample.
     """
 
     lams: FloatArray
@@ -159,7 +161,7 @@ class Tried(NamedTuple):
     path : LamPath
         Gains and feature weights.
     centers : ndarray of shape (n_clusters, n_features), float64, or None
-        Centres in the model's coordinates; None where each penalty has its own clusters.
+        Centres in the model's coordinates; None if each penalty is judged by its own clusters.
     """
 
     path: LamPath
@@ -226,7 +228,7 @@ def follow_lam(
 def feature_gains(sample: Sample, state: CenterState, metric: Metric) -> FloatArray:
     """Compute how much more of each column clusters explain than clusters of noise do, in nats.
 
-    Columns that have few values are judged as in the choice of λ.
+    Columns of few values are replaced as in the choice of λ.
 
     Parameters
     ----------
@@ -264,7 +266,7 @@ def _threshold(gains: FloatArray) -> float:
 def _follow_sharing(
     trials: ColumnTrials, grid: Sequence[float], n_clusters: int, seed: int, lazy: bool
 ) -> Tried:
-    """Try every penalty on the final clusters of the starts of all penalties."""
+    """Judge every penalty by the final clusters of the starts of all penalties."""
     spawn = (spawned(one, 2) for one in spawned(seed, MIXED_STARTS))
     learning, fresh = zip(*spawn, strict=True)
     starts = trials.starts(n_clusters, learning)
@@ -303,10 +305,11 @@ def _try_lam(
     seeds: Sequence[int],
     null_seed: int,
 ) -> list[tuple[FloatArray, FloatArray]]:
-    """Return the gain of every start, and the mean feature weights (the task of one penalty).
+    """Return the gain of every start at a penalty, and the mean feature weights (a task function).
 
-    All starts are compared with one null, drawn with the weights of the first start: a null costs
-    as much as a start, and the gains of a penalty then differ only by the starts.
+    All starts are compared with one null, which is drawn with the weights of the first start. A
+    null costs as much as a start, and with one null the gains of a penalty differ only through the
+    starts.
     """
     ended = _ends(lam, trials, starts, seeds)
     most = max(len(one.partition.shares) for one in ended)
@@ -322,7 +325,7 @@ def _try_lam_held_out(
     seeds: Sequence[int],
     n_features: int,
 ) -> list[tuple[FloatArray, FloatArray]]:
-    """Return the same as `_try_lam` for wide sparse rows (the task of one penalty).
+    """Return the same as `_try_lam` for wide sparse rows (a task function).
 
     Clusters are found with the features of each half, and their gain is taken over the other half.
     """

@@ -1,22 +1,23 @@
 """Choice of the number of clusters, without labels.
 
-The rule counts groups of rows that gaps in density divide, of any shape, size and spread: k-means
-cuts the rows into cells, and cells are merged that no gap divides (see
+The rule counts groups of rows that gaps in density divide; groups may have any shape, size and
+spread. k-means cuts the rows into cells, and cells that no gap divides are merged (see
 :mod:`daskmm.auto.separation` and, for what a gap is, :mod:`daskmm.numerics.gaps`). Clusters without
-a gap between them count as one: in two round clusters of equal size whose centres are 2.5 standard
-deviations apart, the density between is .88 of that at the centres.
+a gap between them count as one: if the centres of two round clusters of equal size are 2.5 standard
+deviations apart, the density between them is .88 of that at the centres.
 
-Beyond five robust standard deviations from its median each feature is put on a logarithmic scale:
-heavy tails become short, and far values stay apart. Rows are projected on their first 20 principal
-axes. Features with few distinct values, such as flags, would have gaps everywhere; so they are made
-normal, with equal values in random order. Rows that are copies of a few points make as many
-clusters.
+Values beyond five robust standard deviations from the median of their feature are put on a
+logarithmic scale, so that heavy tails become short while far values remain apart. Rows are
+projected on their first 20 principal axes. Features with few distinct values, such as flags, would
+have gaps everywhere; so their values are replaced by normal numbers with the same order, equal
+values in random order. If all rows are copies of a few points, each point is a cluster.
 
 Mixed columns are replaced by normal features that could lie behind them (see
-:mod:`daskmm.numerics.latent_normals`), in the rows without missing values. Rows of numbers
-that lack more than a quarter of their values are left out if 200 others remain, and missing values
-are taken from the nearest row that has them. Weights are divided such that they sum to the
-number of rows of weight 1 that would estimate means as precisely.
+:mod:`daskmm.numerics.latent_normals`), in the rows without missing values. In tables of numbers,
+rows that lack more than a quarter of their values are left out if 200 others remain, and the other
+missing values are taken from the nearest row that has them. Weights are scaled so that they sum to
+the effective number of rows: the number of rows of weight 1 that would estimate means with the same
+precision.
 """
 
 from __future__ import annotations
@@ -37,40 +38,40 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Clusters to expect while nothing is known of their number: for the size of the sample, and for
-# other choices.
+# Assumed number of clusters while it is unknown: for the size of the sample, and for other choices.
 PLANNED_CLUSTERS, SOME_CLUSTERS = 40, 20
-# Rows that are used, if the sample has more.
+# Largest number of rows of the sample that are used.
 SAMPLE_ROWS = 10_000
-# Rows without missing values that are needed, of mixed columns of which values are missing; and the
-# share of missing values up to which rows of numbers are used, if there are as many of them.
+# Least number of rows without missing values that mixed columns need; and the share of missing
+# values up to which rows of numbers are used, if there are at least that many of them.
 LEAST_WHOLE, _MISSING = 200, 0.25
-# Principal axes that are used.
+# Number of principal axes that are used.
 _AXES = 20
 # Features with less than this share of the largest weighted variance are left out.
 _NEGLIGIBLE = 1e-2
-# The number is at the end of the range if it exceeds this share of what the rows allow.
+# A number counts as at the end of the range if it exceeds this share of what the rows allow.
 _END = 0.75
 
 
 @registered
 @dataclass(frozen=True, repr=False)
 class ClusterNumberPath:
-    """Overlap of the clusters that are divided least, over numbers of clusters.
+    """Overlap of the two least separated clusters, for each number of clusters.
 
     Attributes
     ----------
     numbers : ndarray of shape (n_numbers,), int64
-        2, 3, … clusters, and some more than were found.
+        Numbers of clusters: 2, 3, …, up to some more than were found.
     overlaps : ndarray of shape (n_numbers,), float64
-        Overlap of the two clusters that are divided least: the density between them relative to
-        that at the less dense one, in units of the largest at which there is a gap, or the evidence
-        that a gap needs relative to what there is, if that is more. It is less than 1 if there is a
-        gap.
+        Overlap of the two least separated clusters, which is less than 1 if there is a gap between
+        them. It is the larger of two ratios: the density between them relative to that at the less
+        dense one, divided by the largest value that counts as a gap; and the evidence that a gap
+        needs, divided by the evidence that there is.
     n_rows, n_features : int
-        Rows of the sample, and features or principal axes, that were used.
+        Number of rows of the sample, and of features or principal axes, that were used.
     at_end : bool
-        Whether the number is at the end of what was tried: `max_clusters`, or what the rows allow.
+        Whether the number is at the end of the range that was tried: `max_clusters`, or what the
+        rows allow.
     """
 
     numbers: NDArray[np.int64]
@@ -81,7 +82,7 @@ class ClusterNumberPath:
 
     @property
     def n_clusters(self) -> int:
-        """The largest number of clusters that gaps divide; 1 means no clusters."""
+        """The largest number of clusters that gaps divide; 1 if there are no clusters."""
         return int(self.numbers[self.overlaps < 1].max(initial=1))
 
     def __repr__(self) -> str:
@@ -115,7 +116,7 @@ def follow_n_clusters(
     max_clusters : int, optional
         Largest number of clusters to choose.
     n_rows : int, optional
-        Rows of the sample to use at most.
+        Largest number of rows of the sample to use.
     mixed : MixedCoordinates, optional
         Coordinates of the rows, if they are of mixed columns.
     """
@@ -148,7 +149,7 @@ def follow_n_clusters(
 def _numbers(
     rows: FloatArray | SparseRows, weights: FloatArray, feature_weights: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return dense rows without missing values, of the features that count, and their weights."""
+    """Return dense rows without missing values, with the features that count, and their weights."""
     if feature_weights is not None:
         if isinstance(rows, SparseRows):
             squares = np.bincount(rows.indices, np.square(rows.data), minlength=rows.shape[1])
@@ -171,7 +172,7 @@ def _numbers(
 
 
 def _axes(rows: FloatArray) -> FloatArray:
-    """Draw far values nearer, and project rows on their first principal axes if they have many."""
+    """Draw far values nearer, and project rows with many features on their first principal axes."""
     rows = with_short_tails(rows)
     rows = rows[:, np.ptp(rows, axis=0) > 0]
     rows = rows - rows.mean(axis=0)
@@ -183,7 +184,7 @@ def _axes(rows: FloatArray) -> FloatArray:
 def _of_mixed(sample: Sample, coordinates: MixedCoordinates, seed: int) -> Sample:
     """Return normal features of the rows that have all of their values.
 
-    Values put in place of missing ones would make clusters of their own.
+    Values put in place of missing ones would form separate clusters.
     """
     whole = ~np.isnan(sample.rows).any(axis=1)
     if not whole.all() and np.count_nonzero(whole) < LEAST_WHOLE:

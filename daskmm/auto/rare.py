@@ -1,4 +1,4 @@
-"""Features in which so few rows differ from the others that they tell no clusters apart."""
+"""Features in which too few rows differ from the others to separate clusters."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from daskmm.engine.first_pass import Survey
 from daskmm.engine.moments import Sample
 from daskmm.numerics.sparse_rows import SparseRows, zeroed
 
-# Least share of an average cluster's rows.
+# Least number of rows that have to differ, as a share of an average cluster's rows.
 LEAST_SHARE = 0.1
 
 
 def without_rare(survey: Survey, n_clusters: int) -> Survey:
     """Treat features as constant in which too few rows differ from the commonest value.
 
-    Too few are less than a tenth of an average cluster's rows. Standardised, a feature that differs
-    in a single row is explained wholly by a cluster of that row, so that EWP gives all weight to
-    such features: six types of 5,000 cells with 2,000 genes are found with an adjusted Rand index
-    of 0 with them, and .99 without.
+    Too few means less than a tenth of an average cluster's rows. If a standardised feature differs
+    in a single row, a cluster of that row explains it completely, so EWP gives all weight to such
+    features. For six types among 5,000 cells with 2,000 genes, the adjusted Rand index is 0 with
+    these features, and .99 without them.
 
     Parameters
     ----------
@@ -70,13 +70,13 @@ def _without(sample: Sample, left_out: NDArray[np.bool_]) -> Sample:
 def _uncommon(rows: NDArray | SparseRows, weights: NDArray) -> NDArray[np.float64]:
     """Return the share of the rows' weight in which each feature differs from its commonest value.
 
-    The commonest value is taken to be that of more than half of the rows, the median; without one,
-    the share is large in any case.
+    The commonest value is taken to be the median, which it is if more than half of the rows have
+    it; otherwise the share is large in any case.
     """
     if isinstance(rows, SparseRows):
         held = weights[rows.row_of_entry] * (rows.data != 0)
         shares = np.bincount(rows.indices, held, rows.shape[1]) / weights.sum()
-        # Here the commonest value may not be 0.
+        # In these features the commonest value may differ from 0.
         often = np.flatnonzero(shares > 0.5)
         if len(often):
             shares[often] = _uncommon(rows.tocsc()[:, often].toarray(), weights)

@@ -1,11 +1,12 @@
-"""Features of wide sparse rows that other features predict: only those can show clusters.
+"""Features of wide sparse rows that other features predict; only these can show clusters.
 
-A feature that is mostly 0 is explained completely by a cluster of the rows where it is not, and no
-penalty prefers a hundred features that each separate clusters a little to one such feature. So each
-feature is scored by the share of its variance that lies along the leading directions of features
-that it is no part of (see `daskmm.numerics.held_out`). Shares beyond chance become the weights of
-the features in the next round's directions, which strengthens weak groups of features: among 12,000
-genes, the principal axes of 9,300 cells do not show 150 markers of twelve types, whose share is .1.
+A feature that is mostly 0 is explained completely by a cluster of the rows in which it is not 0,
+and no penalty prefers a hundred features that each separate clusters a little to one such feature.
+So each feature is scored by the share of its variance that lies along leading directions of other
+features (see `daskmm.numerics.held_out`). In the next round, features are weighted by the shares
+beyond chance before the directions are computed, which strengthens weak groups of features: among
+12,000 genes of 9,300 cells, the principal axes do not show 150 markers of twelve types, whose share
+is .1.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from daskmm.engine.first_pass import Survey
 from daskmm.numerics.held_out import Standardized
 from daskmm.numerics.sparse_rows import SparseRows, fit_dense, zeroed
 
-# Rounds, and the last of them over which shares are averaged.
+# Number of rounds, and number of last rounds over which shares are averaged.
 _ROUNDS, _LAST = 8, 2
-# Directions per cluster: other things than clusters, such as the number of words, take some.
+# Number of directions per cluster: some show other differences than clusters, such as the number of
+# words.
 _DIRECTIONS = 2
 
 
 def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
     """Treat features of wide sparse rows as constant that other features predict by chance only.
 
-    Dense rows, and sparse ones that would be few numbers if they were dense, are left as they are;
-    so are all features if none is predicted.
+    Surveys of dense rows are not changed, nor are those of sparse rows that would be small as dense
+    ones. If no feature is predicted, all are kept.
 
     Parameters
     ----------
@@ -48,7 +50,7 @@ def without_unrelated(survey: Survey, n_clusters: int, seed: int) -> Survey:
     rows = zeroed(rows, ~survey.varying)
     table, number = Standardized(rows, weights), _DIRECTIONS * n_clusters
     predicted = _predicted(table, number, np.random.default_rng(seed))
-    # A few may be by chance.
+    # A few features may be predicted by chance.
     if np.count_nonzero(predicted) <= number:
         return survey
     return without_features(survey, survey.varying & ~predicted)

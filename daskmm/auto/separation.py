@@ -1,16 +1,16 @@
-"""Division of rows into groups that gaps in density divide.
+"""Division of rows into groups with gaps in density between them.
 
 k-means cuts the rows into many cells, and cells that no gap divides are merged (see
-:mod:`daskmm.numerics.gaps`). Long or unequal clusters need many cells. Many cells have few rows
-each, which hide the gaps between clusters that nearly touch; so if one group is left, fewer cells
-are tried, down to two. Each number of cells is tried on the rows as they are and on rows of unit
-covariance. If several groups are left, cells are cut and merged once more in the distance that
-belongs to the covariance within them, in case this finds more groups. Each group is then divided in
-the same way.
+:mod:`daskmm.numerics.gaps`). Long or unequal clusters need many cells. But many cells have few rows
+each, too few to show the gaps between clusters that nearly touch; so if only one group is left,
+fewer cells are tried, down to two. Each number of cells is tried on the rows as they are and on
+rows of unit covariance. If several groups are left, the rows are cut and merged once more in the
+Mahalanobis distance of the covariance within the groups, in case this finds more groups. Each group
+is then divided in the same way.
 
-A cluster may have been cut before a gap was found, so the last groups are merged once more. All of
-this is done with other cells again. If the two numbers of groups differ, it is done for a third
-time, and the middle number counts.
+A cluster may have been cut before a gap was found, so the final groups are merged once more. The
+whole procedure is repeated with other cells. If the two numbers of groups differ, it is repeated
+again, and the median of the three numbers counts.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from daskmm.numerics.whitening import whitened
 
 FloatArray = NDArray[np.float64]
 
-# Cells at most, rows per cell on average (if there are more than two), and by what factor their
-# number falls.
+# Largest number of cells, least average number of rows per cell (if there are more than two cells),
+# and the factor by which the number of cells falls.
 MOST_CELLS, LEAST_ROWS, _FEWER = 60, 20, 0.5
-# Smaller cells are left out: their rows are far from all others.
+# Cells with fewer rows are left out: their rows are far from all others.
 _SMALL = 12
-# Lloyd steps, and the relative change at which they end.
+# Largest number of Lloyd steps, and the relative change at which they end.
 _STEPS, _TOL = 20, 1e-3
 
 
@@ -44,9 +44,9 @@ class Separation(NamedTuple):
     Attributes
     ----------
     n_groups : int
-        Number of groups that gaps divide.
+        Number of groups with gaps between them.
     overlaps : dict of int to float
-        For 2, 3, … groups the overlap of the two that are divided least: less than 1 up to
+        Overlap of the two least separated groups, for 2, 3, … groups. It is less than 1 up to
         `n_groups`, and 1 or more for the further groups that came closest to being divided.
     """
 
@@ -55,9 +55,9 @@ class Separation(NamedTuple):
 
 
 def separation(rows: FloatArray, weights: FloatArray, seed: int) -> Separation:
-    """Divide rows into groups, two or three times to be sure of their number.
+    """Divide rows into groups, and repeat this once or twice to be sure of their number.
 
-    Rows have neither missing values nor constant features, and each counts as its weight.
+    Rows have neither missing values nor constant features, and each row counts by its weight.
     """
     rng = np.random.default_rng(seed)
     found = [_separation(rows, weights, rng) for _ in range(2)]

@@ -2,14 +2,14 @@
 
 A sample is clustered by power k-means from several starts, once with the features in their own
 units and once standardised. The information gain (see :func:`daskmm.selection.information_gain`)
-counts all features alike and without units, so it can compare the two. Features are standardised
-if the gain, the median over the starts, is then larger by 5 % and by .05 nats. (One start that ends
-in a bad local optimum moves a mean.)
+counts all features alike and has no units, so it can compare the two. Features are standardised if
+this makes the median gain over the starts larger by at least 5 % and .05 nats. (The median is used
+because one start in a bad local optimum would change the mean.)
 
-A far row makes a cluster of its own in one scale and not in the other, so the gains are those of
-rows without outliers. Per feature, the range between the 2 % and 98 % quantiles is widened by half
-of its length at both ends. Rows outside of a range, at most the farthest 5 %, are left out, and
-features are divided by the standard deviation of the other rows.
+A far row may form a separate cluster in one scale and not in the other, so the gains are computed
+without outliers. Per feature, the range between the 2 % and 98 % quantiles is widened by half of
+its length at both ends. Rows outside of the range of any feature (at most the farthest 5 %) are
+left out, and features are divided by the standard deviation of the other rows.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Quantiles that bound the range of a feature, by how much of its length it is widened at both ends,
-# and the largest share of the rows that is left out.
+# Tail beyond the quantiles that bound the range of a feature, share of its length by which the
+# range is widened at each end, and largest share of the rows that is left out.
 _TAIL, _WIDENING, _MOST_FAR = 0.02, 0.5, 0.05
-# At most so many clusters are looked for: with more, trials take longer than the fit.
+# Largest number of clusters in trials: with more, trials take longer than the fit.
 _MOST_CLUSTERS = 32
-# By how much the gain of standardised features must be larger: a share of it, and nats.
+# How much larger the gain of standardised features must be: as a share of the gain, and in nats.
 _CLEARLY, _CLEAR_NATS = 0.05, 0.05
 
 
 @registered
 @dataclass(frozen=True)
 class ScaleChoice:
-    """Information gain of clusters of the features as they are, and of standardised features.
+    """Information gain of the clusters of features as they are, and of standardised features.
 
     Attributes
     ----------
     gains_as_they_are, gains_standardized : ndarray of shape (n_starts,), float64
-        Gain over the null, in nats, of each start.
+        Gain of each start over the null, in nats.
     n_clusters, n_rows : int
-        Clusters, at most 32, and rows of the sample.
+        Number of clusters (at most 32), and number of rows of the sample.
     """
 
     gains_as_they_are: FloatArray
@@ -75,7 +75,7 @@ class ScaleChoice:
 def choose_scale(
     survey: Survey, n_clusters: int, seed: int, lazy: bool
 ) -> tuple[Survey, ScaleChoice]:
-    """Choose a scale, and return the result of the first pass in it.
+    """Choose a scale, and return the result of the first pass in that scale.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def choose_scale(
 
 
 def _in_own_units(survey: Survey) -> Survey:
-    """Return what the first pass finds for features that are not standardised."""
+    """Convert the result of the first pass to features that are not standardised."""
     scale = survey.coordinates.scale
     rows = Coordinates(np.zeros_like(scale), 1.0 / scale).to_model(survey.sample.rows)
     variance = survey.variance * scale**2
@@ -115,7 +115,7 @@ def _in_own_units(survey: Survey) -> Survey:
 
 
 def _trials(sample: Sample, n_rows: int, seed: int) -> tuple[Trials, Trials]:
-    """Draw rows of a sample that are not far, as they are and standardised."""
+    """Draw rows of a sample without outliers; return them as they are and standardised."""
     rows, weights = thinned(sample.rows, sample.weights, n_rows, seed)
     near = ~far_rows(rows, weights)
     own = Trials.of(Sample(rows[near], weights[near]), n_rows, seed)
@@ -124,19 +124,20 @@ def _trials(sample: Sample, n_rows: int, seed: int) -> tuple[Trials, Trials]:
 
 
 def far_rows(rows: FloatArray, weights: FloatArray) -> NDArray[np.bool_]:
-    """Mark the rows that lie far outside of where most values of some feature are.
+    """Return a mask of the rows that lie far outside the range of most values in some feature.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
         Rows of the sample.
     weights : ndarray of shape (n_rows,)
-        Positive. An integer weight counts like as many copies of the row.
+        Sample weights, positive. A row of integer weight v counts like v copies of it.
     """
     low, high = _quantiles(rows, weights, (_TAIL, 1.0 - _TAIL))
     length = high - low
     for feature in np.flatnonzero(length == 0):
-        # Most rows share a value, such as that of a rare flag: how far are the others, typically?
+        # If most rows share a value, as for a rare flag, use the typical distance of the others
+        # from it.
         apart = np.abs(rows[:, feature] - low[feature])
         others = apart > 0
         if others.any():
@@ -157,7 +158,7 @@ def _quantiles(
     mass = np.cumsum(weights[order], axis=0)
     found = []
     for level in levels:
-        # Sums of weights are equal to a share of the total up to rounding.
+        # A sum of weights may differ from a share of the total by rounding.
         place = (mass >= level * mass[-1] * (1.0 - 1e-12)).argmax(axis=0)
         row = np.take_along_axis(order, place[None, :], axis=0)
         found.append(np.take_along_axis(values, row, axis=0)[0])
@@ -165,7 +166,7 @@ def _quantiles(
 
 
 def _try_scale(trials: Trials, seed: int, n_clusters: int) -> list[float]:
-    """Task of one start: return its gain over a null of its own."""
+    """Return the gain of one start over its own null (a task function)."""
     fresh, null = spawned(seed, 2)
     weights = trials.equal_weights
     (labels,) = trials.with_weights(weights, n_clusters, [fresh])

@@ -21,20 +21,20 @@ def batch_number(batch: Any) -> int:
     Raises
     ------
     ValueError
-        If it is neither.
+        If `batch` is neither a date nor a whole number.
     """
     return int(_numbers(np.array([batch]))[0])
 
 
 def numbered_batches(X: Any, batches: Any) -> tuple[NDArray[np.int64], Any]:
-    """Return the numbers of the batches in their order, and the place of each row's, from 1.
+    """Return the sorted numbers of the batches, and the place of each row's batch in them, from 1.
 
     Parameters
     ----------
     X : table
         The rows.
     batches : str or array-like of shape (n_samples,)
-        Name of a column of `X`, or the batch of each row; lazy ones stay lazy.
+        Name of a column of `X`, or the batch of each row; the places of lazy batches are lazy.
     """
     if isinstance(batches, str):
         X = unwrapped(X)
@@ -48,7 +48,7 @@ def numbered_batches(X: Any, batches: Any) -> tuple[NDArray[np.int64], Any]:
         blocks = delayed_rows(batches) if isinstance(batches, da.Array) else (batches,)
         labels = np.concatenate(computed(*map(delayed(np.unique), blocks)))
     labels = np.unique(np.asarray(labels))
-    # Several times of a day are one batch.
+    # All times of one day are one batch.
     numbers, places = np.unique(_numbers(labels), return_inverse=True)
     shared = labels, places.astype(np.float64) + 1.0
     if is_series(batches):

@@ -1,4 +1,4 @@
-"""A fit of centres: its choices on the sample of the first pass, its stages, its cost."""
+"""A fit of centres: the choices on the sample of the first pass, the stages and the cost."""
 
 from __future__ import annotations
 
@@ -65,8 +65,9 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Starts if annealing happens in memory; one if each iteration reads streamed data. With more
-# clusters starts differ less, and take longer: all together have at most so many centres.
+# Number of starts if annealing happens in memory (it is 1 if each iteration reads streamed data),
+# and largest number of centres of all starts together: with more clusters, starts differ less and
+# take longer.
 STARTS_IN_MEMORY, CENTERS_OF_STARTS = 8, 2048
 # Seed of the trials that choose the scale. Rows that are all in the sample get the same scale for
 # any `random_state`, and so does a fit from given centres.
@@ -74,7 +75,7 @@ SCALE_SEED = 0
 
 
 class CenterEstimator(Protocol):
-    """What a fit of centres asks of its estimator: parameters, and what an algorithm decides."""
+    """What a fit of centres needs from its estimator: parameters, and methods of the algorithm."""
 
     n_clusters: Any
     max_clusters: int | None
@@ -92,40 +93,40 @@ class CenterEstimator(Protocol):
     empty_rows: str
     empty_cluster: str
     trim: float
-    # Whether each feature counts in distances as if it had all of its values.
+    # Whether features with missing values count in distances as much as those without.
     _weighs_shares: ClassVar[bool]
     # Whether feature weights are learned.
     _weighs_features: ClassVar[bool]
 
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
-        """Return the schedule of the powers, on data of a critical power."""
+        """Return the schedule of the powers for data with this critical power."""
 
     def _of_clusters(self, survey: Survey, seed: int) -> Survey:
-        """Return the survey with features as constant that can make no clusters."""
+        """Return the survey; features that cannot make clusters are treated as constant."""
 
     def _weights_for_number(self, survey: Survey, seed: int, lazy: bool) -> FloatArray | None:
-        """Return feature weights with which to choose the number of clusters, if not equal."""
+        """Return feature weights for choosing the number of clusters; None for equal ones."""
 
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool
     ) -> tuple[Update, dict[str, Any], CenterState | None]:
-        """Return the update of the MM steps, fitted attributes, and a start or None."""
+        """Return the update of the MM steps, its fitted attributes, and one more start or None."""
 
 
 @registered
 @dataclass(frozen=True)
 class EarlierModel:
-    """Attributes of the fitted model from which a fit goes on."""
+    """Attributes of the fitted model from which a fit continues."""
 
     cluster_centers_: NDArray[np.float64]
     s_: float
     feature_weights_: NDArray[np.float64] | None
-    # Whether it is the estimator's own, as with `warm_start`.
+    # Whether it is the earlier fit of the same estimator, as with `warm_start`.
     own: bool
 
 
 def earlier_model(estimator: Any) -> EarlierModel | None:
-    """Return the fitted model from which a fit of an estimator is to go on, if there is one."""
+    """Return the fitted model from which a fit of an estimator continues, if there is one."""
     own = estimator.warm_start and "cluster_centers_" in vars(estimator)
     init = estimator.init
     model = estimator if own else init.estimator if isinstance(init, FrozenEstimator) else init
@@ -139,14 +140,14 @@ def earlier_model(estimator: Any) -> EarlierModel | None:
 
 @dataclass(frozen=True)
 class CenterRecipe:
-    """How an estimator is fitted: its stages before the start, and their cost.
+    """How an estimator is fitted: the stages before the starting centres, and their cost.
 
     Attributes
     ----------
     model : CenterEstimator
-        Copy of the estimator that is fitted: parameters, and what the algorithm decides.
+        Copy of the estimator that is fitted.
     earlier : EarlierModel or None
-        The model from which the fit goes on.
+        The model from which the fit continues.
     """
 
     model: CenterEstimator
@@ -267,7 +268,7 @@ class CenterRecipe:
         survey = first_pass(
             choices.passes,
             at_least,
-            # Features are standardised first if that is to be chosen.
+            # If the scale is to be chosen, the survey is made in standardised features.
             bool(self._scaling(layout)),
             choices.seeds[0],
             wanted=wanted_rows(self.model.sample_size, at_least) or usual,
@@ -281,10 +282,11 @@ class CenterRecipe:
         return replace(choices, survey=self.model._of_clusters(survey, choices.seeds[0]))
 
     def _scaling(self, layout: Layout) -> bool | str:
-        """Whether to standardise features, or "auto" where that is a choice.
+        """Return whether to standardise features, or "auto" where the sample decides.
 
-        It is one for squared distances of whole rows. Values that are mostly 0 are counts of the
-        same kind of thing, and dividing them would favour the rarest ones.
+        The sample decides only for squared distances of dense rows without missing values. Values
+        that are mostly 0 are counts of the same kind of thing, and standardising would favour the
+        rarest ones.
         """
         if self.model.standardize != "auto":
             return bool(self.model.standardize)
@@ -292,7 +294,7 @@ class CenterRecipe:
         return "auto" if dense and self.model.distortion == "sqeuclidean" else False
 
     def _choose_scale(self, choices: Choices) -> Choices:
-        """Choose the scale of the features, where that is a choice."""
+        """Choose the scale of the features, if the sample decides about it."""
         if self._scaling(choices.layout) != "auto":
             return choices
         survey, n_clusters = choices.survey, self.model.n_clusters
@@ -335,11 +337,11 @@ class CenterRecipe:
         return replace(choices, update=trimmed, found=found).with_fitted(**fitted)
 
     def _choose_schedule(self, choices: Choices) -> Choices:
-        """Determine the schedule of the powers, and what depends on it."""
+        """Determine the schedule of the powers and whatever depends on it."""
         survey, earlier = choices.survey, self.earlier
         schedule = self.model._schedule(lambda: survey.critical_power)
         if earlier is not None:
-            # Its centres would all fall onto the mean at the first power of an annealing.
+            # At the first power of an annealing, all of its centres would move to the mean.
             s0 = -np.inf if self.model.polish else earlier.s_
             schedule = replace(schedule, s0=s0, critical_multiple=None)
         hedged = choices.update.hedged
@@ -348,21 +350,21 @@ class CenterRecipe:
         return replace(choices, method=method)
 
     def _restarts(self, schedule: Schedule) -> bool:
-        """Whether to anneal once more at the feature weights that were learned.
+        """Return whether to anneal once more at the feature weights that were learned.
 
-        Not from given centres, which say where clusters are to be; and for squared distances of
-        whole rows only.
+        Fits from given centres do not, since these say where the clusters are; nor do fits with
+        other distances than squared ones, or with missing values.
         """
         plain = self.model.distortion == "sqeuclidean" and self.model.missing == "error"
         return schedule.polish and self._seeds and plain
 
     @property
     def _seeds(self) -> bool:
-        """Whether starting centres are looked for."""
+        """Return whether starting centres have to be found."""
         return isinstance(self.model.init, str) and self.earlier is None
 
     def _samples(self, layout: Layout) -> bool:
-        """Whether to anneal on a sample, and pass over the table to polish only."""
+        """Return whether to anneal on a sample, so that only polishing passes over the table."""
         coded = layout.lazy and (layout.sparse or self.model.distortion == "mixed")
         bounds, seeds = cluster_range(self.model), self._seeds
         return anneals_on_sample(
@@ -376,7 +378,7 @@ class CenterRecipe:
 
     @property
     def _most_starts(self) -> int:
-        """Number of starts, unless a large table is read for each of their iterations."""
+        """Return the number of starts, unless each iteration reads a large table."""
         if not self._seeds:
             return 1
         if self.model.n_init != "auto":
@@ -391,7 +393,7 @@ class CenterRecipe:
         return 1 if self.model.n_init == "auto" and reads and large else self._most_starts
 
     def _checked_init(self, n_features: int, expansion: Expansion | None) -> FloatArray | None:
-        """Return given centres, which must fit the data and n_clusters; None if there are none."""
+        """Check given centres against the data and n_clusters, and return them; None without."""
         earlier = self.earlier
         if earlier is None and isinstance(self.model.init, str):
             return None
@@ -419,9 +421,9 @@ class CenterRecipe:
         return centers
 
     def plan(self, layout: Layout, timed: bool = False, method: Method | None = None) -> Plan:
-        """Cost of a fit to a table of this layout; refused if workers cannot hold it.
+        """Return the cost of a fit to a table of this layout; raise if workers cannot hold it.
 
-        After the choices of the fit, `method` says what they were.
+        Once the fit has made its choices, `method` holds them.
         """
         wanted = wanted_rows(self.model.sample_size, cluster_range(self.model)[0])
         timed = timed and (method is not None or not isinstance(self.model.n_clusters, str))
@@ -434,9 +436,10 @@ class CenterRecipe:
         return planning.plan(layout, own, stages, wanted=wanted, timed=timed)
 
     def _method(self, layout: Layout) -> Method:
-        """Choices of a fit to a table of this layout."""
+        """Return the choices of a fit to a table of this layout."""
         model = self.model
-        # The critical power of real rows lies between −1, of one direction, and that of noise.
+        # The critical power of real rows lies between −1 (rows along one direction) and that of
+        # noise.
         schedule = model._schedule(lambda: -math.sqrt(layout.n_features))
         weighted, on_sample = model._weighs_features, self._samples(layout)
         chooses_lam = vars(model).get("lam") == "auto" and model.distortion != "manhattan"
@@ -455,7 +458,7 @@ class CenterRecipe:
             empty_cluster=model.empty_cluster,
             trim=float(model.trim),
             learns_metric=model.distortion == "mahalanobis" and model.metric_params is None,
-            # Directions have no heavy tails.
+            # Rows on the unit sphere have no heavy tails.
             by_distance=on_sample and model.distortion not in ("cosine", "mixed"),
         )
 
@@ -480,5 +483,5 @@ def attributes_of_fit(fit: CentersFit) -> dict[str, Any]:
 
 
 def some_clusters(survey: Survey) -> int:
-    """Number of clusters with which choices are made before it is known."""
+    """Return the number of clusters for choices that are made before the number is known."""
     return max(1, min(SOME_CLUSTERS, len(survey.sample.rows) // LEAST_ROWS))

@@ -55,14 +55,14 @@ from daskmm.numerics.distortions import DISTORTIONS
 from daskmm.numerics.distortions.base import Distortion
 from daskmm.planning import Plan
 
-# Seed of the rows drawn for centres of emptied clusters.
+# Seed of the rows that are drawn as centres of emptied clusters.
 RELOCATION_SEED = 0
 
 
 class CenterClusterer(NearestCenter):
     """Base of the estimators whose clusters are centres.
 
-    A subclass says what its schedule is and, if it is not that of power k-means, its update.
+    A subclass defines its schedule of powers and, if it differs from power k-means, its update.
     """
 
     _parameter_constraints: ClassVar[Constraints] = {
@@ -83,7 +83,7 @@ class CenterClusterer(NearestCenter):
         "empty_cluster": [StrOptions({"farthest", "random", "restart", "error"})],
         "trim": [Interval(Real, 0, 1, closed="left")],
     }
-    # Whether each feature counts in distances as if it had all of its values.
+    # Whether features with missing values count in distances as much as those without.
     _weighs_shares: ClassVar[bool] = False
     # Whether feature weights are learned.
     _weighs_features: ClassVar[bool] = False
@@ -97,7 +97,7 @@ class CenterClusterer(NearestCenter):
     missing: str
     empty_cluster: str
     trim: float
-    # A parameter that not all of these estimators have.
+    # Not all of these estimators have this parameter.
     polish: bool = True
     forget: float | str | None
     metric_params: dict[str, Any] | None
@@ -120,33 +120,33 @@ class CenterClusterer(NearestCenter):
 
     @abstractmethod
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
-        """Schedule of the powers on data of a critical power, computed where it is needed."""
+        """Return the schedule of the powers; `critical_power` is called only if it is needed."""
 
     def _update(
         self, survey: Survey, n_clusters: int, seed: int, lazy: bool
     ) -> tuple[Update, dict[str, Any], CenterState | None]:
-        """Update of the MM steps, fitted attributes that it determines, and one more start.
+        """Return the update of the MM steps, its fitted attributes, and one more start or None.
 
-        The start, if there is one, is what the choice of a parameter of the update found.
+        The start is the clusters found while a parameter of the update was chosen.
         """
         return PowerUpdate(survey.distortion, survey.partial, self._relocation(survey)), {}, None
 
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
     ) -> NDArray[np.float64] | None:
-        """Feature weights with which the number of clusters is chosen; None for equal ones."""
+        """Return feature weights for choosing the number of clusters; None for equal ones."""
         return None
 
     def _of_clusters(self, survey: Survey, seed: int) -> Survey:
-        """Treat features as constant that can make no clusters; here, none."""
+        """Treat features that cannot make clusters as constant; here there are none."""
         return survey
 
     def _later_update(self, state: CenterState) -> Update:
-        """Update of the MM steps of a fitted model."""
+        """Return the update of the MM steps of a fitted model."""
         return PowerUpdate(state.distortion, state.partial)
 
     def _relocation(self, survey: Survey) -> Relocation:
-        """Where centres of clusters go that a hard step emptied."""
+        """Return how centres of clusters that a hard step emptied are moved."""
         if self.empty_cluster == "farthest":
             return to_farthest_rows
         if self.empty_cluster == "random":
@@ -161,20 +161,20 @@ class CenterClusterer(NearestCenter):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Or sparse: a scipy matrix, a dask array of sparse blocks, or an AnnData object, for
-            ``distortion="sqeuclidean"``, "cosine" and "kl"; then ``mean_`` is 0, as rows are not
-            shifted. Data in memory are clustered by threads of this process. Dask and zarr data are
-            streamed through the active dask scheduler, each block loaded once per pass.
+            Rows may be sparse for ``distortion="sqeuclidean"``, "cosine" and "kl": a scipy matrix,
+            a dask array of sparse blocks, or an AnnData object; then ``mean_`` is 0, as sparse rows
+            are not shifted. Data in memory are clustered by threads of this process. Dask and zarr
+            data are streamed through the active dask scheduler, each block loaded once per pass.
         y : ignored
             Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Weights, not negative; chunked in any way. An integer weight counts like as many
-            copies of the row. A raster also takes an array or DataArray on its grid.
+            Weights, not negative; chunked in any way. A row of integer weight v counts like v
+            copies of it. For a raster, the weights may also be an array or DataArray on its grid.
         feature_dim : str, optional
-            For an xarray DataArray: the dimension along which its features are, such as "band".
-            The rows are the pixels along all others, and labels come back on their grid. Blocks
-            are those of the cube, with all features each. The features of a Dataset are its
-            variables, or those along this dimension of its only variable.
+            Dimension of an xarray DataArray along which its features lie, such as "band". The rows
+            are the pixels along all other dimensions, and labels are returned on their grid. Blocks
+            are the chunks of the DataArray, each with all features. The features of a Dataset are
+            its variables; if it has only one variable, they may lie along this dimension of it.
 
         Returns
         -------
@@ -183,17 +183,18 @@ class CenterClusterer(NearestCenter):
         Raises
         ------
         ValueError
-            If a parameter or the data cannot be used; where values are at fault, with the block
-            and row at which they stand.
+            If a parameter or the data cannot be used. If a value is at fault, the message names its
+            block and row.
         KeyboardInterrupt
-            If the user interrupts the fit. If an iteration has been completed, the estimator is
-            fitted then, with the model of the last one.
+            If the user interrupts the fit. If at least one iteration has been completed, the
+            estimator is fitted, with the model of the last complete iteration.
         """
         self._validate_params()
         with fitting(self) as (model, context):
             earlier = None
             if self.warm_start or hasattr(self.init, "get_params"):
-                # Journalled, as an interrupt stores another model here before the fit is resumed.
+                # The journal keeps the earlier model, since an interrupt replaces that of the
+                # estimator before the fit is resumed.
                 context.journal.enter("earlier model", followed=False)
                 [earlier] = context.journal.once(lambda: [earlier_model(self)])
             CenterRecipe(model, earlier).fit(X, sample_weight, feature_dim, context)
@@ -210,28 +211,30 @@ class CenterClusterer(NearestCenter):
     ) -> Self:
         """Update the clusters with new rows, in one pass over them.
 
-        Incremental MM: the sums of each call are kept as the record of its rows, and centres and
-        feature weights minimise the sum of the majorizing functions of all rows so far, each at
-        the weight that it still has. There is no learning rate.
+        This is incremental MM: the sums of each call are kept as the record of its rows, and
+        centres and feature weights minimise the sum of the majorizing functions of all rows so far,
+        each row with the weight that it still has (see `forget`). There is no learning rate.
 
-        The first call of an estimator that is not fitted is a fit to `X`, which decides what
-        "auto" stands for, the scale of the features, λ and the number of clusters; later calls
-        keep them. After `fit`, or of a loaded model, calls go on from there, with the rows of the
-        fit as the first record. If the fit ended with Lloyd steps (`polish`), calls take hard
-        steps too; otherwise steps at the power with which it ended.
+        If the estimator is not fitted, the first call is a fit to `X`. It chooses the values of
+        "auto" parameters, the scale of the features, λ and the number of clusters, and later calls
+        keep them. Calls after `fit`, or on a loaded model, continue from that model, with the rows
+        of its fit as the first record. If the fit ended with Lloyd steps (`polish`), calls take
+        hard steps too; otherwise they take steps at the power with which it ended.
 
         A sample of all rows (200 per cluster, from 2,000 to 10,000) is kept, and saved with the
-        model. Memberships and outliers are measured by it, after a fit once it is half full. Unless
-        `init` is an array of centres, fresh starts on the sample compete with the present clusters
-        whenever new rows make up three tenths of all, or a tenth if they cost a quarter more than
-        all do; if they win, the records are divided among the new ones as the sample is.
+        model. Memberships and outliers are measured by it; after a `fit`, only once it is half
+        full. Unless `init` is an array of centres, fresh starts on the sample compete with the
+        present clusters whenever new rows make up three tenths of all rows, or one tenth if their
+        mean cost is a quarter higher than that of all rows. If a fresh start wins, the records are
+        divided among its clusters in the proportions of the sample.
 
-        With a half-life (`forget`), a second set of records fades four times as fast. If new rows
-        cost less at its centres, before either has seen them, it takes the place of the first: a
-        mixture that jumps is followed, and one that stands still keeps the longer memory.
+        With a half-life (`forget`), a second set of records fades four times as fast. If new rows,
+        before they enter either set, cost less at the centres of the second set, it replaces the
+        first. So the model follows data that change abruptly, and keeps the longer memory for data
+        that do not change.
 
-        With `trim`, hard steps leave out that share of the rows of each call, in three more passes
-        over them.
+        With `trim`, hard steps leave out that share of the rows of each call, which takes three
+        more passes over them.
 
         With ``distortion="mixed"``, columns, levels and their scale are those of the fit or of the
         first call. Later levels are treated as in `predict`.
@@ -247,20 +250,21 @@ class CenterClusterer(NearestCenter):
         key : str or int, optional
             Name of these rows, such as a date or a path. A call with a key that was used before
             replaces the record of that call, so its rows are not counted twice; visiting all keys
-            again and again converges to a fit to all of the rows, whatever their order. Before
-            that the order counts, since each record is made at the centres of its call. With a
-            half-life, a known key makes nothing fade: its rows have the weight that the replaced
-            ones had faded to. So a call can be repeated, and rows of another day want another key.
+            again and again converges to a fit to all of the rows, whatever their order. Until then
+            the order matters, since each record is made at the centres of its call. With a
+            half-life, a call with a known key makes no records fade: its rows get the weight to
+            which the replaced rows had faded. So a call can be repeated safely, and rows of another
+            day need another key.
         feature_dim : str, optional
             Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
         unknown : {"error", "missing"}, optional
-            Whether levels of mixed columns that the fit did not see raise an error, or are missing
-            values; by default as the fit says. Not for a first call, which is a fit.
+            Whether levels of mixed columns that the fit did not see raise an error, or are taken as
+            missing values; by default as in the fit. It cannot be given in a first call, which is a
+            fit.
 
         Returns
         -------
-        self
-            If the call fails or is killed, as it was before.
+        self If the call fails or is killed, the estimator is as it was before.
 
         Raises
         ------
@@ -282,7 +286,7 @@ class CenterClusterer(NearestCenter):
         return self
 
     def __sklearn_tags__(self) -> Tags:
-        """Say which values are allowed."""
+        """Return scikit-learn's tags, which say which values are allowed."""
         tags: Tags = super().__sklearn_tags__()
         squared_or_counts = ("sqeuclidean", "cosine", "kl", "poisson")
         whole = self.missing == "error" and self.distortion in squared_or_counts
@@ -323,11 +327,12 @@ class CenterClusterer(NearestCenter):
         feature_dim : str, optional
             Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
         outliers : float, optional
-            Share of the training rows, in (0, 1), taken for outliers: rows whose `score_samples` is
-            below the score of the worst such share of them get the label −1.
+            Share of the training rows, in (0, 1), that counts as outliers. It sets a limit on
+            `score_samples`, below which this share of the training rows lies; rows below it get the
+            label −1.
         unknown : {"error", "missing"}, optional
             Whether levels of mixed columns that the fit did not see raise an error, or are left out
-            of the distances as missing values are; by default as the fit says.
+            of the distances like missing values; by default as in the fit.
 
         Returns
         -------
@@ -350,10 +355,10 @@ class CenterClusterer(NearestCenter):
     def predict_proba(self, X: Any, feature_dim: str | None = None) -> Any:
         """Compute the probability of each cluster for each row.
 
-        They are the normalised weights φ of power means, at a power that was chosen in the fit
-        (``membership_power_``) so that they agree best with the posteriors of clusters that
-        are equally large and equally wide (`daskmm.numerics.calibration.calibrated_power`). Where
-        these differ much, probabilities of the small and the narrow clusters are too high.
+        The probabilities are the normalised weights φ of power means. The fit chose their power
+        (``membership_power_``) so that they agree best with the posteriors of clusters that are
+        equally large and equally wide (`daskmm.numerics.calibration.calibrated_power`). If clusters
+        differ much in size or width, probabilities of the small and the narrow ones are too high.
 
         Parameters
         ----------
@@ -372,7 +377,7 @@ class CenterClusterer(NearestCenter):
     def memberships(
         self, X: Any, feature_dim: str | None = None, *, power: float | None = None
     ) -> Any:
-        """Compute the weights φ of the rows in the MM step, as they are.
+        """Compute the weights φ of the rows in the MM step, without normalising them.
 
         Parameters
         ----------
@@ -381,12 +386,12 @@ class CenterClusterer(NearestCenter):
         feature_dim : str, optional
             Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
         power : float, optional
-            s < 0; −∞ for hard memberships. By default that of `predict_proba`.
+            The power s < 0; −∞ for hard memberships. By default it is that of `predict_proba`.
 
         Returns
         -------
         ndarray, or lazy dask Array, of shape (n_samples, n_clusters), float64
-            φ_ij = ∂M_s/∂d_ij; rows sum to between 1 and n_clusters^(−1/s).
+            φ_ij = ∂M_s/∂d_ij; each row's sum lies between 1 and n_clusters^(−1/s).
         """
         if power is not None and not (isinstance(power, Real) and power < 0):
             raise ValueError(f"power must be a negative number, got {power!r}.")
@@ -427,10 +432,10 @@ class CenterClusterer(NearestCenter):
         return values_of_table(self, fitted.table(X, feature_dim), scores_of, *shared, name="score")
 
     def calibrate(self, X: Any, sample_weight: Any = None, feature_dim: str | None = None) -> Self:
-        """Compute from given rows, in one pass, what outliers are measured by.
+        """Compute the attributes by which outliers are measured from given rows, in one pass.
 
-        Sets the three attributes from which `predict_proba`, `score_samples` and outliers are
-        computed. A fit and `partial_fit` do so with their samples of the rows.
+        This sets the three attributes from which `predict_proba`, `score_samples` and outliers are
+        computed. `fit` and `partial_fit` compute them from samples of the rows.
 
         Parameters
         ----------
@@ -457,16 +462,16 @@ class CenterClusterer(NearestCenter):
     ) -> Self:
         """Measure how stable each cluster is, by fits to rows drawn with replacement.
 
-        A sample is drawn in one pass over `X`. Estimators with the parameters of this one, and its
-        choices where they were "auto", are fitted to bootstrap samples of it. ``stability_`` is,
-        for each cluster, the mean over the bootstraps of its largest Jaccard similarity with a
-        cluster that was found. Above .85 a cluster is stable, below .6 it should not be trusted;
-        `summary_` and reports show it.
+        A sample is drawn in one pass over `X`. Estimators with the parameters of this one (and, for
+        "auto", with the values that it chose) are fitted to bootstrap samples of it. ``stability_``
+        is, for each cluster, the mean over the bootstraps of its largest Jaccard similarity with a
+        cluster of the bootstrap. Above .85 a cluster is stable, below .6 it should not be trusted;
+        `summary_` and reports show these values.
 
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Such as the rows of the fit.
+            Rows from which the sample is drawn, such as those of the fit.
         n_bootstraps : int, default=20
             Number of resamples that are clustered.
         sample_size : int, default=5000
@@ -477,7 +482,7 @@ class CenterClusterer(NearestCenter):
         Returns
         -------
         self
-            NaN for clusters of which the sample has no rows.
+            The estimator with ``stability_``, which is NaN for clusters without rows in the sample.
 
         References
         ----------
@@ -517,19 +522,20 @@ class CenterClusterer(NearestCenter):
     def to_sklearn(self) -> BaseEstimator:
         """Return a fitted estimator of scikit-learn that assigns rows to the same clusters.
 
-        For programs that know scikit-learn only, and for formats that are made from its estimators.
+        It serves programs that know only scikit-learn, and formats that are made from its
+        estimators.
 
         Returns
         -------
         KMeans or Pipeline
-            `sklearn.cluster.KMeans` with the centres in the units of the input; behind a
-            StandardScaler if features are standardised or weighted, and behind a Normalizer for
-            "cosine". Rows at equal distances of two centres may go to the other one.
+            `sklearn.cluster.KMeans` with the centres in the units of the input, after a
+            StandardScaler if features are standardised or weighted, or after a Normalizer for
+            "cosine". A row at equal distances of two centres may get the other label.
 
         Raises
         ------
         ValueError
-            If the distortion is another one, or values may be missing.
+            If the distortion is neither "sqeuclidean" nor "cosine", or values may be missing.
         """
         check_is_fitted(self, "cluster_centers_")
         if self.missing == "partial":
@@ -543,7 +549,7 @@ class CenterClusterer(NearestCenter):
         return with_names(nearest_center_pipeline(*fitted, weights), self)
 
     def plan(self, X: Any, feature_dim: str | None = None) -> Plan:
-        """Return what a fit to `X` will cost. Reads no data.
+        """Return what a fit to `X` will cost, without reading data.
 
         Parameters
         ----------
@@ -557,7 +563,7 @@ class CenterClusterer(NearestCenter):
         Raises
         ------
         ValueError
-            If workers have too little memory, with the numbers and what to change.
+            If workers have too little memory. The message has the numbers and says what to change.
         """
         self._validate_params()
         X = planned(X) if self.distortion == "mixed" else pixels_of(X, feature_dim)

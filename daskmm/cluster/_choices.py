@@ -1,4 +1,4 @@
-"""A fit of centres before starting centres are found: what its choices have come to so far."""
+"""State of a fit of centres before starting centres are found: the choices made so far."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Choices:
     context : FitContext
         Journal, callbacks and request to stop.
     method : Method
-        Choices of the fit.
+        How the fit proceeds, given its parameters and the layout of the table.
     rng : RandomState
         Draws the seeds.
     expansion : Expansion or None
@@ -44,7 +44,7 @@ class Choices:
     update : Update
         The update of the MM steps.
     found : CenterState or None
-        Clusters that the choice of a parameter found.
+        Clusters that were found while a parameter was chosen.
     fitted : dict
         Fitted attributes that the choices determine.
     """
@@ -69,7 +69,7 @@ class Choices:
     def lazy(self) -> bool:
         """Whether trials run on the active dask scheduler.
 
-        They do not where the table itself is annealed: a compute would count as a pass over it.
+        They do not if the table itself is annealed: a computation would count as a pass over it.
         """
         return self.layout.lazy and self.method.on_sample
 
@@ -93,7 +93,7 @@ def with_seeds(choices: C) -> C:
 
 
 def with_same_data(choices: C) -> C:
-    """Resume the journal of an earlier run, which has to be about the same data."""
+    """Resume the journal of an earlier run; raise if that run had other data."""
     described = described_data(choices.layout, choices.survey)
     choices.context.journal.resume(described, choices.passes)
     return choices
@@ -110,7 +110,7 @@ _FEW_TRIED = (
 
 
 def warn_of_number(path: ClusterNumberPath, most: int | None, what: str = "clusters") -> None:
-    """Warn if no clusters were found, or as many as the choice of their number could find.
+    """Warn if no clusters were found, or the largest number that the choice allowed.
 
     Parameters
     ----------

@@ -41,44 +41,45 @@ n_clusters : int or "auto", default=8
 """,
     "max_clusters": """
 max_clusters : int, optional
-    Largest number of clusters that "auto" chooses. By default only the sample bounds it, in which a
-    cluster needs a dozen rows.
+    Largest number of clusters that "auto" chooses. By default only the sample bounds it: a cluster
+    needs a dozen of its rows.
 """,
     "init": """
 init : {"k-means++", "k-means||", "random"}, array of shape (n_clusters, n_features) or fitted \
 model, default="k-means++"
-    How the starting centres are found. Greedy k-means++ on a sample drawn in the first pass (from
-    256 clusters on within coarse cells of its rows first, which takes a small share of the fit);
-    scalable k-means++, which makes six passes of its own; random rows of that sample; or centres in
-    the input's units.
-    From a fitted model with centres the fit goes on, with its centres and feature weights, at the
-    power with which it ended: by Lloyd steps after polishing. Where the estimator is cloned, put
-    the model into a ``sklearn.frozen.FrozenEstimator``.
+    How the starting centres are found. "k-means++" is greedy k-means++ on a sample drawn in the
+    first pass (for 256 clusters or more, first within coarse cells of its rows, which takes a small
+    share of the fit); "k-means||" is scalable k-means++, which makes six passes of its own;
+    "random" takes random rows of that sample; an array gives centres in the input's units. A fitted
+    model gives its centres and feature weights, and the fit continues at the power with which the
+    model ended: by Lloyd steps if it was polished. Where the estimator is cloned, put the model
+    into a ``sklearn.frozen.FrozenEstimator``.
 """,
     "warm_start": """
 warm_start : bool, default=False
-    Whether `fit` goes on from the last fit of this estimator, as from an `init` model. The number
-    of clusters that "auto" chose is kept; the rows of earlier fits do not count.
+    Whether `fit` continues from the last fit of this estimator, as it does from an `init` model.
+    The number of clusters that "auto" chose is kept; the rows of earlier fits do not count.
 """,
     "n_init": """
 n_init : int or "auto", default="auto"
-    Number of starts. "auto" is 8, fewer for more than 256 clusters (2,048 centres in all starts,
-    so 1 from 1,025 clusters on), or 1 if every iteration reads a large table that is streamed: see
-    `sample_size`, and `plan`, which tells the number. An `init` array is one start.
+    Number of starts. "auto" is 8, or fewer for more than 256 clusters (at most 2,048 centres in all
+    starts together, so 1 start for 1,025 clusters or more), or 1 if every iteration reads a large
+    table that is streamed (see `sample_size`). `plan` reports the number. An `init` array is one
+    start.
 """,
     "sample_size": """
 sample_size : int, "auto" or None, default="auto"
-    Number of rows on which the starts are annealed. This is done in memory and side by side. The
-    best of them
-    take hard steps on a larger sample, and then, together, over all rows until the cost is
-    stationary, which takes a handful of passes. "auto" is 10,000 to 20,000 rows (200 per cluster),
-    or 50 per cluster if that is more; a table of at most twice as many rows is its own sample. If
-    such a small table has fewer than 16 clusters, or is in memory and has one start only, it is
-    annealed over all rows instead, which reads streamed ones in every iteration (small ones of
-    sparse rows or mixed columns take a sample unless `init` gives centres). With None the annealing
-    runs over all rows of any table, from starts among those of a sample. Rows are drawn
-    uniformly, or, where few rows carry most of the cost (heavy tails, far outliers), by their
-    distance from the mean as well, with weights, in one more pass.
+    Number of rows on which the starts are annealed. This is done in memory, for all starts in
+    parallel. The best starts then take hard steps on a larger sample, and after that over all rows,
+    in the same passes, until the cost is stationary, which takes a handful of passes. "auto" is
+    10,000 to 20,000 rows (200 per cluster), or 50 per cluster if that is more; a table of at most
+    twice as many rows is its own sample. If such a small table has fewer than 16 clusters, or is in
+    memory and has one start only, it is annealed over all rows instead, which reads streamed ones
+    in every iteration (small ones of sparse rows or mixed columns take a sample unless `init` gives
+    centres). With None the annealing runs over all rows of any table, from starts among those of a
+    sample. Rows are drawn uniformly, or, where few rows carry most of the cost (heavy tails, far
+    outliers), with probabilities that also grow with their distance from the mean (and with weights
+    that make up for it), in one more pass.
 """,
     "persist": """
 persist : bool or "auto", default=False
@@ -87,7 +88,7 @@ persist : bool or "auto", default=False
 """,
     "eta": """
 eta : float, default=1.05
-    Factor by which the power grows in size; 1 keeps it constant.
+    Factor by which the power is multiplied; 1 keeps it constant.
 """,
     "anneal_every": """
 anneal_every : int, default=1
@@ -104,7 +105,7 @@ max_iter : int, default=300
     "tol": """
 tol : float, default=1e-4
     Relative change that counts as convergence. A fit has converged when the k-means objective
-    changes by less, three times in a row, with nearly hard memberships. With ``tol=0`` and
+    changes by less than this three times in a row, with nearly hard memberships. With ``tol=0`` and
     ``polish=False`` exactly `max_iter` iterations are run.
 """,
     "random_state": """
@@ -138,15 +139,16 @@ distortion : {"sqeuclidean", "kl", "poisson", "itakura-saito", "gamma", "logisti
 metric_params : dict, optional
     ``{"VI": matrix}``, the inverse covariance of "mahalanobis". By default it is learned, with
     determinant 1. For "mixed" ``{"dates": ["day:trend", "day:season"], "unknown": "missing"}``:
-    what counts of a column of dates, time that goes on or the day of the year; and whether levels
-    that the fit did not see are taken as missing values, or are an error (the default).
+    "dates" says what counts in a column of dates, time itself ("trend") or the day of the year
+    ("season"); "unknown" says whether levels that the fit did not see are taken as missing values,
+    or are an error (the default).
 """,
     "missing": """
 missing : {"error", "partial"}, default="error"
     Whether NaN are an error, or missing values, which are left out of distances and means.
 empty_rows : {"error", "label"}, default="error"
-    Whether rows in which all values are missing are an error, or take no part and are labelled −1,
-    such as pixels under clouds. It needs ``missing="partial"``.
+    Whether rows in which all values are missing, such as pixels under clouds, are an error, or are
+    left out of the fit and labelled −1. It needs ``missing="partial"``.
 """,
     "empty_cluster": """
 empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
@@ -158,10 +160,10 @@ empty_cluster : {"farthest", "random", "restart", "error"}, default="farthest"
 """,
     "trim": """
 trim : float, default=0
-    Share of the rows that the Lloyd steps leave out, those farthest from their centres, for data
-    with outliers. Then `inertia_` and `cluster_sizes_` are those of the rows that are kept, while
-    `labels_` are of all rows. The share is exact, and costs two more passes per step. Annealing
-    steps keep all rows. `partial_fit` leaves out the share of the rows of each call.
+    Share of the rows, those farthest from their centres, that the Lloyd steps leave out, for data
+    with outliers. Then `inertia_` and `cluster_sizes_` count only the rows that are kept, while all
+    rows have `labels_`. The share is exact, and costs two more passes per step. Annealing steps
+    keep all rows. `partial_fit` leaves out this share of the rows of each call.
 """,
     "forget": """
 forget : float or str, optional
@@ -170,7 +172,7 @@ forget : float or str, optional
 """,
     "verbose": """
 verbose : int, default=0
-    Report each iteration: in a notebook on one line that is kept up to date, elsewhere by the
+    Report each iteration: in a notebook on one line that is kept up to date, elsewhere through the
     logger "daskmm" at level INFO.
 """,
     "callbacks": """
@@ -180,14 +182,14 @@ callbacks : list of callable, optional
 """,
     "checkpoint": """
 checkpoint : str or Path, optional
-    A folder for the state of the fit; also an URL that fsspec knows, such as
-    ``s3://bucket/state``. If a fit is killed or interrupted, the same call resumes it
-    and ends with the same bits. A fit of other data or parameters is refused, except that
-    `max_iter` may be raised; a completed fit returns the same model again. `n_passes_` includes
-    the first pass of every run.
+    A folder for the state of the fit, or a URL that fsspec knows, such as ``s3://bucket/state``. If
+    a fit is killed or interrupted, the same call resumes it and ends with the same bits. A fit of
+    other data or parameters is refused, except that `max_iter` may be raised; a completed fit
+    returns the same model again. `n_passes_` includes the first pass of every run.
 checkpoint_every : int, float or str, default=1
-    How often the state is written: a number of iterations (an integer), of seconds (a float), or a
-    duration such as "30s". Iterations on samples count too. The last two states are kept.
+    How often the state is written: after a number of iterations (an integer), after a number of
+    seconds (a float), or after a duration such as "30s". Iterations on samples count too. The last
+    two states are kept.
 """,
     "cluster_centers_": """
 cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
@@ -197,7 +199,7 @@ cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
 n_clusters_ : int
     The number of clusters.
 n_clusters_path_ : ClusterNumberPath
-    For ``n_clusters="auto"``: how much clusters overlap at each number; see
+    For ``n_clusters="auto"``: how much the clusters overlap at each number; see
     `daskmm.plot.n_clusters_path`.
 """,
     "standardize_path_": """
@@ -213,17 +215,18 @@ labels_ : ndarray, or lazy dask Array or Series, of shape (n_samples,), int32
 cluster_sizes_ : ndarray of shape (n_clusters,), float64
     Sum of the sample weights of each cluster's rows: their number if there are no weights.
 cluster_means_ : ndarray of shape (n_clusters, n_features), float64
-    Weighted means of each cluster's rows, in the input's units; their direction for "cosine". The
-    labels are made by `cluster_centers_`, from which the means differ where the fit ended before
-    the centres came to rest, or with soft steps (``polish=False``). NaN for a cluster without rows;
-    the centre's value where no row of a cluster has one. Absent for "manhattan" and "euclidean".
+    Weighted mean of each cluster's rows, in the input's units; for "cosine" its direction. Labels
+    are those of the nearest `cluster_centers_`. The means differ from these centres if the fit
+    ended before the centres stopped moving, or with soft steps (``polish=False``). The mean of a
+    cluster without rows is NaN; a feature in which no row of the cluster has a value has the
+    centre's value. The attribute is absent for "manhattan" and "euclidean".
 summary_ : pandas DataFrame
     Name, size, share and means of each cluster, named by the features that tell it apart.
 """,
     "inertia_": """
 inertia_ : float
-    Sum of the distances (squared, weighted, or the distortion's) to the nearest centre, in the
-    model's scale.
+    Sum over the rows of the distance to the nearest centre: the distortion of the fit (by default
+    squared), with feature weights if there are any, in the model's scale.
 """,
     "objective_history_": """
 objective_history_ : ndarray of shape (n_iter,)
@@ -235,25 +238,26 @@ history_ : list of IterationRecord
 n_iter_ : int
     Number of iterations over the data.
 n_passes_ : int
-    Number of passes over the data, each loading every block once; the first pass and scoring
-    included.
+    Number of passes over the data, the first pass and scoring included. Each pass loads every block
+    once.
 s_ : float
     The last power; −∞ after polishing.
 n_samples_seen_ : int
-    Number of rows that the model has seen, in `fit` or in calls of `partial_fit`, after which
-    `inertia_` and `cluster_sizes_` are those of all rows as they were assigned in their calls,
-    with the weights that they still have, and there are no `labels_`.
+    Number of rows that the model has seen, in `fit` or in calls of `partial_fit`. After
+    `partial_fit`, `inertia_` and `cluster_sizes_` sum over all rows, as each was assigned in its
+    call and with the weight that it still has, and there are no `labels_`.
 """,
     "mean_": """
 mean_, scale_ : ndarray of shape (n_features,)
     Distances are measured between rows ``(x − mean_) / scale_``; the scale is 1 unless features are
     standardised.
 typical_distances_ : ndarray of shape (n_clusters,)
-    Median distance of each cluster's rows to its centre, as in `inertia_`; the unit, unsquared, of
-    `score_samples`. It is taken over all rows in memory, or over a sample of others: see
-    `calibrate`.
+    Median distance of each cluster's rows to its centre, as `inertia_` measures it; unsquared, it
+    is the unit of `score_samples`. It is taken over all rows if they are in memory, otherwise over
+    a sample: see `calibrate`.
 relative_distances_ : ndarray of shape (2, n)
-    Distances in that unit, in bins of .3 %, and the share of the rows that are not farther.
+    First row: distances in units of `typical_distances_`, in bins of .3 %. Second row: for each
+    distance, the share of the rows that are not farther.
 membership_power_ : float
     The power at which memberships are probabilities; see `predict_proba`.
 """,
@@ -268,39 +272,41 @@ feature_names_in_ : ndarray of str
 """,
     "notes_on_distortions": """
 "kl", "itakura-saito" and "logistic" are half the deviances of Poisson, exponential (gamma) and
-binomial distributions. They are measured between the values as they are, so the data must be in
-their domain, and `standardize` must not be True; `mean_` is 0. A centre that is 0 in some feature
-is infinitely far from rows that are not. Therefore starting centres are 0.95 x + 0.05 (mean of the
-rows), and given centres are moved likewise where they have zeros (for "logistic", also ones).
+binomial distributions. They are measured between the values as they are. So the data must be in
+their domain, `standardize` must not be True, and `mean_` is 0. A centre that is 0 in some feature
+is infinitely far from rows in which this feature is not 0. Therefore starting centres are 0.95 x +
+0.05 (mean of the rows), and given centres are moved likewise where they have zeros (for "logistic",
+also ones).
 
-"mahalanobis" starts with the inverse covariance of all rows, and then alternates between the
-clusters and their pooled scatter.
+"mahalanobis" starts with the inverse covariance of all rows, and then alternates between finding
+clusters and computing their pooled scatter.
 
 "cosine" makes the steps of spherical k-means: a centre is the weighted mean of the normalised
 rows, normalised (Dhillon & Modha, Machine Learning 42, 2001). Rows of zeros are an error, and
 `standardize` must not be True.
 
 Steps of "euclidean" and "manhattan" are weighted means as well, with weights 1/(2 max(d, ε)) of
-the previous distances (per feature for "manhattan"), where ε is 1e-6 of the standard deviation;
-the objective may rise by as much. Starting centres, given ones too, are moved towards the mean as
-above, because a centre leaves a row slowly. For data in memory the centres finally become the
-exact medians, if hard steps came before; streamed data end with the weighted means.
+the previous distances (per feature for "manhattan"), where ε is 1e-6 of the standard deviation; the
+objective may rise by about as much. Starting centres, given ones too, are moved towards the mean as
+above, because a centre that coincides with a row moves away from it slowly. For data in memory,
+centres after hard steps are finally replaced by the exact medians; streamed data end with the
+weighted means.
 
 "mixed" takes the columns of a DataFrame (pandas, dask, polars) as they are: numbers with squared
 distances, flags (booleans) with the logistic divergence, categories and texts with
 Kullback-Leibler's between shares of levels. Each column's divergence is divided by its mean between
 the rows and their mean, so that all columns count alike, whatever their units and numbers of
-levels; `standardize` has no effect. Rows of flags and categories are smoothed, .95 of the row and
-.05 of the shares of all rows, so that no centre is infinitely far. Frames are coded block by block;
-levels of lazy ones take one more pass over those columns. `cluster_centers_` has means and shares,
-one column per level (see `columns_`), as an `init` array has; `summary_` and `level_shares_` are
-tables to be read, and `value_shares_` is the share of each cluster's rows, in a sample, that have
-a value in each column. ``n_clusters="auto"`` finds clusters that are apart, by the rows without
-missing values, counting all columns alike: where few of many columns tell clusters apart, it may
-say 1.
+levels; `standardize` has no effect. Values of flags and categories are smoothed, .95 of the row's
+value and .05 of the shares of all rows, so that no centre is infinitely far. Frames are coded block
+by block; finding the levels of lazy frames takes one more pass over the columns of categories.
+`cluster_centers_` holds means and shares, with one column per level (see `columns_`), and an `init`
+array has the same columns. `summary_` and `level_shares_` are tables for people to read, and
+`value_shares_` is the share of each cluster's rows, in a sample, that have a value in each column.
+``n_clusters="auto"`` counts clusters that gaps divide among the rows without missing values, and
+all columns count alike: if few of many columns tell clusters apart, it may find only 1.
 
-With missing values, a distance is the sum over the features that a row has, and a centre is, per
-feature, the mean of the values present (k-POD). A feature without any value is an error, and a row
-without any too, unless ``empty_rows="label"``.
+With missing values, a distance is the sum over the features in which the row has a value, and a
+centre is, per feature, the mean of the values present (k-POD). A feature without any value is an
+error, and so is a row without any value, unless ``empty_rows="label"``.
 """,
 }

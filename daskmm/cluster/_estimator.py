@@ -1,4 +1,4 @@
-"""What all estimators share: stopping parameters, labels, a table of the clusters, saving."""
+"""Base of all estimators: stopping parameters, labels, a table of the clusters, saving."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         y : ignored
             Present for scikit-learn's interface.
         **fit_params
-            Such as `sample_weight`.
+            Further arguments of `fit`, such as `sample_weight`.
 
         Returns
         -------
@@ -93,14 +93,15 @@ class MMClusterer(ClusterMixin, BaseEstimator):
     def summary_(self) -> Any:
         """The clusters as a pandas DataFrame: name, size, share, and means in the input's units.
 
-        Names are made of the features in which a cluster is farthest from the mean of the data, in
-        the model's distance. Sizes are sums of sample weights: numbers of rows if there are none.
-        Columns ``mean_…`` are the means of the rows that are counted (`cluster_means_`); for
-        "cosine" ``direction_…``, their mean direction. Where centres are no means, which is for
+        A cluster is named by the features in which it is farthest from the mean of the data, in the
+        model's distance. Sizes are sums of sample weights, or numbers of rows if there are no
+        weights. Columns ``mean_…`` are the means of the cluster's rows (`cluster_means_`); for
+        "cosine", columns ``direction_…`` are their mean direction. If centres are not means, as for
         "manhattan", "euclidean" and mean shift, columns ``center_…`` are the centres. Kernel models
-        have no centres, and no table. For ``distortion="mixed"`` there are ``mean_…`` of numbers,
-        dates and days of the year, ``share_…`` of true, and ``commonest_…`` levels (see
-        `level_shares_`); a value is missing where `value_shares_` is 0.
+        have no centres, so they have no table. For ``distortion="mixed"`` columns are ``mean_…``
+        for numbers, dates and days of the year, ``share_…`` (of true) for flags, and
+        ``commonest_…`` for categories (see `level_shares_`); a value is missing where
+        `value_shares_` is 0.
         """
         return summary_frame(self)
 
@@ -127,10 +128,10 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         Parameters
         ----------
         path : str or Path
-            Also an URL that fsspec knows, such as ``s3://bucket/model``.
+            Folder of the model, or a URL that fsspec knows, such as ``s3://bucket/model``.
         overwrite : bool
-            Whether a model that is there already may be replaced. On disk a crash leaves the
-            former model or the new one; on an object store possibly neither.
+            Whether a model at this path may be replaced. If the process crashes meanwhile, a disk
+            holds the former model or the new one; an object store may hold neither.
 
         Raises
         ------
@@ -139,13 +140,14 @@ class MMClusterer(ClusterMixin, BaseEstimator):
 
         Notes
         -----
-        Places to write to (`checkpoint`, a path as `gram`) and callbacks are not saved.
+        Parameters that name a place to write to (`checkpoint`, a path as `gram`) and callbacks are
+        not saved.
         """
         check_is_fitted(self)
         _models.save(self, path, overwrite)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without labels on a grid or lazy ones, whose graph carries the data."""
+        """Return the state without lazy labels, which would hold the data, and those on a grid."""
         state = dict(super().__getstate__())
         state.pop("_block_labels", None)
         labels = state.get("labels_")

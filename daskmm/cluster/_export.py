@@ -25,12 +25,12 @@ def with_names(exported: BaseEstimator, model: BaseEstimator) -> BaseEstimator:
 def nearest_center_pipeline(
     centers: FloatArray, mean: FloatArray, scale: FloatArray, weights: FloatArray | None
 ) -> BaseEstimator:
-    """Return a KMeans with given centres, behind a scaler if features are scaled or weighted.
+    """Return a KMeans with given centres, after a scaler if features are scaled or weighted.
 
     Parameters
     ----------
     centers : ndarray of shape (n_clusters, n_features)
-        In the units of the input.
+        Centres in the units of the input.
     mean, scale : ndarray of shape (n_features,)
         Distances are measured between rows ``(x − mean) / scale``.
     weights : ndarray of shape (n_features,) or None
@@ -38,7 +38,7 @@ def nearest_center_pipeline(
     """
     if weights is None and (scale == 1).all():
         return _kmeans(centers)
-    # Weighted distances are those of features times √w. A weight of 0 is an infinite scale.
+    # Weighted distances are distances of features times √w. A weight of 0 is an infinite scale.
     with np.errstate(divide="ignore"):
         divisors = scale if weights is None else scale / np.sqrt(weights)
     scaler = StandardScaler().fit(np.stack([mean - 1.0, mean + 1.0]))
@@ -47,18 +47,18 @@ def nearest_center_pipeline(
 
 
 def nearest_direction_pipeline(centers: FloatArray) -> Pipeline:
-    """Return a KMeans with given centres of length 1, behind one that normalises the rows."""
+    """Return a KMeans with given centres of length 1, after a step that normalises the rows."""
     normalizer = Normalizer().fit(centers)
     return Pipeline([("normalize", normalizer), ("cluster", _kmeans(centers))])
 
 
 def _kmeans(centers: FloatArray) -> KMeans:
-    """Fit KMeans to the centres themselves, each a cluster of its own."""
+    """Fit KMeans to the centres themselves, so that each is the only row of its cluster."""
     model = KMeans(len(centers), init=centers, n_init=1, max_iter=1)
     with warnings.catch_warnings():
         # Centres may coincide.
         warnings.simplefilter("ignore")
         model.fit(centers)
-    # Without the rounding of the fit.
+    # The fit has rounded them.
     model.cluster_centers_ = np.ascontiguousarray(centers)
     return model

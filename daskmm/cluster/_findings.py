@@ -15,37 +15,38 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Kinds of statistics, in their order, and their shares of the level.
+# Kinds of statistics, in their order, and the share of the level that each kind gets.
 KINDS = {"column": 0.6, "missing": 0.05, "share": 0.1, "cost": 0.05, "column in cluster": 0.2}
 
 
 @registered
 @dataclass(frozen=True)
 class Finding:
-    """Something in which a batch differs from those before.
+    """Something in which a batch differs from earlier batches.
 
     Attributes
     ----------
     kind : {"unseen", "column", "missing", "share", "cost", "column in cluster"}
-        What differs: a level occurs that the fit did not see, or the mean of a column (the share of
-        a level) in all rows or in those of a cluster, the share of missing values of a column, or
-        the share or the mean distance of a cluster.
+        What differs. "unseen": a level occurs that the fit did not see; "column": the mean of a
+        column (the share of a level) in all rows; "missing": a column's share of missing values;
+        "share", "cost": the share or the mean distance of a cluster; "column in cluster": the mean
+        of a column in the rows of a cluster.
     column : str or None
-        Name of the column; beside a cluster's share or mean distance the column that differs most,
-        if any does when it is looked at by itself.
+        Name of the column. For a cluster's share or mean distance, it is the column that differs
+        most, if any column differs when only columns are tested.
     level : object
-        Level of a categorical column.
+        Level of a categorical column; None for other columns.
     cluster : int or None
-        Number of the cluster.
+        Number of the cluster; None if all rows are meant.
     found, expected : float
         The mean or the share, and its forecast.
     shift : float
         The difference in standard deviations of the rows of the reference; NaN for unseen levels.
     p_value : float
-        Probability of such a difference by chance, adjusted for all tests of the look and for the
+        Probability of such a difference by chance, adjusted for all tests of this look and for the
         number of looks; 0 for unseen levels.
     n_batches : int
-        Number of the latest batches whose mean differs.
+        How many of the latest batches are averaged; their mean differs.
     """
 
     kind: str
@@ -90,25 +91,25 @@ class Finding:
 @registered
 @dataclass(frozen=True, eq=False, repr=False)
 class Look:
-    """Result of the comparison of one batch with those before.
+    """Result of the comparison of one batch with earlier ones.
 
     Attributes
     ----------
     number : int
-        1 for the first look.
+        Number of the look, from 1.
     batch : int
-        Number of the batch; of a date, the days since 1970.
+        Number of the batch; for a date, the days since 1970.
     n_rows : int
-        Number of rows that were looked at.
+        Number of rows of the batch.
     level : float
         Probability of a false alarm in a year of daily looks.
     cost, reference_cost : float
-        Mean distance (unsquared) of the rows to their centres.
+        Mean distance (unsquared) to their centres of the rows of the batch, and of the reference.
     findings : list of Finding
-        What differs, unseen levels first, then the most certain. A column that differs in several
-        ways is named once.
+        What differs: unseen levels first, then the others by increasing p-value. A column that
+        differs in several ways is listed once.
     p_values : dict of str to float
-        The least adjusted p-value of the tests of each column and each cluster.
+        For each column and each cluster, the least adjusted p-value of its tests.
     """
 
     number: int
@@ -127,7 +128,7 @@ class Look:
 
     @property
     def drifted(self) -> bool:
-        """Whether anything differs by more than batches usually do."""
+        """Whether anything differs more than batches usually do."""
         return bool(self.findings)
 
     @property
@@ -145,7 +146,7 @@ class Look:
 
 
 class Statistic(NamedTuple):
-    """What a statistic of a batch is about."""
+    """Kind, column, level and cluster that a statistic of a batch describes."""
 
     kind: str
     column: str | None
@@ -159,7 +160,7 @@ class Statistic(NamedTuple):
 
 
 def statistics_of(model: Any, sums: BatchSums) -> list[Statistic]:
-    """Return what the statistics of a batch are about, in their order."""
+    """Return what the statistics of a batch describe, in their order."""
     features, clusters = features_of(model), range(len(sums.sizes))
     found = [Statistic(kind, *each, None) for kind in ("column", "missing") for each in features]
     found += [Statistic(kind, None, None, j) for kind in ("share", "cost") for j in clusters]
@@ -182,25 +183,25 @@ def features_of(model: Any) -> list[tuple[str, Any]]:
 
 
 def numbers_of_tests(statistics: list[Statistic]) -> FloatArray:
-    """Return by how much the p-value of each statistic is multiplied for all that are tested."""
+    """Return the factor by which each statistic's p-value is multiplied for multiple testing."""
     kinds = [each.kind for each in statistics]
     return np.array([kinds.count(kind) / KINDS[kind] for kind in kinds])
 
 
 @dataclass(frozen=True)
 class Tested:
-    """Tests of the latest batch, and of the mean of the latest batches.
+    """Tests of the latest batch alone, and of means of several latest batches.
 
     Attributes
     ----------
     lengths : list of int
-        Numbers of batches.
+        How many of the latest batches each test averages.
     deviations : list of Deviation
-        Their deviations.
+        Deviation of these batches from their forecast, for each length.
     p_values : ndarray of shape (n_lengths, n_statistics)
         Adjusted p-values; 1 where the shift is within the tolerance.
     limits : ndarray of shape (n_statistics,)
-        How far off the latest batch might be by chance.
+        How far the latest batch may deviate by chance.
     """
 
     lengths: list[int]
@@ -209,7 +210,7 @@ class Tested:
     limits: FloatArray
 
     def jumps(self, level: float) -> FloatArray:
-        """Return what differs: shifts, 0 for none, and in how many of the latest batches."""
+        """Return each statistic's shift (0 for none), and in how many of the latest batches."""
         least, shifts = (
             self.p_values.argmin(axis=0)[None],
             [each.shifts for each in self.deviations],
@@ -245,7 +246,7 @@ class Tested:
         return list(told.values())
 
     def _most_different(self, level: float, statistics: list[Statistic]) -> str | None:
-        """Return the column that differs most, if it does beside all other columns."""
+        """Return the column that differs most; None if no column differs among the columns."""
         p = np.min([each.p_values for each in self.deviations], axis=0)
         columns = [m for m, about in enumerate(statistics) if about.kind == "column"]
         least = min(columns, key=p.__getitem__)

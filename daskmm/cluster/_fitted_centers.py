@@ -1,4 +1,4 @@
-"""The clusters of a fitted model that has centres, as block functions take them."""
+"""The clusters of a fitted model with centres, in the form that block functions need."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FittedCenters:
-    """The clusters of a fitted model, made from its public attributes alone.
+    """The clusters of a fitted model, computed from its public attributes only.
 
     Attributes
     ----------
@@ -63,10 +63,10 @@ class FittedCenters:
         Parameters
         ----------
         model : estimator with centres
-            A fit in another thread does not change the result.
+            Fitted model; a simultaneous fit in another thread does not change the result.
         unknown : {"error", "missing"} or None
-            Whether levels of mixed columns that the fit did not see raise an error or are missing
-            values; None for what the model's parameters say.
+            Whether levels of mixed columns that the fit did not see raise an error or are taken as
+            missing values; None to follow the model's parameters.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class FittedCenters:
         ValueError
             If `unknown` is given, and the model has no mixed columns.
         """
-        values = vars(model)  # a fit replaces this dictionary, and never changes it
+        values = vars(model)  # a fit replaces this dictionary and does not change it
         check_is_fitted(model, "cluster_centers_")
         coordinates = _coordinates(values)
         centers = centers_in_model(coordinates, values["cluster_centers_"])
@@ -89,7 +89,7 @@ class FittedCenters:
         return cls(coordinates, state, _coding(values, unknown), values.get("feature_dim_"))
 
     def table(self, X: Any, feature_dim: str | None = None) -> Any:
-        """Return `X` as a table of numbers, or as a Raster, of what the model was fitted to."""
+        """Return `X` as a table of numbers, or as a Raster, with the features of the fit."""
         if self.coding is not None:
             return coded(X, self.coding)
         return pixels_of(X, feature_dim, self.feature_dim)
@@ -97,14 +97,14 @@ class FittedCenters:
     def passes(
         self, model: BaseEstimator, X: Any, sample_weight: Any, feature_dim: str | None
     ) -> Passes:
-        """Return passes over a table of what the model was fitted to."""
+        """Return passes over a table with the features of the fit."""
         X = self.table(X, feature_dim)
         table, weights = read_weighted(model, X, sample_weight, reset=False)
         return weighted_passes(table, weights, grid_of(X), self.state.gaps)
 
 
 def _coordinates(values: Mapping[str, Any]) -> FeatureCoordinates:
-    """Return the coordinates of a model by its attributes."""
+    """Return the coordinates of a model, given its attributes."""
     if values.get("distortion") == "cosine":
         return SphereCoordinates(values["cluster_centers_"].shape[1])
     if "coordinates_" in values:
@@ -116,7 +116,7 @@ def _coordinates(values: Mapping[str, Any]) -> FeatureCoordinates:
 
 
 def _distortion(values: Mapping[str, Any], centers: FloatArray) -> Distortion:
-    """Return the distortion of a model at its centres, in its coordinates."""
+    """Return the distortion of a model with these centres, in the model's coordinates."""
     if "distortion_" in values:
         mixed: Distortion = values["distortion_"]
         return mixed
@@ -168,7 +168,7 @@ def attributes_of_rows(
     Parameters
     ----------
     state : CenterState
-        Its centres are the means of the rows of each cluster.
+        State whose centres are the means of the rows of each cluster.
     weights : ndarray of shape (n_clusters,)
         Sum of the sample weights of these rows.
     coordinates : FeatureCoordinates
@@ -182,7 +182,7 @@ def attributes_of_rows(
 
 
 def attributes_of_centers(coordinates: FeatureCoordinates, state: CenterState) -> dict[str, Any]:
-    """Return the fitted attributes of centres and feature weights: of mixed columns one each."""
+    """Return the fitted centres and feature weights; a mixed column has one weight."""
     found: dict[str, Any] = {"cluster_centers_": coordinates.to_input(state.centers)}
     weights = state.feature_weights
     if weights is not None:

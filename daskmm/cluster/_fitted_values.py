@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-# Arrays by which rows are predicted, with a letter for each axis: clusters k, features f,
-# coordinates c (as many as features, unless columns are mixed), rows n, kernels g, landmarks l,
-# dimensions d of their features, and s for sides and q for quantiles of a distribution.
+# Arrays that predictions use, with a letter for each axis: clusters k, features f, coordinates c
+# (as many as features, unless columns are mixed), rows n, kernels g, landmarks l, Nyström features
+# d, and for a distribution sides s and quantiles q.
 _AXES = {
     "cluster_centers_": "kc",
     "means_": "kc",
@@ -32,7 +32,7 @@ _AXES = {
 # The last two may be infinite.
 _FINITE = (*tuple(_AXES)[:-2], "covariances_", "precisions_cholesky_")
 _POSITIVE = ("scale_",)
-# Attributes of a fit beside those whose names end in an underscore.
+# Attributes of a fit whose names do not end in an underscore.
 _PRIVATE = ("_n_features_out", "_block_labels")
 _NOT_NEGATIVE = (
     "feature_weights_",
@@ -44,12 +44,12 @@ _NOT_NEGATIVE = (
 
 
 def is_fitted_name(name: str) -> bool:
-    """Return whether an attribute is set by a fit: parameters and those of scikit-learn are not."""
+    """Return whether a fit sets an attribute, which is not a parameter or one of scikit-learn's."""
     return (name.endswith("_") and not name.startswith("_")) or name in _PRIVATE
 
 
 def check_fitted(fitted: dict[str, Any]) -> None:
-    """Refuse fitted attributes that no fit can have set.
+    """Raise an error for fitted attributes that no fit can have set.
 
     Parameters
     ----------
@@ -59,8 +59,9 @@ def check_fitted(fitted: dict[str, Any]) -> None:
     Raises
     ------
     ValueError
-        If an attribute is not of a fit, an array by which rows are predicted has a value that is
-        not finite or has the wrong sign, or shapes disagree. The message names the attribute.
+        If an attribute is not one that a fit sets, if an array that predictions use has a value
+        that is not finite or has the wrong sign, or if shapes disagree. The message names the
+        attribute.
     """
     for name in fitted:
         if not is_fitted_name(name):
@@ -76,7 +77,7 @@ def check_fitted(fitted: dict[str, Any]) -> None:
 
 
 def _given_sizes(fitted: dict[str, Any]) -> dict[str, tuple[int, str]]:
-    """Return the lengths of axes that other attributes give, with the names of those."""
+    """Return the lengths of axes that fitted numbers give, with the names of these attributes."""
     sizes: dict[str, tuple[int, str]] = {}
     mixed = "columns_" in fitted
     for name, axes in (("n_clusters_", "k"), ("n_features_in_", "f" if mixed else "fc")):
@@ -101,7 +102,7 @@ def _check_values(name: str, values: Any) -> None:
 def _check_shape(
     name: str, shape: tuple[int, ...], axes: str, sizes: dict[str, tuple[int, str]]
 ) -> None:
-    """Compare a shape with those of attributes before, and add its lengths to theirs."""
+    """Compare a shape with the known lengths of axes in `sizes`, and add its own to them."""
     if len(shape) != len(axes):
         raise ValueError(f"{name} has {len(shape)} axes in place of {len(axes)}")
     for axis, length in zip(axes, shape, strict=True):

@@ -1,4 +1,4 @@
-"""A fit leaves an estimator as it was, or replaces all of its fitted attributes at once."""
+"""Fits that replace all fitted attributes of an estimator at once, or leave it as it was."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from daskmm.mm.journal import Journal, Pace
 
 E = TypeVar("E", bound=BaseEstimator)
 
-# Locks of the estimators that are being fitted; they are no attributes, since a lock has no copy.
+# Locks of the estimators that are being fitted. They are not attributes, since locks cannot be
+# copied.
 _LOCKS: WeakKeyDictionary[BaseEstimator, threading.RLock] = WeakKeyDictionary()
 _LOCKS_LOCK = threading.Lock()
 
@@ -54,7 +55,7 @@ def set_fitted(model: BaseEstimator, *found: Mapping[str, Any]) -> None:
 
 
 def drop_labels(model: BaseEstimator) -> None:
-    """Delete the labels of the rows of a fit, which an update leaves behind."""
+    """Delete the labels of an earlier fit, which do not describe an updated model."""
     for name in ("labels_", "_block_labels"):
         model.__dict__.pop(name, None)
 
@@ -81,7 +82,7 @@ def fitting(estimator: E) -> Iterator[tuple[E, FitContext]]:
 
 @contextmanager
 def _context(estimator: Any) -> Iterator[FitContext]:
-    """Provide the context of a fit: its journal, its callbacks, and one for `verbose`."""
+    """Provide the context of a fit: its journal, and its callbacks, one for `verbose` included."""
     pace, journal = Pace.of(estimator.checkpoint_every), Journal()
     callbacks = list(estimator.callbacks or ())
     for callback in callbacks:
@@ -111,7 +112,7 @@ def attributes_of_outcome(
         History of each start on a sample or on low-rank features.
     """
     history = outcome.run.history
-    # A fit that was stopped has the power of a step that was not taken.
+    # The state of a fit that was stopped holds the power of the next step, which was not taken.
     annealing = outcome.run.stage == "anneal" and len(history) > 0
     return {
         "inertia_": outcome.inertia,

@@ -52,7 +52,7 @@ from daskmm.planning import Plan
 logger = logging.getLogger("daskmm")
 FloatArray = NDArray[np.float64]
 
-# Starts that are annealed on Nyström features, and landmarks per cluster for it.
+# Number of starts that are annealed on Nyström features, and landmarks per cluster for these.
 STARTS = 4
 LANDMARKS_PER_CLUSTER = 10
 # s0="auto", in units of the critical power.
@@ -98,7 +98,7 @@ class KernelClusterer(MMClusterer):
 
     @abstractmethod
     def _centers(self) -> bool:
-        """Return whether the kernels are given rows around their mean, not as they are."""
+        """Return whether the kernels are given centred rows."""
 
     def _n_kernels(self) -> int:
         return 1
@@ -115,9 +115,9 @@ class KernelClusterer(MMClusterer):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Exact fits keep it in memory, but lazy rows of more than 512 MB (as float64) in their
-            blocks, which are loaded again where kernel values are made of them. With
-            ``kernel="precomputed"`` the Gram matrix itself.
+            Rows to be clustered; with ``kernel="precomputed"`` the Gram matrix itself. Exact fits
+            keep the rows in memory; but lazy rows of more than 512 MB (as float64) stay in their
+            blocks, which are loaded again whenever kernel values are computed from them.
         y : ignored
             Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
@@ -132,8 +132,8 @@ class KernelClusterer(MMClusterer):
         ValueError
             If a parameter, the data, a kernel's values or a Gram store cannot be used.
         KeyboardInterrupt
-            If the user interrupts the fit. Where an iteration has been completed, the estimator
-            is fitted then, with the model of the last one.
+            If the user interrupts the fit. If at least one iteration has been completed, the
+            estimator is fitted, with the model of the last complete iteration.
         """
         self._validate_params()
         with fitting(self) as (model, context), one_blas_thread():
@@ -147,13 +147,13 @@ class KernelClusterer(MMClusterer):
         return self
 
     def _fit_rows(self, X: Any, sample_weight: Any, passes: Passes, context: FitContext) -> None:
-        """Cluster the rows of `passes`, made of `X`, which have been counted."""
+        """Cluster the rows of `passes`, which read `X`; they have been counted."""
         self._fit_grams(X, sample_weight, passes, context)
 
     def _fit_grams(
         self, X: Any, sample_weight: Any, passes: Passes | None, context: FitContext
     ) -> None:
-        """Run kernel power k-means on Gram matrices: of the rows of `passes`, or given as `X`."""
+        """Run kernel power k-means on the Gram matrices of the rows, or on the one given as `X`."""
         if passes is not None:
             plan = self._plan_of(passes.blocks.layout, timed=context.followed)
             context.expect(plan.stages, self.tol)
@@ -186,7 +186,7 @@ class KernelClusterer(MMClusterer):
         ]
 
     def _drawn(self, opening: Opening) -> Opening:
-        """Draw the seeds: of the first pass if there is one, of landmarks, and of each start."""
+        """Draw the seeds of the first pass (if there is one), of landmarks and of each start."""
         first = opening.passes is not None
         size = first + 1 + self._n_starts()
         return replace(opening, seeds=draw_seeds(opening.context.journal, opening.rng, size))
@@ -195,7 +195,7 @@ class KernelClusterer(MMClusterer):
         """Check a precomputed Gram matrix."""
         X = opening.table
         table = read_table(self, X, reset=True)
-        # A lazy matrix in the user's own blocks; `table` has rechunked them to whole rows.
+        # A lazy matrix is taken in the user's own blocks; `table` has rechunked them to whole rows.
         gram = precomputed(X if is_lazy(X) else table)
         weights = weights_in_memory(opening.sample_weight, len(gram.diagonal))
         check_row_count(len(weights), self.n_clusters)
@@ -293,7 +293,7 @@ class KernelClusterer(MMClusterer):
         return STARTS if self.n_init == "auto" else int(self.n_init)
 
     def plan(self, X: Any) -> Plan:
-        """Return what a fit to `X` will cost: sweeps, memory, disk for a store. Reads no data.
+        """Return the cost of a fit to `X` (sweeps, memory, disk for a store), without reading data.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ class KernelClusterer(MMClusterer):
         Raises
         ------
         ValueError
-            If there is too little memory, with the numbers and what to change.
+            If there is too little memory. The message has the numbers and says what to change.
         """
         return self._plan_of(self._planned_layout(X, self.n_clusters), timed=True)
 
@@ -330,7 +330,7 @@ class KernelClusterer(MMClusterer):
         )
 
     def _method(self, layout: Layout, schedule: Schedule, *, on_sample: bool) -> Method:
-        """Choices of a fit to a table of this layout."""
+        """Return the choices of a fit to a table of this layout."""
         n_landmarks = min(LANDMARKS_PER_CLUSTER * self.n_clusters, layout.n_rows or 0)
         n_starts = self._n_starts()
         return Method(self.n_clusters, n_starts, schedule, on_sample, n_landmarks=n_landmarks)
@@ -357,7 +357,7 @@ class KernelClusterer(MMClusterer):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            New rows; or, with ``kernel="precomputed"``, their kernel values against the training
+            New rows. With ``kernel="precomputed"``, these are their kernel values with the training
             rows, of shape (n_samples, n_training_samples). Columns of a DataFrame are found by
             name, in any order and among others.
 
@@ -433,7 +433,7 @@ def _nearest(
 
 
 def _own_entries(rows: NDArray, position: Position) -> FloatArray:
-    """Return the entry of each row of a square table at its own place."""
+    """Return the diagonal entry of each row of a block of a square table."""
     n = np.arange(len(rows))
     return np.asarray(rows[n, position.start + n], dtype=np.float64)
 

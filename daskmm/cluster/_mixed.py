@@ -42,14 +42,14 @@ def checked_mixed(metric_params: dict[str, Any] | None, missing: str) -> None:
 
 
 def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, Coding]:
-    """Return a frame whose columns are read once for their levels, and how it is coded.
+    """Return a frame and its coding; columns of categories are read once for their levels.
 
     Raises
     ------
     TypeError
-        If `X` is no frame, or its columns are of no known kind.
+        If `X` is not a DataFrame, or a column has an unknown type.
     ValueError
-        See `daskmm.data.mixed`.
+        If a column cannot be coded; see `daskmm.data.mixed`.
     """
     check_synchronous()
     X = _frame(X)
@@ -72,9 +72,9 @@ def learned_coding(X: Any, metric_params: dict[str, Any] | None) -> tuple[Any, C
 
 
 def planned(X: Any) -> Any:
-    """Return a frame of as many columns, of which only the shape is to be looked at.
+    """Return a stand-in for a coded frame, with its shape, for planning.
 
-    An array is taken for one that has been coded.
+    An array counts as a frame that has been coded.
     """
     return X if isinstance(X, Array) else to_be_coded(_frame(X))
 
@@ -95,7 +95,7 @@ def _frame(X: Any) -> Any:
 
 
 def unseen_levels(X: Any, columns: tuple[Column, ...]) -> dict[tuple[str, Any], int]:
-    """Count the rows of a frame by column and level, of levels that the fit did not see."""
+    """Count the rows of a frame for each column and level that the fit did not see."""
     names = [column.source for column in columns if column.kind == "category"]
     if not names:
         return {}

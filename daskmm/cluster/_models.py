@@ -39,16 +39,18 @@ E = TypeVar("E", bound=type[BaseEstimator])
 
 FORMAT = "daskmm-model"
 VERSION = 1
-# Seconds for which a model that is to be replaced is waited for.
+# Seconds to wait for another process that is replacing the same model.
 _PATIENCE = 60.0
-# Parameters that name a place to write to, and their values that do not, by default the first.
+# Parameters that can name a place to write to, and their values that do not name one. The first of
+# these values is the default.
 _PLACES: dict[str, tuple[str | None, ...]] = {"checkpoint": (None,), "gram": ("auto", "recompute")}
-# Bytes of an array per stored byte, at most; zstd makes one byte of some ten thousand zeros.
+# Largest number of bytes of an array per stored byte; zstd stores ten thousand zeros in about one
+# byte.
 _MOST_EXPANSION = 1_000_000
-# Classes that `load` may make, by name.
+# Classes that `load` may instantiate, by name.
 _ESTIMATORS: dict[str, type[BaseEstimator]] = {}
 
-# Here, because the definitions in `numerics` know nothing of storage.
+# They are registered here because `numerics` does not import storage.
 for _definition in (Kernel, Expansion, MixedCoordinates):
     registered(_definition)
 
@@ -62,9 +64,9 @@ def registered_model(estimator: E) -> E:
 def save(estimator: BaseEstimator, path: str | Path, overwrite: bool) -> None:
     """Write a fitted estimator; see `MMClusterer.save`.
 
-    A crash at any moment leaves the former model or the new one, never half of one. Processes that
-    replace a model wait for each other. Callbacks, a random state that is not an integer, lazy
-    labels, and places to write to (`checkpoint`, a path as `gram`) are not saved.
+    A crash at any moment leaves the former model or the new one, never a part of one. Processes
+    that replace the same model wait for each other. Callbacks, a random state that is not an
+    integer, lazy labels, and places to write to (`checkpoint`, a path as `gram`) are not saved.
     """
     if is_remote(path):
         replaced = _replaced_at(str(path)) if overwrite else None
@@ -93,7 +95,7 @@ def _save(estimator: BaseEstimator, path: Path, overwrite: bool) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[None]:
-    """Wait until nobody else replaces a model, and make sure that nothing else is replaced."""
+    """Wait until no other process replaces the model; raise if the path holds anything else."""
     with reserved(path, _PATIENCE):
         restore_former(path)
         if path.exists():
@@ -116,7 +118,7 @@ def _exists(path: str | Path) -> FileExistsError:
 
 
 def _replaced_at(url: str) -> Callable[[str], object]:
-    """Return what tells by the name of an object whether it is of the model at an URL."""
+    """Return a function of an object's name: whether it belongs to the model at a URL."""
     if not exists(url):
         return lambda name: False
     with downloaded(url, "zarr.json", UNFINISHED) as folder:
@@ -128,7 +130,7 @@ def _replaced_at(url: str) -> Callable[[str], object]:
 
 
 def _parts_of(path: Path) -> Callable[[str], object]:
-    """Return what tells by the name of a file or folder whether it is part of a model.
+    """Return a function of the name of a file or folder: whether it is part of a model.
 
     Parameters
     ----------
@@ -138,7 +140,7 @@ def _parts_of(path: Path) -> Callable[[str], object]:
     described = _opened(path).attrs.asdict()
     names = {name for part in described.values() for name in _arrays_of(part)}
     arrays = {re.sub(r"[/\\]+", "/", name).strip("/") for name in names}  # as zarr writes them
-    # zarr makes groups of the parts of a name.
+    # zarr makes a group of each part of a name before a slash.
     groups = {name.rsplit("/", i)[0] for name in arrays for i in range(name.count("/") + 1)}
     known = "|".join(map(re.escape, sorted(groups)))
     chunks = "|".join(map(re.escape, sorted(arrays)))
@@ -163,21 +165,22 @@ def load(path: str | Path) -> Any:
     Parameters
     ----------
     path : str or Path
-        Also an URL that fsspec knows, such as ``s3://bucket/model``; or a run folder of the command
-        line, whose model is read.
+        Folder of the model, or a URL that fsspec knows, such as ``s3://bucket/model``, or a run
+        folder of the command line that contains the model.
 
     Returns
     -------
     estimator
-        Fitted, of the class that was saved. Parameters that say where a fit writes, `checkpoint`
-        and a path as `gram`, have their defaults: a file does not choose where you write.
+        Fitted estimator of the class that was saved. Parameters that say where a fit writes
+        (`checkpoint`, a path as `gram`) have their defaults: a file must not decide where your fits
+        write.
 
     Raises
     ------
     FileNotFoundError
         If there is nothing at the path.
     ValueError
-        If it is not a model, or one of a newer version of the format, or damaged.
+        If the path does not hold a model, or a newer version of the format, or a damaged one.
     """
     if is_remote(path):
         with downloaded(str(path)) as folder:
@@ -195,14 +198,14 @@ def load(path: str | Path) -> Any:
 
 
 def _model_in(path: Path) -> Path:
-    """Return the place of the model in a run folder of the command line; other paths unchanged."""
+    """Return the path of the model in a run folder of the command line; other paths unchanged."""
     inside = path / "model"
     is_run = not (path / "zarr.json").exists() and (inside.exists() or is_replaced(inside))
     return inside if is_run else path
 
 
 def _identity(path: Path) -> Any:
-    """Return what changes when the folder at a path is replaced; None if there is none."""
+    """Return a value that changes if the folder at a path is replaced; None without a folder."""
     try:
         found = path.stat()
         described = (path / "zarr.json").stat()
@@ -212,7 +215,7 @@ def _identity(path: Path) -> Any:
 
 
 def _settled(path: Path) -> bool:
-    """Return whether a missing model was only being replaced; put it back if its writer died."""
+    """Return whether a missing model was being replaced; restore it if the writer has died."""
     if not is_replaced(path):
         return False
     if not path.exists():
@@ -239,7 +242,7 @@ def _loaded(path: Path, name: str) -> Any:
 
     def get(node: dict[str, Any]) -> NDArray:
         array: Any = group[node["array"]]
-        # Sizes are looked at first: a forged one would take hours, or all of the memory.
+        # Sizes are checked first: a forged one could take hours, or all of the memory.
         if array.chunks != tuple(max(1, length) for length in array.shape):
             raise ValueError(f"{node['array']} is not in one chunk")
         if array.nbytes > _MOST_EXPANSION * (array.nbytes_stored() + 1):
@@ -277,7 +280,7 @@ def _opened(path: Path) -> zarr.Group:
 def _is_model(path: Path) -> bool:
     try:
         return _opened(path).attrs.get("format") == FORMAT
-    except Exception:  # whatever is there, it is not a readable group
+    except Exception:  # there is no readable group
         return False
 
 
@@ -296,7 +299,7 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
             shape=values.shape,
             dtype=values.dtype,
             chunks=tuple(max(1, length) for length in values.shape),
-            config={"write_empty_chunks": True},  # zeros too: a missing chunk is damage
+            config={"write_empty_chunks": True},  # so a missing chunk means damage
             **checksummed(),
         )
         array[...] = values
@@ -317,7 +320,7 @@ def _write(estimator: BaseEstimator, group: zarr.Group) -> None:
 
 
 def _without_places(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters with none that names a place to write to."""
+    """Return parameters; those that name a place to write to get their defaults."""
     return {
         name: _PLACES[name][0] if name in _PLACES and value not in _PLACES[name] else value
         for name, value in parameters.items()
@@ -325,6 +328,6 @@ def _without_places(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _digest(attributes: dict[str, Any]) -> str:
-    """Return a digest of a model's description, which holds those of its arrays."""
+    """Return a digest of a model's description, which contains the digests of its arrays."""
     text = json.dumps(attributes, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -36,12 +36,12 @@ from daskmm.storage.records import read_state, registered, write_state
 
 FloatArray = NDArray[np.float64]
 
-# Shares of the level for a batch alone and for a season of batches.
+# Shares of the level for tests of a batch alone and of a season of batches.
 _ALONE, _TOGETHER = 0.25, 0.75
-# Share of the level for the first looks; the rest is spread over a year of daily ones.
+# Share of the level for the first looks; the rest is spread over a year of daily looks.
 _FIRST, _YEAR = 0.25, 365
 
-# Values of known batches that are kept.
+# Largest number of values that are kept of known batches.
 _MOST_VALUES = 1 << 18
 
 registered(Series)  # `numerics` does not import `storage`
@@ -49,7 +49,7 @@ registered(Series)  # `numerics` does not import `storage`
 
 @dataclass
 class Monitor:
-    """Compares batches with those before; made by `daskmm.monitor`.
+    """Compare batches with earlier ones; `daskmm.monitor` makes it.
 
     Attributes
     ----------
@@ -58,24 +58,26 @@ class Monitor:
     level, tolerance, season
         Parameters of `daskmm.monitor`.
     origin, units : ndarray of shape (n_statistics,)
-        Statistics of the reference, and standard deviations of its rows.
+        Statistics of the reference, and the standard deviations of its rows, which are the units of
+        shifts.
     reference_cost : float
         Mean distance of the rows of the reference to their centres.
     whole : Series or None
-        The reference as one batch, where its batches are not known.
+        The reference as one batch, if its batches are not known.
     series : Series
-        Statistics of the latest batches. What was found enters only as far off as it might be by
-        chance, so that a bad batch does not spoil the forecasts that follow.
+        Statistics of the latest batches. A statistic that a look found to differ is moved to the
+        limit of what chance allows, so that a bad batch does not spoil the later forecasts.
     looks : list of Look
         All looks so far, the latest last.
     latest : ndarray of shape (n_statistics,) or None
         Statistics of the latest look.
     jumps : ndarray of shape (2, n_statistics) or None
-        Shifts that the latest look found, and in how many of the latest batches.
+        Shifts that the latest look found, and in how many of the latest batches each was found.
     unseen : list of list
-        Pairs of a column and a level that the fit did not see, and a look did.
+        Pairs of a column and a level that a look has seen and the fit has not.
     measured_at : str
-        Digest of the clusters that the batches were measured at; by default those of the model now.
+        Digest of the clusters with which the batches were measured; by default the model's present
+        clusters.
     """
 
     model: Any
@@ -102,24 +104,23 @@ class Monitor:
         return self.measured_at != _digest_of(self.model)
 
     def look(self, X: Any, batch: Any = None, feature_dim: str | None = None) -> Look:
-        """Compare a new batch with those before, in one pass over it.
+        """Compare a new batch with earlier ones, in one pass over it.
 
-        Categorical columns are read once more for levels that the fit did not see.
+        One more pass over categorical columns finds levels that the fit did not see.
 
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
             The rows of one batch, such as a day.
         batch : int or date, optional
-            Number or date of the batch, which tells its place in the season where batches are
-            missing. By default it follows the latest one.
+            Number or date of the batch, which gives its place in the season even if batches are
+            missing. By default it follows the latest batch.
         feature_dim : str, optional
             Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
         Returns
         -------
-        Look
-            Also appended to `looks`.
+        Look The findings, which are also appended to `looks`.
 
         Raises
         ------
@@ -157,19 +158,19 @@ class Monitor:
         return found
 
     def renew(self, X: Any, feature_dim: str | None = None) -> Self:
-        """Go on with a model that has changed, as by `partial_fit`, in one pass over rows.
+        """Continue with a model that has changed, as by `partial_fit`, in one pass over rows.
 
-        Shares, costs and means of clusters belong to the centres that they were measured at: the
-        rows are their reference from now on. What is known of the columns in all rows remains.
-        Rows that a look found to differ are as they should be from now on: what it found is taken
-        for a step, after which the columns go on.
+        Shares, costs and means of clusters depend on the centres with which they were measured, so
+        these rows become their reference. The series of columns over all rows remain. If the latest
+        look found these rows to differ, they count as normal from now on: each shift is taken as a
+        lasting step of the column, from which its series continues.
 
-        Looks count on, and so does what they have spent of the level.
+        The count of looks and the share of the level that they have used continue.
 
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Such as the rows that changed the model, one batch.
+            Rows of one batch, such as those that changed the model.
         feature_dim : str, optional
             Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
@@ -187,7 +188,7 @@ class Monitor:
         self.units = np.where(moved, units, self.units)
         new, known = self._measured(sums, None), ~moved
         if self.latest is None or not np.allclose(self.latest[known], new.values[0, known]):
-            # Rows that no look has seen.
+            # No look has seen these rows.
             self._remember(new, self._tested(new, statistics, None))
         assert self.jumps is not None
         (jumps, lengths), series, n = self.jumps, self.series, len(self.series)
@@ -210,7 +211,7 @@ class Monitor:
         return _series([number], [sums], self.origin, self.units)
 
     def _place(self, new: Series, numbered: bool) -> int | None:
-        """Return the place of a batch that is known: by its number, or by what it measures."""
+        """Return the place of a known batch, found by its number or by equal statistics."""
         if numbered:
             drifted = [look.batch for look in self.looks if look.drifted]
             same = (self.series.numbers == new.numbers[0]) & ~np.isin(new.numbers[0], drifted)
@@ -222,7 +223,7 @@ class Monitor:
     def _tested(self, new: Series, statistics: list[Statistic], place: int | None) -> Tested:
         """Test a batch alone, and the latest season of batches together.
 
-        A batch that is known is compared with what it was.
+        A batch that is known already is tested in its former place.
         """
         number, season, n = len(self.looks) + 1, self.season, len(self.series)
         between, seasonal = None, place is None and n >= ENOUGH * season
@@ -253,7 +254,7 @@ class Monitor:
         return Tested(lengths, deviations, np.stack(p_values), limits)
 
     def _remember(self, new: Series, tested: Tested) -> None:
-        """Add a batch to the series, and keep what a renewal needs."""
+        """Add a batch to the series, and keep the values that `renew` needs."""
         alone = tested.deviations[0].shifts
         beyond = alone - np.clip(alone, -tested.limits, tested.limits)
         added = replace(new, values=new.values - beyond)
@@ -269,12 +270,12 @@ class Monitor:
         return [Finding("unseen", *key, None, count / n_rows) for key, count in ordered]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write all but the model to a file, in place of one that is there."""
+        """Write the monitor without its model to a file; an existing file is replaced."""
         write_state(Path(path), [getattr(self, each.name) for each in fields(self)[1:]])
 
     @classmethod
     def load(cls, path: str | PathLike[str], model: Any) -> Monitor:
-        """Read what `save` wrote, for the same model; for another one, it is `stale`."""
+        """Read a monitor that `save` wrote; it is `stale` if the model is another one."""
         return cls(model, *read_state(Path(path)))
 
 
@@ -290,46 +291,47 @@ def monitor(
 ) -> Monitor:
     """Watch batches that arrive one after the other, such as days, for drift.
 
-    A look compares a batch with a forecast from those before, and the mean of the latest season of
-    batches (a week of days) likewise. It tests the mean of each column, its share of missing
-    values, and the shares, mean distances and column means of the clusters. The sample is the
-    batch: how much batches differ is learned from those of the reference and from earlier looks.
-    Forecasts follow level, trend and season of the last eight seasons, so that weekdays and the
-    seasons of a year are ordinary. Until three seasons of batches are known, forecasts are the mean
-    of all of them.
+    A look compares a batch with a forecast from earlier batches, and does the same for the mean of
+    the latest season of batches (a week of days). It tests the mean of each column, its share of
+    missing values, and the shares, mean distances and column means of the clusters. The unit of the
+    tests is the batch, not the row: batches of the reference and of earlier looks show how much
+    batches usually differ. Forecasts follow level, trend and season of the last eight seasons, so
+    that differences between weekdays or between seasons of the year are no findings. Until three
+    seasons of batches are known, the forecast is the mean of all known batches.
 
     Parameters
     ----------
     model : fitted KMeans, PowerKMeans or EntropyPowerKMeans
         Model whose columns and clusters are compared.
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-        Reference rows, such as those of the fit: one pass over them. Or the path to which the
-        `save` of a monitor of this model has written it; then nothing else is given.
+        Reference rows, such as those of the fit, which are read in one pass. Or the path to which
+        `Monitor.save` has written a monitor of this model; then no other parameter may be given.
     batches : str, or array-like of shape (n_samples,), optional
         Batch of each reference row, or the name of a column of `X` that holds it: dates, or numbers
-        in the order of time. Without it, rows are taken for independent draws until looks show
-        that batches differ: they are compared with the reference as a whole before, and with
-        earlier looks after.
+        in the order of time. Without it, rows count as independent draws until looks show how much
+        batches differ: the first batches are compared with the reference as a whole, later ones
+        with the earlier looks.
     season : int, default=7
-        Number of batches after which a season repeats, such as the days of a week; 1 for none.
+        Number of batches after which a season repeats, such as 7 days of a week; 1 for no season.
     tolerance : float, default=0.1
-        Least shift that is a finding, in standard deviations of the rows of the reference.
+        Least shift that counts as a finding, in standard deviations of the rows of the reference.
     level : float, default=0.05
-        Probability of any false alarm in a year of daily looks (365); three quarters of that in
-        each of the following years.
+        Probability of any false alarm in the first year of daily looks (365); in each later year it
+        is three quarters of that.
     feature_dim : str, optional
         Dimension of the features of an xarray DataArray or Dataset; by default that of the fit.
 
     Returns
     -------
     Monitor
-        Whose `look` takes the next batch, `renew` rows of a model that has changed, and `save` a
-        path to which it is written.
+        Its method `look` compares the next batch, `renew` continues after the model has changed,
+        and `save` writes the monitor to a file.
 
     Notes
     -----
-    Means of at least 30 rows are taken for normal, and fewer rows are not tested. Columns are
-    tested within clusters for at most 16,384 pairs of a column (or level) and a cluster.
+    Means of at least 30 rows are treated as normally distributed; means of fewer rows are not
+    tested. Columns are tested within clusters for at most 16,384 pairs of a column (or level) and a
+    cluster.
 
     Examples
     --------
@@ -372,7 +374,7 @@ def monitor(
 
 
 def _kept(season: int, n_statistics: int) -> int:
-    """Return how many batches are kept: those of forecasts, and as many as fit in a small file."""
+    """Return how many batches are kept: those for forecasts, unless a file would become large."""
     return max((SEASONS + 1) * season, _MOST_VALUES // n_statistics)
 
 

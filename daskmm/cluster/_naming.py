@@ -1,4 +1,4 @@
-"""Clusters described for people: their sizes, means, and names by what tells them apart."""
+"""Clusters described for people: sizes, means, and names by the features that differ."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm.data.mixed import DAYS_OF_YEAR
 from daskmm.data.names import feature_names
 
-# Features in a name, and at most, if clusters would have the same name. A second one is named if
-# its part in the distance from the mean is at least this share of that of the first.
+# Usual number of features in a name, and the largest, if clusters would have the same name
+# otherwise. A second feature is named if it contributes at least this share of what the first
+# contributes to the distance from the mean.
 _USUAL, _MOST = 2, 5
 _LEAST_SHARE = 0.25
 COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
@@ -21,9 +22,10 @@ _MEANS = {"flag": "share", "category": "commonest"}
 
 
 def values_of_rows(model: Any) -> NDArray[np.float64]:
-    """Return the means of the rows of each cluster, or the centres where they are not known.
+    """Return the means of the rows of each cluster, or the centres if means are not known.
 
-    Shape (n_clusters, n_features), in the input's units; NaN for a cluster without rows.
+    The array has shape (n_clusters, n_features), in the input's units; NaN for a cluster without
+    rows.
     """
     return np.asarray(getattr(model, "cluster_means_", model.cluster_centers_))
 
@@ -31,9 +33,9 @@ def values_of_rows(model: Any) -> NDArray[np.float64]:
 def cluster_names(model: Any) -> list[str]:
     """Return a name for each cluster of a model with centres, such as "high age, low income".
 
-    Features are those in which the mean of the cluster's rows is farthest from the mean of the
-    data, in the model's own distance: on features that are not standardised those of the largest
-    values, which make the clusters then.
+    The features are those in which the mean of the cluster's rows is farthest from the mean of the
+    data, in the model's own distance. Without standardising, these are the features of the largest
+    values, which then determine the clusters.
     """
     centers, scale = values_of_rows(model), np.asarray(model.scale_)
     centers = np.where(np.isnan(centers), model.cluster_centers_, centers)
@@ -55,7 +57,7 @@ def cluster_names(model: Any) -> list[str]:
 def _by_columns(
     model: Any, centers: NDArray[np.float64], mean: NDArray[np.float64]
 ) -> tuple[NDArray, NDArray]:
-    """Return signs and parts of centres of mixed columns, in the model's divergence."""
+    """Return signs and contributions of mixed columns by centre, in the model's divergence."""
     coordinates, distortion = model.coordinates_, model.distortion_
     centers, mean = map(coordinates.from_input, (centers, mean))
     parts = distortion.elements(centers, mean)
@@ -71,7 +73,7 @@ def _without_value(model: Any) -> NDArray[np.bool_]:
 
 
 def _words_of(columns: Any) -> list[tuple[str, str]]:
-    """Return the words for features of mixed columns that are above and below the mean."""
+    """Return the words for values above and below the mean, for each feature of mixed columns."""
     words = []
     for column in columns:
         if column.kind == "category":
@@ -92,9 +94,9 @@ def _distinct(
     features: list[str],
     words: list[tuple[str, str]],
 ) -> list[str]:
-    """Name clusters by the features with the largest parts.
+    """Name clusters by the features with the largest contributions.
 
-    Where names are the same, more features are named, or the value of the first, or a number.
+    Equal names are made different by more features, by the value of the first one, or by a number.
     """
     order = np.argsort(-parts, axis=1, kind="stable")
     negligible = 1e-12 * parts.max(initial=0.0)
@@ -127,9 +129,9 @@ def _distinct(
 def cluster_table(model: Any, with_centers: bool = False) -> tuple[list[str], list[list[Any]]]:
     """Return the columns and rows of the table of clusters: number, name, size, share, features.
 
-    The columns of the features say what stands in them: means of the rows of the cluster, of mixed
-    columns shares of true and the commonest levels too, or centres where these are no means or are
-    asked for. NaN or None where no row of the cluster has a value.
+    The names of the feature columns say what they hold: means of the rows of the cluster (for mixed
+    columns also shares of true and the commonest levels), or centres, if these are not means or are
+    asked for. A value is NaN or None if no row of the cluster has one.
     """
     sizes = np.asarray(
         getattr(model, "cluster_sizes_", np.full(len(model.cluster_centers_), np.nan))
@@ -169,9 +171,9 @@ def _columns_of_centers(model: Any) -> list[str]:
 
 
 def _readable(model: Any, centers: NDArray[np.float64]) -> list[list[Any]]:
-    """Return centres or means as they are read: of mixed columns levels, dates, days of the year.
+    """Return centres or means for people to read; mixed columns as levels, dates, days of the year.
 
-    NaN, or None in mixed columns, where no row of a cluster has a value.
+    A value is NaN, or None in mixed columns, if no row of the cluster has one.
     """
     columns = getattr(model, "columns_", None)
     if columns is None:
@@ -201,8 +203,8 @@ def _readable(model: Any, centers: NDArray[np.float64]) -> list[list[Any]]:
 def level_shares(model: Any) -> Any:
     """Return the shares of every level in every cluster as a pandas DataFrame.
 
-    Columns are pairs of a category and a level; rows are the clusters. NaN where no row of a
-    cluster has a level.
+    Columns are pairs of a category and a level; rows are the clusters. A share is NaN if no row of
+    the cluster has a value of the category.
     """
     import pandas as pd
 
@@ -227,7 +229,7 @@ def summary_frame(model: Any) -> Any:
     NotFittedError
         If the model is not fitted, which is an AttributeError too.
     AttributeError
-        If it has no centres in the input's units.
+        If the model has no centres in the input's units.
     ImportError
         If pandas is not installed.
     """

@@ -14,7 +14,8 @@ from daskmm.cluster._output import distances_of_table, labels_of_table
 from daskmm.kmeans.assignment import labels_of
 
 
-# scikit-learn would gather lazy distances to make a frame of them: `transform` is not wrapped.
+# `transform` is not wrapped, since scikit-learn would compute lazy distances to make a frame of
+# them.
 class NearestCenter(  # type: ignore[call-arg]
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, MMClusterer, auto_wrap_output_keys=None
 ):
@@ -46,7 +47,7 @@ class NearestCenter(  # type: ignore[call-arg]
         return labels_of_table(self, X, labels_of, fitted.coordinates, fitted.state)
 
     def transform(self, X: Any, feature_dim: str | None = None) -> Any:
-        """Compute the distances to the centres in the model's scale: unsquared, or divergences.
+        """Compute the distances (unsquared) or divergences to the centres, in the model's scale.
 
         Parameters
         ----------
@@ -58,9 +59,10 @@ class NearestCenter(  # type: ignore[call-arg]
         Returns
         -------
         ndarray or dask Array of shape (n_samples, number of centres)
-            float32 for float32, float16 and integers of 8 or 16 bits, float64 otherwise; lazy
-            for dask and zarr input. With ``set_output(transform="pandas")`` a DataFrame: of lazy
-            input a lazy dask DataFrame. A raster gives a DataArray with the dimension "cluster".
+            The type is float32 for float32, float16 and integers of 8 or 16 bits, and float64
+            otherwise. The result is lazy for dask and zarr input. With
+            ``set_output(transform="pandas")`` it is a DataFrame, for lazy input a lazy dask
+            DataFrame. A raster gives a DataArray with the dimension "cluster".
 
         Raises
         ------
@@ -81,6 +83,6 @@ class NearestCenter(  # type: ignore[call-arg]
         y : ignored
             Present for scikit-learn's interface.
         **fit_params
-            Such as `sample_weight`.
+            Further arguments of `fit`, such as `sample_weight`.
         """
         return self.fit(X, y, **fit_params).transform(X)

@@ -1,8 +1,8 @@
-"""Results in the form of the input: series and frames where rows came in frames.
+"""Results in the form of the input: series and frames for rows in frames.
 
-Data in memory give numpy arrays, lazy data lazy results. Labels of a dask DataFrame are a dask
-Series that is aligned with it. ``set_output(transform="pandas")`` asks for pandas objects, which of
-lazy data are lazy as well.
+Data in memory give numpy arrays, and lazy data give lazy results. Labels of a dask DataFrame are a
+dask Series that is aligned with it. ``set_output(transform="pandas")`` asks for pandas objects, or
+for lazy dask ones if the data are lazy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from daskmm.kmeans.assignment import distances_of, map_rows
 def labels_of_table(
     estimator: BaseEstimator, X: Any, function: Callable[..., NDArray], *shared: Any
 ) -> Any:
-    """Return the labels of new rows by a block function, in the form of `X`."""
+    """Compute labels of new rows with a block function, and return them in the form of `X`."""
     X = by_name(estimator, X)
     table = read_table(estimator, X, reset=False)
     if isinstance(X, Raster):
@@ -48,10 +48,10 @@ def values_of_table(
     name: str,
     columns: int | None = None,
 ) -> Any:
-    """Return float64 values of new rows by a block function: an array, lazy for lazy data.
+    """Compute float64 values of new rows with a block function; lazy data give a lazy array.
 
-    One value for each row of a dask DataFrame is a series. Those of pixels lie on their grid. Both
-    are called `name`.
+    If there is one value per row, a dask DataFrame gives a series. Values of pixels are returned on
+    their grid. Both are called `name`.
     """
     X = by_name(estimator, X)
     table = read_table(estimator, X, reset=False)
@@ -72,12 +72,12 @@ def fitted_labels(
     Parameters
     ----------
     labels : ndarray or dask Array of shape (n_samples,)
-        In the blocks in which the rows were read.
+        Labels in the blocks in which the rows were read.
     X : as in `fit`, or a Raster
         Table that was fitted.
     function, *shared
-        The block function by which labels of a dask DataFrame are computed, and its arguments;
-        without one the labels are taken as they are.
+        Block function that computes the labels of a dask DataFrame, and its arguments; without one,
+        the given labels are used.
     """
     if isinstance(X, Raster):
         return {"labels_": X.on_grid(labels, NAME)}
@@ -91,7 +91,7 @@ def fitted_labels(
 
 
 def as_asked(estimator: BaseEstimator, labels: Any, X: Any) -> Any:
-    """Return labels of a table with names as a series, if `set_output` asks for a library's."""
+    """Return the labels of a named table as a series if `set_output` asks for a library's types."""
     named = hasattr(X, "iloc") or isinstance(X, NamedSparse) or is_arrow(X)
     asked = output_container(estimator)
     if not (named and isinstance(labels, np.ndarray)):

@@ -1,4 +1,4 @@
-"""Parameters that several estimators share: their constraints, and what follows from them."""
+"""Parameters that several estimators share: their constraints and derived values."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ METRIC: Constraints = {
 
 # s0="auto": the first power is at most −1.
 HARMONIC = -1.0
-# φ can be as large as k^(−1/s); beyond this (nats) its sums overflow.
+# φ can be as large as k^(−1/s); if the logarithm of that exceeds this limit, its sums overflow.
 _LARGEST_LOG = 600.0
-# With so many clusters, the starts of small tables differ enough to be recombined: this lowers the
-# cost of unequal or heavy-tailed clusters by 1 to 4 %, and by nothing with 12 clusters
-# (tests/benchmarks/README.md).
+# Least number of clusters with which the starts of small tables differ enough to be worth
+# recombining: this lowers the cost of unequal or heavy-tailed clusters by 1 to 4 %, but not at all
+# with 12 clusters (tests/benchmarks/README.md).
 _WORTH_RECOMBINING = 16
 
 
@@ -77,8 +77,8 @@ def annealing_schedule(
     n_clusters : int
         Number of clusters.
     multiple : float
-        ``s0="auto"`` starts at this multiple of the critical power: just past it, where feature or
-        kernel weights are learned while all rows still belong to all clusters.
+        ``s0="auto"`` starts at this multiple of the critical power. Feature or kernel weights are
+        learned just past the critical power, where all rows still belong to all clusters.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def wanted_rows(sample_size: int | str | None, n_clusters: int) -> int | None:
     Raises
     ------
     ValueError
-        If it is less than the number of clusters.
+        If the number of rows is less than the number of clusters.
     """
     if sample_size is None or isinstance(sample_size, str):
         return None
@@ -130,14 +130,13 @@ def anneals_on_sample(
     one_start: bool = False,
     always: bool = False,
 ) -> bool:
-    """Return whether a fit anneals on a sample, and passes over the table to polish only.
+    """Return whether a fit anneals on a sample, so that only polishing passes over the table.
 
-    A table of unknown length, which only plans meet, counts as large: passes over a small one
-    hardly matter. Small tables of many clusters are their own samples where several starts can be
-    recombined, or where every iteration would read them from disk. Streamed rows that are sparse
-    or of mixed columns are annealed on a sample however few they are: reading them in every
-    iteration would leave time for one start only, which is too few in thousands of features or
-    levels.
+    A table of unknown length, which occurs in plans only, counts as large, since passes over a
+    small table cost little. A small table of many clusters is its own sample if several starts can
+    be recombined, or if every iteration would read it from disk. Streamed rows that are sparse or
+    of mixed columns are annealed on a sample, however few they are: if every iteration read them,
+    there would be time for one start only, which is too few with thousands of features or levels.
 
     Parameters
     ----------
@@ -146,13 +145,13 @@ def anneals_on_sample(
     sample_size : int, "auto" or None
         Parameter of the estimator.
     polish : bool
-        Without it there would be nothing to do over all rows.
+        Whether the fit ends with hard steps; without them, there would be no steps over all rows.
     at_least, at_most : int
         Bounds of the number of clusters.
     one_start : bool
-        Whether there is nothing to recombine.
+        Whether there is one start only, so that nothing can be recombined.
     always : bool
-        Whether to do so if all rows fit into the sample, too.
+        Whether to anneal on a sample even if it holds all rows.
     """
     if sample_size is None or not polish:
         return False
@@ -177,12 +176,12 @@ def checked_distortion(
     empty_rows: str,
     standardize: bool,
 ) -> type[Distortion]:
-    """Return the class of a distortion, whose other parameters must fit it.
+    """Return the class of a distortion, and check that the other parameters fit it.
 
     Raises
     ------
     ValueError
-        If they do not.
+        If a parameter does not fit the distortion.
     """
     family = DISTORTIONS[distortion]
     if distortion == "cosine" and (standardize or missing == "partial"):
@@ -211,7 +210,7 @@ def checked_distortion(
 
 
 def cluster_range(estimator: Any) -> tuple[int, int]:
-    """Return the least and the greatest number of clusters that a fit may come to look for."""
+    """Return the smallest and the largest number of clusters that a fit may look for."""
     if isinstance(estimator.n_clusters, str):
         return 1, estimator.max_clusters or PLANNED_CLUSTERS
     return int(estimator.n_clusters), int(estimator.n_clusters)

@@ -1,4 +1,4 @@
-"""Fits that go on: one pass over new rows per call of ``partial_fit``."""
+"""Updates of fitted models: one pass over new rows per call of ``partial_fit``."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def updated_model(
     feature_dim: str | None,
     unknown: str | None,
 ) -> M:
-    """Return a copy of an estimator that has seen more rows, which for a new one is a fit to them.
+    """Return a copy of an estimator, updated with rows or, if it is not fitted, fitted to them.
 
     Parameters
     ----------
     estimator : estimator with centres
-        It stays as it is.
+        The estimator; it is not changed.
     X, sample_weight, key, feature_dim, unknown
         See `CenterClusterer.partial_fit`.
     """
@@ -60,7 +60,7 @@ def updated_model(
     fitted = FittedCenters.of(model, unknown)
     coordinates, state = fitted.coordinates, fitted.state
     update = model._later_update(state)
-    # What follows a first fit visits the same rows.
+    # After a first fit, the update visits the same rows.
     updates = _no_updates(model, state) if is_new else _updates(model, state, update)
     if updates.has_gaps:
         state = replace(state, partial=True)
@@ -91,19 +91,19 @@ def updated_model(
 
 
 def _no_updates(model: Any, state: CenterState) -> Updates:
-    """Return records of no rows, at the power and in the distortion of the fitted model."""
+    """Return empty records with the power and the distortion of the fitted model."""
     sample = Reservoir.empty(capacity(*state.centers.shape), state.centers.shape[1])
     return Updates(
         -np.inf if model.polish else model.s_,
         state.distortion,
         reservoir=sample,
-        # Given centres say where clusters are to be.
+        # Given centres say where the clusters are, so no others are looked for.
         searches=model.polish and isinstance(model.init, str),
     )
 
 
 def _updates(model: Any, state: CenterState, update: Update) -> Updates:
-    """Return records of the rows that were seen; for those of a fit, made of the model."""
+    """Return records of the rows seen so far; the record of a fit is computed from the model."""
     if "updates_" in vars(model):
         known: Updates = model.updates_
         return known
@@ -113,19 +113,19 @@ def _updates(model: Any, state: CenterState, update: Update) -> Updates:
 
 
 def name_of_call(key: str | int | None) -> str | None:
-    """Return the key of a call as its records name it."""
+    """Return the key of a call in the form that records use."""
     if key is not None and not isinstance(key, str | Integral):
         raise TypeError(f"key must be a string or an integer, got {key!r}.")
     return None if key is None else str(key)
 
 
 def half_life(forget: float | str | None) -> Fading | None:
-    """Return what the parameter `forget` stands for: how earlier rows fade in a call.
+    """Return how earlier rows fade in a call, by the parameter `forget`.
 
     Raises
     ------
     ValueError
-        If a text is no half-life.
+        If a text is not a half-life.
     """
     if forget is None:
         return None

@@ -31,12 +31,12 @@ def attributes_of_components(state: MixtureState) -> dict[str, Any]:
 
 
 def updated_mixture(estimator: M, X: Any, sample_weight: Any, key: str | None) -> M:
-    """Return a copy of a mixture that has seen more rows, which for a new one is a fit to them.
+    """Return a copy of a mixture, updated with rows or, if it is not fitted, fitted to them.
 
     Parameters
     ----------
     estimator : GaussianMixture
-        It stays as it is.
+        The estimator; it is not changed.
     X, sample_weight, key
         See `GaussianMixture.partial_fit`.
     """
@@ -74,7 +74,7 @@ def updated_mixture(estimator: M, X: Any, sample_weight: Any, key: str | None) -
 
 
 def _records_of_fit(model: Any, key: str | None) -> KeyedRecords[EMRecord]:
-    """Return the record of the rows of a fit of a mixture, as the only one."""
+    """Return records that hold only that of the rows of a mixture's fit."""
     fit = model.n_samples_seen_, model.lower_bound_, model.reg_covar
     record = EMRecord.of_fit(model._components(), model.cluster_sizes_, fit)
     none: KeyedRecords[EMRecord] = KeyedRecords()

@@ -1,4 +1,4 @@
-"""Progress of a fit: on a stream, in a notebook, or in the log (``verbose=1``)."""
+"""Progress of a fit, shown on a stream, in a notebook, or in the log (``verbose=1``)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ logger = logging.getLogger("daskmm")
 _LINE_INTERVAL = 5.0
 _REFRESH_INTERVAL = 0.1
 _INTERVAL = 0.2
-# Stages whose iterations are reported, as records tell more of them.
+# Stages whose iterations are reported, since their records say more than the stage does.
 _ITERATED = ("passes", "blurring")
-# Seconds between refreshes of a line while nothing is told.
+# Seconds between refreshes of a line while no report arrives.
 _TICK = 0.5
 # Size of the sparkline in pixels, and its largest number of points.
 _WIDTH, _HEIGHT, _MOST_POINTS = 160, 22, 160
@@ -44,13 +44,13 @@ class ProgressReport(ABC):
     Parameters
     ----------
     name : str
-        What is being fitted.
+        Name of the estimator.
     max_iter : int
-        Largest number of iterations, for the time left.
+        Largest number of iterations, from which the time left is estimated.
     bytes_per_pass : int or None
-        For the bytes read per second; None leaves them out.
+        Bytes of a pass, for the bytes read per second; None leaves these out.
     interval : float
-        Minimum of seconds between reports.
+        Least number of seconds between reports.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ProgressReport(ABC):
             self.left.expect(stages, tol)
 
     def follow(self, name: str, found: Any) -> None:
-        """Report a stage that no iterations over the data tell of, unless one was reported now."""
+        """Report a stage that has no iterations over the data, unless a report was just made."""
         with self._lock:
             self.left.follow(name, found, time.monotonic())
         if self._last is None and self.left.stage not in _ITERATED:
@@ -100,7 +100,7 @@ class ProgressReport(ABC):
         return " · ".join([f"{self.name}: {done}", *self._time_left()])
 
     def describe(self, record: Record) -> str:
-        """Describe a record in a line: iteration, time left, state, passes and speed."""
+        """Return a line about a record: iteration, time left, state, passes and speed."""
         parts = [
             f"{self.name}: iteration {record.iteration}/{self.max_iter}",
             *self._time_left(),
@@ -145,10 +145,10 @@ class ProgressLine(ProgressReport):
         self.in_place = self.stream.isatty()
         default = _REFRESH_INTERVAL if self.in_place else _LINE_INTERVAL
         super().__init__(name, max_iter, bytes_per_pass, default if interval is None else interval)
-        # What is logged meanwhile gets lines of its own.
+        # Messages that are logged meanwhile get their own lines.
         self._logged = _Logged(self)
         self._ended = threading.Event()
-        # Also refreshes the line while a stage has nothing to tell.
+        # The thread refreshes the line even while a stage reports nothing.
         self._clock = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> Self:
@@ -182,14 +182,14 @@ class ProgressLine(ProgressReport):
 
 
 class _Logged(logging.Handler):
-    """Writes what is logged to the stream of a progress line."""
+    """Write log messages to the stream of a progress line."""
 
     def __init__(self, line: ProgressLine) -> None:
         super().__init__(logging.WARNING)
         self.line = line
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, in place of that of the progress."""
+        """Write a message in place of the progress line."""
         clear = "\r\x1b[K" * self.line.in_place
         self.line.stream.write(f"{clear}{self.line.name}: {record.getMessage()}\n")
         self.line.stream.flush()
@@ -256,7 +256,7 @@ class NotebookProgress(ProgressReport):
 
 
 def _sparkline(values: list[float]) -> str:
-    """Draw a small picture of the course of a number; nothing for less than two values."""
+    """Draw a small curve of successive values; nothing for fewer than two values."""
     step = -(-len(values) // _MOST_POINTS)
     kept = [value for value in values[::-1][:: max(step, 1)] if math.isfinite(value)][::-1]
     if len(kept) < 2:

@@ -1,4 +1,4 @@
-"""A mean shift so far, and those of its stages that need no parameter of the estimator."""
+"""State of a mean shift fit, and the stages that need no parameter of the estimator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ShiftFit:
-    """A mean shift so far.
+    """State of a mean shift fit.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class ShiftFit:
     lam : float
         Entropy penalty λ per unit of sample weight.
     path : BandwidthPath or None
-        The bandwidths that were compared.
+        Bandwidths that were compared; None if the bandwidth is given.
     settings : Blurring
         Parameters of the blurring.
     first_weights : ndarray of shape (n_features,) or None
@@ -54,7 +54,7 @@ class ShiftFit:
     rows : Rows
         The rows to be blurred.
     kept : ndarray of bool of shape (n_rows,)
-        Which rows of the table these are.
+        Mask of the rows of the table that are blurred.
     result : Blurred
         Result of the blurring.
     """

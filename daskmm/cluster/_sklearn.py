@@ -1,8 +1,8 @@
 """Names of scikit-learn that are not public: constraints of parameters, and containers of output.
 
-They are imported here and nowhere else, and were seen with scikit-learn 1.6 to 1.9. Its own
-estimators declare their parameters with the constraints, and so report bad values in the same
-words; and they make frames of transformed arrays with the same functions.
+They are imported in this module only, and were checked with scikit-learn 1.6 to 1.9. scikit-learn's
+own estimators use these constraints, so bad values are reported in the same words, and use the same
+functions to make frames of transformed arrays.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ __all__ = ["Interval", "RealNotInt", "StrOptions", "output_container", "wrap_out
 
 
 def output_container(estimator: Any) -> str:
-    """Return what `set_output` or scikit-learn's configuration asks for, such as "pandas"."""
+    """Return the container that `set_output` or the configuration asks for, such as "pandas"."""
     return str(_get_output_config("transform", estimator)["dense"])
 
 

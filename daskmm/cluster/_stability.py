@@ -1,4 +1,4 @@
-"""Stability of clusters: whether they come back when rows are drawn anew."""
+"""Stability of clusters: whether fits to resampled rows find them again."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ FloatArray = NDArray[np.float64]
 def stability(
     model: BaseEstimator, rows: NDArray, labels: NDArray, n_bootstraps: int, random_state: Any
 ) -> FloatArray:
-    """Return how well each cluster of a fitted model comes back in bootstrap samples.
+    """Return how well fits to bootstrap samples find each cluster of a fitted model again.
 
     Parameters
     ----------
     model : estimator with centres
-        Estimators like it, with the choices that it made, are fitted to the resamples.
+        Fitted model. Estimators with its parameters, and with the values that it chose for "auto",
+        are fitted to the resamples.
     rows : ndarray of shape (n_samples, n_features)
         Rows from which the resamples are drawn.
     labels : ndarray of shape (n_samples,)
-        Their clusters.
+        Cluster of each row in the fitted model.
     n_bootstraps : int
         Number of resamples.
     random_state : int, RandomState instance or None
@@ -55,7 +56,7 @@ def stability(
 
 
 def _as_chosen(model: Any, seed: int) -> Any:
-    """Return an estimator like a fitted one that makes no choices but of the starts."""
+    """Return an unfitted estimator with the values that a fitted one chose; only starts vary."""
     known: dict[str, Any] = {
         "n_clusters": model.n_clusters_,
         "random_state": seed,

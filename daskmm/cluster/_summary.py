@@ -1,4 +1,4 @@
-"""What a fit found, as HTML in a notebook."""
+"""Summary of a fit as HTML, for notebooks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STYLE = "text-align: left; padding: .1em .8em .1em 0; border: 0; background: tr
 
 
 def fitted_html(model: Any) -> str:
-    """Return a small table of what a fit found; empty for an estimator that is not fitted.
+    """Return a small table of the results of a fit; empty for an estimator that is not fitted.
 
     Lazy labels are not computed.
     """
@@ -42,7 +42,7 @@ def fitted_html(model: Any) -> str:
 
 
 def _facts(model: Any) -> dict[str, str]:
-    """Collect what a fit found."""
+    """Return the results of a fit, by what they are called."""
     facts = {"clusters": f"{n_clusters_of(model):,}"}
     if (sizes := _sizes(model)) is not None:
         facts["sizes, largest first"] = listed([f"{size:,}" for size in sorted(sizes)[::-1]])
@@ -73,6 +73,6 @@ def _sizes(model: Any) -> list[int] | None:
     labels = getattr(model, "labels_", None)
     if not isinstance(labels, np.ndarray):
         return None
-    known = labels[labels >= 0]  # without rows that have no value
+    known = labels[labels >= 0]  # rows without any value have the label −1
     sizes: list[int] = np.bincount(known, minlength=n_clusters_of(model)).tolist()
     return sizes

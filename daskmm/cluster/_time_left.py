@@ -1,4 +1,4 @@
-"""How long a fit will still take, from its plan and its progress."""
+"""Estimate of the time that a fit will still take, from its plan and its progress."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from daskmm.mean_shift.costs import FULL_SWEEPS
 from daskmm.mm.driver import CALM_ITERATIONS as CALM_STEPS
 from daskmm.mm.driver import IterationRecord, Run
 
-# Hard steps that are left before any change is known, in general and after a larger sample; and the
-# exponent with which changes fall until more of them are known (measured: 1.3 to 2).
+# Number of hard steps that is assumed to be left before any change is known, in general and after a
+# larger sample; and the exponent with which changes are assumed to fall until more of them are
+# known (measured: 1.3 to 2).
 _FIRST_STEPS, _FIRST_READS, _FALL = 10, 3, 1.4
-# Share of its iterations that an annealing goes on for where it is late.
+# Share of its iterations that an annealing is assumed to need still when it takes longer than
+# planned.
 _LATE = 0.15
-# Share of a stage from which on its own pace alone predicts it.
+# Share of a stage after which only its own pace predicts the rest.
 _TELLING = 0.2
-# Share of the planned seconds by which plans are trusted before stages have been measured.
+# Weight of the plan before stages have been measured, as a share of the planned seconds.
 _TRUST = 0.02
 
 
 class TimeLeft:
     """Seconds that a fit will still take.
 
-    A stage is predicted by its own pace, the more so the further it is; until then, and for later
-    stages, by the planned seconds times the ratio of measured to planned ones so far.
+    The rest of the present stage is predicted by its own pace, with a weight that grows as the
+    stage proceeds. The remaining weight, and the later stages, use the planned seconds times the
+    ratio of measured to planned seconds so far.
 
     Parameters
     ----------
@@ -39,9 +42,9 @@ class TimeLeft:
     Attributes
     ----------
     stage : str
-        In which the fit is, as a plan names it; empty before the first.
+        Present stage, by its name in the plan; empty before the first stage.
     share : float
-        How much of it is done, from 0 to 1.
+        Share of this stage that is done, from 0 to 1.
     """
 
     def __init__(self, max_iter: int) -> None:
@@ -59,19 +62,19 @@ class TimeLeft:
         self._planned, self.tol = dict(stages or {}), tol
 
     def follow(self, stage: str, found: Any, now: float) -> None:
-        """Take the stage that the fit is in, and what it has found.
+        """Take the present stage of the fit, and its latest result.
 
         Parameters
         ----------
         stage : str
             Name of the stage.
         found : runs, other results, share of them, or None
-            None in a stage that has just begun.
+            Latest result of the stage; None if it has just begun.
         now : float
             Seconds on any clock.
         """
         if self._planned and stage not in self._planned:
-            return  # part of the stage before
+            return  # this is part of the stage before
         share = 0.0 if found is None else self._share_of(found)
         if found is None:
             self._times[stage] += 1
@@ -90,7 +93,7 @@ class TimeLeft:
         self._ended[self.stage] = planned, now - self._entered
 
     def seconds(self, now: float) -> float | None:
-        """Return the seconds left at a time; None without a plan."""
+        """Return the seconds left at the time `now`; None without a plan."""
         if self.stage not in self._planned:
             return None
         spent, new = self._reported - self._entered, self.share - self._resumed
@@ -158,9 +161,10 @@ class TimeLeft:
 
 
 def _sweeps(progress: Progress) -> tuple[float, float]:
-    """Return how many sweeps over all pairs were taken, and how many are probably left.
+    """Return how many sweeps over all pairs were made, and how many are probably left.
 
-    Rows merge all at once, after about as many sweeps in the two stages; later ones are cheap.
+    In each of the two stages, rows merge all at once after about the same number of sweeps; later
+    sweeps are cheap.
     """
     history = progress.history
     first, last = history[0].n_representatives, history[-1]

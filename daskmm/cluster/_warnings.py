@@ -1,4 +1,4 @@
-"""Warnings of fits, which point at the user's own line."""
+"""Warnings of fits, which point at a line of the user's code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskmm.mm.context import FitContext
 from daskmm.mm.driver import Outcome
 
-# Folder of the library, as frames of its functions name it.
+# Folder of the library, in the form in which stack frames name it.
 _LIBRARY = str(Path(__file__).parents[1])
 _STOPPED = "A callback asked the fit to stop: it has not converged."
 
@@ -49,7 +49,7 @@ def warn_of_outcome(
     s: float,
     context: FitContext,
 ) -> None:
-    """Warn of a fit that did not converge, or found fewer clusters.
+    """Warn of a fit that did not converge, or that found fewer clusters than asked for.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def warn_of_outcome(
             f"({n_clusters}): the data may have too few distinct rows."
         )
     coincident, annealing = outcome.scored.coincident_centers, np.isfinite(s)
-    # After hard steps, centres at the same place as another one have no rows.
+    # After hard steps, a centre that coincides with another one has no rows.
     if coincident > (0 if annealing else n_clusters - occupied):
         advice = _on_annealing(parameters) if annealing else "Ask for fewer clusters."
         warn_convergence(

@@ -28,7 +28,7 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import EntropyUpdate, Update
 from daskmm.mm.driver import IterationRecord, Schedule
 
-# lam="auto" where there is no choice: this share of the mean feature variance.
+# If lam="auto" makes no choice, λ is this share of the mean feature variance.
 AUTO_LAM = 0.5
 # s0="auto", in units of the critical power.
 CRITICAL_MULTIPLE = 1.25
@@ -52,17 +52,17 @@ class EntropyPowerKMeans(CenterClusterer):
     [n_clusters, max_clusters]
     lam : float, "auto" or str such as "0.5*variance", default="auto"
         Penalty λ > 0 per unit of sample weight, or a multiple of the variance such as
-        "0.5*variance": small values concentrate the weight on few features. Large ones keep it
-        even; ``inf`` keeps it equal. A multiple is relative to the mean variance of the features,
-        in the model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that variance and
-        ``inf`` (of wide sparse rows .25, .5, 1, 2 and 4) by the information gain over noise (see
-        Notes), on the sample of the first pass, and gives no weight to features in which fewer rows
-        than a tenth of an average cluster differ from the commonest value, nor, in wide sparse
-        rows, to those that other features predict by chance only (see Notes). For
-        ``distortion="manhattan"`` it is half the variance. Of "mixed" the variance is the spread
-        that every column has, and the noise is the table without dependence between columns;
-        each λ takes the best clusters that eight starts of any λ found, and hard steps from those
-        of the chosen one compete with the fit's own starts.
+        "0.5*variance". Small values concentrate the weight on few features, large ones spread it,
+        and ``inf`` keeps all weights equal. A multiple is relative to the mean variance of the
+        features, in the model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that
+        variance and ``inf`` (for wide sparse rows .25, .5, 1, 2 and 4) by the information gain over
+        noise (see Notes), on the sample of the first pass. It gives no weight to features in which
+        fewer rows than a tenth of an average cluster differ from the commonest value, nor, in wide
+        sparse rows, to features that others predict by chance only (see Notes). For
+        ``distortion="manhattan"``, "auto" is half the variance. For "mixed", the variance is the
+        spread that every column has, and the noise is the table without dependence between columns;
+        each λ is judged by the best clusters (for this λ) that eight starts of any λ found, and
+        hard steps from the clusters of the chosen λ compete with the fit's own starts.
     [init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto"
         First power, negative. "auto" is min(−1, 1.25·s_crit), just past the power above which
@@ -71,24 +71,24 @@ class EntropyPowerKMeans(CenterClusterer):
     [eta, anneal_every, polish, max_iter, tol, random_state]
     standardize : bool, default=True
         Divide each feature by its population standard deviation. This is done inside the block
-        function; the penalty presumes comparable scales. Centres are reported in the input's units.
-        Turn it off if low variance itself marks the features that matter.
+        function, since the penalty presumes comparable scales. Centres are reported in the input's
+        units. Turn it off if the features that matter are marked by a low variance.
     distortion : {"sqeuclidean", "manhattan", "mixed"}, default="sqeuclidean"
         Distance between rows and centres. With "manhattan" it is ``Σ_l w_l |x_l − θ_l|``, which is
-        less sensitive to outliers; centres are medians, as in `PowerKMeans`. "mixed" weighs the
-        columns of a DataFrame, those of categories as a whole; see `KMeans`.
+        less sensitive to outliers; centres are medians, as in `PowerKMeans`. "mixed" learns one
+        weight for each column of a DataFrame, also for each column of categories; see `KMeans`.
     metric_params : dict, optional
-        Of "mixed", as in `KMeans`.
+        Parameters of "mixed", as in `KMeans`.
     [missing, empty_cluster, trim, forget, verbose, callbacks, checkpoint]
 
     Attributes
     ----------
     [cluster_centers_]
     feature_weights_ : ndarray of shape (n_features,), float64
-        w; they sum to 1, and are 0 for constant features.
+        Weights w of the features; they sum to 1, and are 0 for constant features.
     feature_gains_ : ndarray of shape (n_features,), float64
         How much more of each feature the clusters explain than clusters of noise do, in nats: the
-        terms of IG (see Notes) on the sample of the fit. They say which features matter also where
+        terms of IG (see Notes) on the sample of the fit. They show which features matter even if
         all weights are equal. `partial_fit` updates them while the model keeps a sample of all
         rows.
     lam_ : float
@@ -101,22 +101,23 @@ class EntropyPowerKMeans(CenterClusterer):
     Notes
     -----
     **The choice of λ.** On 2,000 rows of the sample, or 100 per cluster, EWP is annealed from
-    three starts for each λ. With R_l the share of the variance of feature l that lies between
-    the clusters' means, and R⁰_l the same of independent Gaussian features, scaled by the
-    weights that were learned and cut into as many clusters, the information gain
-    IG = Σ_l ½ log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)], in nats, measures how much more the
-    clusters explain of all features, weighted or not, than clusters of noise do. The rule takes
-    the largest λ whose mean IG is at least max IG − max{min(3σ, .07·max IG), .05}, where σ is the
-    standard deviation over the starts (the median over λ). Features of up to 32 values are replaced
-    by normal numbers with the same order, as clusters explain all of a flag too easily. The choice
-    makes no pass over the data and depends on `random_state`, but not on chunks.
+    three starts for each λ. Let R_l be the share of the variance of feature l that lies between the
+    clusters' means, and R⁰_l the same share for independent Gaussian features, which are scaled by
+    the learned weights and divided into as many clusters. Then the information gain IG = Σ_l ½
+    log[max(1 − R⁰_l, .001) / max(1 − R_l, .001)], in nats, measures how much more the clusters
+    explain of all features, weighted or not, than clusters of noise do. The rule takes the largest
+    λ whose mean IG is at least max IG − max{min(3σ, .07·max IG), .05}, where σ is the standard
+    deviation over the starts (the median over λ). Features of up to 32 values are replaced by
+    normal numbers with the same order, since clusters can too easily explain all of a flag. The
+    choice makes no pass over the data and depends on `random_state`, but not on chunks.
 
-    **Wide sparse rows.** One feature that is mostly 0 is explained by a cluster of the rows where
-    it is not, whatever it means. So of a sparse sample that would take more than 64 MB if it were
-    dense, only those features take part that others predict: whose share of variance along
-    principal axes of features that they are no part of is larger than of independent ones. λ is
-    then chosen by features that took no part: they are divided into random halves, EWP learns on
-    one, IG is taken over the other with R⁰_l = (k − 1)/(n − 1), and both gains are added.
+    **Wide sparse rows.** A feature that is mostly 0 is explained by a cluster of the rows in which
+    it is not 0, whatever it means. So if a sparse sample would take more than 64 MB as a dense
+    array, only features that others predict are used: the share of their variance along principal
+    axes of other features is larger than for independent features. λ is then judged by features
+    with which the clusters were not made: the features are divided into random halves, EWP learns
+    on one half, IG is taken over the other half with R⁰_l = (k − 1)/(n − 1), and both gains are
+    added.
 
     **The restart.** After the annealing, power k-means is started again at the feature weights
     that were learned. If this lowers the weighted variance within clusters, hard steps of centres
@@ -206,7 +207,7 @@ class EntropyPowerKMeans(CenterClusterer):
 
     def _validate_params(self) -> None:
         super()._validate_params()
-        given_lam(self.lam, 1.0)  # a text that is no penalty is refused before data are read
+        given_lam(self.lam, 1.0)  # an invalid text is refused before data are read
 
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
         n_clusters = cluster_range(self)[1]
@@ -247,7 +248,7 @@ class EntropyPowerKMeans(CenterClusterer):
         return update, fitted, found
 
     def _later_update(self, state: CenterState) -> Update:
-        # Features of weight 0 were constant, or are far from making clusters.
+        # Features of weight 0 were constant, or are far from showing clusters.
         varying, groups = self.feature_weights_ > 0, None
         if self.distortion == "mixed":
             groups = self.coordinates_.expansion.groups
@@ -257,7 +258,7 @@ class EntropyPowerKMeans(CenterClusterer):
     def _weights_for_number(
         self, survey: Survey, seed: int, lazy: bool
     ) -> NDArray[np.float64] | None:
-        # The features that make clusters are found with any number of them.
+        # The features that show clusters are found with any number of clusters.
         if self.distortion != "sqeuclidean":
             return None
         lam = given_lam(self.lam, survey.mean_variance)

@@ -51,7 +51,8 @@ from daskmm.planning import Plan
 
 FloatArray = NDArray[np.float64]
 
-# Starts on the sample; with more components they take longer, so all together have at most so many.
+# Number of starts on the sample, and largest number of components of all starts together, since
+# starts with more components take longer.
 _STARTS, _COMPONENTS_OF_STARTS = 8, 256
 # Number of starts, one by each method, after which a fit tries no others if they agree.
 _FIRST_STARTS = 2
@@ -68,7 +69,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
     A row belongs to each component with a probability, its responsibility
     γ_ij ∝ π_j N(x_i; μ_j, Σ_j), and the components maximise the likelihood
     Σ_i log Σ_j π_j N(x_i; μ_j, Σ_j). Parameters and attributes are those of
-    `sklearn.mixture.GaussianMixture`, and so are the results from the same starting components.
+    `sklearn.mixture.GaussianMixture`, and the same starting components lead to the same results.
     Starts are compared on a sample, where components are also split and merged; EM then continues
     over the table, which takes a handful of passes.
 
@@ -76,16 +77,17 @@ class GaussianMixture(DensityMixin, MMClusterer):
     ----------
     n_components : int or "auto", default=1
         Number of components; "auto" chooses one on the sample of the first pass, as
-        ``n_clusters="auto"`` does elsewhere: it counts groups that gaps in density divide. Groups
-        of any shape, and with heavy tails, count as one each.
+        ``n_clusters="auto"`` does for other estimators: it counts groups that gaps in density
+        divide. Each group counts once, even if it has heavy tails or any other shape.
     max_components : int, optional
         Largest number of components that "auto" chooses. By default only the sample bounds it.
     covariance_type : {"full", "tied", "diag", "spherical", "auto"}, default="full"
-        Whether each component has a covariance matrix of its own, all have the same matrix, each
-        has a variance per feature, or each has one variance. "auto" takes the type of the smallest
-        Bayesian information criterion on the sample.
+        Form of the covariances: a matrix for each component ("full"), the same matrix for all
+        ("tied"), a variance per feature for each component ("diag"), or one variance for each
+        component ("spherical"). "auto" takes the type with the smallest Bayesian information
+        criterion on the sample.
     tol : float, default=1e-3
-        Gain of the mean log-likelihood of a row that counts as none, and ends the fit.
+        Least gain of the mean log-likelihood of a row; an EM step that gains less ends the fit.
     reg_covar : float, default=1e-6
         Number that is added to all variances, in squared units of the features. It keeps
         components from shrinking to single rows, so it has to suit the units.
@@ -95,21 +97,21 @@ class GaussianMixture(DensityMixin, MMClusterer):
         Number of starts on the sample. "auto" is 8, and fewer for more than 32 components; it is 2
         if these end at the same likelihood.
     init_params : {"kmeans", "k-means++", "random_from_data"}, default="kmeans"
-        How a start divides the standardised rows of the sample: by power k-means for every other
-        start and by the nearest of rows that k-means++ draws for the rest; by such rows for all
-        starts; or by the nearest of random rows.
+        How a start divides the standardised rows of the sample. "kmeans": every other start uses
+        power k-means, the others "k-means++". "k-means++": by the nearest of rows that k-means++
+        draws. "random_from_data": by the nearest of random rows.
     weights_init : array-like of shape (n_components,), optional
         Shares of the starting components, which sum to 1.
     means_init : array-like of shape (n_components, n_features), optional
-        Means of the starting components. Rows that are nearest to them give what is not given of
-        shares and precisions, and there are no other starts.
+        Means of the starting components. Shares and precisions that are not given are computed from
+        the rows nearest to each mean. There are no other starts.
     precisions_init : array-like, optional
         Inverse covariances of the starting components, in the shape of `precisions_`. If all three
         are given, no start is looked for.
     sample_size : int or "auto", default="auto"
         Number of rows on which starts are compared. "auto" is at least 10,000 rows and 200 per
-        component, of matrices also 20 per component and feature. A table of at most twice as many
-        rows is its own sample.
+        component; for covariance matrices also 20 per component and feature. A table of at most
+        twice as many rows is its own sample.
     [persist, random_state]
     warm_start : bool, default=False
         Whether `fit` continues from the components of the last fit of this estimator.
@@ -117,9 +119,10 @@ class GaussianMixture(DensityMixin, MMClusterer):
         Whether components are normal or multivariate t distributions, whose degrees of freedom are
         learned. Their heavier tails keep outliers from moving means and from widening covariances.
     missing : {"error", "partial"}, default="error"
-        Whether NaN are an error, or missing values, over which EM takes expectations given the
-        others in their row. Rows without any value are refused. Matrices take time for each set of
-        features that occurs. Not for ``tails="student"``.
+        Whether NaN are an error ("error"), or missing values ("partial"), for which EM takes
+        expectations given the other values in their row. Rows without any value are refused. With
+        covariance matrices, each set of missing features that occurs takes time. "partial" cannot
+        be combined with ``tails="student"``.
     [forget, verbose, callbacks, checkpoint]
 
     Attributes
@@ -136,7 +139,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         The type that was used.
     covariance_type_bic_ : dict of str to float
         For ``covariance_type="auto"``: the criterion of each type on the sample, which is infinite
-        where components have too few rows.
+        if components have too few rows.
     precisions_ : ndarray
         Inverse covariances, of the same shape.
     degrees_of_freedom_ : ndarray of shape (n_components,)
@@ -151,7 +154,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
     lower_bound_ : float
         Mean log-likelihood of a row at the last EM step over the table.
     lower_bounds_ : ndarray of shape (n_steps,)
-        The same at each step over the table, as many as `n_iter_`.
+        Mean log-likelihood of a row at each of the `n_iter_` steps over the table.
     converged_ : bool
         Whether the last step gained less than `tol`.
     n_iter_ : int
@@ -162,7 +165,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         One record per step of the best start; its objective is minus the mean log-likelihood. Steps
         on the sample come first, with `exact` False.
     cluster_sizes_ : ndarray of shape (n_components,)
-        Sum of the responsibilities of all rows, by sample weight.
+        Sum of the responsibilities of all rows, multiplied by the sample weights.
     summary_ : pandas DataFrame
         Name, size, share and mean of each component.
     n_components_path_ : ClusterNumberPath
@@ -178,8 +181,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
     Notes
     -----
-    Results do not depend on the units of the features, `reg_covar` and ``"spherical"`` aside, since
-    starts are looked for on standardised features.
+    Starts are found on standardised features. So results do not depend on the units of the
+    features, except through `reg_covar` and ``"spherical"``.
 
     A component whose rows coincide, or lie in fewer dimensions than there are features, has a
     likelihood without bound. `reg_covar` bounds it, and a warning names such components.
@@ -309,8 +312,8 @@ class GaussianMixture(DensityMixin, MMClusterer):
         y : ignored
             Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Weights, not negative; chunked in any way. An integer weight counts like as many
-            copies of the row.
+            Weights, not negative; chunked in any way. A row of integer weight v counts like v
+            copies of it.
 
         Returns
         -------
@@ -319,17 +322,18 @@ class GaussianMixture(DensityMixin, MMClusterer):
         Raises
         ------
         ValueError
-            If a parameter or the data cannot be used, with the block and row at which a value
-            stands; or if a covariance is singular, with what to change.
+            If a parameter or the data cannot be used (the message names the block and row of a bad
+            value), or if a covariance is singular (the message says what to change).
         KeyboardInterrupt
-            If the user interrupts the fit. If a step has been completed, the estimator is fitted
-            then, with the components after it.
+            If the user interrupts the fit. If at least one step has been completed, the estimator
+            is fitted, with the components after the last complete step.
         """
         self._validate_params()
         with fitting(self) as (model, context):
             earlier = None
             if self.warm_start:
-                # Journalled, as an interrupt stores other components before the fit is resumed.
+                # The journal keeps the earlier components, since an interrupt replaces those of the
+                # estimator before the fit is resumed.
                 context.journal.enter("earlier model", followed=False)
                 [earlier] = context.journal.once(lambda: [self._fitted_or_none()])
             model._fit(X, sample_weight, context, earlier)
@@ -340,11 +344,12 @@ class GaussianMixture(DensityMixin, MMClusterer):
     ) -> Self:
         """Update the components with new rows, in one pass over them.
 
-        Incremental EM: the sums of each call are kept as the record of its rows, and the components
-        maximise the sum of the minorizing functions of all rows so far, each at the weight that it
-        still has (`forget`). There is no learning rate. The first call of an estimator that is not
-        fitted is a fit to `X`, which decides what "auto" stands for. After `fit`, or of a loaded
-        model, calls continue from there, with the rows of the fit as the first record.
+        This is incremental EM: the sums of each call are kept as the record of its rows, and the
+        components maximise the sum of the minorizing functions of all rows so far, each row with
+        the weight that it still has (see `forget`). There is no learning rate. If the estimator is
+        not fitted, the first call is a fit to `X`, which chooses the values of "auto" parameters.
+        Calls after `fit`, or on a loaded model, continue from that model, with the rows of its fit
+        as the first record.
 
         Parameters
         ----------
@@ -362,7 +367,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         Returns
         -------
         self
-            If the call fails or is killed, as it was before.
+            If the call fails or is killed, the estimator is as it was before.
 
         Raises
         ------
@@ -400,7 +405,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
 
     @property
     def _choice(self) -> Callable[[MixtureFit], MixtureFit] | None:
-        """Return what chooses the number of components; None if it is given."""
+        """Return the function that chooses the number of components; None if it is given."""
         known = self.n_components != "auto" or (self.warm_start and "means_" in vars(self))
         return None if known else self._choose_n_components
 
@@ -494,13 +499,13 @@ class GaussianMixture(DensityMixin, MMClusterer):
             )
 
     def __sklearn_tags__(self) -> Tags:
-        """Say which values are allowed."""
+        """Return scikit-learn's tags, which say which values are allowed."""
         tags: Tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self.missing == "partial"
         return tags
 
     def plan(self, X: Any) -> Plan:
-        """Return what a fit to `X` will cost. Reads no data.
+        """Return what a fit to `X` will cost, without reading data.
 
         Parameters
         ----------
@@ -514,7 +519,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         Raises
         ------
         ValueError
-            If workers have too little memory, with the numbers and what to change.
+            If workers have too little memory. The message has the numbers and says what to change.
         """
         least = 1 if isinstance(self.n_components, str) else self.n_components
         layout = self._planned_layout(X, least)
@@ -642,7 +647,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
-            Rows, those of each component together.
+            Rows, sorted by component.
         y : ndarray of int32 of shape (n_samples,)
             Component of each row.
 
@@ -700,7 +705,7 @@ def _array(values: ArrayLike | None, name: str) -> FloatArray | None:
 
 
 def _check_given(settings: Settings, n_features: int, unknown_number: bool) -> None:
-    """Refuse starting components that fit neither the data nor the parameters."""
+    """Check that given starting components fit the data and the parameters."""
     given, k, p = settings.given, settings.n_components, n_features
     if settings.chooses_type and (given.precisions is not None or settings.earlier is not None):
         raise ValueError("precisions_init and warm_start need a covariance_type, and it is 'auto'.")

@@ -44,13 +44,13 @@ from daskmm.numerics.options import KERNELS
 from daskmm.numerics.rows import Coordinates
 from daskmm.planning import Plan
 
-# Rows up to which "auto" is exact: half a minute to a minute on two cores.
+# Largest number of rows for which "auto" is exact: half a minute to a minute on two cores.
 EXACT_ROWS = 50_000
 
 
 @dataclass(frozen=True)
 class LandmarkChoices(Choices):
-    """The choices of a fit on Nyström features, which are coordinates of the rows."""
+    """The choices of a fit on Nyström features, which serve as coordinates of the rows."""
 
     landmarks: NystromCoordinates = MADE_LATER
 
@@ -60,11 +60,11 @@ class LandmarkChoices(Choices):
 class KernelPowerKMeans(KernelClusterer):
     """Kernel power k-means: power k-means in the feature space of a kernel.
 
-    By default four starts are annealed on Nyström features (about ten per cluster) and, up to
-    50,000 rows, finished by hard steps over the exact Gram matrix; the best one is kept. With
-    ``n_init=1``, an `init` of labels, or ``polish=False`` the annealing of an exact fit itself uses
-    the matrix, as in the paper. Kernel k-means is ``KernelPowerKMeans(s0=-1e12, eta=1)``: every
-    step is hard up to rounding.
+    By default four starts are annealed on Nyström features (about ten per cluster). For up to
+    50,000 rows, hard steps over the exact Gram matrix finish them, and the best one is kept. With
+    ``n_init=1``, an `init` of labels, or ``polish=False``, an exact fit anneals on the matrix
+    itself, as in the paper. Kernel k-means is ``KernelPowerKMeans(s0=-1e12, eta=1)``: every step is
+    hard up to rounding.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ class KernelPowerKMeans(KernelClusterer):
         Number of clusters.
     kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "angular", "precomputed"} or \
 callable
-        Kernel of two rows, with σ the bandwidth: exp(−‖x−y‖²/(2σ²)), exp(−‖x−y‖₁/σ),
-        (xᵀy + coef0)^degree, xᵀy, the cosine, or exp(−∠(x,y)/(2σ²)). Or a Gram matrix is given as
-        X, or a function of two blocks of rows that returns the matrix of their kernel values.
-        "polynomial", "cosine", "angular" and functions see the rows as they are, or with
-        `standardize` centred and scaled; for the others, which do not mind, rows are always
-        centred.
+        Kernel of two rows. With the bandwidth σ, the names mean in this order: exp(−‖x−y‖²/(2σ²)),
+        exp(−‖x−y‖₁/σ), (xᵀy + coef0)^degree, xᵀy, the cosine, and exp(−∠(x,y)/(2σ²)). "precomputed"
+        means that X is a Gram matrix. A callable takes two blocks of rows, and returns the matrix
+        of their kernel values. "polynomial", "cosine", "angular" and callables get the rows as they
+        are, or centred and scaled with `standardize`; the other kernels get centred rows, which
+        lead to the same clusters.
     bandwidth : float or "auto", default="auto"
         Bandwidth σ of the kernel. "auto" is the root mean squared distance between rows.
     degree : float, default=3
@@ -85,24 +85,24 @@ callable
     coef0 : float, default=1
         Constant that is added in the polynomial kernel.
     gram : "auto", "recompute", or a path
-        Where the n × n matrix is kept: "auto", "recompute" for nowhere, or a path. A path names
-        a Gram store, built or completed there.
-        "auto" keeps it in memory if it is small, else in a store for the duration of the fit, and
-        recomputes tiles in every sweep only if the disk has no room; `gram_` says which and why.
-        With `checkpoint` the store is in its folder until the fit is complete.
+        Where the n × n matrix is kept: "auto", "recompute" for nowhere, or a path. A path names a
+        Gram store, which is built or completed there. "auto" keeps a small matrix in memory, and a
+        larger one in a store for the duration of the fit; it recomputes tiles in every sweep only
+        if the disk has no room. `gram_` says which was chosen and why. With `checkpoint` the store
+        is in its folder until the fit is complete.
     n_landmarks : int, "auto" or None, default="auto"
         Number of landmarks, rows of a sample by whose Nyström features the kernel is approximated.
-        They are chosen by k-means++. The fit then uses these features only, out of core and without
-        any n × n matrix: for millions of rows. None is exact.
-        "auto" is exact up to 50,000 rows, which take about a minute on two cores, and beyond
-        where `gram`, `init` or a precomputed matrix ask for it; otherwise it is 10·n_clusters.
+        They are chosen by k-means++. The fit then uses these features only, streams the rows, and
+        needs no n × n matrix, so it suits millions of rows. With None the fit is exact. "auto" is
+        exact for up to 50,000 rows, which take about a minute on two cores, and for more rows if
+        `gram`, `init` or a precomputed matrix ask for it; otherwise it is 10·n_clusters.
     sample_size : int, "auto" or None, default="auto"
-        Number of rows to anneal on, with landmarks. They are drawn as in `PowerKMeans`. Exact fits
-        anneal all rows, on their Nyström features.
+        Number of rows on which fits with landmarks anneal. The rows are drawn as in `PowerKMeans`.
+        Exact fits anneal all rows, on their Nyström features.
     persist : bool or "auto", default=False
-        Keep streamed data in memory during the fit, with landmarks. See `PowerKMeans`.
+        Keep streamed data in memory during a fit with landmarks. See `PowerKMeans`.
     init : {"k-means++", "random"} or array of int of shape (n_samples,)
-        How the fit starts. By greedy k-means++ in feature space, from single random rows, or from
+        How the fit starts: from greedy k-means++ in feature space, from single random rows, or from
         given labels.
     n_init : int or "auto", default="auto"
         Number of starts. "auto" is 4.
@@ -123,9 +123,9 @@ callable
     cluster_sizes_ : ndarray of shape (n_clusters,), float64
         Sum of the sample weights of each cluster's rows.
     memberships_ : ndarray of shape (n_samples, n_clusters)
-        W: the mean of cluster j is Σ_i W_ij φ(x_i).
+        Weights W of the rows in the cluster means: the mean of cluster j is Σ_i W_ij φ(x_i).
     inertia_ : float
-        Sum of the squared feature-space distances to the nearest mean.
+        Sum of the squared distances of the rows to the nearest mean in feature space.
     [objective_history_]
     history_ : list of IterationRecord
         One record per iteration, including those on Nyström features or samples, which come first
@@ -140,23 +140,23 @@ callable
     gram_ : str
         How the Gram matrix was kept, and why.
     landmarks_, whitening_, landmark_mean_, landmark_centers_ : ndarray
-        With landmarks: the landmark rows, the map from kernel values to features, the mean
-        feature vector, and the cluster means in feature coordinates. `labels_` of lazy data is
-        lazy then.
+        With landmarks: the landmark rows, the map from kernel values to features, the mean feature
+        vector, and the cluster means in feature coordinates. With landmarks, `labels_` of lazy data
+        are lazy.
     X_fit_ : ndarray or dask Array of shape (n_samples, n_features)
-        Training rows in the kernel's units, lazy if they stayed in their blocks; not part of
-        pickled or saved models.
+        Training rows in the kernel's units, lazy if they stayed in their blocks. Pickled and saved
+        models do not contain them.
 
     Notes
     -----
-    **Many rows.** Nyström features of ten landmarks per cluster agree with the truth about as well
-    as the matrix where both can be had (NMI .795 and .801 on COIL20, .746 and .754 on Isolet), and
-    find blobs on rings and on a sphere among 1,000,000 rows (ARI .999 and 1.000) in seven processor
-    seconds. Thirty per cluster gain .004 and .014 on the real data and take about three times as
-    long. An exact fit to weighted micro-clusters instead (200 or 1,000 centres of k-means) finds
-    the same blobs in one to five seconds and is within .007 on the real data, but overlapping
-    clusters in 20 dimensions are mixed within micro-clusters (ARI .68 and .94, Nyström .99): it is
-    not offered.
+    **Many rows.** With ten landmarks per cluster, Nyström features agree with the true classes
+    about as well as the exact matrix does where both are possible (NMI .795 and .801 on COIL20,
+    .746 and .754 on Isolet). They find blobs on rings and on a sphere among 1,000,000 rows (ARI
+    .999 and 1.000) in seven processor seconds. Thirty landmarks per cluster gain .004 and .014 on
+    the real data and take about three times as long. An exact fit to weighted micro-clusters (200
+    or 1,000 centres of k-means) would find the same blobs in one to five seconds and is within .007
+    on the real data. But micro-clusters mix overlapping clusters in 20 dimensions (ARI .68 and .94,
+    Nyström .99), so it is not offered.
 
     References
     ----------
@@ -244,7 +244,7 @@ callable
             )
 
     def _landmark_count(self, n_rows: int | None) -> int | None:
-        """Return the landmarks for so many rows, None if unknown; None for an exact fit."""
+        """Return the number of landmarks; None for an exact fit. `n_rows` is None if unknown."""
         if not isinstance(self.n_landmarks, str):
             return self.n_landmarks
         asked = self.gram != "auto" or not isinstance(self.init, str) or self._precomputed()
@@ -352,7 +352,7 @@ callable
         return nystrom_coordinates(rows, weights, survey.coordinates, kernel, wanted, seed)
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
-        """Return the cost of sweeps over the matrix or, with `n_landmarks`, passes over rows."""
+        """Return the cost of sweeps over the matrix or, with landmarks, of passes over the rows."""
         n_landmarks = self._landmark_count(layout.n_rows)
         if n_landmarks is None:
             return super()._plan_of(layout, timed)
@@ -366,7 +366,7 @@ callable
         return planning.plan(layout, method, stages, wanted=wanted, timed=timed)
 
     def _landmark_method(self, layout: Layout) -> Method:
-        """Choices of a fit on Nyström features."""
+        """Return the choices of a fit on Nyström features."""
         # The critical power in a kernel's feature space is near -1.
         method = self._method(layout, self._schedule(HARMONIC), on_sample=self._on_sample(layout))
         return replace(method, n_landmarks=self._landmark_count(layout.n_rows) or 0)
@@ -431,5 +431,5 @@ def _attributes_of(fit: CentersFit) -> dict[str, Any]:
 
 
 def root_mean_squared_distance(survey: Survey) -> float:
-    """Return √(mean ‖x − y‖²) over all pairs of rows, √(2 Σ_l V_l); 1 if all coincide."""
+    """Return the root of mean ‖x − y‖² over all pairs of rows, √(2 Σ_l V_l); 1 if all coincide."""
     return float(np.sqrt(2.0 * survey.variance.sum())) or 1.0

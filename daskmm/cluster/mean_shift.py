@@ -56,70 +56,71 @@ from daskmm.numerics.options import CONVENTIONS
 from daskmm.numerics.rows import Coordinates
 from daskmm.planning import Plan
 
-# Rows up to which every row is blurred: about a minute on two cores (100,000 rows of 10 features
-# take 159 s).
+# Largest number of rows for which every row is blurred: about a minute on two cores (100,000 rows
+# of 10 features take 159 s).
 EXACT_ROWS = 50_000
-# Micro-clusters of more rows, and the bytes that their positions may take.
+# Number of micro-clusters for more rows, and the largest number of bytes of their positions.
 MICRO_CLUSTERS, MICRO_CLUSTER_BYTES = 5000, 16 << 20
 
 
 @registered_model
 @documented
 class WeightedBlurringMeanShift(NearestCenter):
-    """Weighted blurring mean shift: find the number of clusters and learn feature weights.
+    """Weighted blurring mean shift, which finds the number of clusters and learns feature weights.
 
     Every row moves to the mean of its neighbours, y_i ← Σ_j v_j K_ij y_j / Σ_j v_j K_ij with
     K_ij = exp(−Σ_l w_l (y_il − y_jl)² / h) and sample weights v; features along which the rows
     move far lose weight, w_l ∝ exp(−D_l / λ) with D_l = (1/n) Σ_i v_i (x_il − y_il)². Rows that
-    come together form a cluster. An iteration costs n² kernel values, and less as rows that have
-    come together become one representative. More than 50,000 rows are compressed to
-    micro-clusters first, so that the time grows as n does.
+    come together form a cluster. An iteration computes n² kernel values, and fewer once rows that
+    have come together are merged into one representative. Tables of more than 50,000 rows are
+    compressed to micro-clusters first, so that the time is proportional to n.
 
     Blurring mean shift without feature weights is ``WeightedBlurringMeanShift(lam=np.inf)``.
 
     Parameters
     ----------
     bandwidth : float or "auto"
-        Bandwidth h > 0 of the kernel exp(−d²/h). It is in units of the squared weighted distance,
+        Bandwidth h > 0 of the kernel exp(−d²/h). Its unit is that of squared weighted distances,
         whose mean over pairs of rows is about 2 on standardised data. "auto" chooses it on the
         sample of the first pass.
     lam : float or "auto"
-        Penalty λ > 0 per unit of sample weight: small values concentrate the weight on few
-        features. So results do not depend on n. ``np.inf`` keeps all weights equal. "auto" is .1
+        Penalty λ > 0 per unit of sample weight, so that results do not depend on n. Small values
+        concentrate the weight on few features; ``np.inf`` keeps all weights equal. "auto" is .1
         times the mean variance of the features, which is 1 on standardised data (.05 to .3 are
         useful there).
     convention : {"auto", "paper", "reference"}
-        When a row counts for itself. "paper": always, as Algorithm 1 is printed; a small h then
-        moves nothing. "reference": never, as in the authors' program: 20 iterations, a new start
-        from the data with the feature weights learned, and 30 more; pairs of rows far from all
-        others then swap places in every iteration. "auto": not in the 20 iterations that learn the
-        weights, nor in the first one after the restart from the data; then always. The weights are
-        updated throughout. They start equal; with "auto", finite `lam` and more than 1,000 rows
-        they start from the weights that 1,000 of the rows have learned. Stragglers (see the notes)
-        join other clusters with "auto" only.
+        When a row counts as its own neighbour. "paper": always, as Algorithm 1 is printed; then no
+        row moves if h is small. "reference": never, as in the authors' program, which makes 20
+        iterations, starts again from the data with the learned feature weights, and makes 30 more;
+        then two rows that are far from all others swap places in every iteration. "auto": not in
+        the 20 iterations that learn the weights, nor in the first one after the restart from the
+        data, but in all later ones. The weights are updated throughout. They are equal at first;
+        but with "auto", finite `lam` and more than 1,000 rows, the fit begins with weights that it
+        has learned on 1,000 of the rows. Stragglers (see the notes) join other clusters with "auto"
+        only.
     merge_tol : float
         Rows within this distance (in the model's coordinates) are merged into one
         representative; 0 merges none.
     component_tol : float
-        Rows that end within this distance of one another, or of a chain of others, form a
-        cluster.
+        Rows that end within this distance of one another, directly or through a chain of other
+        rows, form a cluster.
     max_iter : int
-        Maximum number of iterations. Those that learn the weights count too (20, or half of
-        `max_iter`; 5 where 1,000 rows have learned them before); "reference" takes 50. Distant
-        representatives never stop moving, so movement is no criterion: a fit has converged when
-        for five iterations none have merged, and none gets more than 1e-4 of its kernel sum from
-        others, stragglers aside. With ``convention="auto"``, representatives that get up to 1e-2
-        from others take longer steps once nothing else happens, as they would drift for hundreds
-        of iterations.
+        Maximum number of iterations. Iterations that learn the weights count too (20, or half of
+        `max_iter` if that is less; 5 if 1,000 rows have learned the weights before). "reference"
+        takes 50. Distant representatives never stop moving, so movement is not the criterion: a fit
+        has converged when no representatives have merged for five iterations, and none except
+        stragglers gets more than 1e-4 of its kernel sum from others. With ``convention="auto"``,
+        representatives that get up to 1e-2 from others take longer steps once no others merge,
+        since they would drift for hundreds of iterations.
     n_representatives : int, "auto" or None, default="auto"
-        Largest number of points to blur. Tables of more rows are compressed to so many
+        Largest number of points to blur. Tables of more rows are compressed to this number of
         micro-clusters (see the notes), which takes six or seven passes over the data, whatever
-        their size, and memory for a few blocks. None blurs every row, and keeps all in memory.
-        "auto" blurs every row of up to 50,000, which takes up to a minute on two cores, and 5,000
-        micro-clusters of more rows (fewer if there are more than 400 features).
+        their size, and memory for a few blocks. None blurs every row, and keeps all rows in memory.
+        "auto" blurs every row of tables of up to 50,000 rows, which takes up to a minute on two
+        cores, and 5,000 micro-clusters for more rows (fewer if there are more than 400 features).
     random_state : int, RandomState instance or None, default=None
-        Seed of the random numbers. They determine the samples: on which the bandwidth is chosen,
-        and of micro-clusters.
+        Seed of the random numbers. They determine the sample on which the bandwidth is chosen, and
+        the micro-clusters.
     standardize : bool, default=True
         Divide each feature by its population standard deviation.
     count_components : bool, default=False
@@ -127,16 +128,16 @@ class WeightedBlurringMeanShift(NearestCenter):
     [verbose]
     callbacks : list of callable, optional
         Called once per iteration with a read-only
-        `daskmm.mean_shift.blurring.BlurringRecord`. One that raises StopIteration ends the fit
-        after this iteration.
+        `daskmm.mean_shift.blurring.BlurringRecord`. A callback that raises StopIteration ends the
+        fit after this iteration.
     checkpoint : str or Path, optional
         Folder in which to save the state of the fit. The same call resumes a fit that was killed
         or interrupted, to the same bits. Other data or parameters are refused; a `max_iter` of 40
         or more may be raised. The folder of a complete fit gives the same model again. `n_passes_`
         counts the first passes of every run.
     checkpoint_every : int, float or str, default=1
-        How often the state is written: a number of iterations (an integer), of seconds (a float),
-        or a duration such as "30s". The last two states are kept.
+        How often the state is written: after a number of iterations (an integer), after a number of
+        seconds (a float), or after a duration such as "30s". The last two states are kept.
 
     Attributes
     ----------
@@ -154,49 +155,51 @@ class WeightedBlurringMeanShift(NearestCenter):
     cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
         The modes to which the rows converged, in the input's units.
     feature_weights_ : ndarray of shape (n_features,)
-        They sum to 1; those of constant features are 0.
+        Learned weights of the features; they sum to 1, and are 0 for constant features.
     history_ : list of BlurringRecord
         One record per iteration.
     n_iter_ : int
         Number of iterations, those that learn the weights included.
     n_passes_ : int
-        Sweeps over the data (two, and one that counts rows where that is needed) and over all
-        pairs of representatives (one per iteration). Fits by micro-clusters count sweeps over the
-        data only.
+        Number of sweeps over the data (two, and one more if rows have to be counted) and over all
+        pairs of representatives (one per iteration). Fits with micro-clusters count only sweeps
+        over the data.
     bandwidth_, lam_ : float
-        As used.
+        The bandwidth and the penalty that were used.
     bandwidth_path_ : BandwidthPath
-        With ``bandwidth="auto"``: what was compared; see `daskmm.plot.bandwidth_path`.
+        With ``bandwidth="auto"``: the bandwidths that were compared; see
+        `daskmm.plot.bandwidth_path`.
     mean_, scale_ : ndarray of shape (n_features,)
         Distances are measured between rows ``(x − mean_) / scale_``.
     [n_features_in_]
 
     Notes
     -----
-    `labels_` tell to which mode each row converged, `predict` returns the nearest mode; the two
-    may differ on elongated clusters.
+    `labels_` is the mode to which each row converged, while `predict` returns the nearest mode; the
+    two may differ on elongated clusters.
 
-    **Stragglers.** Rows in the tails may end alone, or as a few together. With
-    ``convention="auto"`` groups of fewer rows than ln n, and than .5 % of them, are no clusters:
-    they join the cluster whose mode is nearest in the learned metric, which their rows do not
-    move. They stay as they are where they hold more than a tenth of the rows: then it is the
-    bandwidth that is too small. Integer sample weights count as rows. Far rows that share a
-    micro-cluster only because there are few of those do not count together: of each micro-cluster,
-    one row counts, and those of the others that a kernel at its centre sees.
+    **Stragglers.** Rows in the tails may end alone, or in small groups. With ``convention="auto"``,
+    groups of fewer than ln n rows and less than .5 % of the rows are not clusters: they join the
+    cluster whose mode is nearest in the learned metric, and do not move this mode. If such groups
+    hold more than a tenth of the rows, they stay as they are, since then the bandwidth is too
+    small. Integer sample weights count as rows. Far rows may share a micro-cluster only because
+    there are few micro-clusters; they do not count together: of each micro-cluster, one row counts,
+    and of the others only those within reach of a kernel at its centre.
 
-    **Micro-clusters.** The feature weights are learned by a fit to the sample of the first pass
-    (10,000 rows, by distance as well where tails are heavy; from the weights that 1,000 rows have
-    learned), and all rows are compressed in the
-    weighted metric, where noise hardly counts: half of the centres are rows of the sample, the
-    others are drawn by their distance from those, far rows and the clusters that the sample has
-    missed among them, and one hard step moves all to their means. Each keeps the weight and the
-    variances of its rows. Kernel sums over rows that are spread normally around its centre have a
-    closed form, and neither bandwidth nor weights need to see the compression. Then the
-    micro-clusters are blurred with these weights, and rows follow theirs. Far rows that share a
-    micro-cluster share its label.
+    **Micro-clusters.** A fit to the sample of the first pass learns the feature weights, beginning
+    with weights that 1,000 of its rows have learned. (The sample has 10,000 rows, which are drawn
+    by distance as well if tails are heavy.) All rows are then compressed in the weighted metric,
+    where noise hardly counts. Half of the centres are rows of the sample; the others are drawn by
+    their distance from those, so that they include far rows and the clusters that the sample has
+    missed. One hard step moves all centres to the means of their rows. Each micro-cluster keeps the
+    weight and the variances of its rows. Kernel sums over rows that are spread normally around a
+    centre have a closed form, so the compression requires no other bandwidth or weights. Then the
+    micro-clusters are blurred with these weights, and each row gets the label of its micro-cluster,
+    also far rows.
 
-    With integer sample weights the fit is that of as many copies of each row. Where weights are
-    not integers and a row does not count for itself, min(v, 1) of it does not.
+    With integer sample weights, the fit is the same as with as many copies of each row. If a weight
+    v is not an integer and a row does not count as its own neighbour, min(v, 1) of its weight is
+    left out.
 
     References
     ----------
@@ -271,14 +274,15 @@ class WeightedBlurringMeanShift(NearestCenter):
         Parameters
         ----------
         X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
-            Blurred row by row, they are read twice, and kept in memory meanwhile; compressed to
-            micro-clusters, they are streamed. Data in memory are clustered by threads of this
-            process, dask and zarr data through the active dask scheduler.
+            Rows to be clustered. If every row is blurred, they are read twice, and kept in memory
+            meanwhile; if they are compressed to micro-clusters, they are streamed. Data in memory
+            are clustered by threads of this process, dask and zarr data through the active dask
+            scheduler.
         y : ignored
             Present for scikit-learn's interface.
         sample_weight : array-like or dask Array of shape (n_samples,), optional
-            Weights, not negative; chunked in any way. An integer weight counts like as many
-            copies of the row.
+            Weights, not negative; chunked in any way. A row of integer weight v counts like v
+            copies of it.
 
         Returns
         -------
@@ -287,11 +291,11 @@ class WeightedBlurringMeanShift(NearestCenter):
         Raises
         ------
         ValueError
-            If a parameter or the data cannot be used; where values are at fault, with the block
-            and row at which they stand.
+            If a parameter or the data cannot be used. If a value is at fault, the message names its
+            block and row.
         KeyboardInterrupt
-            If the user interrupts the fit. Where an iteration has been completed, the estimator
-            is fitted then, with the model of the last one.
+            If the user interrupts the fit. If at least one iteration has been completed, the
+            estimator is fitted, with the model of the last complete iteration.
         """
         self._validate_params()
         with fitting(self) as (model, context), one_blas_thread():
@@ -373,7 +377,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         return replace(fit, settings=settings)
 
     def _labelled(self, fit: ShiftFit, X: Any) -> ShiftFit:
-        """Set the fitted attributes, the labels last; warn of what may be wrong."""
+        """Set the fitted attributes, the labels last; warn if the result may be wrong."""
         blurred, passes = fit.result, fit.passes
         set_fitted(self, _attributes_of(fit))
         if self._n_micro_clusters(fit.layout) is None:
@@ -402,7 +406,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         return None if n_rows <= int(wanted) else int(wanted)
 
     def _described_data(self, layout: Layout, survey: Survey) -> dict[str, Any]:
-        """Describe the data, and how many iterations learn weights, which `max_iter` may change."""
+        """Describe the data and the number of iterations that learn weights (see `max_iter`)."""
         stages = phases_of(self.convention, self.max_iter, fixed_weights=False)
         learning = [stage.iterations for stage in stages[:-1]]
         return {**described_data(layout, survey), "learning iterations": learning}
@@ -410,7 +414,7 @@ class WeightedBlurringMeanShift(NearestCenter):
     def _labels(
         self, blurred: Blurred, kept: NDArray[np.bool_], passes: Passes
     ) -> NDArray[np.int32]:
-        """Return the labels of all rows; those without weight get that of the nearest mode."""
+        """Return the labels of all rows; rows without weight get the label of the nearest mode."""
         labels = np.empty(len(kept), dtype=np.int32)
         labels[kept] = blurred.labels
         if not kept.all():
@@ -422,12 +426,12 @@ class WeightedBlurringMeanShift(NearestCenter):
     def _warn_of(
         self, blurred: Blurred, path: BandwidthPath | None, n_distinct: int, context: FitContext
     ) -> None:
-        """Warn if nothing merged, all did, the path found others, or the fit did not converge."""
+        """Warn if no or all rows merged, the path disagrees, or the fit did not converge."""
         if was_stopped(context):
             return
         k, h = self.n_clusters_, self.bandwidth_
         counts = [r.n_representatives for r in self.history_ if r.stage == "blur"]
-        # If rows do not count for themselves at first, each moves to its nearest neighbour once.
+        # If rows are not their own neighbours at first, each moves to its nearest neighbour once.
         stuck = blurred.converged and counts[0] == counts[-1] and 10 * k > n_distinct
         if k > 1 and (k == n_distinct or stuck):
             what = "each is one of its own" if k == n_distinct else "none merged after one step"
@@ -455,7 +459,7 @@ class WeightedBlurringMeanShift(NearestCenter):
             )
 
     def plan(self, X: Any) -> Plan:
-        """Return what a fit to `X` will cost. Reads no data.
+        """Return what a fit to `X` will cost, without reading data.
 
         Parameters
         ----------

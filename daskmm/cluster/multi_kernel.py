@@ -29,25 +29,25 @@ _DISTANCE_ROWS = 2000
 @registered_model
 @documented
 class MultiKernelPowerKMeans(KernelClusterer):
-    """Multi-kernel power k-means: learns the weights of several kernels while it anneals.
+    """Multi-kernel power k-means, which learns the weights of several kernels while it anneals.
 
-    Minimise (1/n) Σ_i M_s(y_i1, …, y_ik) + λ Σ_l α_l log α_l, with y_ij = Σ_l α_l d²_ijl and
-    d_ijl the distance of row i to mean j in the feature space of kernel l; α sums to 1. The update
-    of α uses S_l = Σ_ij φ_ij d²_ijl, with which the objective cannot rise; the paper prints the
-    norm without its square, with which it can.
+    It minimises (1/n) Σ_i M_s(y_i1, …, y_ik) + λ Σ_l α_l log α_l, where y_ij = Σ_l α_l d²_ijl,
+    d_ijl is the distance of row i to mean j in the feature space of kernel l, and α sums to 1. The
+    update of α uses S_l = Σ_ij φ_ij d²_ijl, so the objective cannot rise; with the norm without its
+    square, as the paper prints it, the objective can rise.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters.
     kernels : list of kernel specifications, optional
-        Each the name of a kernel, a callable on two blocks of rows, or a dict such as
-        ``{"kernel": "rbf", "bandwidth": 2.0}`` or ``{"kernel": "polynomial", "degree": 2,
-        "coef0": 0}``. By default twelve: Gaussian with .01, .05, .1, 1, 10, 50 and 100 times the
-        largest distance (among a sample of rows) as bandwidth, four polynomial (degree 2 and 4,
-        coef0 0 and 1), and the cosine, of centred rows. Kernels that are given see the rows as
-        they are if one of them is polynomial, of angles or a callable, and `standardize` is not
-        set; otherwise rows are centred.
+        The kernels: each is the name of a kernel, a callable on two blocks of rows, or a dict such
+        as ``{"kernel": "rbf", "bandwidth": 2.0}`` or ``{"kernel": "polynomial", "degree": 2,
+        "coef0": 0}``. The default is twelve kernels of centred rows: seven Gaussian ones, whose
+        bandwidths are .01, .05, .1, 1, 10, 50 and 100 times the largest distance (among a sample of
+        rows), four polynomial ones (degree 2 and 4, coef0 0 and 1), and the cosine. Given kernels
+        get the rows as they are if one of them is polynomial, of angles or a callable, and
+        `standardize` is not set; otherwise they get centred rows.
     normalize : bool, default=True
         Divide each kernel by √(k(x,x) k(y,y)), so that their distances are comparable.
     lam : float, default=0.04
@@ -63,9 +63,9 @@ class MultiKernelPowerKMeans(KernelClusterer):
     Attributes
     ----------
     kernel_weights_ : ndarray of shape (n_kernels,)
-        α; they sum to 1.
+        Weights α of the kernels; they sum to 1.
     kernels_ : list of daskmm.numerics.kernels.Kernel
-        The kernels, with their bandwidths.
+        The kernels that were used, with their bandwidths.
     [objective_history_]
     labels_, cluster_sizes_, memberships_, inertia_, history_, n_iter_, n_passes_, s_, gram_
         As in `KernelPowerKMeans`.
@@ -175,7 +175,7 @@ def kernel_from(specification: Any, normalize: bool) -> Kernel:
     Raises
     ------
     ValueError
-        If it is invalid, or names an unknown kernel or parameter.
+        If the specification is invalid, or names an unknown kernel or parameter.
     """
     if callable(specification):
         return Kernel("callable", function=specification, unit_diagonal=normalize)

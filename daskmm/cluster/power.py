@@ -36,10 +36,10 @@ class PowerKMeans(CenterClusterer):
     [n_clusters, max_clusters, init, warm_start, n_init, sample_size, persist]
     s0 : float or "auto", default="auto"
         First power, negative. "auto" is just past the power above which all centres converge to
-        the mean: min(−1, 2·s_crit), with s_crit = 1 − 1/(2 λ_max(E[uuᵀ])) and u the directions of
-        the rows from their mean. The factor 2 did best on 22 data sets
-        (``tests/benchmarks/annealing_rules.py``). From 256 clusters on, u are the directions from
-        the nearest centre of a start, so that annealing does not undo it
+        the mean: min(−1, 2·s_crit), where s_crit = 1 − 1/(2 λ_max(E[uuᵀ])) and u are the directions
+        of the rows from their mean. The factor 2 did best on 22 data sets
+        (``tests/benchmarks/annealing_rules.py``). For 256 clusters or more, u are the directions
+        from the nearest centre of a start, so that annealing does not undo this start
         (``tests/benchmarks/many_clusters.py``).
     [eta, anneal_every, polish, max_iter, tol, random_state, standardize]
     [distortion, metric_params, missing, empty_cluster, trim, forget]
@@ -52,8 +52,8 @@ class PowerKMeans(CenterClusterer):
 
     Notes
     -----
-    With thousands of clusters it ends up to 2 % below `KMeans`, or as low, in one to three times
-    its time (``tests/benchmarks/README.md``).
+    With thousands of clusters, its cost is as low as that of `KMeans` or up to 2 % lower, and it
+    takes one to three times as long (``tests/benchmarks/README.md``).
 
     [notes_on_distortions]
 
