@@ -1,7 +1,7 @@
 """Read tables that offer an Arrow stream: polars, pyarrow, DuckDB, ibis and others.
 
-A stream is read once, batch by batch. Numbers become one array of floats, which lies in a temporary
-file where it is large; a table with other columns becomes a pandas frame in memory.
+A stream is read once, batch by batch. Columns of numbers become one array of floats, which is kept
+in a temporary file if it is large; a table with other columns becomes a pandas frame in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from daskmm.data.names import listed
 
 # Arrays of more bytes are written to a temporary file.
 MEMORY_BYTES = 256 << 20
-# Kinds that are empty after they were read.
+# Names of types that are empty once they have been read.
 _READ_ONCE = ("RecordBatchReader", "ArrayStream", "Scanner")
 _REMEDY = (
     "A stream can be read once, and some calls read X again: read it into a table first, "
@@ -28,8 +28,8 @@ _REMEDY = (
 )
 
 
-# How streams are made of kinds that offer none, known by a method: polars' LazyFrame, and pyarrow's
-# Dataset (which would read four files ahead) and Scanner.
+# How to get a stream from types that offer none, by a method that identifies them: polars'
+# LazyFrame, and pyarrow's Dataset (which would read four files ahead by itself) and Scanner.
 _STREAMS: dict[str, Any] = {
     "collect_batches": lambda X: itertools.chain([X.head(0).collect()], X.collect_batches()),
     "scanner": lambda X: [X.scanner(fragment_readahead=1).to_reader()],
@@ -40,7 +40,7 @@ _STREAMS: dict[str, Any] = {
 def is_arrow(X: Any) -> bool:
     """Return whether a table is read through an Arrow stream.
 
-    Objects of pandas and xarray, which offer one too, are not.
+    Objects of pandas and xarray also offer one, but are not read through it.
     """
     pandas, kind = sys.modules.get("pandas"), type(X)
     if pandas is not None and isinstance(X, pandas.DataFrame | pandas.Series):
@@ -58,7 +58,7 @@ def frame_of(X: Any, names: Sequence[str] | None = None) -> Any:
     X : object with an Arrow stream, polars LazyFrame, pyarrow Dataset or Scanner
         The table.
     names : sequence of str, optional
-        Columns to return, if the table has any of them; by default all.
+        Columns to return, if the table has any of them; by default (and otherwise) all.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def _is_number(kind: Any) -> bool:
 
 
 def _is_narrow(kind: Any) -> bool:
-    """Return whether float32 has the values of a type of numbers as `float_dtype` rules."""
+    """Return whether values of a type of numbers are computed in float32, as in `float_dtype`."""
     from pyarrow import types
 
     return types.is_null(kind) or kind.bit_width <= (32 if types.is_floating(kind) else 16)

@@ -26,22 +26,22 @@ from daskmm.numerics.sparse_rows import SparseRows
 # are constants, so that results do not depend on the machine.
 _MEMORY_ELEMENTS = 1 << 16
 _MEMORY_BLOCKS = 64
-# Blocks have at least this many rows, which suits sums in single precision, if there are at least
-# _FEW_BLOCKS blocks then. The number of blocks is a multiple of it, which suits most numbers of
-# threads.
+# Blocks have at least this many rows, which suits sums in single precision, as long as this makes
+# at least _FEW_BLOCKS blocks. The number of blocks is a multiple of _FEW_BLOCKS, which suits most
+# numbers of threads.
 _MEMORY_ROWS = 16384
 _FEW_BLOCKS = 16
-# Blocks of wide tables have at least this many rows: the sums of a block are as large as a few of
-# its rows.
+# Blocks of wide tables have at least this many rows, since the sums of a block take as much memory
+# as a few of its rows.
 _WIDE_ROWS = 128
-# A pass visits small lazy blocks together: consecutive ones of at most _MEMORY_ELEMENTS elements in
-# all, if it still makes _JOINED_BLOCKS calls, which keep as many threads busy. Results depend on
-# which blocks are visited together, so the chunks alone decide it.
+# A pass visits small consecutive lazy blocks in one call, of at most _MEMORY_ELEMENTS elements in
+# all, as long as _JOINED_BLOCKS calls remain, which keep as many threads busy. Results depend on
+# which blocks are visited together, so only the chunks decide about it.
 _JOINED_BLOCKS = 64
 # Blocks of sparse rows in memory have at least this many entries for each feature.
 _SPARSE_ENTRIES_PER_FEATURE = 20
-# Blocks of a zarr store are whole chunks of about this many bytes in all; of more, if there would
-# be more than _ZARR_BLOCKS blocks.
+# A block of a zarr store is a number of whole chunks of about this many bytes in all, or more if
+# there would be more than _ZARR_BLOCKS blocks.
 _ZARR_BLOCK_BYTES = 16 << 20
 _ZARR_BLOCKS = 1024
 
@@ -53,7 +53,7 @@ class Layout:
     Attributes
     ----------
     rows : tuple of int or None
-        Rows per block; None if unknown.
+        Number of rows of each block; None if unknown.
     n_blocks, n_features : int
         Numbers of blocks and features.
     dtype : numpy.dtype
@@ -61,9 +61,10 @@ class Layout:
     lazy : bool
         Whether dask makes the blocks; otherwise they are views of an array in memory.
     grid : Grid or None
-        Grid of lazy pixels, whose blocks are windows of it and not consecutive rows.
+        Grid of lazy pixels, whose blocks are windows of the grid instead of consecutive rows; None
+        for other tables.
     stored : float or None
-        Mean number of stored values per sparse row, which may be assumed; None for dense rows.
+        Mean number of stored values per sparse row, known or assumed; None for dense rows.
     """
 
     rows: tuple[int, ...] | None
@@ -81,7 +82,7 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Numbers in memory per row: features, or stored values with half a number per index."""
+        """Numbers in memory per row: features, or stored values, with indices counting half."""
         return self.n_features if self.stored is None else 1 + int(1.5 * self.stored)
 
     @property
@@ -99,7 +100,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """A table as blocks of rows, which are views of an array in memory or lazy.
+    """A table as blocks of rows, which are either views of an array in memory or lazy.
 
     Attributes
     ----------
@@ -110,7 +111,7 @@ class RowBlocks:
     parts : tuple
         Each block: an ndarray of shape (rows, n_features), or a Delayed that yields one.
     weights : tuple or None
-        The sample weights of each block: an ndarray or a Delayed, too.
+        The sample weights of each block, an ndarray or a Delayed; None without weights.
     """
 
     table: NDArray | da.Array
@@ -150,7 +151,7 @@ def is_series(X: Any) -> bool:
 
 
 def _is_of_dataframe(X: Any, kind: str) -> bool:
-    # If dask.dataframe is not imported, `X` is no object of it.
+    # If dask.dataframe has not been imported, `X` cannot be one of its objects.
     module = sys.modules.get("dask.dataframe")
     return module is not None and isinstance(X, getattr(module, kind))
 
@@ -264,7 +265,7 @@ def no_features(shape: Any, name: str) -> str:
 
 
 def common_dtype(dtypes: Any) -> np.dtype:
-    """Return a numpy dtype for all columns; nullable ones become float64, with NaN for NA."""
+    """Return one numpy dtype for all columns; nullable columns become float64, with NaN for NA."""
     return np.result_type(*(d if isinstance(d, np.dtype) else np.float64 for d in dtypes))
 
 
@@ -279,7 +280,7 @@ def refuse_repeated(columns: Any, name: str = "X") -> None:
 
 
 def check_columns(dtypes: Any, name: str = "X") -> None:
-    """Raise ValueError if a frame has no columns, repeated names or columns that are no numbers."""
+    """Raise ValueError if a frame has no columns, repeated names or columns without numbers."""
     if len(dtypes) == 0:
         raise ValueError(no_features("(n, 0)", name))
     refuse_repeated(dtypes.index, name)
@@ -315,9 +316,10 @@ def _zarr_to_dask(store: Any, name: str) -> da.Array:
 
 
 def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: int = 1) -> Layout:
-    """Return the layout of a table: chunks of a dask array, fixed rules for one in memory.
+    """Return the layout of a table: the chunks of a dask array, or fixed rules for one in memory.
 
-    `grid` is the grid of a table of pixels, `least_rows` the fewest rows of a block in memory.
+    `grid` is the grid of a table of pixels; `least_rows` is the least number of rows of a block in
+    memory.
     """
     n_features = table.shape[1]
     if isinstance(table, da.Array):
@@ -332,7 +334,7 @@ def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: i
     if isinstance(table, SparseRows):
         stored = table.nnz / max(1, n_rows)
         per_row = 1 + int(stored)
-        # The work for the centres of each block should be small beside that for its rows.
+        # The work per block for the centres should be small compared with the work for its rows.
         enough = max(enough, _SPARSE_ENTRIES_PER_FEATURE * n_features // per_row)
     elif is_wide(n_rows, n_features):
         enough = max(enough, _WIDE_ROWS)
@@ -344,7 +346,7 @@ def layout_of(table: NDArray | da.Array, grid: Grid | None = None, least_rows: i
 def row_blocks(
     table: NDArray | da.Array, grid: Grid | None = None, least_rows: int = 1
 ) -> RowBlocks:
-    """Cut a table (a dask array must have one column of blocks) into blocks; see `layout_of`."""
+    """Cut a table into blocks; a dask array must have one column of blocks. See `layout_of`."""
     layout = layout_of(table, grid, least_rows)
     if isinstance(table, da.Array):
         return RowBlocks(table, layout, delayed_rows(table))
@@ -352,7 +354,7 @@ def row_blocks(
 
 
 def with_known_rows(table: da.Array, layout: Layout) -> da.Array:
-    """Return a table whose chunks have the row counts that a pass has found."""
+    """Return a table whose chunks have the numbers of rows that a pass has counted."""
     assert layout.rows is not None
     return with_rows(table, layout.rows)
 
@@ -360,7 +362,7 @@ def with_known_rows(table: da.Array, layout: Layout) -> da.Array:
 def cut_rows(array: NDArray, rows: tuple[int, ...] | None) -> tuple[NDArray, ...]:
     """Cut an array in memory into views with these numbers of rows."""
     if rows == (len(array),):
-        return (array,)  # slices of sparse rows are copies
+        return (array,)  # a slice of sparse rows would be a copy
     ends = np.cumsum([0, *(rows or ())])
     return tuple(array[start:stop] for start, stop in itertools.pairwise(ends))
 
@@ -379,7 +381,7 @@ class Position(NamedTuple):
     shape : tuple of (int or None), optional
         Expected rows and features; None if unknown.
     pieces : tuple of Position, optional
-        Positions of the blocks that are visited together as this one.
+        Positions of the blocks that this one joins, which are visited together.
     window : Window, optional
         Place of the rows on a grid of pixels.
     sparse : bool, optional
@@ -395,7 +397,7 @@ class Position(NamedTuple):
     sparse: bool = False
 
     def numbers(self, n_rows: int) -> NDArray[np.int64]:
-        """Return the index of each row in the whole table, which does not depend on the blocks."""
+        """Return an index for each row in the whole table that does not depend on the blocks."""
         if self.window is None:
             return self.start + np.arange(n_rows)
         if not self.pieces:
@@ -437,7 +439,7 @@ def positions(layout: Layout) -> list[Position]:
 
 
 def visited_together(layout: Layout) -> list[range]:
-    """Return ranges of consecutive blocks, each of which a call of a pass visits together."""
+    """Return ranges of consecutive blocks; a pass visits the blocks of each range in one call."""
     most = layout.n_blocks // _JOINED_BLOCKS
     if layout.rows is None or not layout.lazy or most < 2:
         return [range(block, block + 1) for block in range(layout.n_blocks)]
@@ -453,7 +455,7 @@ def visited_together(layout: Layout) -> list[range]:
 
 
 def joined(places: Sequence[Position]) -> Position:
-    """Return the position of blocks that are visited together, whose numbers of rows are known."""
+    """Return the joint position of blocks that are visited together; their rows are known."""
     first = places[0]
     if len(places) == 1:
         return first

@@ -1,4 +1,4 @@
-"""Read csv files in blocks: detect their format, and refuse lines that do not fit."""
+"""Read csv files in blocks: detect their format, and raise for lines that do not fit it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-# Bytes of text per block, which take about half as numbers.
+# Bytes of text per block; its numbers take about half as many.
 _BLOCK_BYTES = 32_000_000
-# Bytes at the beginning of the first file that show its format, and most lines of them.
+# Largest number of bytes, and of lines, at the beginning of the first file from which its format is
+# detected.
 _HEAD_BYTES = 1 << 18
 _HEAD_LINES = 200
 SUFFIXES = (".csv", ".tsv", ".tab")
-# Suffixes of text files, which are read as tables if the path names them, but not in a folder.
+# Suffixes of text files that are read as tables if the path names the file, but not in a folder.
 _TEXT_SUFFIXES = (".txt", ".dat")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zip")
 # Errors of decompression; bz2 raises an OSError with these words.
@@ -32,17 +33,18 @@ _UNCOMPRESSED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.
 _OF_BZ2 = "Invalid data stream"
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# Missing values in columns of numbers, beyond those that pandas knows: R, SAS, surveys.
+# Marks of missing values in columns of numbers, as in R, SAS and surveys, that pandas does not
+# know.
 _NO_VALUE = ("-", "--", ".", "?", "*")
 _MISSING = frozenset(
     ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A", "<NA>", *_NO_VALUE)
 )
 # Characters that may surround a number.
 _BLANKS = " \t\n\r\v\f"
-# Integers below this one are exact as floats; some with as many digits above it are not.
+# Integers below this one are exact as floats; some larger ones with as many digits are not.
 _LEAST_INEXACT = 2**53
 _INTEGER = re.compile(r"[+-]?\d{16,308}$")
-# The first line that tells Excel the separator.
+# A first line that names the separator for Excel.
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
 
 
@@ -53,9 +55,9 @@ class CsvFormat:
     Attributes
     ----------
     separator, decimal, encoding : str
-        The sign between fields, the decimal mark, and the encoding of the text.
+        The character between fields, the decimal mark, and the encoding of the text.
     names : tuple of str
-        Names of the columns; their numbers if there is no header.
+        Names of the columns, or their numbers if there is no header.
     n_skipped : int
         Number of lines before the first row: a line ``sep=;``, comments, and the header.
     """
@@ -74,7 +76,7 @@ class CsvFormat:
 
 @dataclass(frozen=True)
 class _Block:
-    """Whole lines that begin within `size` bytes from `start` of a file; all lines if None."""
+    """Whole lines of a file that begin within `size` bytes (None: any number) from `start`."""
 
     path: str
     start: int
@@ -90,26 +92,26 @@ def open_csv(
     keep: Sequence[str] = (),
     categories: Sequence[str] = (),
 ) -> Any:
-    """Open csv files as one dask DataFrame of float64, and of text in columns of categories.
+    """Open csv files as one dask DataFrame: float64, and text in columns of categories.
 
     Parameters
     ----------
     path : str
-        A file, a pattern or a folder of csv files, or an URL; files may be compressed.
+        A file, a pattern, a folder of csv files, or a URL; files may be compressed.
     columns : sequence of str or None
-        Columns to keep; others are not parsed.
+        Columns to read; all if None. Other columns are not parsed.
     separator, decimal, encoding : str, optional
         Format of the files; detected from the beginning of the first file by default.
     keep : sequence of str, optional
-        Further columns, which are read as text and come last.
+        Further columns, which are read as text and come after the others.
     categories : sequence of str, optional
-        Columns among those to use whose values are categories, also if they look like numbers.
+        Columns, among those to read, whose values are categories even if they look like numbers.
 
     Raises
     ------
     ValueError
-        If the format is unclear, the only file has no rows, lines have another number of fields
-        than the header, or columns that are used are not numeric.
+        If the format is unclear, if the only file has no rows, if lines have another number of
+        fields than the header, or if columns to read are not numeric.
     """
     import dask.dataframe as dd
     import pandas as pd
@@ -158,7 +160,7 @@ def open_csv(
 
 
 def is_csv(path: str, in_folder: bool = False) -> bool:
-    """Return whether the name of a path, or of a file in a folder, is that of csv files."""
+    """Return whether a path, or the name of a file in a folder, has the suffix of csv files."""
     from pathlib import PurePosixPath
 
     suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
@@ -183,7 +185,7 @@ def estimated_rows(path: str, encoding: str | None = None) -> int | None:
 
 
 def _files(path: str) -> list[str]:
-    """Return the files of a path, pattern or folder, sorted, without hidden ones."""
+    """Return the sorted files of a path, pattern or folder, except hidden ones."""
     system, place = _system(path)
     if not is_csv(path) or system.isdir(place):
         # Spark writes part-*.csv beside _SUCCESS, or in folders such as year=2024.
@@ -304,12 +306,12 @@ def _n_comments(lines: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class _Try:
-    """The first lines of a file, read with a separator and a decimal mark.
+    """An attempt to read the first lines of a file with a separator and a decimal mark.
 
     Attributes
     ----------
     separator, decimal : str
-        The sign between fields, and the decimal mark.
+        The character between fields, and the decimal mark.
     n_fields : int
         Number of fields of the first line.
     header : int
@@ -343,7 +345,7 @@ class _Try:
 
     @property
     def score(self) -> tuple[bool, bool, float, int]:
-        """Sort key: equal numbers of fields first, then several fields, then numbers."""
+        """Sort key: equal numbers of fields count most, then several fields, then numbers."""
         several = self.n_fields > 1 or (self.uneven is not None and self.uneven[1] > 1)
         return self.uneven is None and several, several, self.numeric, self.n_fields
 
@@ -357,7 +359,7 @@ def _is_number(field: str, decimal: str) -> bool:
         if "." in field:
             return False
         field = field.replace(decimal, ".")
-    # Unlike pandas, Python reads 1_000, digits of other scripts, and 1e999 as infinity.
+    # Unlike pandas, Python reads 1_000 and digits of other scripts, and 1e999 as infinity.
     if "_" in field or not field.isascii():
         return False
     try:
@@ -370,7 +372,7 @@ def _encoding_of(head: bytes) -> str:
     try:
         head.decode("utf-8")
     except UnicodeDecodeError:
-        return "cp1252"  # Excel's encoding in the West, which concerns only names here
+        return "cp1252"  # Excel's encoding in western countries; it matters only for names
     return "utf-8"
 
 
@@ -385,7 +387,7 @@ def _decoded(path: str, text: bytes, encoding: str) -> str:
 
 
 def _names(text: str, separator: str) -> tuple[str, ...]:
-    """Return the names of a header as pandas does, which numbers blank and repeated ones."""
+    """Return the names of a header as pandas does; it numbers blank and repeated names."""
     import pandas as pd
 
     header = pd.read_csv(io.StringIO(text), sep=separator, nrows=0, skipinitialspace=True)
@@ -400,7 +402,7 @@ def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tupl
     kinds : dict
         "numbers", "flags" or "text" for each column.
     words : dict
-        The first value of each column of text that is no number, and its line.
+        For each column of text, its first value that is not a number, and the line of this value.
     """
     lines = _lines(_rows_of(head, format))[:_HEAD_LINES]
     frame = _parsed("".join(lines) or _line_of_blanks(format), format)
@@ -418,7 +420,7 @@ def _kinds(head: str, format: CsvFormat) -> tuple[dict[Any, str], dict[Any, tupl
 
 
 def _lines(text: str) -> list[str]:
-    """Split text where pandas and csv do, and not at the other marks of `str.splitlines`."""
+    """Split text at the line breaks of pandas and csv only; `str.splitlines` knows more."""
     return list(io.StringIO(text, newline=""))
 
 
@@ -448,7 +450,7 @@ def _parsed(text: str, format: CsvFormat, dtypes: dict[Any, str] | None = None) 
 
 
 def _blocks(files: list[str], encoding: str) -> Iterator[_Block]:
-    """Divide files into blocks; files that are compressed or in wide characters stay whole."""
+    """Divide files into blocks; compressed files and those in wide characters stay whole."""
     for path in files:
         if path.lower().endswith(COMPRESSED) or encoding.lower().startswith(("utf-16", "utf-32")):
             yield _Block(path, 0, None)
@@ -512,7 +514,7 @@ def _of_file(path: str, text: str, format: CsvFormat) -> CsvFormat:
 def _check_fields(block: _Block, text: str, format: CsvFormat) -> None:
     """Raise ValueError for the first line with another number of fields than the header."""
     n_fields, separator = len(format.names), format.separator
-    if (place := text.find("\0")) >= 0:  # pandas would end the field there
+    if (place := text.find("\0")) >= 0:  # pandas would end the field at this character
         line = _line(block, format, len(_lines(text[: place + 1])) - 1)
         raise ValueError(f"{block.path}, line {line}: the file is damaged: it has zero bytes.")
     if n_fields > 1 and separator != " " and '"' not in text:
@@ -564,7 +566,7 @@ def _fault(value: str, decimal: str) -> str:
 
 
 def _others(text: str, format: CsvFormat, names: Sequence[Any]) -> Iterator[tuple[Any, str, int]]:
-    """Yield name, value, and line from 1 of the values of some columns that are no numbers."""
+    """Yield name, value, and line (from 1) of values that are not numbers in some columns."""
     places = {name: format.names.index(name) for name in names}
     rows = csv.reader(_lines(text), delimiter=format.separator, skipinitialspace=True)
     for row in rows:
@@ -574,10 +576,10 @@ def _others(text: str, format: CsvFormat, names: Sequence[Any]) -> Iterator[tupl
 
 
 def _refuse_rounded(block: _Block, text: str, format: CsvFormat, frame: Any) -> None:
-    """Raise ValueError for the first integer, perhaps an identifier, that a float has rounded."""
+    """Raise ValueError for the first integer (perhaps an identifier) that a float has rounded."""
     large = frame.select_dtypes("float64").abs() >= _LEAST_INEXACT
     mark = re.escape(format.decimal)
-    # The whole text is searched first, as columns of large fractions are common.
+    # The whole text is searched first, since columns of large fractions are common.
     if not large.to_numpy().any() or not re.search(
         rf"(?<![\d{mark}])\d{{16,308}}(?![\d{mark}eE])", text
     ):

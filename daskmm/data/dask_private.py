@@ -1,8 +1,8 @@
-"""The private API of dask that daskmm uses, which no other module imports.
+"""All uses of dask's private API; no other module imports it.
 
-dask has no public way to run the nodes of one graph inside a task of another, to make an array
-expression of a graph, nor to find the lengths of the partitions of a DataFrame without loading
-them. The tests ran with the versions in `SEEN_WITH`, and check each property that is used.
+dask has no public way to run the nodes of one graph inside a task of another graph, to make an
+array expression from a graph, or to find the lengths of the partitions of a DataFrame without
+loading them. The tests check each property that is used; they ran with the versions in `SEEN_WITH`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import dask
 
-# Oldest and newest release of dask and distributed that the tests ran with.
+# Oldest and newest release of dask and distributed with which the tests ran.
 SEEN_WITH = ("2025.5.0", "2026.8.0")
 
 try:
@@ -38,7 +38,7 @@ __all__ = [
 def futures_in(nodes: Iterable[Any]) -> Iterator[Any]:
     """Yield the futures in a graph, which are nodes or arguments of tasks.
 
-    A future of distributed is a `TaskRef` of a subclass.
+    A future of distributed is an instance of a subclass of `TaskRef`.
     """
     for node in nodes:
         candidates = (*node.args, *node.kwargs.values()) if isinstance(node, Task) else (node,)
@@ -69,8 +69,8 @@ def with_lengths(frame: Any) -> tuple[Any, tuple[int, ...] | None]:
     frame : dask DataFrame
         The frame, with its final partitions if their lengths are known.
     lengths : tuple of int or None
-        Rows of each partition; None if the source does not have them, or if rows are filtered or
-        partitions selected.
+        Number of rows of each partition; None if the source does not have these numbers, if rows
+        are filtered, or if partitions are selected.
     """
     if not hasattr(_source(frame.expr), "_get_lengths"):
         return frame, None
@@ -78,7 +78,7 @@ def with_lengths(frame: Any) -> tuple[Any, tuple[int, ...] | None]:
     found = _source(tuned.expr)
     joined = hasattr(found, "_fusion_buckets")
     source = found.operand("_expr") if joined else found
-    # dask's lengths are wrong where partitions were selected or sorted, and None for filters.
+    # dask's lengths are wrong if partitions were selected or sorted, and None for filters.
     sorts = getattr(source, "_fragment_sort_index", lambda: None)
     lengths = None if source._filtered or sorts() is not None else source._get_lengths()
     if not lengths:
@@ -89,12 +89,12 @@ def with_lengths(frame: Any) -> tuple[Any, tuple[int, ...] | None]:
 
 
 def _source(expression: Any) -> Any:
-    """Return the first expression, back from the last operation, that may change row counts."""
+    """Return the last expression of a frame that may change row counts."""
     from dask.dataframe.dask_expr._expr import Elemwise, MapPartitions
 
     while isinstance(expression, Elemwise) or (
         isinstance(expression, MapPartitions) and hasattr(expression.func, "keeps_rows")
     ):
-        # The other operands are numbers, or have the same rows.
+        # The other operands are numbers or have the same rows.
         expression = max(expression.dependencies(), key=lambda part: part.npartitions)
     return expression

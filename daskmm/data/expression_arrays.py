@@ -67,7 +67,7 @@ def _unchanged(block: Any) -> Any:
 
 
 def mapped(function: Any, table: Any, places: Any, shared: tuple[Any, ...], **options: Any) -> Any:
-    """Map a function over blocks and places, which are blocks of a second array."""
+    """Map a function over blocks and their places, which are blocks of a second array."""
     column = np.empty((len(places.items), 1), dtype=object)
     column[:, 0] = [_Place(place) for place in places.items]
     there = da.from_array(column, chunks=1)
@@ -75,7 +75,7 @@ def mapped(function: Any, table: Any, places: Any, shared: tuple[Any, ...], **op
 
 
 class _Place:
-    """A place as one object, which numpy takes for no sequence."""
+    """A place as one object that numpy does not take for a sequence."""
 
     def __init__(self, place: Any) -> None:
         self.place = place
@@ -88,5 +88,5 @@ def _at_place(
 
 
 def array_inside(array: Any) -> Any:
-    """Return the array-like that an array was made of."""
+    """Return the array-like from which an array was made."""
     return getattr(array.expr, "array", None)

@@ -73,39 +73,39 @@ def open_data(
           ``scene.nc::name``, or ``scene.zarr::name`` of a group that xarray wrote, for a variable
           with the features along `feature_dim`.
     component : str, optional
-        Array of a zarr group or of an .npz file, or variable of a NetCDF file.
+        Name of an array of a zarr group or .npz file, or of a variable of a NetCDF file.
     columns : sequence of str, optional
         Columns of a csv or parquet file, or features of a NetCDF file, to use; all by default.
     keep : sequence of str, optional
-        Further columns of any kind, such as names of the rows, which come last. They are text if
-        they come from csv files.
+        Further columns of any kind, such as names of the rows, which come after the others. Csv
+        files give them as text.
     chunks : int or "auto"
         Rows per block of an array, rounded up to whole stored chunks; "auto" makes blocks of
         16 to 64 MB. Blocks of csv and parquet files follow the files.
     separator, decimal, encoding : str, optional
         Format of csv files; by default it is detected from the first lines, which must be clear.
     mixed : bool
-        Whether columns may be of any kind.
+        Whether columns may be of any kind (for ``distortion="mixed"``), not only numbers.
     categories : sequence of str, optional
         Columns of csv files that are categories, if `mixed`; all others are numbers. Parquet files
-        record them.
+        store the types of their columns.
     feature_dim : str, optional
-        Dimension of a NetCDF file, or of a zarr group that xarray wrote, that holds the features;
-        the other dimensions are the rows.
+        Dimension of the features in a NetCDF file or in a zarr group that xarray wrote; the other
+        dimensions are the rows.
 
     Returns
     -------
     dask Array of shape (n_rows, n_features), or dask DataFrame
-        A DataFrame for csv and parquet, float64 for csv; an array of CSR blocks for sparse tables;
-        pixels of cubes in the order of the file. Arrays carry the names of an AnnData store's
-        variables. Nothing is read before it is computed, except where the rows of a CSR matrix
-        begin, and .npz files, which are read whole unless they are CSR matrices that were saved
-        without compression.
+        Csv and parquet files give a DataFrame (float64 for csv), and sparse tables an array of CSR
+        blocks. Pixels of cubes are in the order of the file. Arrays carry the names of an AnnData
+        store's variables. Values are read when they are computed, with two exceptions: the places
+        where the rows of a CSR matrix begin are read at once, and .npz files are read whole, unless
+        they are CSR matrices that were saved without compression.
 
     Warns
     -----
     UserWarning
-        If chunks of a zarr array are not in its store, and are read as a fill value other than
+        If chunks of a zarr array are not in its store, and would be read as a fill value other than
         NaN.
 
     Raises
@@ -113,7 +113,8 @@ def open_data(
     FileNotFoundError
         If the path does not exist.
     ValueError
-        If it cannot be read, has an unknown format, or is not two-dimensional or not numeric.
+        If the table cannot be read, has an unknown format, or is not two-dimensional or not
+        numeric.
     ImportError
         If the extra ``dataframe`` or ``netcdf`` is needed but not installed.
     """
@@ -133,7 +134,7 @@ def open_data(
             "--categories)."
         )
     if "://" not in text:
-        text = str(Path(text).absolute())  # workers may have another working directory
+        text = str(Path(text).absolute())  # workers may have a different working directory
     if kind != "csv" and {separator, decimal, encoding} != {None}:
         raise ValueError(f"{text}: separator, decimal and encoding are options of csv files.")
     if kind == "netcdf" or (kind == "zarr" and feature_dim is not None):
@@ -175,7 +176,7 @@ def open_data(
 
 
 def has_columns(path: str) -> bool:
-    """Return whether a path or pattern is of files with named columns: csv, parquet, NetCDF."""
+    """Return whether a path or pattern means files with named columns: csv, parquet, NetCDF."""
     path = path if is_remote(path) else str(local_path(path))
     named = ("csv", "netcdf", *_FRAMES.values())
     return ("::" not in path or Path(path).exists()) and _kind(path) in named
@@ -184,7 +185,7 @@ def has_columns(path: str) -> bool:
 def planned_table(
     data: Any, path: str, encoding: str | None = None, mixed: bool = False
 ) -> tuple[Any, bool]:
-    """Return a table of files with its number of rows, for plans, without reading it.
+    """Return a table of files with a known or estimated number of rows, for plans.
 
     Parameters
     ----------
@@ -195,15 +196,15 @@ def planned_table(
     encoding : str, optional
         Encoding of csv files.
     mixed : bool
-        Whether columns are of any kind and will be coded.
+        Whether columns may be of any kind, so that they will be coded.
 
     Returns
     -------
     table : dask Array
         The table, with equal blocks for csv files; `data` if row counts remain unknown.
     estimated : bool
-        Whether the number of rows is estimated from the length of the first lines of csv files;
-        parquet files store it.
+        Whether the number of rows is an estimate, from the length of the first lines of csv files;
+        parquet files store the number.
     """
     if not hasattr(data, "to_dask_array"):
         return data, False
@@ -259,11 +260,11 @@ def _kind(path: str) -> str:
 
 
 class _Source(Protocol):
-    """An array on disk that any process can open from its path."""
+    """An array on disk that any process can open, given its path."""
 
     @property
     def described(self) -> str:
-        """Path, with the name of the array if there is one, for messages."""
+        """Path, and the name of the array if it has one, for messages."""
 
     def open(self) -> Any:
         """Open the array, to slice rows of it."""
@@ -323,7 +324,7 @@ class _Zarr:
 
 
 def _only_table(path: str, arrays: dict[str, Any]) -> Any:
-    """Return the only two-dimensional array of several."""
+    """Return the only two-dimensional array among several; raise if there are none or more."""
     tables = {name: array for name, array in arrays.items() if array.ndim == 2}
     if len(tables) == 1:
         return next(iter(tables.values()))
@@ -362,7 +363,7 @@ def _check_array(array: Any, described: str) -> None:
 def _read_npz(path: str, component: str | None) -> NDArray:
     try:
         with np.load(path) as archive:
-            # Only private functions of numpy could read the shapes without the arrays.
+            # numpy has no public function that reads the shapes without the arrays.
             arrays = {name: archive[name] for name in archive.files}
     except Exception as error:  # bad zip files have their own errors
         raise ValueError(f"{path} cannot be read as npz: {error}") from error
@@ -378,7 +379,7 @@ def _read_npz(path: str, component: str | None) -> NDArray:
 
 
 def _row_chunks(array: Any, unit: int, chunks: int | str) -> tuple[int, int]:
-    """Return chunks of whole rows that are multiples of `unit` rows, the stored chunks."""
+    """Return chunks of whole rows, in multiples of the `unit` rows of a stored chunk."""
     n_rows, n_features = array.shape
     row_bytes = max(1, n_features * array.dtype.itemsize)
     if chunks == "auto":
@@ -395,7 +396,7 @@ def _row_chunks(array: Any, unit: int, chunks: int | str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _RowReader:
-    """Array-like that opens the source for each block, so that workers are sent only its path."""
+    """Array-like that opens its source for each block, so that workers get only the path."""
 
     source: _Source
     shape: tuple[int, int]
@@ -405,7 +406,7 @@ class _RowReader:
     def __getitem__(self, index: tuple[slice, slice]) -> NDArray:
         try:
             rows = patiently(lambda: _sliced(self.source.open(), index), self.source.described)
-            # A copy lets a mapped file be closed and its pages freed.
+            # With a copy, a mapped file can be closed and its pages freed.
             return np.array(rows) if isinstance(rows, np.memmap) else np.asarray(rows)
         except Exception as error:  # stores and codecs have their own errors
             raise ValueError(

@@ -14,12 +14,12 @@ from daskmm.data.arrow import frame_of, is_arrow
 from daskmm.data.sparse import NamedSparse
 from daskmm.data.sparse_files import open_h5_rows
 
-# Bytes of a block of a file behind an AnnData object.
+# Bytes of a block if an AnnData object is backed by a file.
 _BLOCK_BYTES = 16 << 20
 
 
 def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
-    """Return the table inside an object of another library, with decimals of pandas as floats.
+    """Return the table inside an object of another library; decimals of pandas become floats.
 
     Any other object is returned unchanged. None of these libraries is imported here.
 
@@ -28,7 +28,7 @@ def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
     X : table
         The object.
     names : sequence of str, optional
-        Columns to read of a table with an Arrow stream, as `daskmm.data.arrow.frame_of` does.
+        Columns to read from a table with an Arrow stream, as in `daskmm.data.arrow.frame_of`.
 
     Returns
     -------
@@ -40,10 +40,10 @@ def unwrapped(X: Any, names: Sequence[str] | None = None) -> Any:
     Raises
     ------
     ValueError
-        If a DataArray is not two-dimensional, or the sparse file behind an AnnData object is stored
-        by columns.
+        If a DataArray is not two-dimensional, or the sparse matrix in the file of an AnnData object
+        is stored by columns.
     TypeError
-        If it is an xarray Dataset.
+        If the object is an xarray Dataset.
     """
     if is_arrow(X):
         return frame_of(X, names)
@@ -80,7 +80,7 @@ def are_decimals(series: Any) -> bool:
 
 
 def _with_flat_names(frame: Any) -> Any:
-    """Return a pandas frame in which names of several levels are joined."""
+    """Return a pandas frame in which column names of several levels are joined."""
     if frame.columns.nlevels == 1:
         return frame
     return frame.set_axis(["_".join(map(str, name)) for name in frame.columns], axis=1)
@@ -88,7 +88,7 @@ def _with_flat_names(frame: Any) -> Any:
 
 def _with_floats(frame: Any) -> Any:
     """Return a pandas frame with floats in place of decimals."""
-    if not frame.columns.is_unique:  # `check_columns` refuses it later
+    if not frame.columns.is_unique:  # `check_columns` raises for it later
         return frame
     names = [name for name in frame.columns if are_decimals(frame[name])]
     return frame.astype(dict.fromkeys(names, np.float64)) if names else frame
@@ -109,6 +109,6 @@ def _of_anndata(data: Any) -> Any:
     if hasattr(array, "format"):
         # Each task opens the sparse group by itself.
         return open_h5_rows(str(data.filename), array.group.name)
-    # The dataset belongs to an open file ("backed").
+    # The dataset belongs to an open file (AnnData is "backed").
     rows = max(1, _BLOCK_BYTES // max(1, array.shape[1] * array.dtype.itemsize))
     return da.from_array(array, chunks=(rows, -1), name=False, lock=True)

@@ -13,7 +13,7 @@ from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-# Most other graph nodes, such as open stores, that a layer of all blocks may use.
+# Largest number of other graph nodes, such as open stores, that a layer of all blocks may use.
 _FEW_NODES = 16
 
 
@@ -26,14 +26,15 @@ def delayed_blocks(array: da.Array, together: bool) -> NDArray[np.object_]:
 def delayed_rows(table: da.Array) -> tuple[Delayed, ...]:
     """Return the blocks of a table.
 
-    A single layer that makes all blocks is kept, as `to_delayed` would make its tasks here.
+    A single layer that makes all blocks is kept: `to_delayed` would create its tasks in this
+    process.
     """
     keys = list(core.flatten(table.__dask_keys__()))
     graph = fuse_roots(optimize_blockwise(table.dask, keys=keys), keys=keys)
     others = [layer for name, layer in graph.layers.items() if name != table.name]
     if isinstance(graph.layers[table.name], Blockwise) and sum(map(len, others)) <= _FEW_NODES:
         return tuple(Delayed(key, graph, layer=table.name) for key in keys)
-    # The fused graph is kept.
+    # Keep the fused graph.
     begun = da.Array(graph, table.name, table.chunks, meta=table._meta)
     return tuple(begun.to_delayed().ravel())
 
@@ -61,9 +62,9 @@ def with_chunks(array: da.Array, chunks: tuple[tuple[int, ...], ...]) -> da.Arra
 def mapped(
     function: Any, table: da.Array, places: Any, shared: tuple[Any, ...], **options: Any
 ) -> da.Array:
-    """Map a function over blocks and places, which are one node of the graph.
+    """Map a function over blocks and their places, which are one node of the graph.
 
-    dask would search a list, and copy it into every task.
+    As a list, dask would search them for keys and copy them into every task.
     """
     node = delayed(places.items, name=f"places-{places.token}", traverse=False)
     map_blocks: Callable[..., da.Array] = table.map_blocks
@@ -81,7 +82,7 @@ def _at_place(
 
 
 def array_inside(array: da.Array) -> Any:
-    """Return the array-like that an array was made of."""
+    """Return the array-like from which an array was made."""
     roots = array.dask.dependencies.get(array.name, ())
     nodes = [node for root in roots for node in array.dask.layers[root].values()][:1]
     inside = nodes[0] if len(roots) == 1 and nodes else None

@@ -1,4 +1,4 @@
-"""Grids of pixels, whose blocks are not consecutive rows, and the place of each row on them."""
+"""Grids of pixels, whose blocks are not consecutive rows, and places of rows on a grid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a grid that is one block; its pixels are rows, the last dimension the fastest.
+    """The part of a grid that is one block; its pixels are rows, in C order.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Window:
     sizes: tuple[int, ...]
 
     def numbers(self) -> NDArray[np.int64]:
-        """Return the number of each pixel if the whole grid were one block."""
+        """Return the index of each pixel in the whole grid, in C order."""
         numbers = np.zeros((), dtype=np.int64)
         sides = zip(self.grid.shape, self.starts, self.sizes, strict=True)
         for length, start, size in sides:
@@ -64,11 +64,11 @@ class Grid:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Number of pixels of each block, the last dimension the fastest."""
+        """Number of pixels of each block; the blocks are in C order."""
         return tuple(map(math.prod, itertools.product(*self.chunks)))
 
     def windows(self) -> Iterator[Window]:
-        """Yield the window of each block, the last dimension the fastest."""
+        """Yield the window of each block, in C order."""
         starts = [tuple(itertools.accumulate(sizes, initial=0))[:-1] for sizes in self.chunks]
         for corner, sizes in zip(
             itertools.product(*starts), itertools.product(*self.chunks), strict=True

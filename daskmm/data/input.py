@@ -51,23 +51,23 @@ def check_synchronous() -> None:
 
 
 def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Array:
-    """Return a table as a numpy array or sparse rows, or as a dask array of whole rows.
+    """Return a table as a numpy array, as sparse rows, or as a dask array of whole rows.
 
     Finiteness is tested later, block by block in the passes.
 
     Parameters
     ----------
     estimator : BaseEstimator
-        Estimator whose ``n_features_in_`` and ``feature_names_in_`` are set or compared.
+        Estimator whose ``n_features_in_`` and ``feature_names_in_`` are set or checked.
     X : array-like, sparse matrix, dask Array, DataFrame of pandas or dask, zarr Array, Raster
         The table, or a table of another library that `unwrapped` converts.
     reset : bool
-        Whether to set these attributes (fit) or compare them (predict).
+        Whether to set these attributes (fit) or to check `X` against them (predict).
 
     Raises
     ------
     ValueError, TypeError
-        If `X` is not a two-dimensional numeric table with the estimator's features.
+        If `X` is not a two-dimensional numeric table, or has other features than the estimator.
     RuntimeError
         If `reset`, and the active client is asynchronous.
     """
@@ -87,7 +87,7 @@ def read_table(estimator: BaseEstimator, X: Any, reset: bool) -> NDArray | da.Ar
         table = as_dask_array(X)
         if is_sparse(table):
             _refuse_sparse(estimator)
-        # An empty pandas frame carries a dask frame's column names.
+        # The meta of a dask frame, an empty pandas frame, has its column names.
         names = X._meta if hasattr(X, "columns") else table
         if reset or hasattr(estimator, "feature_names_in_"):
             names = header_of(X) if isinstance(X, da.Array) else names
@@ -137,11 +137,11 @@ def _refuse_sparse(estimator: BaseEstimator) -> None:
 
 
 def by_name(estimator: BaseEstimator, X: Any) -> Any:
-    """Return the columns of a frame that a fitted estimator knows by name, in its order.
+    """Return the columns of a frame that a fitted estimator knows by name, in the order of the fit.
 
-    Tables of other libraries are unwrapped. `X` is returned unchanged if it is no frame, if the
-    estimator knows no names, or if `X` has none of them. `read_table` reports missing or repeated
-    ones.
+    Tables of other libraries are unwrapped. `X` is returned unchanged if it is not a frame, if the
+    estimator knows no names, or if `X` has none of them. `read_table` reports missing and repeated
+    names.
     """
     names = getattr(estimator, "feature_names_in_", None)
     X = unwrapped(X, names)
@@ -159,8 +159,8 @@ def read_weighted(
 ) -> tuple[NDArray | da.Array, Any]:
     """Return a table as `read_table` does, and its sample weights.
 
-    A frame and a series of weights are optimized together: as columns of one frame, they would
-    otherwise be loaded twice.
+    A frame and a series of weights are optimized together: if they are columns of one frame, it
+    would otherwise be loaded twice.
     """
     X = unwrapped(X) if reset else by_name(estimator, X)
     if isinstance(X, Raster):

@@ -1,7 +1,8 @@
-"""What is asked of dask arrays beyond the methods that both kinds of them have.
+"""Operations on dask arrays for which the two kinds of them have no common methods.
 
-dask has arrays of graphs and, with its configuration ``array.query-planning``, of expressions. A
-process has one kind, which is known once `dask.array` is imported, and a module each does this.
+dask's arrays are graphs or, with its configuration ``array.query-planning``, expressions. A process
+has one of the two kinds, which is fixed once `dask.array` is imported. `graph_arrays` and
+`expression_arrays` implement these operations.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from daskmm.data import expression_arrays, graph_arrays
 
 
 class Places(NamedTuple):
-    """Where the blocks of a table are, and a token that tells such lists apart."""
+    """The places of the blocks of a table, and a token that identifies this list of places."""
 
     token: str
     items: list[Any]
@@ -29,10 +30,10 @@ _engine: Any = expression_arrays if hasattr(da.Array, "expr") else graph_arrays
 
 
 def delayed_blocks(array: da.Array, together: bool = False) -> NDArray[np.object_]:
-    """Return the blocks of an array as Delayed, in an array of as many dimensions.
+    """Return the blocks of an array as Delayed, in an array with the same dimensions.
 
-    With `together`, graphs are not optimized, so that blocks of several arrays load each source
-    that they share once.
+    With `together`, graphs are not optimized, so that blocks of several arrays load a shared source
+    only once.
     """
     blocks: NDArray[np.object_] = _engine.delayed_blocks(array, together)
     return blocks
@@ -63,7 +64,7 @@ def with_rows(table: da.Array, rows: tuple[int, ...]) -> da.Array:
 def mapped(
     function: Any, table: da.Array, places: Places, shared: tuple[Any, ...], **options: Any
 ) -> da.Array:
-    """Return ``function(block, place, *shared)`` of each block of rows and its own place.
+    """Return ``function(block, place, *shared)`` for each block of rows and its place.
 
     `options` are those of `map_blocks`.
     """
@@ -71,14 +72,15 @@ def mapped(
 
 
 def array_inside(array: da.Array) -> Any:
-    """Return the array-like that `dask.array.from_array` made an array of, or None."""
+    """Return the array-like from which `dask.array.from_array` made an array, or None."""
     return _engine.array_inside(array)
 
 
 def in_memory(values: Any) -> NDArray:
-    """Return an array, also of a dask collection.
+    """Return values as a numpy array; a dask collection is computed.
 
-    numpy computes arrays of graphs only, and dask no array of expressions whose sizes are unknown.
+    `numpy.asarray` computes only arrays that are graphs, and dask cannot compute arrays that are
+    expressions of unknown size.
     """
     if isinstance(values, da.Array) and np.isnan(values.shape).any():
         return np.concatenate(dask.compute(*delayed_rows(values)))

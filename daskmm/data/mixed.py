@@ -17,8 +17,8 @@ from daskmm.data.foreign import are_decimals
 from daskmm.numerics.columns import CATEGORY, FLAG, NUMBER, SEASON, Expansion
 from daskmm.storage.records import registered
 
-# Columns with more levels than this, or with a level of their own for nearly every row, are names
-# or keys of the rows and no categories.
+# Columns with more levels than this, or with a different level in nearly every row, are names or
+# keys of the rows, not categories.
 MOST_LEVELS = 1000
 _KEYED_SHARE, _KEYED_ROWS = 0.9, 20
 _PARTS = ("trend", "season")
@@ -33,9 +33,9 @@ class Column:
     Attributes
     ----------
     name : str
-        Name of the frame's column, or of a part of a date such as "day:season".
+        Name of the column in the frame, or of a part of a date, such as "day:season".
     source : str
-        Name of the frame's column.
+        Name of the column in the frame.
     kind : {"number", "flag", "category", "trend", "season"}
         Kind of the values; the last two are parts of a date.
     levels : tuple
@@ -49,26 +49,26 @@ class Column:
 
     @property
     def features(self) -> list[str]:
-        """Names of its features in the model."""
+        """Names of the column's features in the model."""
         if self.kind == "category":
             return [f"{self.name}={level}" for level in self.levels]
         return [f"{self.name} {part}" for part in ("cos", "sin")] if self.is_season else [self.name]
 
     @property
     def is_season(self) -> bool:
-        """Whether it is the season of a date."""
+        """Whether the column is the season of a date."""
         return self.kind == "season"
 
 
 def expansion_of(columns: Sequence[Column]) -> Expansion:
-    """Return how coded columns become features."""
+    """Return the expansion of coded columns to features."""
     known = {"flag": FLAG, "category": CATEGORY, "season": SEASON}
     kinds = [known.get(column.kind, NUMBER) for column in columns]
     return Expansion(np.array(kinds), np.array([len(column.features) for column in columns]))
 
 
 def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
-    """Return the columns of a pandas frame, which may have no rows, by their dtypes.
+    """Return the columns of a pandas frame, described by their dtypes; rows are not needed.
 
     Parameters
     ----------
@@ -80,9 +80,10 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
     Raises
     ------
     TypeError
-        If a name is not text, a column has another dtype, or `dates` omits a column of dates.
+        If a name is not text, a column has an unsupported dtype, or `dates` omits a column of
+        dates.
     ValueError
-        If there is no column, or `dates` names a column that does not exist.
+        If the frame has no columns, or `dates` names a column that does not exist.
     """
     from pandas.api import types
 
@@ -124,7 +125,7 @@ def columns_of(frame: Any, dates: Iterable[str]) -> list[Column]:
 
 
 def to_be_coded(X: Any) -> Any:
-    """Return a frame with the shape of the coded one; its values are not to be computed."""
+    """Return a frame with the shape of the coded one, whose values must not be computed."""
     frame = X._meta if is_frame(X) else X
     dated = [f"{name}:trend" for name, dtype in frame.dtypes.items() if dtype.kind == "M"]
     return Coding(tuple(columns_of(frame, dated)), "missing").of(X)
@@ -137,16 +138,16 @@ def _categorical() -> type:
 
 
 class Levels(NamedTuple):
-    """Levels in a column of a block.
+    """Levels of a column in one block.
 
     Attributes
     ----------
     first : dict
-        The first row of each level.
+        The first row with each level.
     n_rows : int
         Number of rows with a value.
     decimals : bool
-        Whether the values are decimals, which are numbers and no levels.
+        Whether the values are decimals, which are numbers, not levels.
     """
 
     first: dict[Any, int]
@@ -160,7 +161,8 @@ def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
     Raises
     ------
     ValueError
-        If there are more than `MOST_LEVELS`, or a value, such as a list, is no level.
+        If a column has more than `MOST_LEVELS` levels, or a value, such as a list, cannot be a
+        level.
     """
     import pandas as pd
 
@@ -181,7 +183,7 @@ def levels_in(part: Any, block: int = 0) -> dict[str, Levels]:
 
 
 def with_levels(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -> list[Column]:
-    """Return columns with the levels that were found in the blocks, and decimals as numbers.
+    """Return columns with the levels that were found in the blocks; decimals become numbers.
 
     Raises
     ------
@@ -207,7 +209,7 @@ def with_levels(columns: Sequence[Column], found: Iterable[dict[str, Levels]]) -
 
 
 def _with_own(column: Column, decimals: set[str], union: dict[str, dict[Any, int]]) -> Column:
-    """Return a column with its levels; decimals become a number."""
+    """Return a column with its levels; a column of decimals becomes one of numbers."""
     if column.kind != "category":
         return column
     if column.source in decimals:
@@ -278,21 +280,21 @@ def _sorted(levels: set[Any]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Coding:
-    """Codes frames: numbers as they are, flags as 0 and 1, levels by index, missing values as NaN.
+    """Code frames: numbers as they are, flags as 0 and 1, levels by index, missing values as NaN.
 
     Attributes
     ----------
     columns : tuple of Column
         Columns of the coded frame.
     unknown : {"error", "missing"}
-        Whether levels that the fit did not see raise an error or are missing values.
+        Whether levels that the fit did not see raise an error or become missing values.
     """
 
     columns: tuple[Column, ...]
     unknown: str = "error"
-    # `with_lengths` knows from this that coded partitions keep their rows.
+    # This tells `with_lengths` that coding does not change the number of rows of partitions.
     keeps_rows: ClassVar[bool] = True
-    # Identity for dask, which need not digest the levels.
+    # Identifies this coding for dask, which then does not have to hash the levels.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
@@ -314,9 +316,9 @@ class Coding:
         Raises
         ------
         ValueError
-            If columns are missing, or a value is not of its column's kind or an unknown level,
-            which a lazy frame reports when its blocks are loaded. Messages name column, value,
-            block and row.
+            If columns are missing, or if a value is not of its column's kind or has an unknown
+            level. A lazy frame raises for values when its blocks are loaded. Messages name column,
+            value, block and row.
         """
         sources = list(dict.fromkeys(column.source for column in self.columns))
         absent = [source for source in sources if source not in set(X.columns)]
@@ -376,7 +378,7 @@ _UNREADABLE = (TypeError, ValueError, AttributeError)
 
 
 def _numbers(series: Any, kind: str) -> NDArray[np.float64]:
-    """Code a column that is no category; raise an `_UNREADABLE` error for values of other kinds."""
+    """Code a column that is not a category; values of other kinds raise an `_UNREADABLE` error."""
     series = series.infer_objects()
     if not series.notna().any():
         return np.full(len(series), np.nan)
@@ -398,12 +400,13 @@ def _is_readable(series: Any, row: int, column: Column) -> bool:
 
 
 def _time(series: Any, part: str) -> NDArray[np.float64]:
-    """Return days since 1970, or the part of the year that has passed."""
+    """Return days since 1970, or the share of the year that has passed."""
     import pandas as pd
 
     if series.dt.tz is not None:
         series = series.dt.tz_localize(None)
-    # pandas 2 makes a timedelta without a unit of `days=1`, which NumPy 2.5 warns of.
+    # With `days=1`, pandas 2 makes a timedelta without a unit, for which NumPy 2.5 issues a
+    # warning.
     day = pd.Timedelta(np.timedelta64(1, "D"))
     days = ((series - pd.Timestamp(0)) / day).to_numpy(dtype=np.float64)
     if part == "trend":
@@ -413,7 +416,7 @@ def _time(series: Any, part: str) -> NDArray[np.float64]:
 
 
 def unseen_in(part: Any, columns: Sequence[Column]) -> Counter[tuple[str, Any]]:
-    """Count the rows of a pandas frame by column and level, of levels that the fit did not see."""
+    """Count the rows of a pandas frame for each column and level that the fit did not see."""
     found = Counter[tuple[str, Any]]()
     for column in columns:
         if column.kind == "category":

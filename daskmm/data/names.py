@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 # Text for features that all have at most an equal share of the weight.
 ALIKE = "weighted alike"
-# Most items of a list in a message.
+# Largest number of items of a list in a message.
 _MOST_ITEMS = 6
-# Features listed with what clusters explain of them.
+# Largest number of features that are listed with what clusters explain of them.
 _EXPLAINED = 5
-# First characters of formulas in a spreadsheet, and numbers, with either decimal mark.
+# First characters of formulas in a spreadsheet; and a pattern of numbers with either decimal mark.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SIGNED_NUMBER = re.compile(r"[+-]*[\d.,]*([eE][+-]?\d+)?%?")
 # How error messages name a feature.
@@ -35,7 +35,7 @@ def feature_names(model: Any) -> list[str]:
 def features_named(owner: Any) -> Iterator[None]:
     """Add the name of a column to errors that name a feature by its number.
 
-    `owner` is a frame, or an estimator, which may learn the names inside.
+    `owner` is a frame, or an estimator, which may get its names within the context.
     """
     try:
         yield
@@ -55,15 +55,15 @@ def n_clusters_of(model: Any) -> int:
 def features_found(weights: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the features with more than an equal share of the weight, heaviest first.
 
-    There are none where all features have the same weight, as with λ = ∞.
+    There are none if all features have the same weight, as with λ = ∞.
     """
     order = np.argsort(-weights, kind="stable")
-    # Equal weights must not count as findings because of rounding.
+    # The tolerance keeps weights that are equal up to rounding from being listed.
     return order[weights[order] > (1 + 1e-9) / len(weights)]
 
 
 def features_explained(model: Any) -> list[str]:
-    """Return the features of which clusters explain most beyond noise, each with its nats.
+    """Return the features of which clusters explain most beyond noise, each with its gain in nats.
 
     There are at most five, and none for a model without `feature_gains_`.
     """
@@ -74,7 +74,7 @@ def features_explained(model: Any) -> list[str]:
 
 
 def listed(items: Sequence[str], most: int = _MOST_ITEMS, separator: str = ", ") -> str:
-    """Join the first items of a list, and add how many follow."""
+    """Join the first items of a list, and add the number of further items."""
     shown, more = separator.join(items[:most]), len(items) - most
     return f"{shown} … and {more:,} more" if more > 0 else shown
 

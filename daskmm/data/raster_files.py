@@ -1,7 +1,7 @@
-"""Read cubes on disk, whose pixels are the rows, by xarray.
+"""Read cubes on disk, whose pixels are the rows, through xarray.
 
-They are NetCDF files, or zarr groups as xarray writes them. They are read in strips along the first
-dimension, which keep the pixels in the order of the file, so that labels can be laid on its grid.
+Cubes are NetCDF files, or zarr groups as xarray writes them. They are read in strips along the
+first dimension. So the pixels keep the order of the file, and labels can be put on its grid.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def open_cube(
     Parameters
     ----------
     path : str
-        The file, or the zarr group, which may be an URL.
+        The file, or the zarr group, which may be a URL.
     component : str or None
         Variable with the features along `feature_dim`; by default all variables are features.
     feature_dim : str or None
@@ -54,12 +54,12 @@ def open_cube(
     Returns
     -------
     dask Array of shape (n_pixels, n_features)
-        Pixels in the order of the file, the last dimension the fastest.
+        Pixels in the order of the file, which is C order.
 
     Raises
     ------
     ValueError
-        If the file cannot be read, or has no such variable, dimension or features.
+        If the file cannot be read, or does not have the given variable, dimension or features.
     ImportError
         If xarray, or its backend for this file, is not installed.
     """
@@ -85,7 +85,7 @@ def open_cube(
 
 
 def _dataset(path: str) -> Any:
-    """Open a file by xarray, with NaN for missing values and the grid's variables set aside."""
+    """Open a file with xarray; missing values become NaN, and variables of the grid coordinates."""
     if "://" in path:
         raise ValueError(f"{path}: NetCDF files are read from local disks only.")
     xarray = _xarray(path)
@@ -100,11 +100,12 @@ def _dataset(path: str) -> Any:
 
 
 def _group(path: str) -> Any:
-    """Open a zarr group by xarray, in the same way."""
+    """Open a zarr group with xarray, in the same way."""
     xarray = _xarray(path)
     try:
         with warnings.catch_warnings():
-            # Metadata may be unconsolidated, and text has no type in zarr 3 yet.
+            # Warnings are expected: metadata may be unconsolidated, and zarr 3 has no type for text
+            # yet.
             warnings.simplefilter("ignore")
             return xarray.open_zarr(path, chunks=None, decode_times=False, decode_coords="all")
     except Exception as error:  # json, codecs, zarr and xarray have their own errors
@@ -115,7 +116,7 @@ def _group(path: str) -> Any:
 
 
 def _check_stored(path: str, variables: Iterable[Any]) -> None:
-    """Check that the chunks of variables are in their group, unless xarray reads absent as NaN."""
+    """Check that chunks of variables are in the group, unless xarray reads absent ones as NaN."""
     for one in variables:
         array: Any = zarr.open_array(path, path=str(one.name), mode="r")
         if "_FillValue" not in one.encoding or one.encoding["_FillValue"] != array.fill_value:
@@ -171,6 +172,6 @@ def _in_strips(data: Any, feature_dim: str | None, chunks: int | str) -> Any:
 def _stored_length(variable: Any, dim: str) -> int:
     """Return the length of the stored chunks of a variable along a dimension."""
     encoding = variable.encoding
-    # NetCDF and zarr have different names for it; shards are read whole.
+    # NetCDF and zarr have different names for the chunks; shards are read whole.
     sizes = encoding.get("chunksizes") or encoding.get("shards") or encoding.get("chunks")
     return int(sizes[variable.dims.index(dim)]) if sizes and dim in variable.dims else 1

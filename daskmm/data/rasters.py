@@ -25,13 +25,13 @@ class Raster:
     table : ndarray or dask Array of shape (n_pixels, n_features)
         The pixels. The blocks of a lazy cube, each with all features, become blocks of rows.
     grid : Grid
-        How the rows lie on the cube's other dimensions.
+        Grid of the cube's other dimensions, on which the rows lie.
     pixels : xarray.DataArray
-        One feature of the cube, for its dimensions and coordinates.
+        One feature of the cube, which has the dimensions and coordinates of the grid.
     feature_dim : str
         Dimension of the features.
     names : list of str or None
-        Names of the features, if their coordinate is text.
+        Names of the features; None unless their coordinate is text.
     """
 
     table: NDArray | da.Array
@@ -50,7 +50,7 @@ class Raster:
         return pd.DataFrame(columns=self.names, dtype=np.float64)
 
     def chosen(self, names: list[str]) -> Raster:
-        """Return the features of these names, in this order, or all if one is missing."""
+        """Return a raster of the features with these names, or of all if one is missing."""
         own = self.names
         if own is None or own == names or not set(names) <= set(own):
             return self
@@ -58,7 +58,7 @@ class Raster:
         return replace(self, table=_columns(self.table, order), names=names)
 
     def rows_of(self, values: Any) -> Any:
-        """Return an array or DataArray on the grid as one value per row; others unchanged."""
+        """Return an array or DataArray on the grid as one value per row; other values unchanged."""
         if hasattr(values, "dims"):
             values = values.broadcast_like(self.pixels).transpose(*self.pixels.dims).data
         if getattr(values, "shape", None) not in (self.grid.shape, (len(self.table),)):
@@ -71,7 +71,7 @@ class Raster:
         return _flat(values, 0)
 
     def on_grid(self, values: NDArray | da.Array, name: str, dim: str | None = None) -> Any:
-        """Return values of the rows as a DataArray on the grid, which is lazy if they are.
+        """Return values of the rows as a DataArray on the grid, which is lazy if the values are.
 
         `dim` is the dimension of the columns of a matrix.
         """
@@ -88,22 +88,22 @@ class Raster:
 
 
 def grid_of(X: Any) -> Grid | None:
-    """Return the grid of a lazy Raster, whose blocks are its windows; else None."""
+    """Return the grid of a lazy Raster, whose blocks are windows of the grid; otherwise None."""
     return X.grid if isinstance(X, Raster) and isinstance(X.table, da.Array) else None
 
 
 def pixels_of(X: Any, feature_dim: str | None, fitted_dim: str | None = None) -> Any:
-    """Return an xarray object as a `Raster`; `X` unchanged if it has no dimension of features.
+    """Return an xarray object as a `Raster`; otherwise `X` unchanged.
 
     Parameters
     ----------
     X : xarray DataArray or Dataset, or any other table
-        The pixels. The features of a Dataset lie along a dimension of its only variable, or are
-        its variables.
+        The table or the pixels. The features of a Dataset are its variables, or lie along a
+        dimension of its only variable.
     feature_dim : str or None
-        Dimension of the features, as the user gives it.
+        Dimension of the features, if the user has given it.
     fitted_dim : str or None
-        Dimension of the fit, which is used if `feature_dim` is None.
+        Dimension of the features in the fit, which is used if `feature_dim` is None.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def _raster(cube: Any, name: str) -> Raster:
 
 
 def _columns(table: NDArray | da.Array, order: list[int]) -> Any:
-    """Return columns of a table; expressions of dask know no index lists."""
+    """Return columns of a table; dask's expressions cannot be indexed by lists."""
     if not isinstance(table, da.Array):
         return table[:, order]
     map_blocks: Any = table.map_blocks
@@ -183,7 +183,7 @@ def _flat_rows(array: Any, axis: int) -> Any:
     """Return an array as a table of the pixels, with the features along an axis."""
     n_features, others = array.shape[axis], [i for i in range(array.ndim) if i != axis]
     if not isinstance(array, da.Array):
-        if axis == 0:  # a view where the array is in C order
+        if axis == 0:  # a view if the array is in C order
             return array.reshape(n_features, -1).T
         return np.moveaxis(array, axis, -1).reshape(-1, n_features)
     return _flat(array.rechunk({axis: -1}).transpose((*others, axis)), 1)

@@ -1,4 +1,4 @@
-"""Sparse tables: scipy's, those of the library sparse, and dask arrays with such blocks."""
+"""Sparse tables: those of scipy and of the library sparse, and dask arrays with such blocks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from scipy.sparse import csr_array, issparse
 
 from daskmm.numerics.sparse_rows import SparseRows, canonical
 
-# Bytes of the index of a stored value, and the share of stored values that is assumed where it is
-# unknown without reading.
+# Bytes of the index of a stored value; and the assumed share of stored values, if it cannot be
+# known without reading.
 INDEX_BYTES, _ASSUMED_SHARE = 4, 0.05
 # Attribute of dask arrays for the mean number of stored values per row.
 _STORED = "_daskmm_stored_per_row"
 
 
 class NamedSparse(csr_array):
-    """A CSR array with names of its rows and columns, those of an AnnData object."""
+    """A CSR array with the names of its rows and columns, taken from an AnnData object."""
 
     @classmethod
     def of(cls, matrix: Any, index: Any, columns: Any) -> NamedSparse:
@@ -30,7 +30,7 @@ class NamedSparse(csr_array):
 
 
 def is_sparse(X: Any) -> bool:
-    """Return whether a table, or the blocks of a dask array by its meta, are sparse."""
+    """Return whether a table is sparse; for a dask array, its meta decides."""
     X = X._meta if isinstance(X, da.Array) else X
     return issparse(X) or type(X).__module__.partition(".")[0] == "sparse"
 
@@ -38,7 +38,7 @@ def is_sparse(X: Any) -> bool:
 def stored_per_row(table: da.Array) -> float | None:
     """Return the mean number of values stored per row of a dask array; None if it is dense.
 
-    One value in 20 is assumed unless `with_stored` has set the number.
+    One stored value in 20 is assumed unless `with_stored` has set the number.
     """
     if not is_sparse(table):
         return None
@@ -55,7 +55,7 @@ def whole_sparse_rows(table: da.Array) -> da.Array:
     """Return a sparse dask array with one column of blocks."""
     if table.numblocks[1] == 1:
         return table
-    # dask joins blocks of scipy's matrices.
+    # dask can join blocks of scipy's matrices.
     map_blocks: Callable[..., da.Array] = table.map_blocks
     return map_blocks(_to_scipy, meta=csr_array((0, 0), dtype=table.dtype)).rechunk({1: -1})
 
@@ -65,7 +65,7 @@ def _to_scipy(block: Any) -> Any:
 
 
 def sparse_rows(matrix: Any, where: str = "") -> SparseRows:
-    """Return a sparse table in memory, or a block (dense ones, too), as sparse rows.
+    """Return a sparse table in memory, or a sparse or dense block, as sparse rows.
 
     Parameters
     ----------
@@ -77,8 +77,8 @@ def sparse_rows(matrix: Any, where: str = "") -> SparseRows:
     Raises
     ------
     ValueError
-        If it is not two-dimensional, or its arrays are no valid CSR or CSC matrix; the message
-        names block, row and column.
+        If the matrix is not two-dimensional, or its arrays are not a valid CSR or CSC matrix; the
+        message names block, row and column.
     """
     if isinstance(matrix, SparseRows):
         return matrix
@@ -89,7 +89,7 @@ def sparse_rows(matrix: Any, where: str = "") -> SparseRows:
     if getattr(matrix, "format", "") in ("csr", "csc"):
         _check_compressed(matrix, where)
     if matrix.dtype.kind == "f" and matrix.dtype.itemsize not in (4, 8):
-        # scipy computes in these types alone.
+        # scipy computes in these types only.
         matrix = matrix.astype(np.float32 if matrix.dtype.itemsize < 4 else np.float64)
     return canonical(matrix)
 

@@ -1,8 +1,8 @@
 """Read sparse tables on disk: CSR groups of zarr and HDF5 as anndata writes them, and npz.
 
-A table is the three arrays of a CSR matrix: values, column indices, and the places where rows
-begin. The last one is read when the table is opened, and each block gets its own part of it, so
-that a task reads only the values of its rows.
+A table consists of the three arrays of a CSR matrix: values, column indices, and the places where
+rows begin. The places are read when the table is opened, and each block gets its part of them, so
+that a task reads only the values and indices of its rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from daskmm.data.zarr_chunks import StoredArray, check_chunks
 from daskmm.storage.remote import patiently
 
 _ARRAYS = ("data", "indices", "indptr")
-# Approximate bytes of values and indices per block; more, if there would be more blocks.
+# Approximate bytes of values and indices per block (more if needed to stay within the largest
+# number of blocks), and this number.
 _BLOCK_BYTES, _MOST_BLOCKS = 16_000_000, 1024
 _BY_COLUMNS = (
     "{} is stored by columns (CSC), so that its rows cannot be read alone. Write it by rows: "
@@ -80,7 +81,7 @@ def _array_of(
     n_stored: int,
     token: str,
 ) -> da.Array:
-    """Return a dask array of CSR blocks, each of which one task makes."""
+    """Return a dask array of CSR blocks; one task makes each block."""
     name = f"sparse-{token}"
     graph: Any = {(name, block, 0): task for block, task in enumerate(tasks)}
     chunks = (tuple(int(size) for size in np.diff(ends)), (n_features,))
@@ -142,7 +143,7 @@ class _ZarrGroup:
 
 
 def open_sparse_group(path: str, component: str | None, chunks: int | str) -> da.Array | None:
-    """Open a CSR group of a zarr store, by default the root or its X; None if there is none.
+    """Open a CSR group of a zarr store, by default the root or its X; None if neither is one.
 
     ValueError is raised if the group is stored by columns.
     """
@@ -151,7 +152,7 @@ def open_sparse_group(path: str, component: str | None, chunks: int | str) -> da
         try:
             attributes = dict(source.group().attrs)
             kind, shape = attributes.get("encoding-type"), attributes.get("shape")
-        except Exception:  # there is no group, which other functions report
+        except Exception:  # there is no group; other functions report it
             continue
         if kind == "csc_matrix":
             raise ValueError(_BY_COLUMNS.format(source.described))
@@ -246,10 +247,10 @@ def _mapped(path: str, member: str) -> NDArray:
 
 
 def open_sparse_npz(path: str, chunks: int | str) -> da.Array | None:
-    """Open a file that `scipy.sparse.save_npz` wrote; None if it has no sparse matrix.
+    """Open a file that `scipy.sparse.save_npz` wrote; None if it holds no sparse matrix.
 
-    Rows of an uncompressed CSR matrix are read when they are needed. Any other matrix is read now
-    and cut into blocks.
+    Rows of an uncompressed CSR matrix are read when they are needed. Any other matrix is read at
+    once and cut into blocks.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -258,7 +259,7 @@ def open_sparse_npz(path: str, chunks: int | str) -> da.Array | None:
             return None
         with np.load(path) as arrays:
             kind, shape = arrays["format"].item(), arrays["shape"]
-    except Exception:  # no zip file, or an array, which other functions report
+    except Exception:  # it is no zip file, or an array; other functions report it
         return None
     stored = all(info.compress_type == zipfile.ZIP_STORED for info in members.values())
     if stored and kind == b"csr":

@@ -26,8 +26,8 @@ def check_domain(
 ) -> None:
     """Raise ValueError if values are outside of a distortion's domain, naming block and row.
 
-    If values may be missing, also raise it for infinities and for rows without any value, for which
-    `check_finite` is not called then.
+    If values may be missing, `check_finite` is not called; so this function then also raises for
+    infinities and for rows without any value.
 
     Parameters
     ----------
@@ -36,13 +36,13 @@ def check_domain(
     position : Position
         Position of the block.
     offset : int
-        Row of the block at which `rows` start.
+        Index in the block of the first of `rows`.
     distortion : Distortion, or its class
         The distortion.
     partial : bool
         Whether NaN are missing values.
     optional : ndarray of bool of shape (n_rows,), or bool
-        Rows that may lack all values.
+        Mask of the rows that may lack all values, or whether all rows may.
     """
     if partial and np.isinf(rows).any():
         row, feature = (int(index) for index in np.argwhere(np.isinf(rows))[0])
@@ -67,15 +67,15 @@ def check_domain(
         )
 
 
-# Bounds of positive sample weights: beyond them sums overflow, or products with them underflow.
+# Bounds of positive sample weights. Beyond them, sums may overflow or products may underflow.
 _LIGHTEST, _HEAVIEST = 1e-100, 1e100
 
 
 def checked_rows(rows: Any, position: Position) -> NDArray:
     """Return the rows of a lazy block as a plain array, or as sparse rows.
 
-    TypeError is raised if they are neither, and ValueError if the shape is unexpected, values are
-    not numeric or masked, or the arrays of a sparse matrix are not valid.
+    TypeError is raised for any other type, and ValueError if the shape is unexpected, if values are
+    not numeric or are masked, or if the arrays of a sparse matrix are not valid.
     """
     where = f"block {position.block}"
     if position.sparse:
@@ -104,7 +104,7 @@ def checked_rows(rows: Any, position: Position) -> NDArray:
 
 
 def one_dimensional(sample_weight: Any, lazy: bool) -> NDArray | da.Array:
-    """Read sample weights (an array, series, list or number) as an array of at most 1 dimension.
+    """Return sample weights (an array, series, list or number) as an array of at most 1 dimension.
 
     With `lazy`, dask arrays and series stay lazy; otherwise they are computed. ValueError is raised
     if there are more dimensions, or values in memory are masked.
@@ -124,13 +124,13 @@ def one_dimensional(sample_weight: Any, lazy: bool) -> NDArray | da.Array:
 def needs_row_counts(weights: NDArray | da.Array) -> bool:
     """Return whether rows must be counted before these weights can be cut into blocks.
 
-    Weights of unknown length are matched block by block.
+    This is not needed for weights of unknown length, which are matched block by block.
     """
     return not (weights.ndim == 1 and np.isnan(weights.shape[0]))
 
 
 def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
-    """Return the same blocks with sample weights that `one_dimensional` has read.
+    """Return the same blocks with sample weights, as `one_dimensional` returns them.
 
     Weights may be chunked in any way. If their length is unknown, they must be chunked like the
     rows; `checked_weights` tests the lengths in every pass. ValueError is raised if the numbers of
@@ -150,14 +150,14 @@ def with_weights(blocks: RowBlocks, weights: Any) -> RowBlocks:
             f"sample_weight has {weights.shape[0]} entries, X has {layout.n_rows} rows."
         )
     if weights.shape[0] == 0:
-        return blocks  # dask does not cut an empty array into several blocks
+        return blocks  # dask cannot cut an empty array into several blocks
     if not isinstance(table, da.Array):
         return replace(blocks, weights=cut_rows(weights, layout.rows))
     if not isinstance(weights, da.Array):
         weights = da.from_array(weights, chunks=-1)
     if not np.isnan(weights.shape[0]):
         weights = weights.rechunk((layout.rows,))
-    # Optimized separately, a source of both rows and weights would be loaded twice.
+    # If they were optimized separately, a source of both rows and weights would be loaded twice.
     return replace(
         blocks,
         parts=tuple(delayed_blocks(table, together=True).ravel()),
@@ -205,7 +205,7 @@ def without_values(rows: NDArray) -> NDArray[np.bool_]:
     """Return the mask of the rows in which all values are NaN."""
     empty = np.zeros(len(rows), dtype=np.bool_)
     if rows.dtype.kind == "f":
-        # The first value decides for most rows.
+        # Rows whose first value is present are sorted out first; these are most rows.
         first = np.flatnonzero(np.isnan(rows[:, 0]))
         empty[first] = np.isnan(rows[first]).all(axis=1)
     return empty
@@ -229,7 +229,7 @@ def check_positive_weights(n_positive: int, n_clusters: int) -> None:
 
 
 def check_squares(rows: NDArray, position: Position, light: NDArray[np.bool_]) -> None:
-    """Raise ValueError if the square of a value overflows, naming block and row of the first.
+    """Raise ValueError if the square of a value overflows; the message names the first one's row.
 
     `light` is the mask of the rows without weight, which are not tested.
     """
@@ -251,12 +251,13 @@ _PARTIAL = (
 
 
 def check_finite(rows: NDArray, position: Position, offset: int = 0) -> None:
-    """Raise ValueError if there are NaN or infinities, naming block and row of the first.
+    """Raise ValueError for NaN and infinities; the message names block and row of the first one.
 
     `rows` start at row `offset` of the block.
     """
     values = rows.data if isinstance(rows, SparseRows) else rows
-    # Entries are tested only if the sum is not finite: an entry is not, or the sum overflows.
+    # Entries are tested only if their sum is not finite, since then an entry is not, or the sum
+    # overflows.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum()):
             return

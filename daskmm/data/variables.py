@@ -1,4 +1,4 @@
-"""Names of columns on dask arrays, such as those of the variables of an AnnData store."""
+"""Column names that dask arrays carry, such as those of the variables of an AnnData store."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Any
 
 import dask.array as da
 
-# Attribute of dask arrays for the names of their columns.
+# Attribute of dask arrays that holds the names of their columns.
 _NAMES = "_daskmm_names"
 
 
 def with_names(table: da.Array, names: Sequence[str] | None) -> da.Array:
-    """Set the names of the columns of a dask array, if they are known; return the array."""
+    """Set the column names of a dask array, unless they are None; return the array."""
     if names is not None and len(names) == table.shape[1]:
         setattr(table, _NAMES, _distinct(names))
     return table
 
 
 def header_of(table: Any) -> Any:
-    """Return an empty frame with the names that a dask array carries, or the array."""
+    """Return an empty frame with the column names of a dask array, or the array if it has none."""
     names = getattr(table, _NAMES, None)
     if names is None:
         return table
     try:
         import pandas as pd
-    except ImportError:  # scikit-learn takes names from frames only
+    except ImportError:  # scikit-learn takes names only from frames
         return table
     return pd.DataFrame(columns=names, dtype=table.dtype)
 
 
 def variable_names(path: str, component: str) -> list[str] | None:
-    """Read the names of the columns of X, raw/X or a layer of an AnnData store, or return None.
+    """Return the column names of X, raw/X or a layer of an AnnData store, or None.
 
     `component` is the path of the array, or of the sparse group, within the store.
     """
@@ -50,7 +50,7 @@ def variable_names(path: str, component: str) -> list[str] | None:
             return None
         values: Any = index[:]
         return [str(value) for value in values]
-    except Exception:  # rows can be read without names
+    except Exception:  # the rows can be read without names
         return None
 
 

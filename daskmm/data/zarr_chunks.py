@@ -1,7 +1,7 @@
-"""Find chunks of zarr arrays that are not in the store, or are damaged.
+"""Find chunks of zarr arrays that are absent from the store, or damaged.
 
-zarr does not store chunks of the fill value alone, and reads every absent chunk as one of them,
-even in an incomplete copy or in a shard whose file is empty.
+zarr does not store chunks that hold only the fill value, and reads every absent chunk as if it held
+the fill value, even in an incomplete copy or in a shard whose file is empty.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from daskmm.data.lazy import array_inside
 if TYPE_CHECKING:
     import zarr
 
-# Most chunks that are looked up, which takes a second on a local disk and some seconds elsewhere.
-# If there are more, this many are sampled evenly on a local disk, and none in other stores.
+# Largest number of chunks that are looked up, which takes a second on a local disk and some seconds
+# elsewhere. If there are more chunks, this many are sampled evenly on a local disk, and none are
+# looked up in other stores.
 _MOST_LOOKS = 100_000
 _METADATA = ("zarr.json", ".zarray")
 
 
 def is_zarr(X: Any) -> bool:
-    """Return whether `X` is a zarr array, without importing zarr, which is slow."""
+    """Return whether `X` is a zarr array, without importing zarr (the import is slow)."""
     zarr = sys.modules.get("zarr")
     return zarr is not None and isinstance(X, zarr.Array)
 
@@ -45,12 +46,13 @@ def check_chunks(array: zarr.Array, described: str) -> None:
     Warns
     -----
     UserWarning
-        If some are not, unless they are read as NaN; it has their number and the first of them.
+        If chunks are absent and the fill value is not NaN; the message has their number and the
+        first of them.
 
     Raises
     ------
     ValueError
-        If the file of one on a local disk is empty.
+        If the file of a chunk on a local disk is empty.
     """
     unit = array.shards or array.chunks
     grid = tuple(math.ceil(n / size) for n, size in zip(array.shape, unit, strict=True))
@@ -111,7 +113,7 @@ def _sizes_on_disk(folder: Path, keys: Sequence[str]) -> list[int | None]:
 def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
     """Return 1 for each chunk that the store lists, else None; [] if it cannot be listed.
 
-    A list without the metadata of the array shows that the store cannot be listed.
+    If the list does not even contain the metadata of the array, the store cannot be listed.
     """
     from zarr.core.sync import sync
 
@@ -122,7 +124,7 @@ def _listed(array: zarr.Array, keys: Sequence[str]) -> list[int | None]:
 
     try:
         found = sync(names())
-    except Exception:  # stores have their own errors, and may forbid to list them
+    except Exception:  # stores have their own errors, and may forbid listing
         return []
     if not any(f"{prefix}{name}" in found for name in _METADATA):
         return []
@@ -185,7 +187,7 @@ def read(array: zarr.Array, index: Any) -> NDArray:
 
 
 class _Piece(NamedTuple):
-    """Part of a slice in one stored object: key, place in the array, place in the slice."""
+    """The part of a slice in one stored object: its key, place in the array, place in the slice."""
 
     key: str
     inside: tuple[slice, ...]
@@ -193,7 +195,7 @@ class _Piece(NamedTuple):
 
 
 def _pieces(array: zarr.Array, index: Any) -> Iterator[_Piece]:
-    """Yield the parts of a slice by stored object; nothing for other kinds of index."""
+    """Yield the part of a slice in each stored object; nothing for other kinds of index."""
     cuts = index if isinstance(index, tuple) else (index,)
     if not all(isinstance(cut, slice) and cut.step in (None, 1) for cut in cuts):
         return
@@ -214,7 +216,7 @@ def _pieces(array: zarr.Array, index: Any) -> Iterator[_Piece]:
 
 
 def _is_filled(values: NDArray, fill: Any) -> bool:
-    """Return whether all values are the fill value; the first one mostly decides."""
+    """Return whether all values are the fill value; the first value is compared first."""
     fill = np.asarray(0 if fill is None else fill, dtype=values.dtype)
     first = values[(slice(0, 1),) * values.ndim]
     some = (first, values)

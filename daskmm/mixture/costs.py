@@ -15,13 +15,13 @@ from daskmm.mixture.settings import TRIAL_STEPS, Settings
 from daskmm.mixture.starts import labelled_components
 from daskmm.mm.stages import Cost
 
-# Typical EM steps over the table, after a sample, and from given components; of each start on the
-# sample together with the best ones, in units of those of all starts; and of splits and merges.
+# Typical numbers of EM steps: over the table, after a sample and from given components; on the
+# sample, for the best starts and for splits and merges.
 _PASSES, _PASSES_FROM_GIVEN = 6, 30
 _STEPS_ON_SAMPLE, _STEPS_OF_MOVES = 60, 60
-# The same, of the comparison of covariance types, of which the simpler ones take less.
+# Typical number of EM steps in the comparison of covariance types; simpler types take less time.
 _STEPS_OF_TYPES = 120
-# Rows of a measured block.
+# Number of rows of the block on which the time of a step is measured.
 _ROWS = 2048
 
 
@@ -36,9 +36,9 @@ class MixtureCosts:
     settings : Settings
         Parameters of the fit.
     n_sample : int
-        Rows of the sample.
+        Number of rows of the sample.
     threads : int
-        Threads of a worker.
+        Number of threads of a worker.
     """
 
     layout: Layout
@@ -52,7 +52,7 @@ class MixtureCosts:
 
     @cached_property
     def _step(self) -> float:
-        """Seconds per row of an EM step of one start, on one thread."""
+        """Seconds that an EM step of one start takes per row, on one thread."""
         own, p = self.settings, self.layout.n_features
         rng = np.random.default_rng(0)
         rows = rng.standard_normal((_ROWS, p))
@@ -119,9 +119,10 @@ class MixtureCosts:
         return Cost(seconds=lambda: _STEPS_OF_MOVES * self._on_sample)
 
     def passes(self) -> Cost:
-        """Return the cost of EM over the table; a fit that has not converged is scored once more.
+        """Return the cost of EM over the table.
 
-        With scoring there is one pass more than steps.
+        A fit that has not converged is scored in one more pass, so there may be one pass more than
+        steps.
         """
         own = self.settings
         n_steps = min(_PASSES if own.n_starts else _PASSES_FROM_GIVEN, own.max_iter)

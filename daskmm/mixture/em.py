@@ -1,4 +1,4 @@
-"""EM steps of Gaussian mixtures: one pass over the data for all starts together."""
+"""EM steps of Gaussian mixtures, each in one pass over the data for all starts together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Responsibilities up to this are left out of the sums; rounding of the others is larger.
+# Responsibilities up to this are left out of the sums; the rounding of larger ones exceeds them.
 _NEGLIGIBLE = 1e-18
 
 
@@ -43,10 +43,10 @@ class MixtureState(Components):
     Attributes
     ----------
     s : float
-        Always −∞, at which the driver ends when the objective is stationary.
+        Always −∞: at this power, the driver ends once the objective is stationary.
     singular : str
-        What is wrong with the components that the step would have led to; empty if nothing is. The
-        start ends at the state before the step.
+        What is wrong with the components after the step; empty if nothing is. If something is
+        wrong, the start ends at the state before the step.
     partial : bool
         Whether values may be missing (NaN).
     """
@@ -68,9 +68,9 @@ class MixtureProblem:
     reg_covar : float
         Number that is added to all variances.
     tol : float
-        Gain of the mean log-likelihood that counts as none.
+        Least gain of the mean log-likelihood; a step that gains less ends the fit.
     exact : bool
-        Whether these are all rows; False for a sample.
+        Whether the passes read all rows; False for a sample.
     """
 
     splitting_power = 0.0
@@ -82,13 +82,13 @@ class MixtureProblem:
         self.passes = passes
         self.weight = weight
         self.reg_covar = reg_covar
-        # With a tolerance of 0 the steps go on though the likelihood no longer changes.
+        # With a tolerance of 0, steps continue even if the likelihood no longer changes.
         self.rounding = tol or -np.inf
         self.exact = exact
 
     @property
     def n_passes(self) -> int:
-        """Passes over all rows so far."""
+        """Number of passes over all rows so far."""
         return self.passes.n_passes if self.exact else 0
 
     def start(self, start: MixtureState, s: float) -> MixtureState:
@@ -178,7 +178,7 @@ def _sums(
 
 
 def _prepared(components: Components) -> loops.Components:
-    """Return components in the form that the compiled loops take."""
+    """Return components in the form that the compiled loops need."""
     means, constants, degrees = components.means, components.constants, components.degrees
     if components.covariance_type in ("diag", "spherical"):
         return loops.Components(means, constants, None, components.deviations, degrees)
@@ -187,7 +187,7 @@ def _prepared(components: Components) -> loops.Components:
 
 
 def has_gaps(rows: NDArray, position: Position) -> bool:
-    """Return whether values of a block are missing; refuse rows that have none."""
+    """Return whether a block has missing values; raise for rows without any value."""
     missing = np.isnan(rows) if rows.dtype.kind == "f" else np.zeros((0, 1), bool)
     if missing.any():
         check_domain(rows, position, 0, SquaredEuclidean, True, False)
@@ -206,7 +206,7 @@ def _too_far(rows: NDArray, position: Position) -> ValueError:
 def sample_problem(
     rows: NDArray, weights: FloatArray, reg_covar: float, tol: float, n_blocks: int = 1
 ) -> MixtureProblem:
-    """Return the problem of rows in memory, in at most so many blocks, which threads share."""
+    """Return the problem of rows in memory, cut into blocks that threads share."""
     passes = Passes(row_blocks(rows, least_rows=-(-len(rows) // n_blocks)))
     passes.weigh(None if (weights == 1).all() else weights)
     return MixtureProblem(passes, float(weights.sum()), reg_covar, tol, exact=False)
@@ -222,7 +222,7 @@ def log_likelihood(
     return np.array([weights @ densities, weights.sum()])
 
 
-# What each row has to do with the components
+# Values of each row that depend on the components
 
 
 def labels_of(rows: NDArray, position: Position, components: MixtureState) -> NDArray[np.int32]:
@@ -237,12 +237,13 @@ def log_densities_of(rows: NDArray, position: Position, components: MixtureState
 
 
 def responsibilities_of(rows: NDArray, position: Position, components: MixtureState) -> FloatArray:
-    """Return the responsibility of each component for each row, of which each row sums to 1."""
+    """Return the responsibility of each component for each row; they sum to 1 for each row."""
     out = np.empty((len(rows), len(components.means)))
     return _filled("responsibilities", rows, position, components, out)
 
 
-# Definitions by log π_j N(x_i; μ_j, Σ_j), of shape (n_rows, n_components).
+# Definitions of these values as functions of log π_j N(x_i; μ_j, Σ_j), of shape (n_rows,
+# n_components).
 _BY_JOINT: dict[str, Callable[[FloatArray], NDArray]] = {
     "labels": lambda joint: joint.argmax(axis=1),
     "densities": lambda joint: logsumexp(joint, axis=1),

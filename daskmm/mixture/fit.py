@@ -26,25 +26,25 @@ from daskmm.numerics.gaussians_with_gaps import expected_rows
 
 FloatArray = NDArray[np.float64]
 
-# How many starts go on after the trials, and for how many EM steps.
+# Number of starts that continue after the trials, and the largest number of their EM steps.
 KEPT, SAMPLE_STEPS = 3, 200
-# On the sample the gain of the likelihood that counts as none is this share of `tol`, and of the
-# usual one where every step counts.
+# Tolerance on the sample, as a share of `tol`, or of the usual tolerance if `tol` is 0.
 _SAMPLE_TOL, _USUAL_TOL = 0.1, 1e-3
-# Rows of a component, of one with a covariance of its own, and of a matrix per feature, below which
-# a run is preferred to no other one.
+# Least numbers of rows of a component: in general, if it has its own covariance, and per feature if
+# that is a matrix. Runs with smaller components come last in the comparison of runs.
 _LEAST, _LEAST_OF_OWN, _LEAST_PER_FEATURE = 1, 3, 2
-# Degrees of freedom of starts, where components are t distributions.
+# Degrees of freedom of starts, if components are t distributions.
 FIRST_DEGREES = 10.0
-# Starts by which covariance types are compared.
+# Number of starts with which covariance types are compared.
 _TYPE_STARTS = 2
-# Rounds of splits and merges, moves tried in each, and EM steps of each move.
+# Largest number of rounds of splits and merges, of moves tried in each round, and of EM steps of
+# each move.
 ROUNDS, MOVES, MOVE_STEPS = 10, 4, 12
 
 
 @dataclass(frozen=True)
 class MixtureFit:
-    """A fit of a mixture so far.
+    """State of a fit of a mixture.
 
     Attributes
     ----------
@@ -65,9 +65,10 @@ class MixtureFit:
     starts : sequence of MixtureState
         Components from which EM starts.
     runs : sequence of Run
-        EM on the sample, the best first; after the passes, that from which they started.
+        EM runs on the sample, the best first; after the passes over the table, the run from which
+        they started.
     result : Outcome
-        EM over the table.
+        Result of EM over the table.
     """
 
     passes: Passes
@@ -124,7 +125,7 @@ def _surveyed(fit: MixtureFit) -> MixtureFit:
 
 
 def _typed(fit: MixtureFit) -> MixtureFit:
-    """Choose the covariance type of the smallest criterion on the sample."""
+    """Choose the covariance type with the smallest criterion on the sample."""
     found = fit.context.journal.once(lambda: {kind: _bic(fit, kind) for kind in COVARIANCE_TYPES})
     chosen = min(found, key=lambda kind: found[kind])
     return replace(fit, criteria=found, settings=replace(fit.settings, covariance_type=chosen))
@@ -150,7 +151,7 @@ def _started(fit: MixtureFit) -> MixtureFit:
 
 
 def _as_asked(fit: MixtureFit, state: MixtureState, degrees: float = FIRST_DEGREES) -> MixtureState:
-    """Return a start as the components that are asked for."""
+    """Return a start with components of the type that is asked for."""
     tails = None
     if fit.settings.student:
         tails = np.full(len(state.means), degrees) if state.degrees is None else state.degrees
@@ -207,10 +208,9 @@ def _tried_others(fit: MixtureFit) -> MixtureFit:
 def best_runs(
     runs: Sequence[Run[MixtureState]], n_rows: float, n_kept: int
 ) -> list[Run[MixtureState]]:
-    """Return the runs of the largest likelihood, those that mean nothing last.
+    """Return the runs with the largest likelihoods; spurious runs come last.
 
-    The likelihood has no bound where a component comes down to a few rows, which always lie in a
-    plane.
+    The likelihood has no bound if a component shrinks to a few rows, which always lie in a plane.
     """
     return sorted(runs, key=lambda run: (_is_spurious(run, n_rows), run.last))[:n_kept]
 
@@ -284,14 +284,14 @@ def _passed(fit: MixtureFit) -> MixtureFit:
 def mixture_stages(
     settings: Settings, choose: Callable[[MixtureFit], MixtureFit] | None = None
 ) -> list[Stage[MixtureFit]]:
-    """Return the stages of a fit, but for the labels.
+    """Return the stages of a fit, except that of the labels.
 
     Parameters
     ----------
     settings : Settings
         Parameters of the fit.
     choose : callable, optional
-        Chooses the number of components after the first pass.
+        Function that chooses the number of components after the first pass.
     """
     stages = [Stage("seeds", _seeded), Stage("first pass", _surveyed, MixtureCosts.survey)]
     if choose is not None:

@@ -1,9 +1,9 @@
 """Incremental EM for `partial_fit`: one record of sums per call.
 
-The sums of an E-step over the rows of a call are all that the M-step needs of them. Records of
-earlier rows are kept, and can be replaced, faded and merged; the components after a call maximise
-the sum of all minorizing functions (Neal & Hinton, "A view of the EM algorithm that justifies
-incremental, sparse, and other variants", 1998). There is no learning rate.
+The M-step needs only the sums of an E-step over the rows of a call. These records are kept, and can
+be replaced, faded and merged; the components after a call maximise the sum of all minorizing
+functions (Neal & Hinton, "A view of the EM algorithm that justifies incremental, sparse, and other
+variants", 1998). There is no learning rate.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Here, because the definitions in `numerics` know nothing of storage.
+# It is registered here because `numerics` does not import storage.
 registered(EMSums)
 
 
 @registered
 @dataclass(frozen=True)
 class EMRecord:
-    """Sums of the rows of one call or several.
+    """Sums over the rows of one or several calls.
 
     Attributes
     ----------
     n_rows : int
-        Number of rows, which does not fade.
+        Number of rows, which is not faded.
     weight : float
-        Sum of their sample weights.
+        Sum of the sample weights of these rows.
     sums : EMSums
         Sums of an E-step.
     means : ndarray of shape (n_components, n_features)
-        Points around which the sums are taken.
+        Centres to which the sums refer, one per component.
     kept : float
-        Share of their sample weights that the rows of one call still have.
+        Share of the original sample weights that the rows still have after fading.
     """
 
     n_rows: int
@@ -77,14 +77,14 @@ class EMRecord:
             scatters = sizes[:, None] * np.broadcast_to(variances, state.means.shape)
         pulls = logs = None
         if state.degrees is not None:
-            # At a maximum of the likelihood the mean of u is 1.
+            # At a maximum of the likelihood, the mean of u is 1.
             pulls, logs = sizes, expected_logs(sizes, state.degrees, p)
         still = np.zeros_like(state.means)
         sums = EMSums(sizes, still, scatters, weight * likelihood, pulls, logs)
         return cls(n_rows, weight, sums, state.means)
 
     def around(self, means: FloatArray) -> Self:
-        """Return the record with its sums taken around other points."""
+        """Return the record with sums that refer to other centres."""
         own, shift = self.sums, means - self.means
         weights = own.masses[:, None]
         if own.scatters.ndim == 2:
@@ -99,7 +99,7 @@ class EMRecord:
         return replace(self, sums=sums, means=means)
 
     def faded(self, factor: float) -> Self:
-        """Return the record of the same rows with their sample weights multiplied by a factor."""
+        """Return the record with the sample weights of its rows multiplied by a factor."""
         weight, sums = factor * self.weight, self.sums.times(factor)
         return replace(self, weight=weight, sums=sums, kept=factor * self.kept)
 
@@ -109,12 +109,12 @@ class EMRecord:
 
 
 def record_of(passes: Passes, state: MixtureState) -> EMRecord:
-    """Return the record of new rows at the components, from one pass over them.
+    """Return the record of new rows for the given components, from one pass over the rows.
 
     Raises
     ------
     ValueError
-        If there are no rows, none has weight, or a value cannot be used.
+        If there are no rows, no row has weight, or a value cannot be used.
     """
     passes.count_rows()
     n_rows = passes.blocks.layout.n_rows
@@ -131,7 +131,7 @@ def record_of(passes: Passes, state: MixtureState) -> EMRecord:
 def after_records(
     records: KeyedRecords[EMRecord], state: MixtureState, reg_covar: float
 ) -> MixtureState:
-    """Return the components that maximise the sum of all records, given those before.
+    """Return the components that maximise the sum of all records, given the earlier components.
 
     Raises
     ------

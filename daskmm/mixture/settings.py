@@ -14,16 +14,16 @@ from daskmm.numerics.gaussians import factors_of_precisions
 
 FloatArray = NDArray[np.float64]
 
-# EM steps of all starts on the sample, before the best go on.
+# Number of EM steps of all starts on the sample, before the best starts continue.
 TRIAL_STEPS = 10
-# Rows of the sample per component, and for covariance matrices per feature of each of them.
+# Rows of the sample per component and, for covariance matrices, per component and feature.
 _ROWS, _ROWS_PER_FEATURE = 200, 20
 _LEAST_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class Given:
-    """Components from which a fit starts, in part or all of them.
+    """Starting components that the user gives, completely or in part.
 
     Attributes
     ----------
@@ -46,11 +46,11 @@ class Given:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to be found."""
+        """Whether everything was given."""
         return not any(part is None for part in (self.shares, self.means, self.precisions))
 
     def over(self, state: MixtureState) -> MixtureState:
-        """Return a state with what is given in place of what was found."""
+        """Return a state in which given values replace those that were found."""
         shares = state.shares if self.shares is None else self.shares
         means = state.means if self.means is None else self.means
         if self.precisions is None:
@@ -69,13 +69,13 @@ class Settings:
     Attributes
     ----------
     n_components : int
-        Number of components, or the largest one that may be chosen.
+        Number of components, or the largest number that may be chosen.
     covariance_type : {"full", "tied", "diag", "spherical"}
-        Shape of the covariances, and whether components share one.
+        Form of the covariances, and whether components share one.
     reg_covar : float
         Number that is added to all variances.
     tol : float
-        Gain of the mean log-likelihood that counts as none.
+        Least gain of the mean log-likelihood; a step that gains less ends the fit.
     max_iter : int
         Largest number of EM steps over the table.
     n_starts : int
@@ -93,7 +93,8 @@ class Settings:
     least_rows : int
         Least number of rows of positive weight that a table must have.
     chooses_type : bool
-        Whether the covariance type is chosen on the sample; until then it is the largest.
+        Whether the covariance type is chosen on the sample; until then `covariance_type` is the
+        most general one.
     partial : bool
         Whether values may be missing.
     student : bool
@@ -118,14 +119,14 @@ class Settings:
 
     @property
     def schedule(self) -> Schedule:
-        """When the steps over the table end."""
+        """Schedule of the steps over the table."""
         return Schedule(-np.inf, max_iter=self.max_iter, tol=0.0, calm=1)
 
 
 def wanted_rows(settings: Settings, layout: Layout) -> int | None:
     """Return the number of rows of the sample; None for the default of `first_pass`.
 
-    Matrices need rows for each of their p columns.
+    Covariance matrices need rows for each of their p columns.
     """
     if settings.sample_size is not None or layout.n_rows is None:
         return settings.sample_size

@@ -1,9 +1,9 @@
-"""Split one component in two, merge two into one: moves out of poor optima, and between numbers.
+"""Split one component in two, or merge two into one, to leave poor optima or change their number.
 
-EM leaves one component on two groups, and two on one, wherever its start had them so. Merging a
-pair and splitting a third one at the same time keeps the number of components (SMEM: Ueda, Nakano,
-Ghahramani & Hinton, "SMEM algorithm for mixture models", Neural Computation 12, 2000). A split
-alone leads from k components to k + 1.
+If a start has one component on two groups and two components on one group, EM does not change that.
+Merging a pair and splitting a third component at the same time keeps the number of components
+(SMEM: Ueda, Nakano, Ghahramani & Hinton, "SMEM algorithm for mixture models", Neural Computation
+12, 2000). A split alone leads from k components to k + 1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _HERE = Position(0, 0)
 _FIRST_STEPS, _STEPS, _NEGLIGIBLE = 2, 8, 1e-2
 # Share of the longest variance below which an axis has no length.
 _NO_LENGTH = 1e-12
-# Pairs whose merging loses least, and components whose splitting gains most, that are combined.
+# Number of pairs whose merging loses least, and of components whose splitting gains most, that are
+# combined.
 _PAIRS, _SPLITS = 4, 4
 # A pair and a split are tried if the pair loses less than this many times what the split gains, by
 # estimates. In moves that raised the likelihood the ratio was up to 1.1.
@@ -46,7 +47,7 @@ class Split:
     halves : MixtureState
         The two components, whose shares sum to 1.
     gain : float
-        How much the log-likelihood of all rows would rise, about.
+        Approximate gain of the log-likelihood of all rows.
     """
 
     component: int
@@ -66,7 +67,7 @@ def splits(
     weights : ndarray of shape (n_rows,)
         Sample weights.
     state : MixtureState
-        The components.
+        Components that are split.
     reg_covar : float
         Number that is added to all variances.
     n_splits : int
@@ -88,17 +89,17 @@ def splits(
 def _split(
     component: int, rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float
 ) -> Split | None:
-    """Split rows along each of two axes, take EM steps, and return the split that gains more.
+    """Split rows along each of two axes, take EM steps, and return the split with the larger gain.
 
-    One axis is the longest, the other the one along which the rows are least like a normal
-    distribution with its single peak: that of the least kurtosis.
+    One is the longest axis; the other is the axis of least kurtosis, along which the rows are least
+    like a normal distribution with its single peak.
     """
     shape = state.covariance_type, reg_covar
     centered = rows - state.means[component]
     lengths, axes = np.linalg.eigh((centered * weights[:, None]).T @ centered / weights.sum())
     along = centered @ axes
     held = np.maximum(lengths, _NO_LENGTH * lengths.max() or 1.0)
-    # Along an axis without length, the value is 0 and tells nothing.
+    # Along an axis without length, the kurtosis would be 0 and mean nothing.
     kurtosis = np.where(lengths < held, np.inf, weights @ along**4 / held**2)
     found: Split | None = None
     for axis in {len(lengths) - 1, int(kurtosis.argmin())}:
@@ -151,7 +152,7 @@ def with_split(state: MixtureState, split: Split) -> MixtureState:
 def _replaced(
     state: MixtureState, dropped: list[int], added: MixtureState, share: float
 ) -> MixtureState:
-    """Replace components by others that have a share together."""
+    """Replace components by others, which get the sum of their shares."""
     kept = np.setdiff1d(np.arange(len(state.means)), dropped)
     shares = np.concatenate([state.shares[kept], share * added.shares])
     means = np.concatenate([state.means[kept], added.means])
@@ -163,14 +164,14 @@ def _replaced(
 
 
 def _merged(state: MixtureState, pair: tuple[int, int]) -> tuple[MixtureState, float]:
-    """Return one component with the moments of a pair, and about what it loses per row."""
+    """Return one component with the moments of a pair, and the approximate loss per row."""
     own = list(pair)
     shares, means, kind = state.shares[own], state.means[own], state.covariance_type
     share = shares.sum()
     mean = shares @ means / share
     apart = means - mean
     if kind == "tied":
-        # The covariance is that of all components: what is lost is the variance between the means.
+        # All components share the covariance, so merging loses the variance between the means.
         whitened = apart @ state.factors
         return _one(kind, mean, state.covariances), 0.5 * float(
             shares @ np.square(whitened).sum(axis=1)
@@ -188,7 +189,7 @@ def _merged(state: MixtureState, pair: tuple[int, int]) -> tuple[MixtureState, f
     one = _one(kind, mean, np.asarray(within + between)[None])
     # log det U is −½ log det Σ.
     loss = float(shares @ state.log_determinants[own]) - share * float(one.log_determinants[0])
-    # The pair also knows which of them a row belongs to, if they are apart.
+    # If the two are apart, merging also loses the information to which of them a row belongs.
     return one, loss - float(share * _entropy(shares / share))
 
 
@@ -204,14 +205,14 @@ def _entropy(shares: FloatArray) -> float:
 def moves(
     rows: FloatArray, weights: FloatArray, state: MixtureState, reg_covar: float, n_moves: int
 ) -> list[MixtureState]:
-    """Return states with a pair merged and a third component split, the most promising first.
+    """Return states with one pair merged and a third component split, the most promising first.
 
     Parameters
     ----------
     rows, weights, state, reg_covar
         As in `splits`.
     n_moves : int
-        The largest number of states.
+        Largest number of states to return.
     """
     if len(state.means) < 3:
         return []

@@ -1,4 +1,4 @@
-"""Starting components on a sample: of clusters of the rows, or of components that are given."""
+"""Starting components on a sample, from clusters of its rows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def labelled_components(
 ) -> MixtureState:
     """Return the shares, means and covariances of labelled rows.
 
-    Covariances of few rows are singular, and those of a start need not be exact, so each is
-    averaged with that of all clusters together, which counts as many rows as there are features.
+    Covariances of few rows are singular, and covariances of a start need not be exact. So each is
+    averaged with the pooled covariance of all clusters, which gets the weight of as many rows as
+    there are features.
 
     Parameters
     ----------
@@ -76,9 +77,9 @@ def starting_labels(
     Parameters
     ----------
     method : {"kmeans", "k-means++", "random_from_data"}
-        Power k-means for every other seed, from the first one on, and the nearest of rows that
-        k-means++ draws for the rest, which differ more; all by k-means++; or the nearest of random
-        rows.
+        "kmeans": power k-means for every other seed, beginning with the first, and "k-means++" for
+        the rest, so that starts differ more. "k-means++": by the nearest of rows that k-means++
+        draws. "random_from_data": by the nearest of random rows.
     rows : ndarray of shape (n_rows, n_features)
         Standardised rows.
     weights : ndarray of shape (n_rows,)
