@@ -56,8 +56,8 @@ FloatArray = NDArray[np.float64]
 _STARTS, _COMPONENTS_OF_STARTS = 8, 256
 # Number of starts, one by each method, after which a fit tries no others if they agree.
 _FIRST_STARTS = 2
-# A component is narrow if its least standard deviation is within this multiple of the one that
-# `reg_covar` adds.
+# A component is narrow if its least standard deviation is at most this multiple of the root of
+# `reg_covar`.
 _NARROW = 2.0
 
 

@@ -26,7 +26,7 @@ _HERE = Position(0, 0)
 # Number of EM steps by which splits of all components are compared, and of those that are combined
 # with merges; responsibility below which a split leaves out a row.
 _FIRST_STEPS, _STEPS, _NEGLIGIBLE = 2, 8, 1e-2
-# Share of the longest variance below which an axis has no length.
+# Share of the largest variance below which an axis counts as having no length.
 _NO_LENGTH = 1e-12
 # Number of pairs whose merging loses least, and of components whose splitting gains most, that are
 # combined.
