@@ -1,4 +1,4 @@
-"""Compute the critical power, above which annealing leaves all centres on the mean."""
+"""Compute the critical power; above it, annealing leaves all centres at the mean."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, SquaredEuclid
 from daskmm.numerics.span import in_span
 from daskmm.numerics.sparse_rows import SparseRows, few_dense, fit_dense
 
-# Up to this size the whole spectrum takes less time than an iterative solver, which needs up to a
-# hundred products with all rows if eigenvalues are alike.
+# Up to this size, computing all eigenvalues takes less time than an iterative solver, which needs
+# up to a hundred products with all rows if eigenvalues are similar.
 _DENSE = 1024
 
 
@@ -31,8 +31,8 @@ def critical_power(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features), float64
-        A sample, in the metric of the clustering (centred, and scaled if the fit scales). NaN are
-        missing values. Large sparse samples are thinned.
+        A sample, in the model's coordinates. NaN are missing values. Of large sparse samples, only
+        some rows are used.
     row_weights : ndarray of shape (n_rows,), float64
         Sample weights.
     distortion : Distortion
@@ -55,7 +55,7 @@ def critical_power(
 
 
 def _largest_growth(rows: SparseRows, row_weights: NDArray[np.float64]) -> float | None:
-    """Return 2 λ_max(E[uuᵀ]) of sparse rows; None where all coincide."""
+    """Return 2 λ_max(E[uuᵀ]) of sparse rows; None if all rows coincide."""
     shares = row_weights / row_weights.sum()
     mean = np.asarray(shares @ rows)
     # Distances from the mean, computed without a dense row.
@@ -81,13 +81,14 @@ def _largest_growth(rows: SparseRows, row_weights: NDArray[np.float64]) -> float
 
 
 def _largest_eigenvalue(a: NDArray[np.float64]) -> float:
-    """Return the largest eigenvalue of aᵀa, by whichever of aᵀa and aaᵀ is smaller."""
+    """Return the largest eigenvalue of aᵀa, computed from the smaller one of aᵀa and aaᵀ."""
     if a.shape[0] < a.shape[1]:
         a = a.T
     size = a.shape[1]
     if size <= _DENSE:
         return float(np.linalg.eigvalsh(a.T @ a)[-1])
     operator = LinearOperator((size, size), matvec=lambda v: a.T @ (a @ v), dtype=np.float64)
-    # A fixed start keeps the result reproducible; a ramp is hardly orthogonal to any vector.
+    # A fixed starting vector keeps the result reproducible; a ramp is unlikely to be orthogonal to
+    # the eigenvector.
     start = np.linspace(1.0, 2.0, size)
     return float(eigsh(operator, k=1, v0=start, tol=1e-6, return_eigenvectors=False)[0])

@@ -9,9 +9,10 @@ from scipy.special import softmax
 
 FloatArray = NDArray[np.float64]
 
-# Powers at which power means keep their digits; below the last, memberships are hard.
+# Range of powers at which power means are accurate; below the lowest power, memberships are hard.
 _HOTTEST, _COLDEST = -0.2, -1e9
-# Most rounds of the estimate of the dispersion, and the relative change that ends them.
+# Largest number of rounds of the estimate of the dispersion, and the relative change that ends
+# them.
 _ROUNDS, _CHANGE = 50, 1e-3
 
 
@@ -43,7 +44,8 @@ def calibrated_power(distances: FloatArray, apart: FloatArray, weights: FloatArr
     Returns
     -------
     float
-        At most −0.2; −∞ (hard memberships) where no row is uncertain, or no two centres differ.
+        The power, at most −0.2; −∞ (hard memberships) if no row is uncertain, or no two centres
+        differ.
 
     References
     ----------

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Kinds of columns in a coded table: a number; a flag, 0 or 1; the index of a level; a share of the
-# year.
+# Kinds of columns in a coded table. Their values are a number, a flag (0 or 1), the index of a
+# level, or a share of the year.
 NUMBER, FLAG, CATEGORY, SEASON = range(4)
 
 
@@ -21,7 +21,7 @@ class Expansion:
     Attributes
     ----------
     kinds : ndarray of int of shape (n_columns,)
-        NUMBER, FLAG, CATEGORY or SEASON.
+        Kind of each column: NUMBER, FLAG, CATEGORY or SEASON.
     sizes : ndarray of int of shape (n_columns,)
         Number of features of each column: levels of a category, 2 for a season, else 1.
     """
@@ -44,8 +44,8 @@ class Expansion:
     ) -> FloatArray:
         """Return coded rows as features, which are NaN where the code is NaN.
 
-        `absent` and `present` are the values of levels that a row does not have, and has; 0 and 1
-        by default.
+        `absent` is the value of the features of levels that a row does not have (0 by default), and
+        `present` that of its own level (1 by default).
         """
         out = np.empty((len(rows), int(self.sizes.sum())))
         for column, (kind, start, size) in enumerate(
@@ -76,7 +76,8 @@ class MixedCoordinates:
     expansion : Expansion
         The features of the coded columns.
     mean, scale, shift : ndarray of shape (n_features,)
-        Numbers are standardised; flags and levels, whose mean is a share, are smoothed.
+        Parameters of the coordinates. They standardise numbers, and smooth flags and levels, whose
+        means are shares.
     """
 
     expansion: Expansion

@@ -65,7 +65,7 @@ def _spanning(near: NDArray[np.bool_], i: NDArray[np.intp], j: NDArray[np.intp])
     row, column = np.nonzero(near)
     if len(row) <= len(i) + len(j):
         return np.column_stack([i[row], j[column]])
-    # One edge for each point, to the first partner of its component.
+    # Each point keeps one edge, to the first partner in its component.
     n = len(i) + len(j)
     graph = coo_array((np.ones(len(row), dtype=np.int8), (row, column + len(i))), (n, n))
     _, component = connected_components(graph, directed=False)

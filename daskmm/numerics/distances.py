@@ -8,10 +8,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-# A product-form distance below this share of ‖x‖² + ‖θ‖² has lost four digits or more to
-# cancellation, and is computed again from the differences.
+# A distance from a matrix product that is below this share of ‖x‖² + ‖θ‖² has lost four digits or
+# more to cancellation; it is computed again from the differences.
 CANCELLATION = 1e-4
-# Number of differences (rows × features) that are held at once for this.
+# Number of differences (rows × features) in memory at once during this computation.
 REDO_ELEMENTS = 1 << 18
 
 FloatArray = NDArray[np.float64]
@@ -80,7 +80,7 @@ def _from_differences(
     near_rows: NDArray[np.intp],
     near_centers: NDArray[np.intp],
 ) -> None:
-    """Overwrite the given entries of `distances`, a bounded number of differences at a time."""
+    """Compute the given entries of `distances` again, a bounded number of differences at a time."""
     step = max(1, REDO_ELEMENTS // rows.shape[1])
     for start in range(0, len(near_rows), step):
         i = near_rows[start : start + step]

@@ -1,4 +1,4 @@
-"""What a batch of rows looks like: means of features, shares and costs of clusters."""
+"""Statistics of a batch of rows: means of features, shares and costs of clusters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FloatArray = NDArray[np.float64]
 
 # The mean of at least this many rows is assumed to be normal.
 LEAST_ROWS = 30
-# A feature that was constant is measured in this share of its value.
+# The unit of a feature that was constant is this share of its value.
 _CONSTANT = 1e-6
 
 
@@ -26,12 +26,12 @@ class BatchSums:
     sizes : ndarray of shape (n_clusters,)
         Number of rows of each cluster.
     counts, sums, squares : ndarray of shape (1 + n_clusters, n_features) or (1, n_features)
-        Number of values, their sum and that of their squares, first of all rows, then of those of
-        each cluster unless these are left out.
+        Number of values, their sum, and the sum of their squares: in the first line for all rows,
+        in the others for each cluster (unless these are left out).
     distances, distance_squares : ndarray of shape (n_clusters,)
         Sums of the distances to the centre, and of their squares.
     unseen : ndarray of shape (n_features,)
-        Number of values that are no missing ones, but levels that the fit did not see.
+        Number of values that are not missing but have a level that the fit did not see.
     """
 
     sizes: FloatArray
@@ -78,16 +78,16 @@ class BatchSums:
 
     @property
     def cost(self) -> float:
-        """Mean distance of all rows."""
+        """Mean distance of all rows to their centres."""
         return float(self.distances.sum() / max(self.sizes.sum(), 1.0))
 
     def statistics(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the statistics, the variance of one row in each, and the number of rows."""
+        """Return the statistics, and for each the variance of one row and the number of rows."""
         n, k = max(self.sizes.sum(), 1.0), len(self.sizes)
         counts = np.maximum(self.counts, 1.0)
         means = self.sums / counts
         spreads = np.maximum(self.squares / counts - np.square(means), 0.0)
-        # Shares are smoothed, so that what never occurred has a variance.
+        # Shares are smoothed, so that a share of 0 has a positive variance.
         shares = np.concatenate([1.0 - (self.counts[0] + self.unseen) / n, self.sizes / n])
         smooth = (shares * n + 1.0) / (n + 2.0)
         sizes = np.maximum(self.sizes, 1.0)
@@ -108,7 +108,7 @@ class BatchSums:
 
 
 def units_of(reference: BatchSums) -> tuple[FloatArray, FloatArray]:
-    """Return what statistics are measured from, and in: the standard deviation of one row."""
+    """Return origins and units of statistics: their values, and standard deviations of one row."""
     values, variances, _ = reference.statistics()
     least = np.where(values == 0.0, _CONSTANT, _CONSTANT * np.abs(values))
     return values, np.maximum(np.sqrt(variances), least)
@@ -119,8 +119,8 @@ def in_units(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the statistics of a batch in standard deviations, and their sampling variances.
 
-    The variance is infinite where there are fewer than `LEAST_ROWS` rows. A batch that is wider
-    than the reference has the variance of its own rows.
+    The variance is infinite if there are fewer than `LEAST_ROWS` rows. For a batch that is wider
+    than the reference, the variance of its own rows is used.
     """
     values, variances, rows = batch.statistics()
     enough = rows >= LEAST_ROWS

@@ -11,14 +11,14 @@ FloatArray = NDArray[np.float64]
 def within_dispersion(squares: FloatArray, masses: FloatArray, centers: FloatArray) -> FloatArray:
     """Compute the weighted dispersion of each feature within clusters, at the best centres.
 
-    D_l = Σ_ij φ_ij (x_il − θ_jl)² = Σ_ij φ_ij x_il² − Σ_j N_jl θ_jl², with N_jl the sum of φ_ij
-    over the rows with a value, and θ the new centres; clipped at 0, where rounding would make it
-    negative.
+    D_l = Σ_ij φ_ij (x_il − θ_jl)² = Σ_ij φ_ij x_il² − Σ_j N_jl θ_jl², where N_jl is the sum of φ_ij
+    over the rows with a value, and θ are the new centres. It is clipped at 0, since rounding might
+    make it negative.
 
     Parameters
     ----------
     squares : ndarray of shape (n_features,)
-        Σ_ij φ_ij x_il².
+        The sums Σ_ij φ_ij x_il².
     masses : ndarray of shape (n_clusters, n_features) or (n_clusters, 1)
         N_jl.
     centers : ndarray of shape (n_clusters, n_features)
@@ -44,12 +44,12 @@ def softmin_weights(
     Parameters
     ----------
     dispersion : ndarray of shape (n_features,)
-        D, in the units of `lam` (both per sample, or both summed).
+        Dispersion D of each feature, in the units of `lam` (both per sample, or both summed).
     lam : float
         Entropy penalty λ > 0.
     varying : ndarray of bool of shape (n_features,), optional
-        Features that take part. Constant ones, whose D = 0 would get all of the weight, are left
-        out: their weight is 0.
+        Mask of the features that get weights. Constant features are left out with weight 0;
+        otherwise their D = 0 would give them all of the weight.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Forecast the statistics of a batch from those before, and how far off a forecast is by chance."""
+"""Forecast the statistics of a batch from earlier batches, with the error of the forecast."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from scipy import special, stats
 
 FloatArray = NDArray[np.float64]
 
-# Level, trend and season are those of the last eight seasons; three are enough to tell them apart.
+# Number of last seasons from which level, trend and season are estimated, and number of seasons
+# that are enough to tell these three apart.
 SEASONS, ENOUGH = 8, 3
-# Batches differ if the variance of a statistic is this many times that of independent rows.
+# Batches count as different if the variance of a statistic is this many times that of independent
+# rows.
 _DIFFERENT = 2.0
-# Variance of the logarithm of a squared step. That of independent ones is 4.93; consecutive steps
-# have a batch in common.
+# Variance of the logarithm of a squared step. It would be 4.93 if steps were independent, but
+# consecutive steps have a batch in common.
 _OF_STEP = 6.5
 # Smaller squared steps count as this one.
 _LEAST_STEP = 1e-6
@@ -30,8 +32,8 @@ class Series:
     numbers : ndarray of int of shape (n_batches,)
         Numbers of the batches, such as days; a season is a cycle of these numbers.
     values, variances : ndarray of shape (n_batches, n_statistics)
-        The statistics, and their variances if rows are independent draws; infinite where a
-        statistic is not known.
+        The statistics, and their variances if rows are independent draws; the variance is infinite
+        if a statistic is not known.
     """
 
     numbers: NDArray[np.int64]
@@ -71,7 +73,7 @@ class Deviation:
 
     @property
     def p_values(self) -> FloatArray:
-        """Probabilities of larger deviations by chance."""
+        """Probability of a larger deviation by chance, for each statistic."""
         return 2.0 * stats.t.sf(np.abs(self.shifts) / self.errors, self.degrees)
 
     def limits(self, p_values: FloatArray) -> FloatArray:
@@ -97,14 +99,14 @@ class Between:
 
     @classmethod
     def nothing(cls, n_statistics: int) -> Between:
-        """Return what is so for rows that are drawn independently."""
+        """Return the result for rows that are drawn independently."""
         return cls(np.zeros(n_statistics), np.full(n_statistics, np.inf), False)
 
     @classmethod
     def of_steps(cls, series: Series) -> Between:
-        """Estimate it from the mean logarithm of the steps from one batch to the next.
+        """Estimate the variance from the mean logarithm of the steps from one batch to the next.
 
-        The largest step is left out: a shift that lasts is a single step.
+        The largest step is left out, since a lasting shift shows as a single step.
         """
         if len(series) < 3:
             return cls.nothing(series.values.shape[1])
@@ -119,7 +121,7 @@ class Between:
         half = _inverse_trigamma(_OF_STEP / n_steps)
         mean += special.digamma(half) - np.log(half) - special.digamma(0.5) + np.log(0.5)
         found = cls._of_ratios(np.where(told, np.exp(mean), 0.0), 2.0 * told * half, series)
-        # Rows are taken for independent draws while nothing speaks against it.
+        # Rows count as independent draws unless some statistic varies more.
         return found if found.differs else replace(found, degrees=np.full_like(half, np.inf))
 
     @classmethod
@@ -137,9 +139,10 @@ def deviation(
     """Compare the mean of recent batches with its forecast from the batches before.
 
     The forecast is a regression on level and, if `seasonal` and for statistics with at least
-    `ENOUGH` seasons, on trend and season. A batch counts by the inverse of its variance: that of
-    the rows, and that between batches, which the residuals tell unless it is given. Residuals that
-    stay on one side make the error of a season's mean larger.
+    `ENOUGH` seasons, on trend and season. A batch is weighted by the inverse of its variance, which
+    is the sum of the sampling variance of its rows and the variance between batches. The residuals
+    give the latter, unless it is given. Residuals that stay on one side for some time make the
+    error of a season's mean larger.
     """
     full = seasonal & (np.isfinite(before.variances).sum(axis=0) >= ENOUGH * season)
     if full.all():
@@ -179,19 +182,19 @@ def _deviation(
 
 
 def _usual_variance(weights: FloatArray) -> FloatArray:
-    """Return the sampling variance with which ratios are made absolute (DerSimonian & Laird)."""
+    """Return the sampling variance that turns ratios into variances (DerSimonian & Laird)."""
     known, total = (weights > 0).sum(axis=0), weights.sum(axis=0)
     several = total - _over(np.square(weights).sum(axis=0), total)
     return np.where(known > 1, _over(known - 1.0, several), _over(1.0, total))
 
 
 def moderated(ratios: FloatArray, degrees: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Move ratios of variances towards what they have in common, the more the less they differ.
+    """Move ratios of variances towards their common value, the more the less they differ.
 
     Returns
     -------
     ratios, degrees : ndarray of shape (n_statistics,)
-        The posterior, and its degrees of freedom; 1 and infinite without any information.
+        The posterior ratios, and their degrees of freedom; 1 and infinite without any information.
 
     References
     ----------
@@ -213,7 +216,7 @@ def moderated(ratios: FloatArray, degrees: FloatArray) -> tuple[FloatArray, Floa
 
 
 def _inverse_trigamma(values: FloatArray) -> FloatArray:
-    """Return where the trigamma function has these values, by Newton's method."""
+    """Return the inverse of the trigamma function at these values, by Newton's method."""
     found = 0.5 + 1.0 / values
     for _ in range(50):
         at = special.polygamma(1, found)
@@ -248,7 +251,7 @@ def _design(numbers: NDArray[np.int64], last: int, season: int, seasonal: bool) 
 
 
 def _persistence(residuals: FloatArray, season: int) -> tuple[FloatArray, FloatArray]:
-    """Return how much larger the variance of the means of a season is than that of white noise.
+    """Return the variance of means over a season, relative to that of white noise.
 
     Also return the degrees of freedom of these ratios.
     """
@@ -260,5 +263,5 @@ def _persistence(residuals: FloatArray, season: int) -> tuple[FloatArray, FloatA
 
 
 def _over(a: FloatArray | float, b: FloatArray) -> FloatArray:
-    """Divide, with 0 where the divisor is 0."""
+    """Divide; the result is 0 if the divisor is 0."""
     return np.divide(a, b, out=np.zeros(np.broadcast_shapes(np.shape(a), b.shape)), where=b != 0)

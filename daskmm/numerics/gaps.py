@@ -14,10 +14,11 @@ a gap if both
     \sqrt 2 \left(\sqrt{\mathrm{side}} - \sqrt{\mathrm{between}}\right)
     > 2.4 + \frac{5 p}{n_A + n_B}.
 
-The first says that the density is low between the groups, the second that this is no chance: the
-left side has variance 1 for Poisson counts. The term in p / n is needed because a direction that
-few rows determine in many dimensions divides them by itself. The *overlap* of the groups is the
-larger of the two ratios to the thresholds; there is a gap if it is less than 1.
+The first condition says that the density is low between the groups. The second says that this is
+not by chance: its left side has variance 1 for Poisson counts. The term in p / n is needed because
+a direction that is learned from few rows in many dimensions divides these rows even without a gap.
+The *overlap* of the groups is the larger of the ratios of the two conditions to their thresholds;
+there is a gap if it is less than 1.
 """
 
 from __future__ import annotations
@@ -41,28 +42,29 @@ Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 # Thresholds: the density between, relative to that of the groups, and the evidence.
 DENSITY, EVIDENCE, PER_FEATURE = 0.65, 2.4, 5.0
-# Overlap at most, which also stands for groups whose medians are not in the order of their means.
+# Largest overlap; also the overlap of groups whose medians are not in the order of their means.
 WIDEST = 10.0
-# Unions of groups that are no mere cells of one cluster overlap less.
+# Unions of groups overlap less than this, unless the groups are only cells of one cluster.
 _NO_CELLS = 2.0
 # Windows consist of four bins of this width; their centres are -.05, 0, ….
 _BIN, _FIRST, _N_BINS = 0.05, -0.15, 26
 _LOW, _HIGH, _BETWEEN = slice(0, 3), slice(20, 23), slice(7, 16)
-# Up to so many groups all pairs are compared, otherwise each group with so many neighbours.
+# Largest number of groups of which all pairs are compared, and number of neighbours with which each
+# group is compared if there are more groups.
 _ALL_PAIRS, _NEIGHBORS = 12, 8
 # Least variance within groups, relative to that of all rows.
 _LEAST_WITHIN = 1e-6
 
 
 class Scatter(NamedTuple):
-    """Rows among which groups are formed.
+    """The rows that are divided into groups.
 
     Attributes
     ----------
     rows : ndarray of shape (n_rows, n_features)
         The rows, in any units.
     weights : ndarray of shape (n_rows,)
-        Each row counts as so many.
+        Weight of each row: the number of rows for which it counts.
     within : ndarray of shape (n_features, n_features)
         Covariance within groups; the covariances of small groups are shrunk towards it.
     """
@@ -127,7 +129,7 @@ class _Group:
 
     @functools.cached_property
     def covariances(self) -> FloatArray:
-        """Covariance of each half, shrunk towards that within groups."""
+        """Covariance of each half, shrunk towards the covariance within groups."""
         sizes, means, prior = self.sizes[:, None, None], self.means, len(self.within) + 2
         scatter = self.squares - sizes * means[:, :, None] * means[:, None, :]
         return np.asarray((scatter + prior * self.within) / (sizes + prior))
@@ -161,13 +163,13 @@ def _overlap(data: Scatter, a: _Group, b: _Group) -> float:
 
 
 def _middle(values: FloatArray) -> float:
-    """Return the median, or the larger of the two in the middle."""
+    """Return the median, or the larger of the two middle values."""
     half = len(values) // 2
     return float(np.partition(values, half)[half])
 
 
 def _counts(places: FloatArray, weights: FloatArray) -> tuple[float, float]:
-    """Count rows at the less dense of two groups, and between both where they are fewest."""
+    """Return the counts *side* and *between* of rows at and between two groups."""
     bins = np.clip(np.floor((places - _FIRST) / _BIN), -1, _N_BINS).astype(np.int64) + 1
     below = np.bincount(bins, weights, minlength=_N_BINS + 2).cumsum()
     inside = below[4:-1] - below[:-5]
@@ -176,14 +178,14 @@ def _counts(places: FloatArray, weights: FloatArray) -> tuple[float, float]:
 
 
 class Merging(NamedTuple):
-    """How groups were merged.
+    """Result of merging groups.
 
     Attributes
     ----------
     overlaps : dict of int to float
         Overlap of the two groups that were merged next, for each number of groups down to 2.
     groups : list of tuple of ndarray
-        Row numbers of the groups that gaps divide; a single group if gaps divide none.
+        Row numbers of the groups that gaps divide; a single group if there are no gaps.
     """
 
     overlaps: dict[int, float]
@@ -191,14 +193,15 @@ class Merging(NamedTuple):
 
 
 def merged(data: Scatter, groups: Sequence[Halves]) -> Merging:
-    """Merge groups that no gap divides, and then the others, until one is left.
+    """Merge groups that no gap divides, and then the other groups, until one is left.
 
     Pairs without a gap are merged first, in the order of their overlap (1 at most) relative to
     their Mahalanobis distance. Pairs with gaps follow in the order of their overlap.
 
     Cells of one cluster in many dimensions can have gaps between all pairs, since the rows between
-    two cells belong to others. Their unions are far from having one. So three groups or more count
-    as divided only if the overlap is less than 2 also at one of the three next lower numbers.
+    two cells belong to other cells. But unions of such cells overlap strongly. So three groups or
+    more count as divided only if the overlap is also less than 2 for one of the three next lower
+    numbers of groups.
     """
     queue = _Queue(data, groups)
     overlaps: dict[int, float] = {}
@@ -219,8 +222,8 @@ def merged(data: Scatter, groups: Sequence[Halves]) -> Merging:
 class _Queue:
     """Groups, and the pairs of them that may be merged.
 
-    Pairs of a union take over the priority of its parts. Their overlap is computed when their turn
-    comes, which spares most of the comparisons.
+    A pair with a union gets the priority of the pairs of its parts. Its overlap is computed only
+    when it comes first in the queue, which avoids most of the comparisons.
     """
 
     def __init__(self, data: Scatter, groups: Sequence[Halves]) -> None:
@@ -228,7 +231,8 @@ class _Queue:
         self._precision = np.linalg.inv(data.within)
         self.alive = {number: _Group.of(data, halves) for number, halves in enumerate(groups)}
         self._neighbors: dict[int, dict[int, float]] = {number: {} for number in self.alive}
-        # Whether there is no gap, or none is known; priority; pair; overlap, if it is known.
+        # Whether there is a gap (False if unknown); priority; numbers of the pair; overlap, or None
+        # if unknown.
         self._heap: list[tuple[bool, float, int, int, float | None]] = []
         self._compare_near()
 
@@ -236,7 +240,7 @@ class _Queue:
         """Return overlap and numbers of the pair to be merged next."""
         while True:
             if not self._heap:
-                # None of the remaining groups has a neighbour that it has been compared with.
+                # No remaining group has been compared with another remaining group.
                 self._compare_near()
             _, _, i, j, overlap = heapq.heappop(self._heap)
             if i in self.alive and j in self.alive:
@@ -273,7 +277,7 @@ class _Queue:
             self._compare(i, j)
 
     def _near(self) -> Iterable[tuple[int, int]]:
-        """Pairs of all groups, or, if they are many, of those with neighbouring means."""
+        """Pairs of all groups or, if there are many groups, of those with neighbouring means."""
         numbers = np.array(sorted(self.alive))
         means = np.array([self.alive[number].mean for number in numbers])
         white = means @ np.linalg.cholesky(self._precision)

@@ -1,12 +1,12 @@
 r"""Components of a mixture: densities, and the sums and the update of an EM step.
 
 A component has a share :math:`\pi_j`, a mean and a covariance. EM raises the mean log-likelihood
-:math:`\frac1n \sum_i \log \sum_j \pi_j N(x_i; \mu_j, \Sigma_j)`: responsibilities
-:math:`\gamma_{ij} \propto \pi_j N(x_i; \mu_j, \Sigma_j)` are computed at the components, whose
-minorizing function of the likelihood they define, and the components that maximise it follow
-(Dempster, Laird & Rubin 1977). Sums are taken around the means before the step, so that no digits
-cancel however far the rows are from the origin. Components with heavier tails are multivariate t
-distributions; see `daskmm.numerics.student`.
+:math:`\frac1n \sum_i \log \sum_j \pi_j N(x_i; \mu_j, \Sigma_j)`: the E-step computes the
+responsibilities :math:`\gamma_{ij} \propto \pi_j N(x_i; \mu_j, \Sigma_j)` of the present
+components. They define a minorizing function of the likelihood, and the M-step takes the components
+that maximise it (Dempster, Laird & Rubin 1977). Sums refer to the means before the step, so that no
+digits cancel however far the rows are from the origin. Components with heavier tails are
+multivariate t distributions; see `daskmm.numerics.student`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from daskmm.numerics.student import log_constants, log_kernels, pulls, updated_d
 FloatArray = NDArray[np.float64]
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
-# Added to the weight of each component, as scikit-learn does.
+# This is added to the weight of each component, as in scikit-learn.
 _TINY_WEIGHT = 10 * np.finfo(np.float64).eps
-# Components of less weight keep their mean and covariance.
+# Components with less weight keep their mean and covariance.
 _EMPTY = 1e-12
 
 
@@ -42,18 +42,18 @@ class Components:
     Attributes
     ----------
     covariance_type : {"full", "tied", "diag", "spherical"}
-        One covariance matrix per component; one for all; one variance per component and feature;
-        one variance per component.
+        Form of the covariances: one matrix per component, one for all, one variance per component
+        and feature, or one variance per component.
     shares : ndarray of shape (n_components,)
         Shares of the components, which sum to 1.
     means : ndarray of shape (n_components, n_features)
         Means of the components.
     covariances : ndarray
-        Of shape (n_components, n_features, n_features), (n_features, n_features), (n_components,
-        n_features) or (n_components,), by the type.
+        Covariances, of shape (n_components, n_features, n_features), (n_features, n_features),
+        (n_components, n_features) or (n_components,), depending on the type.
     factors : ndarray
-        Of the same shape: upper triangular matrices U with U Uᵀ the inverse covariance, or inverse
-        standard deviations.
+        Upper triangular matrices U, where U Uᵀ is the inverse covariance, or inverse standard
+        deviations, in the same shape.
     degrees : ndarray of shape (n_components,) or None
         Degrees of freedom of t distributions, whose `covariances` are Σ, by which distances are
         measured; None for normal components.
@@ -142,7 +142,7 @@ class Components:
         return np.asarray(self.covariances.reshape(k, -1).min(axis=1))
 
     def colored(self, noise: FloatArray, component: int) -> FloatArray:
-        """Return rows of a normal component, made of independent standard normal numbers."""
+        """Turn independent standard normal numbers into rows of a normal component."""
         mean, kind = self.means[component], self.covariance_type
         if kind in ("diag", "spherical"):
             return np.asarray(mean + noise * np.sqrt(self.covariances[component]))
@@ -178,12 +178,12 @@ def factors_of_precisions(precisions: FloatArray, covariance_type: str) -> Float
     """Return upper triangular U with U Uᵀ = P for each precision matrix P, or square roots."""
     if covariance_type in ("diag", "spherical"):
         return np.asarray(np.sqrt(precisions))
-    # Rows and columns in reverse order make an upper triangular factor of a lower one.
+    # Reversing rows and columns turns a lower triangular factor into an upper one.
     return np.asarray(np.linalg.cholesky(precisions[..., ::-1, ::-1])[..., ::-1, ::-1])
 
 
 def are_positive(precisions: FloatArray, covariance_type: str) -> bool:
-    """Return whether precision matrices are symmetric and positive definite, numbers positive."""
+    """Return whether matrices are symmetric and positive definite, or numbers are positive."""
     if covariance_type in ("diag", "spherical"):
         return bool((precisions > 0).all())
     symmetric = np.allclose(precisions, np.swapaxes(precisions, -1, -2))
@@ -230,7 +230,7 @@ def squared_distances(rows: FloatArray, components: Components) -> FloatArray:
 
 
 def mixed_densities(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the log density of each row, and its responsibilities, by the joint log densities."""
+    """Return log density and responsibilities of each row, given the joint log densities."""
     densities = np.asarray(logsumexp(joint, axis=1))
     with np.errstate(under="ignore"):
         return densities, np.exp(joint - densities[:, None])
@@ -240,8 +240,8 @@ def mixed_densities(joint: FloatArray) -> tuple[FloatArray, FloatArray]:
 class EMSums:
     """Sums of an EM step over rows, which can be added.
 
-    Where components are t distributions, the sums around the means have weights w γ u in place of
-    w γ, with the u of `daskmm.numerics.student`.
+    If components are t distributions, `sums` and `scatters` have weights w γ u in place of w γ,
+    where u is defined in `daskmm.numerics.student`.
 
     Attributes
     ----------
@@ -250,9 +250,9 @@ class EMSums:
     sums : ndarray of shape (n_components, n_features)
         Σ w γ_j (x − μ_j), around the means before the step.
     scatters : ndarray
-        Σ w γ_j (x − μ_j)(x − μ_j)ᵀ, of shape (n_components, n_features, n_features); summed over
-        the components of shape (1, n_features, n_features) for "tied"; diagonals alone, of shape
-        (n_components, n_features), for "diag" and "spherical".
+        Σ w γ_j (x − μ_j)(x − μ_j)ᵀ, of shape (n_components, n_features, n_features). For "tied"
+        they are summed over the components, with shape (1, n_features, n_features); for "diag" and
+        "spherical" they are the diagonals only, with shape (n_components, n_features).
     log_likelihood : float
         Σ w log p(x) at the components before the step.
     pulls, logs : ndarray of shape (n_components,) or None
@@ -351,8 +351,8 @@ def maximized(sums: EMSums, before: Components, reg_covar: float) -> Components:
     sums : EMSums
         Sums over all rows at the components before the step.
     before : Components
-        Components before the step. One that has lost all of its rows keeps its mean and, unless
-        the covariance is tied, its covariance.
+        Components before the step. A component without weight keeps its mean and, unless the
+        covariance is tied, its covariance.
     reg_covar : float
         Number that is added to all variances.
 
@@ -366,7 +366,7 @@ def maximized(sums: EMSums, before: Components, reg_covar: float) -> Components:
     masses = sums.masses + _TINY_WEIGHT
     shift = np.where(empty[:, None], 0.0, sums.sums / masses[:, None])
     means, degrees = before.means + shift, before.degrees
-    # Share of a component's weight that moves its mean; 1 for normal ones.
+    # Mean of u over the weight of each component; 1 for normal components.
     pulled = masses / weights
     if kind == "tied":
         between = (sums.masses[:, None] * shift).T @ shift

@@ -1,8 +1,9 @@
 r"""Gaussian components of rows with missing values, which are integrated out.
 
-A row has the density of the values that it has, and the E-step takes the expected values and the
-covariance of the others, given these (Ghahramani & Jordan, "Supervised learning from incomplete
-data via an EM approach", NIPS 1994). Nothing is imputed, and the M-step is that of whole rows.
+The density of a row is that of its present values, and the E-step takes the expected values and the
+covariance of the missing ones, given the present ones (Ghahramani & Jordan, "Supervised learning
+from incomplete data via an EM approach", NIPS 1994). Nothing is imputed, and the M-step is the same
+as for complete rows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FloatArray = NDArray[np.float64]
 
 
 def log_joint_densities_with_gaps(rows: FloatArray, components: Components) -> FloatArray:
-    """Return log π_j N(x_i; μ_j, Σ_j) of the values that each row has; NaN are missing ones."""
+    """Return log π_j N(x_i; μ_j, Σ_j) of the present values of each row; NaN are missing."""
     if components.covariance_type in ("diag", "spherical"):
         return _independent_densities(rows, components)
     joint = np.empty((len(rows), len(components.means)))
@@ -59,7 +60,7 @@ def em_sums_with_gaps(
 
 
 def expected_rows(rows: FloatArray, components: Components) -> FloatArray:
-    """Return rows with the expected values of missing ones, given the others."""
+    """Return rows with missing values replaced by their expectations, given the others."""
     shares = softmax(log_joint_densities_with_gaps(rows, components), axis=1)
     if components.covariance_type in ("diag", "spherical"):
         return np.asarray(np.where(np.isnan(rows), shares @ components.means, rows))
@@ -73,7 +74,7 @@ def expected_rows(rows: FloatArray, components: Components) -> FloatArray:
 
 
 def _independent_densities(rows: FloatArray, components: Components) -> FloatArray:
-    """Return joint log densities where the features of a component are independent."""
+    """Return joint log densities of components whose features are independent."""
     held = ~np.isnan(rows)
     scale = components.deviations
     with np.errstate(divide="ignore"):  # a share of 0
@@ -85,7 +86,7 @@ def _independent_densities(rows: FloatArray, components: Components) -> FloatArr
 
 
 def _independent_sums(rows: FloatArray, weights: FloatArray, components: Components) -> EMSums:
-    """Compute the sums of an EM step where the features of a component are independent."""
+    """Compute the sums of an EM step for components whose features are independent."""
     held, variances = ~np.isnan(rows), components.deviations**-2.0
     densities, shares = mixed_densities(_independent_densities(rows, components))
     shares *= weights[:, None]
@@ -98,7 +99,7 @@ def _independent_sums(rows: FloatArray, weights: FloatArray, components: Compone
 
 
 def _patterns(rows: FloatArray) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
-    """Yield the rows that have the same features, and these features."""
+    """Yield each set of rows with the same features present, and the mask of these features."""
     held = ~np.isnan(rows)
     patterns, places = np.unique(held, axis=0, return_inverse=True)
     order = np.argsort(places.ravel(), kind="stable")
@@ -107,7 +108,7 @@ def _patterns(rows: FloatArray) -> Iterator[tuple[NDArray[np.intp], NDArray[np.b
 
 
 def _marginal(components: Components, held: NDArray[np.bool_]) -> Components:
-    """Return the components of some features."""
+    """Return the marginal distributions of the components in some features."""
     kind, covariances = components.covariance_type, components.covariances
     within = covariances[..., held, :][..., held]
     return Components.of(kind, components.shares, components.means[:, held], within)
@@ -129,7 +130,7 @@ def _slopes(components: Components, component: int, held: NDArray[np.bool_]) -> 
 def _sums_of_pattern(
     rows: FloatArray, weights: FloatArray, components: Components, held: NDArray[np.bool_]
 ) -> EMSums:
-    """Compute the sums of rows that all have the same features."""
+    """Compute the sums over rows in which the same features are present."""
     joint = log_joint_densities(rows[:, held], _marginal(components, held))
     densities, shares = mixed_densities(joint)
     shares *= weights[:, None]

@@ -18,7 +18,8 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-# Subspace iterations, and directions computed beyond those that are wanted, which speed them up.
+# Number of subspace iterations, and of directions beyond the wanted ones, which speed up
+# convergence.
 _ITERATIONS, _FURTHER = 4, 8
 # Features whose weight is below this share of the largest do not determine directions.
 _NEGLIGIBLE = 1e-4

@@ -1,4 +1,4 @@
-"""Quantiles of streamed numbers, from histograms with narrow bins that add up exactly."""
+"""Quantiles of streamed numbers, from histograms whose narrow bins are the same for all blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Histogram:
     Attributes
     ----------
     codes : ndarray of shape (n_bins,), int64
-        Group and bin in one number, sorted.
+        Group and bin of each entry, coded as one number, sorted.
     weights : ndarray of shape (n_bins,)
         Sum of the weights of the numbers in each bin.
     """

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 FloatArray = NDArray[np.float64]
 
-# Least share of a feature's variance that is counted as within the clusters.
+# Share of a feature's variance that counts as within the clusters at least.
 LEAST_WITHIN = 1e-3
 
 
@@ -68,7 +68,7 @@ def partition(
     order = np.argsort(labels, kind="stable")
     ends = np.flatnonzero(np.diff(labels[order])) + 1
     left, sizes = np.zeros(rows.shape[1]), []
-    # One cluster at a time, so that all rows are not copied at once.
+    # Clusters are visited one at a time, so that not all rows are copied at once.
     for members in np.split(order, ends):
         own, part = weights[members], rows[members]
         sizes.append(own.sum())
@@ -102,12 +102,12 @@ def feature_gains(
     Parameters
     ----------
     within, null : ndarray of shape (n_features,)
-        1 − R_l of the partition, and 1 − R⁰_l of a partition of rows without clusters.
+        1 − R_l of the partition, and 1 − R⁰_l of a partition of rows that have no clusters.
     varying : ndarray of bool of shape (n_features,)
         Features that are not constant; the others gain 0.
     entropies : ndarray of shape (n_features,), optional
         Entropies H_l of flags and categories, NaN for numbers. Clusters explain H_l R_l nats of
-        the former, instead of −½ log(1 − R_l).
+        flags and categories, and −½ log(1 − R_l) nats of numbers.
     """
     ratio = np.maximum(null, LEAST_WITHIN) / np.maximum(within, LEAST_WITHIN)
     gains = 0.5 * np.log(ratio)

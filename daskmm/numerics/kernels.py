@@ -14,7 +14,8 @@ from daskmm.numerics.exponentials import exponentiate
 FloatArray = NDArray[np.float64]
 KernelFunction = Callable[[FloatArray, FloatArray], FloatArray]
 
-# Cosines this near 1 count as 1, and rows shorter than this are zero rows for scikit-learn.
+# Cosines this close to 1 count as 1, and rows shorter than _NO_LENGTH are zero rows for
+# scikit-learn.
 _EQUAL_DIRECTIONS = 1e-15
 _NO_LENGTH = 10 * np.finfo(np.float64).eps
 # k(x, y) and k(y, x) may differ by this share of the largest value.
@@ -45,7 +46,8 @@ class Kernel:
     degree, coef0 : float
         Parameters of "polynomial", (xᵀy + coef0)^degree.
     unit_diagonal : bool
-        Whether to divide by √(k(x,x) k(y,y)); a row with k(x,x) = 0 has kernel 0 with all rows.
+        Whether to divide by √(k(x,x) k(y,y)); then a row with k(x,x) = 0 has kernel value 0 with
+        all rows.
     function : callable, optional
         The function of "callable", which takes two blocks and returns the matrix of kernel values.
     """
@@ -178,15 +180,15 @@ def finite_block(kernel: Kernel, x: FloatArray, y: FloatArray, where: str = "") 
 
 
 def check_function(kernel: Kernel, rows: FloatArray) -> None:
-    """Raise ValueError if a user's function is visibly no kernel on some rows.
+    """Raise ValueError if some rows show that a user's function is not a kernel.
 
-    It is no kernel if it is not symmetric, or, like a distance, is 0 between each row and itself
-    and not between others. Kernels by name are not tested.
+    A function is not a kernel if it is not symmetric, or if, like a distance, it is 0 between each
+    row and itself but not between different rows. Kernels by name are not tested.
     """
     if kernel.function is None or not len(rows):
         return
     values, name = kernel.block(rows, rows), kernel.describe()["function"]
-    if not np.isfinite(values).all():  # `finite_block` refuses it later
+    if not np.isfinite(values).all():  # `finite_block` raises for it later
         return
     apart = np.abs(values - values.T)
     i, j = (int(index) for index in np.unravel_index(apart.argmax(), apart.shape))

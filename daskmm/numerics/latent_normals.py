@@ -1,9 +1,10 @@
-"""Replace flags, categories and other values of which there are few by latent normal numbers.
+"""Replace features with few distinct values, such as flags, by latent normal numbers.
 
-A flag says whether a normal number lies below a threshold. A level says whether a first number
-does, or else a second, and so on, the commonest level first. Such numbers are drawn given the
-values. Flags and categories that do not depend on each other become independent normal features,
-whatever the shares of their levels, and show no clusters; dependence on clusters is kept.
+A flag is modelled as whether a normal number lies below a threshold. A category has one normal
+number for each level, the commonest first; the level is the first one whose number lies below its
+threshold. Such numbers are drawn given the values. Flags and categories that do not depend on each
+other become independent normal features, whatever the shares of their levels, and show no clusters;
+dependence on clusters is kept.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from daskmm.numerics.information import normal_scores
 
 FloatArray = NDArray[np.float64]
 
-# Levels with a smaller share of the rows get no number of their own.
+# Levels with a smaller share of the rows get no number.
 LEAST_SHARE = 0.02
-# Radians by which the seasons of rows are blurred: 29 days. An even circle without blur looks
-# divided, as arcs of it are dense at their ends. With .316 some draws do, from .4 on none.
+# Radians by which the seasons of rows are blurred (29 days). An even circle without blur looks
+# divided, since projected arcs are dense at their ends. With .316, some draws look divided; with .4
+# or more, none do.
 _BLUR = 0.5
 # Shares this close to 0 and 1 have no finite quantile.
 _EDGE = 1e-15
-# Features with at most so many values, each of which has so many rows on average, are dithered.
+# Features are dithered if they have at most this many values, with at least this many rows per
+# value on average.
 _FEW_VALUES, _ROWS_PER_VALUE = 32, 10
 
 
@@ -71,7 +74,7 @@ def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) ->
     n_values = [len(np.unique(column)) for column in rows.T]
     few = min(_FEW_VALUES, len(rows) // _ROWS_PER_VALUE)
     if max(n_values) <= few and len(np.unique(rows, axis=0)) <= max(n_values):
-        return rows  # a few points, which one feature tells apart
+        return rows  # the rows are copies of a few points, which one feature tells apart
     spread = rows
     for feature, column in enumerate(rows.T):
         if 1 < n_values[feature] <= few:
@@ -86,13 +89,13 @@ def dithered(rows: FloatArray, weights: FloatArray, rng: np.random.Generator) ->
 
 
 def _of_season(pairs: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Blur cosine and sine, so that the sectors of a circle gain nothing as clusters."""
+    """Blur cosine and sine, so that sectors of an even circle do not look like clusters."""
     blurred = pairs + _BLUR * rng.standard_normal(pairs.shape)
     return np.asarray(blurred / np.sqrt(0.5 + _BLUR**2))
 
 
 def _of_levels(values: FloatArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Draw a normal number for each level but the rarest: low where a row has it."""
+    """Draw a normal number for each level except the rarest: low if the row has the level."""
     held, left = values > 0.5, np.ones(len(values), dtype=np.bool_)
     shares = weights @ held / weights.sum()
     order = np.argsort(-shares, kind="stable")[: max(1, len(shares) - 1)]

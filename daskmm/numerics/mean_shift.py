@@ -22,8 +22,8 @@ FloatArray = NDArray[np.float64]
 TILE = 192
 # A kernel sum below this has lost terms to underflow and is computed again with a shift.
 LEAST_SUM = 1e-280
-# Exponents by one matrix product carry a rounding of about the largest ‖y‖²_w / h times 1e-16;
-# above this, distances that cancel are computed from differences.
+# Exponents from a matrix product have rounding errors of about 1e-16 times the largest ‖y‖²_w / h.
+# If that ratio exceeds this limit, distances that cancel are computed from differences.
 _LARGEST_EXPONENT = 1e6
 
 
@@ -119,10 +119,10 @@ def add_own(a: Points, own_share: FloatArray | float, sums: FloatArray) -> None:
     a : Points
         The representatives of the tile.
     own_share : ndarray of shape (len(a),), or float
-        Share of its own multiplicity that counts for a representative: 1 with the self term, and
-        less if a row does not count for itself.
+        Share of its own multiplicity that counts in the sum of a representative: 1 if rows are
+        their own neighbours, and less if they are not.
     sums : ndarray of shape (len(a), n_features + 1)
-        Added to, as in `add_pair`.
+        Sums to which the terms are added, as in `add_pair`.
     """
     kernel = exponentiate(a.exponents(a))
     np.fill_diagonal(kernel, own_share)
@@ -153,7 +153,7 @@ class ShiftedSums:
     largest : ndarray of shape (n,)
         Largest exponent so far; −∞ before the first.
     sums : ndarray of shape (n, n_features + 1)
-        As in `add_pair`, divided.
+        Sums as in `add_pair`, divided by exp(`largest`).
     """
 
     largest: FloatArray
@@ -173,8 +173,7 @@ class ShiftedSums:
         rows, others : Points
             Representatives.
         own : ndarray of int of shape (len(rows),)
-            Index of each of the rows among the others, −1 if absent; a row does not count for
-            itself.
+            Index of each row among the others, −1 if absent; a row is not its own neighbour.
         """
         total = cls.empty(len(rows), rows.masses.shape[1] - 1)
         for tile in tiles(len(others), TILE):
@@ -202,8 +201,8 @@ def merging_groups(positions: FloatArray, tol: float, seed: int) -> NDArray[np.i
     """Find groups of points that are at most a tolerance apart from each other.
 
     Points of a group lie in one cell of a grid whose diagonal is the tolerance. Each seed shifts
-    the grid, so that close points are not kept apart by the same edge forever. The groups do not
-    depend on the order of the points. A tolerance of 0 merges nothing.
+    the grid, so that the same edge does not keep close points apart in every iteration. The groups
+    do not depend on the order of the points. A tolerance of 0 merges nothing.
 
     Returns
     -------
@@ -221,7 +220,7 @@ def merging_groups(positions: FloatArray, tol: float, seed: int) -> NDArray[np.i
     cells = places.astype(np.int64)
     factors = rng.integers(np.iinfo(np.int64).max, size=p) | 1
     _, first, groups = np.unique(cells @ factors, return_index=True, return_inverse=True)
-    # Different cells hardly ever share one of 2⁶⁴ sums; then nothing is merged.
+    # Different cells hardly ever have the same of 2⁶⁴ sums; if they do, nothing is merged.
     if len(first) == n or (cells != cells[first[groups]]).any():
         return None
     return groups

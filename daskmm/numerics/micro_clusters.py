@@ -5,10 +5,10 @@ For such a row x and a point y, with t_l = 2 w_l s_l / (h + 2 w_l s_l),
 
     E exp(−Σ_l w_l (x_l − y_l)² / h) = Π_l √(1 − t_l) exp(−(1 − t_l) w_l (μ_l − y_l)² / h),
 
-and under the kernel's weight the row has mean (1 − t_l) μ_l + t_l y_l and variance (1 − t_l) s_l.
-Kernel sums over rows are therefore sums over micro-clusters, exactly where their rows are normal.
-Every term is a factor of the point times a factor of the micro-cluster, so that the sums are matrix
-products.
+and weighted by the kernel, the row has mean (1 − t_l) μ_l + t_l y_l and variance (1 − t_l) s_l.
+Kernel sums over rows are therefore sums over micro-clusters; they are exact if the rows of
+micro-clusters are normally distributed. Every term is a product of a factor of the point and a
+factor of the micro-cluster, so the sums are matrix products.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Neighbours(NamedTuple):
     Attributes
     ----------
     mean, variance : ndarray of shape (n, n_features)
-        NaN where all weights are 0; the variance is 0 in features in which no micro-cluster
-        spreads.
+        Weighted mean and variance of the rows; NaN if all weights are 0. The variance is 0 in
+        features in which no micro-cluster has a variance.
     share : ndarray of shape (n,)
         Share of the weight outside of the point's own micro-cluster.
     """
@@ -118,7 +118,7 @@ class MicroClusters:
         own : ndarray of int of shape (n,)
             Index of the micro-cluster at each point.
         own_share : ndarray of shape (n,)
-            Share of the kernel value of a point's own micro-cluster that counts.
+            Share of the kernel value of a point's own micro-cluster that counts in the sums.
         """
         found = [
             self._around(points[tile], own[tile], own_share[tile])
@@ -133,7 +133,8 @@ class MicroClusters:
         np.minimum(kernel, self.largest, out=kernel)
         with np.errstate(divide="ignore"):
             kernel[rows, own] = self.largest[own] + np.log(own_share)
-        # Each point has its own scale, so that the nearest of far neighbours counts.
+        # Each point has its own scale, so that far neighbours do not underflow: the nearest one
+        # counts.
         kernel -= np.maximum(kernel.max(axis=1), -np.finfo(np.float64).max)[:, None]
         exponentiate(kernel)
         itself = kernel[rows, own] * self.masses[own, 0]

@@ -1,9 +1,9 @@
 """Names that parameters accept.
 
-They are kept apart from the classes and functions that they name, whose import takes seconds: help
-texts of the command line only list the names.
+They are separate from the classes and functions that they name, since importing these takes seconds
+and help texts of the command line need only the names.
 """
 
 KERNELS = ("rbf", "laplacian", "polynomial", "linear", "cosine", "angular")
-# Options for mean shift where the paper and its authors' program differ.
+# Variants of mean shift, for points in which the paper and its authors' program differ.
 CONVENTIONS = ("auto", "paper", "reference")

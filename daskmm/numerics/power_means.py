@@ -27,8 +27,8 @@ class PowerMeans(NamedTuple):
     smallest : ndarray of shape (n_rows,)
         The smallest distance of each row, M_s at s = −∞.
     hardness : ndarray of shape (n_rows,)
-        Share of a row's weight held by its nearest centre, tied centres counting as one; in
-        (0, 1], and 1 for a hard assignment.
+        Share of a row's weight that its nearest centre has, where tied centres count as one. It
+        lies in (0, 1], and is 1 for a hard assignment.
     """
 
     phi: NDArray[np.float64]
@@ -44,10 +44,10 @@ def power_means(distances: NDArray[np.float64], s: float) -> PowerMeans:
               \varphi_j = \frac{\partial M_s}{\partial d_j}
                         = \tfrac1k\, d_j^{s-1} \Big(\tfrac1k \sum_l d_l^s\Big)^{1/s-1},
 
-    Both are computed from the ratios r = d / min d ≥ 1, which never overflow: φ depends on the
-    ratios alone. The logarithm of a ratio is taken as log1p((d − m)/m), exact for near ties, so
-    that a power of −1e12 still distinguishes them. The φ of a row sum to a number between 1 and
-    k^(−1/s) and must not be normalised.
+    Both are computed from the ratios r = d / min d ≥ 1, which never overflow: φ depends only on the
+    ratios. The logarithm of a ratio is computed as log1p((d − m)/m), with m = min d, which is
+    accurate for near ties, so that a power of −1e12 still distinguishes them. The φ of a row sum to
+    a number between 1 and k^(−1/s) and must not be normalised.
 
     Parameters
     ----------

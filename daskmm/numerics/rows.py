@@ -17,7 +17,8 @@ FloatArray = NDArray[np.float64]
 
 # Bytes of the temporaries of a tile. Tiles that stay in a core's cache are fastest.
 TILE_BYTES = 4 << 20
-# The same for sparse rows; tiles with at least this share of stored values are made dense.
+# Bytes of the temporaries of a tile of sparse rows; and the share of stored values from which a
+# tile is made dense.
 _SPARSE_BYTES, DENSE_FROM = 64 << 20, 0.25
 # Sums of squares between this and its inverse have all their digits.
 _LEAST_SQUARE = 1e-290
@@ -34,9 +35,9 @@ class Rows(Protocol):
 class Coordinates:
     """The model's coordinates z = (x − mean) / scale.
 
-    Distances by matrix products cancel far from the origin, so the mean is subtracted. Sparse rows
-    would become dense; their coordinates have a mean of 0. Distances do not depend on it. `scale`
-    is all ones unless the features are standardised.
+    The mean is subtracted because distances from matrix products lose digits far from the origin.
+    Coordinates of sparse rows have a mean of 0, since the rows would become dense otherwise.
+    Distances do not depend on the mean. `scale` is all ones unless the features are standardised.
 
     Attributes
     ----------
@@ -81,7 +82,7 @@ class WhitenedCoordinates:
     mean : ndarray of shape (n_features,), float64
         Shift of each feature, in the input's units.
     whitening : ndarray of shape (n_features, n_features)
-        W, lower triangular; W Wᵀ is the matrix of the distance.
+        Lower triangular matrix W, where W Wᵀ is the matrix of the distance.
     """
 
     mean: FloatArray
@@ -190,7 +191,7 @@ FeatureCoordinates = Coordinates | WhitenedCoordinates | SphereCoordinates | Mix
 
 
 def centers_in_model(coordinates: FeatureCoordinates, centers: FloatArray) -> FloatArray:
-    """Transform centres in the input's units; they are features even where columns are coded."""
+    """Transform centres, given as features in the input's units, to the model's coordinates."""
     if isinstance(coordinates, MixedCoordinates):
         return coordinates.from_input(centers)
     return coordinates.to_model(centers)
@@ -209,8 +210,8 @@ def tile_rows(n_features: int, n_clusters: int) -> int:
 def pieces(rows: NDArray, n_clusters: int) -> Iterator[tuple[slice, NDArray]]:
     """Yield the tiles of a block, their slices and rows; a block without rows has one empty tile.
 
-    Tiles of sparse rows are larger, as each prepares the centres anew. Sparse rows with few zeros
-    are faster dense, and are made dense.
+    Tiles of sparse rows are larger, since the centres are prepared again for each tile. Sparse rows
+    with few zeros are made dense, since dense rows are faster then.
     """
     n, p = rows.shape
     size = tile_rows(p, n_clusters)

@@ -54,9 +54,9 @@ class Span(NamedTuple):
 def span_of(rows: FloatArray) -> Span | None:
     """Return the space that the rows of a wide table span.
 
-    Coordinates are the rows of a factor L of the matrix of their products, X Xᵀ = L Lᵀ, by
-    Cholesky's algorithm with pivots. Rows are first scaled to length 1, so that the error of each
-    is proportional to its length.
+    The coordinates are the rows of a factor L of the matrix of the rows' products, X Xᵀ = L Lᵀ,
+    which Cholesky's algorithm with pivots computes. Rows are first scaled to length 1, so that the
+    error of each row is proportional to its length.
 
     Parameters
     ----------
@@ -87,6 +87,6 @@ def span_of(rows: FloatArray) -> Span | None:
 
 
 def in_span(rows: FloatArray) -> FloatArray:
-    """Return the coordinates of `span_of`, or the rows themselves where that returns None."""
+    """Return the coordinates of `span_of`, or the rows themselves if that returns None."""
     span = span_of(rows)
     return rows if span is None else span.coordinates

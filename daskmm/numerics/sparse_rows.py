@@ -1,7 +1,7 @@
-"""Sparse rows: a scipy CSR array that the functions of a block take in place of dense rows.
+"""Sparse rows: a scipy CSR array that block functions accept in place of dense rows.
 
-Scaled rows remain sparse and shifted ones do not, so models of sparse rows do not shift them. Sums
-and distances are products of CSR arrays. Code that needs dense rows calls `dense` on a few of them.
+Scaling keeps rows sparse and shifting does not, so models do not shift sparse rows. Sums and
+distances are products of CSR arrays. Code that needs dense rows calls `dense` on a few of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 FloatArray = NDArray[np.float64]
 
-# Bytes of the dense copies of sparse rows that are made where an estimate suffices.
+# Largest number of bytes of dense copies of sparse rows, where an estimate from some rows suffices.
 FEW_BYTES = 64 << 20
 _FEW_ROWS = 128
 
@@ -135,7 +135,7 @@ def fit_dense(rows: Any, n_copies: int = 1) -> bool:
 
 
 def few_dense(rows: Any, weights: FloatArray) -> tuple[NDArray, FloatArray]:
-    """Return dense rows unchanged, and at most 64 MB of sparse ones made dense, evenly spaced."""
+    """Return dense rows unchanged; of sparse ones, evenly spaced rows as at most 64 MB dense."""
     if not isinstance(rows, SparseRows):
         return rows, weights
     most = max(_FEW_ROWS, FEW_BYTES // (8 * rows.shape[1]))

@@ -3,8 +3,8 @@ r"""Multivariate t distributions as components: constants, weights of rows, degr
 A t distribution is a mixture of normal ones with the same mean and covariances
 :math:`\Sigma / u`. Given a row at the squared distance :math:`\delta`, the expected
 :math:`u = (\nu + p) / (\nu + \delta)` is its weight in the mean and in :math:`\Sigma`, so that far
-rows pull little (Peel & McLachlan, "Robust mixture modelling using the t distribution", Statistics
-and Computing 10, 2000).
+rows have little influence (Peel & McLachlan, "Robust mixture modelling using the t distribution",
+Statistics and Computing 10, 2000).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HALVINGS = 60
 
 
 def log_constants(degrees: FloatArray, n_features: int) -> FloatArray:
-    """Return the logarithm of the density at the mean where the determinant of Σ is 1."""
+    """Return the logarithm of the density at the mean, for a Σ of determinant 1."""
     both = 0.5 * (degrees + n_features)
     constants = gammaln(both) - gammaln(0.5 * degrees)
     return np.asarray(constants - 0.5 * n_features * np.log(degrees * math.pi))
@@ -63,7 +63,7 @@ def updated_degrees(
     weights : ndarray of shape (n_components,)
         Σ w γ.
     before : ndarray of shape (n_components,)
-        Degrees of freedom before the step, which components without weight keep.
+        Degrees of freedom before the step; components without weight keep them.
     n_features : int
         Number of features p.
     """
@@ -76,7 +76,7 @@ def updated_degrees(
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         half = 0.5 * np.exp(middle)
-        # It falls with ν, and is 0 at the maximum.
+        # The slope falls with ν, and is 0 at the maximum.
         slope = 1.0 + np.log(half) - digamma(half) + expected
         low, high = np.where(slope > 0, middle, low), np.where(slope > 0, high, middle)
     return np.where(held, np.exp(0.5 * (low + high)), before)

@@ -1,4 +1,4 @@
-"""Rows of unit covariance, and rows whose tails are clipped or drawn nearer."""
+"""Transform rows to unit covariance, or clip or shorten the tails of their features."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Directions with less than this share of the largest standard deviation are rounding errors, and
-# there are at least this many rows for each direction.
+# Directions with less than this share of the largest standard deviation count as rounding errors;
+# and least number of rows per direction.
 _FLAT = 1e-6
 _ROWS_PER_DIRECTION = 10
 
@@ -37,11 +37,10 @@ def whitened(rows: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def without_tails(rows: FloatArray, width: float = 3.0) -> FloatArray:
-    """Clip each feature at some robust standard deviations from its median.
+    """Clip each feature at `width` robust standard deviations from its median.
 
-    The robust deviation is 1.4826 times the median absolute one; where that is 0, because half of
-    the values are equal, the feature is not clipped. `width` is the number of robust standard
-    deviations.
+    The robust standard deviation is 1.4826 times the median absolute deviation. If that is 0,
+    because half of the values are equal, the feature is not clipped.
     """
     median, reach = _median_and_reach(rows, width)
     return np.clip(rows, median - reach, median + reach)
@@ -66,7 +65,7 @@ def with_short_tails(rows: FloatArray, width: float = 5.0) -> FloatArray:
 
 
 def _median_and_reach(rows: FloatArray, width: float) -> tuple[FloatArray, FloatArray]:
-    """Return medians, and distances from them beyond which values are far, infinite if unknown."""
+    """Return medians, and the distances from them beyond which values are far (may be infinite)."""
     median = np.median(rows, axis=0)
     deviation = 1.4826 * np.median(np.abs(rows - median), axis=0)
     return median, np.where(deviation > 0, width * deviation, np.inf)

@@ -1,4 +1,4 @@
-"""Interface of the distortions D(x, θ), and the tiles of rows that they take."""
+"""Interface of the distortions D(x, θ), and the tiles of rows on which they work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daskmm.numerics.sparse_rows import has_holes
 
 FloatArray = NDArray[np.float64]
 
-# Starting centres are (1 − ε) x + ε · reference where D is infinite at the edge of its domain.
+# ε: starting centres are (1 − ε) x + ε · reference if D is infinite at the edge of its domain.
 INWARDS = 0.05
 
 
@@ -68,11 +68,11 @@ class Distortion(ABC):
     Attributes
     ----------
     code : int or None
-        Its number in the compiled loops; None where they do not support it.
+        Number of the distortion in the compiled loops; None if they do not support it.
     degree : int
-        The power of ‖x − θ‖ with which it vanishes: 2 for Bregman divergences, 1 for norms.
+        Power of ‖x − θ‖ to which it is proportional near 0: 2 for Bregman divergences, 1 for norms.
     title, domain : str
-        The distortion, and the values for which it is defined, in words.
+        Descriptions of the distortion, and of the values for which it is defined.
     infinite : bool
         Whether rows in the domain may be infinitely far from centres at its edge.
     """
@@ -82,7 +82,7 @@ class Distortion(ABC):
     title: ClassVar[str]
     domain: ClassVar[str] = "any number"
     infinite: ClassVar[bool] = False
-    # Whether it is unchanged when rows and centres are shifted together.
+    # Whether it does not change when rows and centres are shifted together.
     shifts: ClassVar[bool] = False
 
     @classmethod
@@ -121,11 +121,11 @@ class Distortion(ABC):
         """Move rows to nearby centres from which every row has a finite distance."""
 
     def off_edges(self, centers: FloatArray) -> FloatArray:
-        """Move centres from the edge of the domain to its inside."""
+        """Move centres that lie on the edge of the domain inside."""
         return centers
 
     def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
-        """Return the allowed centres nearest to `centers`, or those before where there are none."""
+        """Return the nearest allowed centres, or those `before` if there are none."""
         return centers
 
     @abstractmethod
@@ -143,7 +143,7 @@ class Distortion(ABC):
         -------
         offset : float
         factor : ndarray of shape (n_rows, n_features) or None
-            A in s_crit = offset − 1/λ_max(AᵀA); None where all rows coincide.
+            The matrix A in s_crit = offset − 1/λ_max(AᵀA); None if all rows coincide.
         """
 
     def dispersion(self, squares: FloatArray, masses: FloatArray, means: FloatArray) -> FloatArray:
@@ -151,7 +151,7 @@ class Distortion(ABC):
         return within_dispersion(squares, masses, means)
 
     def between(self, masses: FloatArray, means: FloatArray) -> FloatArray:
-        """Compute what `dispersion` subtracts from the squares, per feature."""
+        """Compute the term that `dispersion` subtracts from the squares, per feature."""
         return np.asarray((masses * means * means).sum(axis=0))
 
     def spread(self, rows: FloatArray, row_weights: FloatArray) -> float:

@@ -1,4 +1,4 @@
-"""The cosine distance, as a squared Euclidean one between points of a sphere.
+"""The cosine distance, as a squared Euclidean distance between points on a sphere.
 
 With z = x / (√2 ‖x‖) and centres of the same length, ‖z − θ‖² = 1 − cos(x, θ). The sum
 Σ φ ‖z − θ‖² over such centres is least in the direction of Σ φ z, so an MM step normalises the
@@ -18,7 +18,7 @@ from daskmm.numerics.distortions.base import FloatArray
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
 from daskmm.numerics.sparse_rows import SparseRows
 
-# A mean of directions shorter than this share of their length has no direction.
+# A mean of unit directions that is shorter than this counts as having no direction.
 _UNDIRECTED = 1e-12
 
 
@@ -42,7 +42,7 @@ class Cosine(SquaredEuclidean):
         return np.broadcast_to(zero, rows.shape) if zero.any() else None
 
     def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
-        """Scale centres to the sphere; those without a direction stay where they were."""
+        """Scale centres to the sphere; centres without a direction stay where they were."""
         lengths = np.sqrt(2.0 * np.square(centers).sum(axis=1, keepdims=True))
         directed = lengths > _UNDIRECTED
         if directed.all():

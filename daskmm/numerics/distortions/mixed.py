@@ -6,9 +6,9 @@ and seasons, logistic for flags, and Kullback-Leibler's between shares of levels
 Each is divided by the mean divergence of the rows from their mean, so that every column adds 1 to
 the mean distance of the rows from their mean.
 
-The features of a category are not the corner (0, …, 1, …, 0) but (1 − ε) of it plus ε of the shares
-of all rows, and those of a flag likewise: no centre is then infinitely far from a row, and means
-are smoothed shares. Centres are reported without smoothing.
+The features of a category are not the indicator (0, …, 1, …, 0) but (1 − ε) times it plus ε times
+the shares of all rows, and features of flags are smoothed in the same way. So no centre is
+infinitely far from a row, and means are smoothed shares. Centres are reported without smoothing.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _Function = Callable[[FloatArray], FloatArray]
 
 # Scale of the coordinates of flags and levels, which smooths their values.
 _SMOOTHING = 1.0 / (1.0 - INWARDS)
-# Shares that exceed their bounds by less are kept.
+# Shares may exceed their bounds by this rounding error.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Mixed(Bregman):
-    """Divergences of several kinds, each feature's times a factor.
+    """Sum of divergences of several kinds, each multiplied by the factor of its feature.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Mixed(Bregman):
         """Compute each feature's divergence."""
         x, theta = np.broadcast_arrays(x, theta)
         found = np.square(x - theta)
-        # A flag has two levels, of which the second is no feature.
+        # A flag has two levels, but the second one has no feature.
         flags, levels = np.flatnonzero(self.kinds == FLAG), np.flatnonzero(self.kinds == CATEGORY)
         shares = np.concatenate([flags, levels])
         a, b = x[..., shares], theta[..., shares]
@@ -87,7 +87,7 @@ class Mixed(Bregman):
         n_other -= np.count_nonzero(there) + np.count_nonzero(rows == low)
         if n_other:
             missing = rows == np.where(share, m, np.nan)
-            if n_other > np.count_nonzero(missing):  # means of rows have other values
+            if n_other > np.count_nonzero(missing):  # the rows are means, which have other values
                 return self.elements(rows, m)
             found[missing] = 0.0
         found[:, ~share] = self.factors[~share] * np.square(rows[:, ~share] - m[~share])
@@ -148,7 +148,7 @@ class Mixed(Bregman):
         return np.where(np.isnan(rows), self.reference, rows)
 
     def allowed(self, centers: FloatArray, before: FloatArray) -> FloatArray:
-        """Clip shares that no rows can have, which estimated sums may give."""
+        """Clip centres to shares that rows can have; estimated sums may lead beyond them."""
         is_share = self._is_share
         least = np.where(is_share, INWARDS * self.reference, -np.inf)
         most = np.where(is_share, least + 1.0 - INWARDS, np.inf)
@@ -189,8 +189,8 @@ def measured(
     coordinates : MixedCoordinates
     coordinates : MixedCoordinates
     spread : ndarray of shape (n_features,)
-        Mean divergence of the rows from their mean, with 0 for missing values. The features of a
-        column sum to 1, or to the share of its values.
+        Mean divergence of the rows from their mean, where missing values count as 0. The features
+        of a column sum to 1, or to the share of rows with a value.
     """
     groups = expansion.groups
     kinds = expansion.kinds[groups]

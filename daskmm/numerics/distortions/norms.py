@@ -1,9 +1,10 @@
-r"""Manhattan and Euclidean distances, which are not squared, by majorization.
+r"""Manhattan and Euclidean distances (not squared), minimised by majorization.
 
-Their best centres, medians and geometric medians, cannot be summed over blocks. But
-:math:`t \le t^2 / (2a) + a / 2` with equality at a = t, so each MM step is a weighted mean with
-ω = 1/(2a) at the centres before (Weiszfeld's step), and the steps converge to the median. Where a
-is below the smoothing ε, it is replaced by ε; the objective then rises by at most ε/2 per value.
+Their best centres are medians and geometric medians, which cannot be computed from sums over
+blocks. But :math:`t \le t^2 / (2a) + a / 2` with equality at a = t, so each MM step is a weighted
+mean with ω = 1/(2a), where a is the distance to the previous centre (Weiszfeld's step), and the
+steps converge to the median. If a is below the smoothing ε, it is replaced by ε; the objective then
+rises by at most ε/2 per value.
 
 References
 ----------
@@ -28,21 +29,21 @@ from daskmm.numerics.distortions.base import (
 )
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
 
-# ε as a share of the rows' spread. A centre on a row leaves it, if it should, in steps that grow by
-# a factor of as many rows as attract it.
+# ε as a share of the rows' spread. If a centre coincides with a row but should move, its steps grow
+# by a factor equal to the number of rows that attract it.
 SMOOTHING = 1e-6
-# ε where all rows are equal, with a finite inverse.
+# ε if all rows are equal; its inverse is finite.
 _SMALLEST = 1e-100
 
 
 @dataclass(frozen=True, eq=False)
 class Norm(Distortion):
-    """Common part of the two distances.
+    """Base of the two distances.
 
     Attributes
     ----------
     smoothing : ndarray of shape (n_features,)
-        ε per feature; the Euclidean distance uses its norm.
+        Smoothing ε of each feature; the Euclidean distance uses the norm of this vector.
     """
 
     smoothing: FloatArray
@@ -58,11 +59,11 @@ class Norm(Distortion):
         return cls(SMOOTHING * np.where(deviations > 0, deviations, usual))
 
     def inside(self, rows: FloatArray) -> FloatArray:
-        """Move rows towards the mean (the origin), because steps that start on a row are short."""
+        """Move rows towards the mean (the origin), since steps that start on a row are short."""
         return (1.0 - INWARDS) * np.where(np.isnan(rows), 0.0, rows)
 
     def off_edges(self, centers: FloatArray) -> FloatArray:
-        """Move given centres as `inside` does, as they are often rows."""
+        """Move given centres as `inside` does, since they are often rows."""
         return self.inside(centers)
 
 
@@ -174,7 +175,7 @@ class Euclidean(Norm):
     def growth(self, rows: FloatArray, row_weights: FloatArray) -> tuple[float, FloatArray | None]:
         r"""Centres at the geometric median separate when (2 − s) λ_max(E[uuᵀ/d]) > E[1/d].
 
-        u are the directions of the rows from it, on their observed features.
+        u are the directions of the rows from the median, in their observed features.
         """
         tile = self.tile(rows, True)
         assert tile.observed is not None
