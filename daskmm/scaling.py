@@ -21,7 +21,7 @@ from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import block_sums
 from daskmm.numerics.rows import Coordinates
 
-# Overhead of a compute on a cluster, and of each of its tasks (measured with a hundred workers,
+# Overhead of a computation on a cluster, and of each of its tasks (measured with a hundred workers,
 # tests/benchmarks/hundred_workers.py).
 LATENCY_SECONDS = 0.02
 TASK_SECONDS = 0.001
@@ -33,25 +33,27 @@ _MEASURED_BLOCKS = 8
 class PassModel:
     """Model of the time of a pass.
 
-    A worker visits its share of the blocks in one task, on all its threads, each of which reads the
-    next block while it computes on one. With B blocks on W workers of T threads, a thread takes
+    A worker visits its share of the blocks in one task on all its threads, and each thread reads
+    the next block while it computes on the present one. With B blocks on W workers of T threads, a
+    thread takes
 
         load + compute + (⌈B/WT⌉ − 1) max(load, compute),
 
     the cores take at least B (load's processor time + compute) / cores, and storage takes
-    bytes / bandwidth. A pass takes the largest of the three, plus the latency of a compute and the
-    scheduler's time for the task of each worker.
+    bytes / bandwidth. A pass takes the largest of the three, plus the latency of a computation and
+    the scheduler's time for the task of each worker.
 
     Attributes
     ----------
     n_blocks : int
         Number of blocks of the table.
     block_bytes : float
-        Size of a block as it is read.
+        Size in bytes of a block as it is read.
     load_seconds : float
         Time to load one block on one thread; 0 if workers hold the data.
     load_processor_seconds : float
-        The part of it in which a core is busy (decoding, copying), not waiting for storage.
+        The part of `load_seconds` in which a core is busy (decoding, copying), not waiting for
+        storage.
     compute_seconds : float
         Time of one hard MM step on one block on one thread.
     """
@@ -63,7 +65,7 @@ class PassModel:
     compute_seconds: float
 
     def persisted(self) -> Self:
-        """Return the model of the same table once workers hold it."""
+        """Return the model for the same table when workers hold it in memory."""
         return replace(self, load_seconds=0.0, load_processor_seconds=0.0)
 
     def seconds(
@@ -88,7 +90,7 @@ class PassModel:
         Returns
         -------
         float
-            Seconds.
+            Predicted seconds.
         """
         threads = n_workers * threads_per_worker
         blocks_each = math.ceil(self.n_blocks / threads)
@@ -101,31 +103,31 @@ class PassModel:
 
 
 def measure_pass(X: Any, n_clusters: int, *, n_blocks: int = _MEASURED_BLOCKS) -> PassModel:
-    """Measure loading and computing of a few blocks of a table, one after the other.
+    """Measure how long loading and computing take for a few blocks of a table, one by one.
 
-    If a cluster is active, one of its workers measures, as it may reach the data by another way
-    than this process.
+    If a cluster is active, one of its workers measures, since its access to the data may differ
+    from that of this process.
 
     Parameters
     ----------
     X : dask array or DataFrame, or zarr array
-        Row counts may be unknown.
+        The table; its number of rows may be unknown.
     n_clusters : int
-        Centers of the step that is timed; they are rows of the block.
+        Number of centres in the step that is timed; rows of the block serve as centres.
     n_blocks : int
-        How many blocks to time, evenly spread; each is read once before.
+        Number of blocks to time, spread evenly; each is read once before it is timed.
 
     Returns
     -------
     PassModel
-        Medians over the blocks with rows.
+        Model with the medians over the blocks that have rows.
 
     Raises
     ------
     ValueError
-        If none of them has rows.
+        If none of these blocks has rows.
     """
-    # Hidden in a partial: dask would compute blocks that it finds among the arguments.
+    # The partial hides the blocks: dask would compute them if it found them among the arguments.
     measured = functools.partial(_measured, row_blocks(as_dask_array(X)), n_clusters, n_blocks)
     found: PassModel = dask.delayed(measured, pure=False)().compute()
     return found
@@ -136,7 +138,8 @@ def _measured(blocks: RowBlocks, n_clusters: int, n_blocks: int) -> PassModel:
     chosen = np.unique(np.linspace(0, count - 1, min(n_blocks, count)).astype(int))
     found = []
     with memory_recycled(), one_blas_thread(), dask.config.set(scheduler="sync"):
-        # Twice: the first time opens files, and gets memory from the system.
+        # Each block is read twice, since the first time also opens files and gets memory from the
+        # system.
         for number in (*chosen, *chosen):
             rows, wall, processor = _loaded(blocks, int(number))
             if not len(rows):
@@ -152,7 +155,7 @@ def _measured(blocks: RowBlocks, n_clusters: int, n_blocks: int) -> PassModel:
 
 
 def _loaded(blocks: RowBlocks, number: int) -> tuple[NDArray, float, float]:
-    """Load a block; return it with the seconds and processor seconds that took."""
+    """Load a block; return it with the seconds and processor seconds that this took."""
     began, busy = time.perf_counter(), time.process_time()
     rows = blocks.parts[number].compute()
     wall, processor = time.perf_counter() - began, time.process_time() - busy
@@ -161,7 +164,7 @@ def _loaded(blocks: RowBlocks, number: int) -> tuple[NDArray, float, float]:
 
 
 def _step_seconds(rows: NDArray, n_clusters: int) -> float:
-    """Time a hard step from centers among the rows."""
+    """Return the seconds of a hard step from centres among the rows."""
     rows = rows.astype(float_dtype(rows.dtype), copy=False)
     p = rows.shape[1]
     centers = rows[np.linspace(0, len(rows) - 1, n_clusters).astype(int)].astype(np.float64)

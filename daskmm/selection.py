@@ -1,6 +1,6 @@
 """Choices without labels, each on a sample drawn in one pass over the data.
 
-The rules and their sources are said by the modules of :mod:`daskmm.auto` that apply them.
+The modules of :mod:`daskmm.auto` that apply the rules describe them and their sources.
 """
 
 from __future__ import annotations
@@ -65,25 +65,25 @@ def information_gain(
     X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
         Read once.
     labels : array-like or dask Array of shape (n_samples,), or fitted estimator
-        Integer cluster labels of the rows; or a model with centres, which predicts them. The null
-        then has the scale and the feature weights of the model.
+        Integer cluster labels of the rows, or a model with centres that predicts them. With a
+        model, the null has its scale and feature weights.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
         Sample weights, not negative; all 1 by default.
     standardize : bool, default=False
-        Whether the null is clustered with standardised features. Ignored for a model, which has
-        a scale of its own.
+        Whether the null is clustered with standardised features. It is ignored for a model, whose
+        own scale is used.
     n_draws : int, default=3
-        Draws of the null, over which the gain is averaged.
+        Number of draws of the null, over which the gain is averaged.
     sample_size : int, default=4000
-        Largest number of rows to use. The first pass draws 10,000 rows (fewer where rows are
-        wide), so there are never more.
+        Largest number of rows to use. The first pass draws 10,000 rows (fewer if rows are wide),
+        which is an upper bound.
     random_state : int, RandomState instance or None, default=None
         Seed of the sample and the null.
 
     Returns
     -------
     float
-        About 0 for clusters that noise has too.
+        The gain in nats, about 0 for clusters that explain no more than clusters of noise do.
 
     Raises
     ------
@@ -93,8 +93,8 @@ def information_gain(
     Notes
     -----
     Let R_l be the share of the variance of feature l that lies between the cluster means, and R⁰_l
-    the same share for independent Gaussian features with as many rows and the same scale, cut
-    into as many clusters by power k-means. Then
+    the same share for independent Gaussian features with as many rows and the same scale, which
+    power k-means divides into as many clusters. Then
 
     .. math::
 
@@ -158,10 +158,10 @@ def lam_path(
     lams : array-like of shape (n_lams,), optional
         Penalties λ per unit of sample weight, positive; ``inf`` keeps the weights of the
         features equal. By default .1, .2, .35, .5 and 1 times the mean variance of the features
-        (which is 1 when they are standardised), and ``inf``; of wide sparse rows .25, .5, 1, 2
-        and 4 times.
+        (which is 1 when they are standardised), and ``inf``; for wide sparse rows .25, .5, 1, 2 and
+        4 times that variance.
     n_init : int, default=3
-        Starts per penalty.
+        Number of starts per penalty.
     standardize : bool, default=True
         Whether to divide each feature by its standard deviation.
     sample_size : int, optional
@@ -211,11 +211,11 @@ def choose_n_clusters(
     sample_weight : array-like or dask Array of shape (n_samples,), optional
         Sample weights, not negative; all 1 by default.
     max_clusters : int, optional
-        Largest number to choose. By default only the rows bound it: a cluster needs a dozen rows
-        of the sample.
+        Largest number to choose. By default only the sample bounds it: a cluster needs a dozen of
+        its rows.
     feature_weights : array-like of shape (n_features,), optional
         Weights of the features in the distance, not negative. `EntropyPowerKMeans` uses the
-        weights that it learns with 20 clusters, which hardly depend on the number.
+        weights that it learns with 20 clusters; they hardly depend on the number of clusters.
     standardize : bool, default=False
         Whether to divide each feature by its standard deviation.
     sample_size : int, optional
@@ -227,7 +227,8 @@ def choose_n_clusters(
     Returns
     -------
     ClusterNumberPath
-        Its ``n_clusters`` is the choice: 1 where no gap in density divides the rows.
+        The overlaps at each number. Its ``n_clusters`` is the choice, 1 if no gap in density
+        divides the rows.
 
     Raises
     ------
@@ -274,15 +275,14 @@ def choose_distortion(
         Number of clusters.
     distortions : sequence of str, optional
         Names that `PowerKMeans` knows, in order of preference. By default "sqeuclidean", "kl",
-        "itakura-saito", "logistic", "euclidean" and "manhattan", where the values are in their
+        "itakura-saito", "logistic", "euclidean" and "manhattan", as far as the values are in their
         domains.
     sample_weight : array-like or dask Array of shape (n_samples,), optional
         Sample weights, not negative; all 1 by default.
     n_init : int, default=4
-        Starts per distortion.
+        Number of starts per distortion.
     standardize : bool, default=False
-        Whether to divide features by their standard deviations, for those distortions that do not
-        need the values as they are.
+        Whether to divide features by their standard deviations, for distortions that allow it.
     sample_size : int, optional
         Largest number of rows to use; by default 2,000, or 100 per cluster if that is more.
     random_state : int, RandomState instance or None, default=None
@@ -296,14 +296,15 @@ def choose_distortion(
     Raises
     ------
     ValueError, TypeError
-        If a parameter or the data cannot be used, also by a distortion that was asked for.
+        If a parameter or the data cannot be used, or the values are not in the domain of a
+        distortion that was asked for.
     """
     _check_sizes(sample_size, n_clusters, n_clusters=n_clusters, n_init=n_init)
     survey, lazy, seed = _survey(X, sample_weight, n_clusters, False, random_state)
     size = sample_size or sample_rows(n_clusters)
     rows, weights = thinned(survey.sample.rows, survey.sample.weights, size, seed)
     with one_blas_thread(), warnings.catch_warnings():
-        # Starts that lose clusters gain less, and need no warning.
+        # Starts that lose clusters have a lower gain, so no warning is needed.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return distortion_rule.choose_distortion(
             distortions,

@@ -2,11 +2,11 @@
 
 Each row keeps its nearest centre and a lower bound of its distance to all others (Hamerly, "Making
 k-means even faster", SDM 2010). When centres move, the bound falls by the longest distance that
-another centre moved; centres too far from the row's own to become its nearest do not count (Ryšavý
-& Hamerly, "Geometric methods to accelerate k-means algorithms", SDM 2016). A row whose bounds leave
-doubt is compared with the centres near its own: a centre that is farther from its own centre than
-twice the row is cannot be nearer (Newling & Fleuret, "Fast k-means with accurate bounds", ICML
-2016).
+another centre has moved, except centres that are too far from the row's own centre to become its
+nearest (Ryšavý & Hamerly, "Geometric methods to accelerate k-means algorithms", SDM 2016). A row
+whose bounds leave doubt is compared with the centres near its own centre. Another centre cannot be
+nearer if its distance from the row's own centre is more than twice the row's distance from it
+(Newling & Fleuret, "Fast k-means with accurate bounds", ICML 2016).
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ FloatArray = NDArray[np.float64]
 _SHELLS = 8
 # Bounds are lowered, and moved distances raised, by this share, which exceeds all rounding.
 _DOUBT = 1e-9
-# At most this many centres, or this share of all, are listed around each centre. Distances to
-# single centres take several times as long as those to all at once.
+# At most this many centres, or this share of all centres, are listed around each centre. A distance
+# to a single centre takes several times as long as one of the distances to all centres at once.
 _LISTED, _SHARE_LISTED = 32, 1 / 16
-# For so few rows in doubt, preparing a matrix product takes longer than single comparisons.
+# Up to this number of rows in doubt, preparing a matrix product takes longer than single
+# comparisons.
 _FEW = 64
 
 
@@ -43,9 +44,9 @@ class Moves(NamedTuple):
     reach : ndarray of shape (n_clusters, n_shells)
         Radii of balls around each centre, ascending; the last ball holds all centres.
     farthest : ndarray of shape (n_clusters, n_shells)
-        The longest distance that another centre within the ball moved.
+        The longest distance that another centre within the ball has moved.
     ways : ndarray of shape (n_clusters,)
-        The distance that the centre itself moved.
+        The distance that the centre itself has moved.
     around : ndarray of int32 of shape (n_clusters, n_listed)
         The other centres, the nearest first; −1 where the list has ended.
     apart : ndarray of shape (n_clusters, n_listed + 1)
@@ -61,7 +62,7 @@ class Moves(NamedTuple):
 
     @classmethod
     def of(cls, n_clusters: int) -> Self:
-        """Return empty arrays for the moves around `n_clusters` centres."""
+        """Return uninitialised arrays for the moves around `n_clusters` centres."""
         listed = n_listed(n_clusters)
         return cls(
             np.empty((n_clusters, _SHELLS)),
@@ -96,7 +97,7 @@ class Moving(NamedTuple):
 
     @classmethod
     def between(cls, before: FloatArray, centers: FloatArray) -> tuple[Self, NDArray[np.intp]]:
-        """Sort centres by their distance from those before; return also the order."""
+        """Sort centres by how far they have moved; also return the order."""
         ways = (1.0 + _DOUBT) * np.sqrt(np.square(centers - before).sum(axis=1))
         order = np.argsort(-ways, kind="stable")
         norms = np.einsum("ij,ij->i", centers, centers)
@@ -148,7 +149,8 @@ def update_nearest(
         the block.
         The centres, for squared Euclidean distances without feature weights.
     moved : Moves or None
-        How the centres moved since labels and bounds were computed; None if they never were.
+        How the centres have moved since labels and bounds were computed; None if they have not been
+        computed.
     labels : ndarray of int32 of shape (n_rows,)
         Nearest centres as in `daskmm.compiled.labels.nearest_centers`; updated.
     lower : ndarray of shape (n_rows,)
@@ -173,7 +175,7 @@ def update_nearest(
     if len(at) == 0:
         return 0
     some = rows if len(at) == len(rows) else rows[at]
-    # A distance of ∞ stands for one that the next step computes.
+    # A distance of ∞ means that the next step has to compute it.
     found, near, squares = np.empty(len(at), np.int32), np.full(len(at), np.inf), np.empty(len(at))
     known = {"labels": found, "lower": squares, "upper": near}
     few = len(at) <= _FEW and call_in_parts("compare_all", some, dtype, 1, known, shared)

@@ -1,8 +1,8 @@
 """Compute the sums of a block in compiled loops.
 
 Rows are processed in tiles. A tile's distances, stored as (centre, row), stay in the core's cache
-between the product that computes them and their power means and weighted sums. The results are
-defined by `daskmm.numerics.distances` and `daskmm.numerics.power_means`.
+until their power means and weighted sums have been computed. The reference definitions of the
+results are `daskmm.numerics.distances` and `daskmm.numerics.power_means`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from daskmm.numerics.rows import Coordinates, FeatureCoordinates
 FloatArray = NDArray[np.float64]
 
 _DOUBLE = np.dtype(np.float64)
-# Values of the fields that neither known sums nor labels use.
+# Placeholders for the fields of a loop that neither `known_sums` nor labels use.
 NO_SUMS = {
     "n_far": 0,
     "scored": True,
@@ -80,7 +80,7 @@ class BlockSums(NamedTuple):
 
 
 class PreparedCenters:
-    """Centres in the forms that the loops take, made once for all blocks of a step.
+    """Centres in the forms that the loops need, computed once for all blocks of a step.
 
     There is one form for each dtype; forms are not pickled.
 
@@ -124,7 +124,7 @@ class PreparedCenters:
         """Return the fields of `src/loops.h` that describe the centres, as rounded to `dtype`."""
         found = self._fields.get(dtype)
         if found is None:
-            # Threads that arrive together make equal fields.
+            # Threads that get here at the same time compute equal fields.
             found = self._fields[dtype] = _center_fields(self, dtype)
         return found
 
@@ -169,9 +169,10 @@ def block_sums(
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Rows in any numeric dtype and memory order. Single precision, if the rows have no more and
-        `daskmm.compiled.layout.working_dtype` allows it, serves distances and weights; near ties
-        between nearest centres, and sums over rows, are always computed in double precision.
+        Rows in any numeric dtype and memory order. Distances and weights are computed in single
+        precision if the rows have no more precision and `daskmm.compiled.layout.working_dtype`
+        allows it. Near ties between nearest centres, and sums over rows, are always computed in
+        double precision.
     weights : ndarray of shape (n_rows,) or None
         Sample weights.
     coordinates : FeatureCoordinates or None
@@ -185,8 +186,9 @@ def block_sums(
     terms : ndarray of shape (n_rows,), optional
         `row_terms` of the rows.
     shares : ndarray of shape (n_clusters,), optional
-        Each cluster's share of the weight. At a finite power, weights that are negligible next to
-        it may be left out; if `daskmm.compiled.layout.have_waned`, they may have mattered.
+        Each cluster's share of the weight. At a finite power, weights of rows that are negligible
+        relative to it may be left out; they may have mattered if
+        `daskmm.compiled.layout.have_waned` says so after the step.
     """
     (k, p), hard = prepared.centers.shape, s == -np.inf
     frame = frame_of(Coordinates(np.zeros(p), np.ones(p)) if coordinates is None else coordinates)
@@ -285,8 +287,8 @@ def known_sums(
 ) -> BlockSums:
     """Compute the sums of a hard step whose nearest centres are known, as `block_sums` does.
 
-    In late steps little changes: distances to centres that have not moved, and sums of clusters
-    that no row enters or leaves, are taken from the step before, equal to the bit.
+    In late steps little changes. So distances to centres that have not moved, and sums of clusters
+    that no row enters or leaves, are taken from the step before; they have the same bits.
 
     Parameters
     ----------
@@ -303,13 +305,13 @@ def known_sums(
     labels : ndarray of int32 of shape (n_rows,)
         The nearest centre of each row.
     distances : ndarray of shape (n_rows,)
-        Squared distances to them in the step before, negative where unknown; updated.
+        Squared distances to these centres in the step before, negative if unknown; updated.
     moved : ndarray of bool of shape (n_clusters,)
-        Whether each centre has moved since, so that distances to it are computed again.
+        Whether each centre has moved since then, so that distances to it are computed again.
     changed : ndarray of bool of shape (n_clusters,)
         Whether a row has entered or left each cluster, so that its sums are computed again.
     before : tuple of (ndarray of shape (n_clusters,), ndarray of shape (n_clusters, n_features))
-        Weights and sums of that step; None if all are to be computed.
+        Weights and sums of the step before; None if all are to be computed.
     """
     k, p = prepared.centers.shape
     found = _Results.of(k, p, n_farthest, prepared)
@@ -336,7 +338,7 @@ def known_sums(
 def is_scored(n_clusters: int, dtype: np.dtype, is_plain: bool) -> bool:
     """Return whether hard steps compute the distances to the nearest centres from differences.
 
-    They do where the cost must equal that of scoring in double precision.
+    They do if the cost must equal that of scoring in double precision.
     """
     return dtype != _DOUBLE or (is_plain and n_clusters >= SCORED)
 
@@ -344,7 +346,7 @@ def is_scored(n_clusters: int, dtype: np.dtype, is_plain: bool) -> bool:
 def _unit(weights: FloatArray | None, dtype: np.dtype) -> float:
     """Return the number by which weights are divided in soft steps in single precision.
 
-    Weights may exceed its range; their relevant ratios do not.
+    Weights may exceed the range of single precision, but their relevant ratios do not.
     """
     if dtype == np.float64 or weights is None:
         return 1.0
@@ -352,9 +354,10 @@ def _unit(weights: FloatArray | None, dtype: np.dtype) -> float:
 
 
 def _ratio_limits(shares: FloatArray | None, s: float, dtype: np.dtype) -> NDArray | None:
-    """Return per cluster the ratio to a row's smallest distance from which weights are negligible.
+    """Return, for each cluster, the ratio of distances from which on weights are negligible.
 
-    None says that all weights count: without `shares`, or where the weights of a row may be large.
+    The ratio is that of a distance to the row's smallest one. None means that all weights count:
+    without `shares`, or if the weights of a row may be large.
     """
     # Weights of all rows together are at most k^(−1/s) times the largest.
     if shares is None or np.log2(len(shares)) > -s:
@@ -364,7 +367,7 @@ def _ratio_limits(shares: FloatArray | None, s: float, dtype: np.dtype) -> NDArr
 
 @functools.cache
 def _rounding(dtype: np.dtype, n_features: int) -> float:
-    """Return the error bound of a row's product with a centre, as a share of the norms."""
+    """Return the error bound of a row's product with a centre, relative to the norms."""
     return float(product_rounding(dtype, n_features))
 
 
@@ -376,7 +379,7 @@ def _center_fields(prepared: PreparedCenters, dtype: np.dtype) -> dict[str, Any]
     if dtype != np.float64:
         held = centers.astype(dtype).astype(np.float64)
     constants, factors, sizes, edges = distortion.planes(held, prepared.feature_weights)
-    # Centres are processed in pairs: an odd number is filled up by a centre at ∞.
+    # Centres are processed in pairs; an odd number is made even by a centre at ∞.
     norms, reaches = np.full(k + k % 2, np.inf), np.full(k + k % 2, np.inf)
     norms[:k] = 0.0 if partial else constants.sum(axis=1)
     if distortion.code == Logistic.code:

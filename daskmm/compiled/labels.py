@@ -1,4 +1,4 @@
-"""Find the nearest centres of the rows of a block by the loop of hard steps."""
+"""Find the nearest centres of the rows of a block with the loop of hard steps."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def nearest_centers(
     prepared : PreparedCenters
         The centres, for squared Euclidean distances between complete rows.
     labels : ndarray of int32 of shape (n_rows,)
-        Written: the first of the nearest centres, decided in double precision for all dtypes.
+        Output: the first of the nearest centres, decided in double precision for all dtypes.
     distances : ndarray of shape (n_rows,), optional
-        Written: Σ_l w_l (z_l − θ_l)² to that centre.
+        Output: the distance Σ_l w_l (z_l − θ_l)² to that centre.
     others : ndarray of shape (n_rows,), optional
-        Written: lower bounds of the distances to all other centres, in spite of rounding.
+        Output: lower bounds of the distances to all other centres, which hold in spite of rounding.
 
     Returns
     -------

@@ -24,31 +24,34 @@ FloatArray = NDArray[np.float64]
 # Codes of squared Euclidean distances without missing values, which have their own loops.
 PLAIN, WHITENED, ON_SPHERE = -1, -2, -3
 SQUARED, INFORMATION, ITAKURA_SAITO = 0, 1, 2
-# From this many centres, hard steps compute the distance to the nearest one from differences, which
-# gives the same cost as steps at known centres.
+# For this many centres or more, hard steps compute the distance to the nearest one from
+# differences, which gives the same cost as steps with known nearest centres.
 SCORED = 256
 # Weights left out of a cluster sum to at most NEGLIGIBLE units in its last place, provided that
-# its weight does not fall by more than a factor of WANING within the step. Distances computed by
-# products change weights by more than that.
+# its weight does not fall by more than a factor of WANING within the step. The rounding of
+# distances from products changes weights by more than that.
 NEGLIGIBLE, WANING = 8, 256
-# All weights count for clusters below this share of the mean weight, which may fall by any factor.
+# For clusters below this share of the mean weight, all weights count, since their weight may fall
+# by any factor.
 _SMALL = 1e-3
 # Bytes of the distances of a tile, which fit into a core's cache.
 _DISTANCE_BYTES = 1 << 20
 # Bytes of the rows of a tile.
 _ROW_BYTES = 1 << 20
-# Rows per tile. Setting up the loops, which load dozens of constants, dominates with fewer.
+# Range of the rows per tile. With fewer rows, setting up the loops, which load dozens of constants,
+# would dominate.
 _LEAST_ROWS, _MOST_ROWS = 128, 576
-# Each group of this many tiles decides anew whether to look for negligible weights (`RETRIED` in
-# `src/weights.hpp`); blocks are then cut between groups only.
+# For each group of this many tiles, it is decided again whether to look for negligible weights
+# (`RETRIED` in `src/weights.hpp`); blocks are then cut between groups only.
 GROUPED = 8
 # Tiles are whole panels of three vectors of rows (`src/products.hpp`), in any instruction set.
 _PANEL_BYTES = 3 * 64
-# Single precision is used if centres and scales are within this factor of 1: their squares fit.
+# Single precision is used if centres and scales are within this factor of 1, so that their squares
+# fit.
 _SINGLE_RANGE = 1e9
-# Blocks of fewer rows are computed in double precision, as rounding averages out over many rows
-# only. Blocks of at least 64 rows take single precision, a third of the time, if their distances to
-# all centres take this many multiplications.
+# Blocks of fewer rows are computed in double precision, since rounding averages out only over many
+# rows. But blocks of at least 64 rows use single precision, which takes a third of the time, if
+# their distances to all centres take this many multiplications.
 _FEW_ROWS, _LEAST_SINGLE, _MANY_PRODUCTS = 4096, 64, 1 << 22
 
 
@@ -61,8 +64,8 @@ class Limits(NamedTuple):
     high: float
 
 
-# The lowest weights leave room for products with rows: some processors take a hundred cycles for
-# each subnormal number.
+# The least weights are large enough that products with rows are not subnormal: some processors take
+# a hundred cycles for each subnormal number.
 LIMITS = {
     np.dtype(np.float64): Limits(CANCELLATION, float(np.log2(FLUSHED)), 1e-290, 1e300),
     np.dtype(np.float32): Limits(1e-3, -100.0, 1e-30, 1e30),
@@ -70,9 +73,9 @@ LIMITS = {
 
 
 def relevant_from(shares: FloatArray, dtype: np.dtype) -> FloatArray:
-    """Return for each cluster the weight r^(s−1) below which that of a row is negligible.
+    """Return, for each cluster, the weight r^(s−1) below which a row's weight is negligible.
 
-    r is the ratio of a distance to the row's smallest, so that its nearest centre has weight 1.
+    r is the ratio of a distance to the row's smallest distance, so the nearest centre has weight 1.
 
     Parameters
     ----------
@@ -87,7 +90,7 @@ def relevant_from(shares: FloatArray, dtype: np.dtype) -> FloatArray:
 
 
 def have_waned(before: FloatArray, shares: FloatArray) -> bool:
-    """Return whether a cluster's share fell so much that weights left out may have mattered."""
+    """Return whether a cluster's share fell so much that omitted weights may have mattered."""
     fell = (shares < before / WANING) & (before * len(before) >= _SMALL)
     return bool(fell.any())
 
@@ -114,13 +117,13 @@ def code_of(coordinates: FeatureCoordinates) -> int:
 
 
 def plain(values: NDArray, dtype: np.dtype | None = None) -> NDArray:
-    """Return an array in the form that the loops read: C order, native, aligned."""
+    """Return an array in the form that the loops need: C order, native byte order, aligned."""
     held = np.ascontiguousarray(values, dtype=dtype or np.float64)
     return held if held.flags.aligned else held.copy()
 
 
 def is_plain(values: NDArray, dtype: np.dtype) -> bool:
-    """Return whether `plain` returns an array as it is."""
+    """Return whether `plain` returns an array unchanged."""
     flags = values.flags
     return values.dtype == dtype and flags.c_contiguous and flags.aligned
 
@@ -158,7 +161,7 @@ def call_in_parts(
     tile : int
         Rows per tile.
     of_rows : dict of str to ndarray of shape (n_rows,) or None
-        Fields with a number for each row, in the type that the loop takes.
+        Fields with a number for each row, in the type that the loop needs.
     fields : dict of str to Any
         The other fields.
     grouped : int
@@ -176,7 +179,7 @@ def call_in_parts(
 def working_dtype(
     rows: NDArray, scale: FloatArray, shape: tuple[int, ...], extent: float, s: float
 ) -> np.dtype:
-    """Return single precision if the rows have no more and it suffices, else double.
+    """Return single precision if the rows have no more and it suffices; otherwise double.
 
     `shape` is that of the centres, `extent` their largest absolute coordinate.
     """

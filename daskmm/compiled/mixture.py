@@ -1,7 +1,7 @@
-"""E- and M-steps of mixtures of normal and t distributions over a block, which is read once.
+"""Sums of EM steps of mixtures of normal and t distributions over a block, read once.
 
-Densities and responsibilities are float64 for rows of any type. Sums are taken around the means
-that come in, so that nothing cancels where clusters are small and far from 0.
+Densities and responsibilities are float64 for rows of any type. Sums refer to the given means, so
+that no digits cancel if clusters are small and far from 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MixtureSums(NamedTuple):
     """Sums over rows x with weights w, where γ are the responsibilities of the components.
 
     Rows of t distributions have a weight u = (ν + p) / (ν + δ) at a squared distance δ, and sums
-    around the means are of w γ u in place of w γ.
+    around the means have weights w γ u in place of w γ.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class MixtureSums(NamedTuple):
     n_j : ndarray of shape (n_components,)
         Σ w γ of each component.
     sums : ndarray of shape (n_components, n_features)
-        Σ w γ (x − μ) of each component, around the means that came in.
+        Σ w γ (x − μ) of each component, around the given means.
     scatters : ndarray
         Σ w γ (x − μ)(x − μ)ᵀ of each component, in the shape of the factors; if all share one
         factor, the sum over all. If features are independent, Σ w γ (x − μ)², of shape
@@ -85,7 +85,7 @@ def mixture_sums(
     components : Components
         The components before the step.
     negligible : float
-        Responsibilities up to this are left out of all sums but the log likelihood.
+        Responsibilities up to this are left out of all sums except the log likelihood.
 
     Returns
     -------
@@ -117,7 +117,7 @@ def fill_memberships(
     densities: FloatArray | None = None,
     responsibilities: FloatArray | None = None,
 ) -> bool:
-    """Write what the components say about each row to those arrays that are given.
+    """Compute labels, densities or responsibilities of each row into the arrays that are given.
 
     Parameters
     ----------
@@ -126,16 +126,16 @@ def fill_memberships(
     components : Components
         The components.
     labels : ndarray of int32 of shape (n_rows,), optional
-        Written: the first of the most probable components.
+        Output: the first of the most probable components.
     densities : ndarray of shape (n_rows,), optional
-        Written: the log densities of the mixture.
+        Output: the log densities of the mixture.
     responsibilities : ndarray of shape (n_rows, n_components), optional
-        Written: the probability of each component, given the row.
+        Output: the probability of each component, given the row.
 
     Returns
     -------
     bool
-        False if the density of a row is not finite; what was written is undefined then.
+        False if the density of a row is not finite; the output is undefined then.
     """
     of_rows = {"labels": labels, "densities": densities, "responsibilities": responsibilities}
     return _call(rows, components, of_rows, {"negligible": 0.0})

@@ -2,8 +2,8 @@
 
 Each tile is visited twice while it is in the core's cache: for its mean, then for the squared
 deviations from it. Tiles are merged by the update of Chan, Golub & LeVeque. Means are kept as
-differences from the mean of one tile, which keeps rounding small far from 0. The results are
-defined by `daskmm.engine.moments.Moments`.
+differences from the mean of one tile, which keeps rounding errors small far from 0. The reference
+definition of the results is `daskmm.engine.moments.Moments`.
 """
 
 from __future__ import annotations

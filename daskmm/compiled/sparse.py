@@ -1,7 +1,7 @@
 """Products of sparse rows with dense arrays of few columns.
 
-Each stored value is multiplied by all columns at once: this takes 4 ns for 20 columns, and 10 in
-scipy, which does not know their number in advance.
+Each stored value is multiplied by all columns at once. This takes 4 ns for 20 columns; scipy, which
+does not know their number in advance, takes 10 ns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from daskmm.numerics.sparse_rows import SparseRows
 
 FloatArray = NDArray[np.float64]
 
-# Columns come in whole cache lines.
+# Number of columns that fill a cache line.
 _COLUMNS = 8
 
 

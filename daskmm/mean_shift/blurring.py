@@ -27,19 +27,19 @@ FloatArray = NDArray[np.float64]
 
 logger = logging.getLogger("daskmm")
 
-# Iterations that learn the feature weights before the data are blurred again from the start, and
-# iterations of the second stage of the authors' program.
+# Number of iterations that learn the feature weights before the data are blurred again from the
+# start, and number of iterations of the second stage of the authors' program.
 LEARNING_ITERATIONS = 20
 REFERENCE_ITERATIONS = 30
 # Blurring has converged when no representatives have merged for this many iterations, and none got
-# more than this share of its kernel sum from others. Movement is no criterion: distant
-# representatives attract each other for ever. Those that get little more than this share drift for
-# hundreds of iterations before they merge, and take longer steps. In 130 fits (six kinds of data,
-# five bandwidths) the clusters were those of 300 iterations every time; with 1e-3, every fifth fit
-# differed.
+# more than this share of its kernel sum from others. Movement is not the criterion, since distant
+# representatives attract each other for ever. Representatives that get little more than this share
+# would drift for hundreds of iterations before they merge, so they take longer steps. In 130 fits
+# (six kinds of data, five bandwidths) the clusters were those of 300 iterations every time; with
+# 1e-3, every fifth fit differed.
 CALM_ITERATIONS = 5
 ISOLATED = 1e-4
-# Iterations that learn the weights again if they have been learned on fewer rows.
+# Number of iterations that learn the weights if they have been learned on fewer rows before.
 _RELEARNING = 5
 
 
@@ -51,17 +51,17 @@ class BlurringRecord:
     Attributes
     ----------
     iteration : int
-        Counted from 1 over both stages.
+        Number of the iteration, counted from 1 over both stages.
     stage : {"learn", "blur"}
         Stage of the iteration.
     n_representatives : int
         Number of distinct points, after merging.
     spread : float
-        Upper bound of the distances between them: the diagonal of their bounding box, in the
-        model's coordinates.
+        Upper bound of the distances between these points: the diagonal of their bounding box, in
+        the model's coordinates.
     attraction : float
-        Largest share of a kernel sum that came from other representatives; 1 where rows do not
-        count for themselves.
+        Largest share of a kernel sum that came from other representatives; 1 if rows are not their
+        own neighbours.
     entropy : float
         Entropy of the feature weights, −Σ w ln w, in nats.
     n_components : int or None
@@ -94,9 +94,9 @@ class Phase:
     iterations : int
         Largest number of iterations.
     self_term_from : int
-        First iteration (from 0) in which a row counts for itself.
+        First iteration (from 0) in which a row is its own neighbour.
     stops : bool
-        Whether it ends on convergence.
+        Whether the phase ends on convergence.
     """
 
     name: str
@@ -139,11 +139,12 @@ class Blurring:
     lam : float
         Entropy penalty λ per unit of sample weight; inf keeps the weights equal.
     convention : {"auto", "paper", "reference"}
-        Whose variant of the algorithm to follow.
+        Variant of the algorithm; see `WeightedBlurringMeanShift`.
     max_iter : int
         Largest number of iterations of all stages.
     merge_tol, component_tol : float
-        Distances in the model's coordinates within which points merge, and are one cluster.
+        Distances in the model's coordinates within which points merge, and within which they form a
+        cluster.
     count_components : bool
         Whether to count the components in every iteration.
     lazy : bool
@@ -160,9 +161,9 @@ class Blurring:
     lazy: bool = False
 
     def least_weight(self, weight: float) -> float:
-        """Return the least weight of a cluster that is no straggler, given the total weight.
+        """Return the least weight of a cluster that is not a straggler, given the total weight.
 
-        Chance alone merges ln n sparse rows.
+        By chance alone, ln n sparse rows may merge.
         """
         if self.convention != "auto":
             return 0.0
@@ -223,7 +224,7 @@ def read_rows(passes: Passes, survey: Survey, merge_tol: float) -> tuple[Rows, N
     rows : Rows
         Rows of positive weight, in the model's coordinates.
     kept : ndarray of bool of shape (n_rows,)
-        Whether each row of the table is among them.
+        Mask of these rows in the table.
     """
     pieces: list[_Piece] = passes.reduce(_piece, survey.coordinates)
     rows = np.concatenate([piece.rows for piece in pieces])
@@ -412,7 +413,7 @@ def _after(
     self_term = old.taken >= stage.self_term_from
     least, met = settings.least_weight(rows.weight), _met(old.state, old, rows, settings)
     far = stragglers(old.state.representatives.multiplicity, least, met)
-    # Clusters are still forming unless all small groups are stragglers.
+    # If a small group is not a straggler, clusters are still forming.
     formed = settings.convention == "auto" and not (met[~far] < least).any()
     shift = Shift(
         settings.bandwidth,
@@ -460,9 +461,9 @@ def _without_stragglers(
     Returns
     -------
     kept : ndarray of int of shape (n_kept,)
-        Indices of the clusters that are no stragglers.
+        Indices of the clusters that are not stragglers.
     joined : ndarray of int of shape (n_clusters,)
-        Index among those of the cluster that each becomes a part of.
+        For each cluster, the index among the kept ones of the cluster that it joins.
     """
     kept, root = np.flatnonzero(~small), np.sqrt(feature_weights)
     joined = np.empty(len(modes), dtype=np.intp)

@@ -17,12 +17,12 @@ from daskmm.mm.stages import Cost
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
 from daskmm.numerics.mean_shift import TILE, Points, add_block_pair
 
-# Sweeps over all pairs, before rows have merged; bandwidths that are tried on 1,000 rows, and
-# sweeps of each.
+# Typical number of sweeps over all pairs before rows have merged; number of bandwidths that are
+# tried on 1,000 rows, and of sweeps for each.
 FULL_SWEEPS, _BANDWIDTHS, _BANDWIDTH_SWEEPS = 8, 26, 60
-# Iterations to learn the weights, and until rows have merged.
+# Typical number of iterations that learn the weights and, after that, until rows have merged.
 _TYPICAL_BLURRING = 30
-# Seconds of a thread per value of a Gaussian, besides products.
+# Seconds that a thread takes per value of a Gaussian, without the products.
 _KERNEL_SECONDS = 1e-8
 
 
@@ -60,7 +60,7 @@ class BlurringCosts:
 
     @cached_property
     def _nearest(self) -> float:
-        """Seconds of the nearest micro-cluster of all rows."""
+        """Seconds to find the nearest micro-cluster of all rows."""
         layout, k = self.layout, self.n_micro_clusters or 0
         many, dtype = self._n >= MANY_ROWS, str(float_dtype(layout.dtype))
         how = (SquaredEuclidean, True, False)
@@ -68,7 +68,7 @@ class BlurringCosts:
         return self._n * step / min(self.threads, len(visited_together(layout)))
 
     def survey(self) -> Cost:
-        """Return the cost of the first pass; heavy tails take another before micro-clusters."""
+        """Return the cost of the first pass; heavy tails may require another one."""
         values = self._n * self.layout.n_features * VALUE_SECONDS
         most = 1 + (self.n_micro_clusters is not None)
         return Cost(1, most, lambda: loading_seconds(self.layout, 1) + values)
@@ -89,7 +89,7 @@ class BlurringCosts:
         return Cost(seconds=lambda: pairs * self._pair / self.threads)
 
     def draw(self) -> Cost:
-        """Return the cost of drawing centres once; rows are drawn while there are half of them."""
+        """Return the cost of drawing centres once, when half of them are there already."""
         return Cost(1, 1, lambda: self._loading + 0.75 * self._nearest)
 
     def step(self) -> Cost:
@@ -108,14 +108,15 @@ class BlurringCosts:
             pairs = min(FULL_SWEEPS, self.max_iter) * n**2
             typical = min(_TYPICAL_BLURRING, self.max_iter)
             return Cost(typical, self.max_iter, lambda: pairs * self._pair / at_once)
-        # Five products per feature and pair, and about a tenth of the points after some sweeps.
+        # There are five products per feature and pair; after some sweeps, a tenth of the points is
+        # left.
         pairs = min(2 * FULL_SWEEPS, self.max_iter) * k**2
         return Cost(
             seconds=lambda: pairs * (7 * p * product_seconds() + _KERNEL_SECONDS) / self.threads
         )
 
     def labels(self) -> Cost:
-        """Return the cost of the labels of rows in memory; those of lazy rows are lazy.
+        """Return the cost of the labels of rows in memory; labels of lazy rows are lazy.
 
         If every row is blurred, rows of weight 0 get their labels in another pass.
         """

@@ -1,10 +1,10 @@
-"""Micro-clusters: all rows of a table as some thousand weighted points with an inner scatter.
+"""Micro-clusters: a few thousand weighted points, with variances, that represent all rows.
 
 Rows are assigned to centres in the metric that a sample has learned, in which features of noise
-have no weight: micro-clusters that mix clusters would be useless for the mean shift. Half of the
-centres are rows of the sample. The others are drawn in two passes by their distance from the
-centres so far, so that rows far from all others become micro-clusters of their own, and clusters
-too small for the sample are found. Hard steps move the centres to the means of their rows.
+have no weight, since micro-clusters that mix clusters would be useless for the mean shift. Half of
+the centres are rows of the sample. The others are drawn in two passes by their distance from the
+centres so far, so that rows far from all others become separate micro-clusters, and clusters
+without rows in the sample are found. Hard steps move the centres to the means of their rows.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ PASSES = DRAWS + STEPS + 1
 # Features may be left out of distances between rows and centres if their share of the mean squared
 # distance is below this share of the bandwidth.
 _NEGLIGIBLE = 0.02
-# Squared distances, in bandwidths, beyond which all rows are drawn with the same rate: the kernel
-# is below 1e-13 there.
+# Squared distance, in bandwidths, beyond which all rows are drawn with the same rate: the kernel is
+# below 1e-13 there.
 _FAR = 30.0
 
 
@@ -108,7 +108,7 @@ class Cells:
 def followed(
     rows: NDArray, position: Position, cells: Cells, labels: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Return the label of each row's cell (the block function of a fit's labels)."""
+    """Return the label of each row's cell (the block function for the labels of a fit)."""
     return labels[cells.nearest(rows, position)[0]]
 
 
@@ -117,14 +117,14 @@ def followed(
 class ScatteredNeighborhood(Neighborhood):
     """Micro-clusters during blurring.
 
-    Their rows approach each other as they move: near μ a step is y ↦ m(μ) + J (y − μ), with
-    J_l = 2 w_l V_l / h and the variance V of the rows around μ, weighted by the kernel, so that
-    variances s become J² s.
+    The rows of a micro-cluster approach each other as it moves: near μ a step is y ↦ m(μ) + J (y −
+    μ), where J_l = 2 w_l V_l / h and V is the kernel-weighted variance of the rows around μ, so
+    that variances s become J² s.
 
     Attributes
     ----------
     scatter : ndarray of shape (n, n_features)
-        Variances s of the rows of each; 0 in features of negligible weight.
+        Variances s of the rows of each micro-cluster; 0 in features of negligible weight.
     """
 
     scatter: FloatArray
@@ -133,7 +133,7 @@ class ScatteredNeighborhood(Neighborhood):
         """Move every micro-cluster to the mean of the rows around it, and merge."""
         old, h = self.representatives, shift.bandwidth
         ready = MicroClusters.of(old.positions, self.scatter, old.multiplicity, weights, h)
-        # One row, assumed at its micro-cluster's position, does not count for itself.
+        # One row, assumed at its micro-cluster's position, is left out as its own neighbour.
         with np.errstate(over="ignore"):  # own terms of wide micro-clusters are negligible
             alone = np.exp(-ready.largest) * old.own / old.multiplicity
         share = np.ones(self.n) if shift.self_term else np.maximum(1.0 - alone, 0.0)
@@ -151,10 +151,10 @@ class ScatteredNeighborhood(Neighborhood):
         return ScatteredNeighborhood(new, groups[self.members], scatter), pull
 
     def met(self, start: Neighborhood, weights: FloatArray, bandwidth: float) -> FloatArray:
-        """Return the weight of the rows of each representative that the kernel has merged.
+        """Return the weight of the rows that the kernel has merged into each representative.
 
-        Rows of one cell count only if they have also come together: one row, and those that a
-        kernel at the cell's centre sees.
+        Of each cell, one row counts, and of the others only those within reach of a kernel at the
+        cell's centre.
         """
         if not isinstance(start, ScatteredNeighborhood):
             return self.representatives.multiplicity
@@ -165,12 +165,12 @@ class ScatteredNeighborhood(Neighborhood):
 
     @property
     def passes_per_step(self) -> int:
-        """Return 0, as no rows are visited."""
+        """Return 0, since no rows are visited."""
         return 0
 
 
 def _around(ready: MicroClusters, points: FloatArray, own_share: FloatArray) -> Neighbours:
-    """Average around all micro-clusters, on threads of this process."""
+    """Average the rows around all points, on threads of this process."""
     indices = np.arange(len(points))
     tasks = [(indices[tile],) for tile in tiles(len(points), 4 * TILE)]
     found = tree_reduce(_around_some, tasks, (ready, points, own_share), False, "blurring")
@@ -217,7 +217,7 @@ class Compressed:
 
 @dataclass(frozen=True)
 class Compression:
-    """Micro-clusters of all rows in the making.
+    """State of the compression of all rows to micro-clusters.
 
     Attributes
     ----------
@@ -228,7 +228,7 @@ class Compression:
     feature_weights : ndarray of shape (n_features,)
         Feature weights of the metric.
     bandwidth : float
-        h of the kernel.
+        Bandwidth h of the kernel.
     n_drawn : int
         Number of rows that each draw adds to the centres.
     seed : int
@@ -307,8 +307,8 @@ class Compression:
 class _Farther:
     """Rows drawn by their distance from the nearest centre.
 
-    Keys are exponential with the rows' rates. The rows with the smallest keys are a draw without
-    replacement (Efraimidis & Spirakis 2006), which does not depend on the blocks.
+    Keys are exponential random numbers with the rows' rates. The rows with the smallest keys are a
+    draw without replacement (Efraimidis & Spirakis 2006) that does not depend on the blocks.
     """
 
     rows: NDArray

@@ -28,8 +28,8 @@ Labels = NDArray[np.int32]
 # If no representative gets more than the first share of its kernel sum from others, steps are
 # lengthened until the longest is the second share of the distance to those others.
 _DRIFTING, _STRIDE = 0.01, 0.05
-# Number of tasks of a sweep. Each returns sums as large as all positions; this many balance
-# threads.
+# Number of tasks of a sweep. Each task returns sums as large as all positions; this number suffices
+# to keep threads equally busy.
 _TASKS = 32
 
 
@@ -42,18 +42,19 @@ class Shift:
     bandwidth : float
         Bandwidth h.
     self_term : bool
-        Whether a row counts for itself.
+        Whether a row is its own neighbour.
     merge_tol : float
         Distance within which representatives merge.
     seed : int
-        Seed of the grid that finds them.
+        Seed of the grid that finds representatives to merge.
     lazy : bool
         Whether to compute on the active dask scheduler instead of threads of this process.
     watched : ndarray of bool of shape (n,), optional
-        Representatives that convergence depends on; all by default.
+        Mask of the representatives on which convergence depends; all by default.
     isolated : float
-        Share of its kernel sum from others up to which a representative is isolated. Those that
-        get little more take longer steps towards the others; by default none does.
+        Share of a kernel sum from others up to which a representative is isolated. Representatives
+        with little more than this share take longer steps towards the others; by default there are
+        none.
     """
 
     bandwidth: float
@@ -107,8 +108,8 @@ class Neighborhood:
         after : Neighborhood
             The representatives after the step.
         attraction : float
-            Largest share of a kernel sum from other representatives, among those that convergence
-            depends on; 1 if rows do not count for themselves.
+            Largest share of a kernel sum from other representatives, among those on which
+            convergence depends; 1 if rows are not their own neighbours.
         """
         old = self.representatives
         points = Points.of(old.positions, old.multiplicity, weights, shift.bandwidth)
@@ -151,7 +152,7 @@ def from_others(total: FloatArray, multiplicity: FloatArray) -> FloatArray:
 
 
 def attraction(others: FloatArray, shift: Shift) -> float:
-    """Return the largest share that others contribute; 1 if rows do not count for themselves."""
+    """Return the largest share from others; 1 if rows are not their own neighbours."""
     if not shift.self_term:
         return 1.0
     some = others if shift.watched is None else others[shift.watched]
@@ -162,16 +163,16 @@ def strides(others: FloatArray, largest: float, isolated: float) -> FloatArray |
     """Return factors for the steps of representatives that drift; None if none drifts.
 
     A representative that gets a small share a of its kernel sum from others moves by that share of
-    its distance to them, and needs about 1 / (2 a log(1 / a)) steps to reach them. While nothing
-    else happens, one longer step replaces many short ones. Steps of isolated representatives are
-    not lengthened, so that they stay isolated.
+    its distance to them, and needs about 1 / (2 a log(1 / a)) steps to reach them. As long as no
+    other representatives merge, one longer step replaces many short ones. Steps of isolated
+    representatives are not lengthened, so that they stay isolated.
 
     Parameters
     ----------
     others : ndarray of shape (n,)
         Share of each kernel sum that others contribute.
     largest : float
-        Largest share among those that convergence depends on.
+        Largest share among the representatives on which convergence depends.
     isolated : float
         As in `Shift`.
     """
@@ -184,7 +185,7 @@ def strides(others: FloatArray, largest: float, isolated: float) -> FloatArray |
 def kernel_sums(points: Points, own_share: FloatArray, lazy: bool) -> FloatArray:
     """Compute Σ_j K_ij c_j y_j and Σ_j K_ij c_j of all representatives.
 
-    `own_share` is that of `numerics.mean_shift.add_own`; the result has shape (n, n_features + 1).
+    `own_share` is as in `numerics.mean_shift.add_own`; the result has shape (n, n_features + 1).
     """
     tasks = [(strips,) for strips in _balanced_strips(len(points))]
     shared = (points, own_share)
@@ -197,8 +198,8 @@ def kernel_sums(points: Points, own_share: FloatArray, lazy: bool) -> FloatArray
 def _balanced_strips(n: int) -> list[list[slice]]:
     """Divide strips of tiles among tasks of nearly equal work."""
     strips = [slice(start, min(start + TILE, n)) for start in range(0, n, TILE)]
-    # A strip is combined with all that follow, so the i-th and the i-th last are together as much
-    # work as any other such pair.
+    # A strip is combined with all later strips, so the i-th and the i-th last strip together take
+    # as much work as any other such pair.
     pairs = [
         strips[i : i + 1] + strips[len(strips) - 1 - i : len(strips) - i][: 2 * i + 1 < len(strips)]
         for i in range((len(strips) + 1) // 2)
@@ -218,7 +219,7 @@ def _sums_of_strips(strips: list[slice], points: Points, own_share: FloatArray) 
 
 
 def _shifted_sums(points: Points, rows: NDArray[np.intp], lazy: bool) -> FloatArray:
-    """Compute kernel sums that underflowed, without self term, each in its own scale."""
+    """Compute kernel sums that underflowed again, without self term, each in its own scale."""
     tasks = [(rows[start : start + TILE],) for start in range(0, len(rows), TILE)]
     found: list[FloatArray] = tree_reduce(
         _shifted_block, tasks, (points,), lazy and len(tasks) > 1, "blurring-shifted"

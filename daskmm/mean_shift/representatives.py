@@ -13,27 +13,27 @@ from daskmm.storage.records import registered
 
 FloatArray = NDArray[np.float64]
 
-# Largest share of the weight that stragglers have, together and each.
+# Largest share of the weight that stragglers may have, all together and each.
 _STRAGGLING, STRAGGLING_EACH = 0.1, 0.005
 
 
 def stragglers(
     weights: FloatArray, least: float, met: FloatArray | None = None
 ) -> NDArray[np.bool_]:
-    """Return which groups of rows are stragglers, far from all others.
+    """Return the mask of the groups of rows that are stragglers, far from all others.
 
-    They are the groups below some weight, if they have little of it together. If they have more,
-    clusters are still forming, or the bandwidth is far too small.
+    They are the groups with less than some weight, if together they have little weight. If they
+    have more, clusters are still forming, or the bandwidth is far too small.
 
     Parameters
     ----------
     weights : ndarray of shape (n_groups,)
         Sums of the sample weights.
     least : float
-        Least weight of a group that is no straggler.
+        Least weight of a group that is not a straggler.
     met : ndarray of shape (n_groups,), optional
-        Weight of the rows of each group that the kernel has merged, without those that only share
-        its micro-cluster; small groups must reach `least` by this weight.
+        Weight of the rows of each group that the kernel has merged, without rows that only share
+        its micro-cluster. This weight must reach `least` for a small group not to be a straggler.
     """
     small = weights < least
     if met is not None:
@@ -52,11 +52,11 @@ class Representatives:
     positions : ndarray of shape (n, n_features)
         Positions y_r in the model's coordinates.
     row_sums : ndarray of shape (n, n_features)
-        Sums Σ v_i x_i over the rows of each.
+        Sums Σ v_i x_i over the rows of each representative.
     multiplicity : ndarray of shape (n,)
-        Sums c_r = Σ v_i of their weights, positive.
+        Sums c_r = Σ v_i of the weights of these rows, positive.
     own : ndarray of shape (n,)
-        Part of c_r that is left out if a row does not count for itself: one copy of the row,
+        Part of c_r that is left out if rows are not their own neighbours: one copy of the row,
         min(v_i, 1), averaged over the rows.
     """
 
@@ -80,7 +80,7 @@ class Representatives:
         return (self.multiplicity - self.own) / self.multiplicity
 
     def moved(self, kernel_sums: FloatArray) -> Self:
-        """Return the representatives at their means; one without neighbours stays.
+        """Return the representatives moved to their means; one without neighbours does not move.
 
         Parameters
         ----------

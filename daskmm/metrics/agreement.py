@@ -76,7 +76,7 @@ def normalized_mutual_info_score(
 ) -> float:
     """Compute the mutual information of two labelings over a mean of their entropies.
 
-    Equals :func:`sklearn.metrics.normalized_mutual_info_score`, on labels of any length.
+    The score equals :func:`sklearn.metrics.normalized_mutual_info_score`, for labels of any length.
 
     Parameters
     ----------
@@ -88,8 +88,8 @@ def normalized_mutual_info_score(
     Returns
     -------
     float
-        A number between 0 (independent) and 1 (the same partition); 1 if both labelings are empty
-        or have a single cluster, 0 if only one of them has.
+        A number between 0 (independent) and 1 (the same partition). It is 1 if both labelings are
+        empty or have a single cluster, and 0 if only one of them has a single cluster.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def normalized_mutual_info_score(
 def adjusted_rand_score(labels_true: Any, labels_pred: Any) -> float:
     """Compute the share of pairs of samples on which two labelings agree, adjusted for chance.
 
-    Equals :func:`sklearn.metrics.adjusted_rand_score`, on labels of any length.
+    The score equals :func:`sklearn.metrics.adjusted_rand_score`, for labels of any length.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def adjusted_rand_score(labels_true: Any, labels_pred: Any) -> float:
     in_true = _sum_of_squares(table.sum(axis=1))
     in_pred = _sum_of_squares(table.sum(axis=0))
     n_samples = int(table.sum())
-    # Numbers of ordered pairs: together in both, in one labeling only, in neither.
+    # Numbers of ordered pairs that are together in both labelings, in one only, in neither.
     both = together - n_samples
     only_true, only_pred = in_true - together, in_pred - together
     neither = n_samples**2 - in_true - in_pred + together
@@ -185,7 +185,7 @@ def variation_of_information(labels_true: Any, labels_pred: Any) -> float:
     Notes
     -----
     Lazy labels take one compute, as in :func:`contingency_matrix`. The distance is computed as
-    H(U|V) + H(V|U), whose terms all have one sign, so that nothing cancels near 0.
+    H(U|V) + H(V|U), whose terms all have the same sign, so that no digits cancel near 0.
 
     References
     ----------
@@ -238,7 +238,7 @@ class Contingency:
 def _sparse_sum(
     counts: NDArray[np.int64], rows: NDArray, columns: NDArray, shape: tuple[int, int]
 ) -> csr_array:
-    """Return a sparse matrix, in which counts at the same place are added."""
+    """Return a sparse matrix in which counts at the same place are added."""
     return coo_array((counts, (rows, columns)), shape=shape).tocsr()
 
 
@@ -269,7 +269,7 @@ def as_labels(labels: Any, name: str) -> Any:
     """Return labels as a one-dimensional numpy or dask array; lazy ones stay lazy."""
     if not is_lazy(labels):
         labels = np.asarray(labels)
-    # The type is asked, because a Delayed object claims to have every attribute.
+    # The attribute is looked up in the type, since a Delayed object claims to have every attribute.
     elif not hasattr(type(labels), "ndim"):
         raise TypeError(
             f"{name} must be an array, a list or a dask array; got {type(labels).__name__}."

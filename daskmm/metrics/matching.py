@@ -23,9 +23,9 @@ class Matching(NamedTuple):
     table : ndarray of shape (len(first), len(second)), int64
         Number of rows with each pair of labels.
     pairs : ndarray of shape (n_pairs, 2)
-        Indices into `first` and `second` of the matched clusters, in the order of `first`, such
-        that the sum of `jaccard` is largest. Clusters without a partner, or that share no rows
-        with it, are left out.
+        Indices into `first` and `second` of the matched clusters, in the order of `first`. The
+        matching makes the sum of `jaccard` as large as possible. Clusters without a partner, or
+        without rows shared with it, are left out.
     jaccard : ndarray of shape (n_pairs,)
         Number of rows in both clusters of a pair, divided by the number in at least one.
     """

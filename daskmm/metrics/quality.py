@@ -24,7 +24,7 @@ from daskmm.metrics.agreement import as_labels
 
 FloatArray = NDArray[np.float64]
 
-# 2^64 over the golden ratio: its multiples are spread evenly.
+# 2^64 divided by the golden ratio; its multiples are spread evenly.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Number of groups of rows of the jackknife.
 _GROUPS = 10
@@ -33,7 +33,7 @@ _DISTANCES = 1 << 22
 
 
 class Estimate(float):
-    """A score: a number with its standard error as an estimate of the whole population's score.
+    """A score, with its standard error as an estimate of the score of the whole population.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Estimate(float):
     standard_error: float
 
     def __new__(cls, value: float, standard_error: float) -> Self:
-        """Make a number with a standard error."""
+        """Return a number with a standard error."""
         score = super().__new__(cls, value)
         score.standard_error = float(standard_error)
         return score
@@ -128,13 +128,13 @@ def simplified_silhouette_score(X: Any, labels: Any, *, centers: Any = None) -> 
     X, labels
         As in :func:`calinski_harabasz_score`.
     centers : array-like of shape (n_clusters, n_features), optional
-        Centres of cluster 0, 1 and so on; by default the means, which take a pass of their own.
+        Centres of cluster 0, 1 and so on; by default the means, which take another pass.
 
     Returns
     -------
     Estimate
         Mean of (b − a) / max(a, b) over all rows, where a is the distance to the row's own centre
-        and b to the nearest other one. It is between −1 and 1; larger is better.
+        and b the distance to the nearest other centre. It is between −1 and 1; larger is better.
 
     References
     ----------
@@ -188,7 +188,7 @@ def silhouette_score(
     columns = own * _GROUPS + group
     member = csr_array((np.ones(n), (np.arange(n), columns)), shape=(n, k * _GROUPS))
     counts = np.bincount(columns, minlength=k * _GROUPS).reshape(k, _GROUPS)
-    # The first column leaves out no group, each other one leaves out one group.
+    # The first column leaves out no group; each other column leaves out one group.
     left_out = np.hstack([np.zeros((_GROUPS, 1)), np.eye(_GROUPS)])
     sizes = counts.sum(axis=1)[:, None] - counts @ left_out
     totals, rows = np.zeros(_GROUPS + 1), np.zeros(_GROUPS + 1)
@@ -214,7 +214,7 @@ def sampled_rows(X: Any, labels: Any, most: int) -> tuple[FloatArray, NDArray[np
 
 
 def _silhouette(sums: FloatArray, sizes: FloatArray, own: NDArray) -> FloatArray:
-    """Return silhouettes of rows from sums of distances to clusters, without each of the groups."""
+    """Return silhouettes of rows, with each group left out, from sums of distances to clusters."""
     places = np.arange(len(own))
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = sums[places, own] / (sizes[own] - 1.0)

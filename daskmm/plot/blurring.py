@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Limits of the repeated blurring, for speed: rows, rows² times features, and iterations.
+# Limits of the repeated blurring, for speed: number of rows, rows² times features, and iterations.
 MOST_ROWS, _MOST_PRODUCTS = 1500, 2_000_000_000
 _MOST_ITERATIONS = 100
 # Frames are drawn when these shares of the total movement remain.
@@ -61,14 +61,14 @@ class Replay:
 def replay(model: Any, rows: NDArray, clusters: NDArray) -> Replay:
     """Blur rows again with the bandwidth and the feature weights of a fitted mean shift.
 
-    Fewer rows estimate the same density, so this repeats the last stage of the fit. Rows are in the
-    input's units, and `clusters` are theirs in the fit.
+    Fewer rows estimate the same density, so this resembles the last stage of the fit. Rows are in
+    the input's units, and `clusters` are their clusters in the fit.
     """
     plane = Plane.of(model, rows, clusters)
     start = Coordinates(model.mean_, model.scale_).to_model(rows)
     state = Neighborhood.of(start, np.ones(len(rows)), model.merge_tol)
     frames, n_points, calm = [plane.place(start, clusters)], [state.n], 0
-    # The self term is included for "reference" as well, as isolated pairs would otherwise swap
+    # The self term is included for "reference" as well, since isolated pairs would otherwise swap
     # places in every frame.
     first = 0 if model.convention == "paper" else 1
     with one_blas_thread():
@@ -99,7 +99,7 @@ def blur_frames(model: Any, sample: ArrayLike, labels: ArrayLike | None = None) 
     sample : array-like of shape (n_rows, n_features)
         Rows in the input's units; at most 1,500 (fewer if they are wide) are used.
     labels : array-like of shape (n_rows,), optional
-        Cluster of each row, for its colour; by default that of the nearest mode.
+        Cluster of each row, which determines its colour; by default that of the nearest mode.
 
     Returns
     -------

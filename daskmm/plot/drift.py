@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Smaller p-values get the same colour.
 _LEAST_P = 1e-12
-# Most columns and clusters that are drawn: those that differ most.
+# Largest number of columns and clusters that are drawn; those that differ most are chosen.
 _MOST_SUBJECTS = 30
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Most features in a picture.
+# Largest number of features in a picture.
 MOST_FEATURES = 60
 BLUE, GREY, RED = "#1f5fa8", "#a8b0b8", "#b8442a"
 # Ten colours that colour-blind readers can distinguish: Petroff, "Accessible Color Sequences for
@@ -30,7 +30,7 @@ _TEN_COLORS = (
 )
 # Style of lines with points.
 MARKS: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.4}
-# Most characters of a name in a picture.
+# Largest number of characters of a name in a picture.
 _NAME_LENGTH = 18
 # Whether the reader's browser draws the names with its own fonts.
 _READERS_FONTS = ContextVar("readers_fonts", default=False)
@@ -78,7 +78,7 @@ def require_matplotlib() -> None:
 
 
 def refuse_mixed(model: Any) -> None:
-    """Raise ValueError for a model of mixed columns, whose centres are no points on axes."""
+    """Raise ValueError for a model of mixed columns, whose centres are not points on axes."""
     if hasattr(model, "columns_"):
         raise ValueError("Mixed columns are not drawn: see the tables summary_ and level_shares_.")
 
@@ -131,7 +131,7 @@ def short_name(name: str) -> str:
 
 
 def name_ticks(axis: Any, names: Sequence[str]) -> None:
-    """Write names instead of numbers along an axis; dollar signs in them start no formulas."""
+    """Write names instead of numbers along an axis; dollar signs in names do not start formulas."""
     labels = [short_name(name) for name in names]
     fonts: dict[str, list[str]] = {}
     if not _READERS_FONTS.get():

@@ -114,8 +114,8 @@ def feature_weights(model: Any) -> Figure:
     Parameters
     ----------
     model : fitted estimator with ``feature_weights_``
-        The model; at most the 60 largest weights are drawn. Gains are drawn where the model has
-        ``feature_gains_``, and order features of the same weight.
+        The model; at most the 60 largest weights are drawn. If the model has ``feature_gains_``,
+        they are drawn too, and order features of equal weight.
 
     Returns
     -------

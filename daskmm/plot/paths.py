@@ -51,7 +51,8 @@ def bandwidth_path(path: BandwidthPath) -> Figure:
     axes[0].set_ylabel("clusters (log scale)")
     axes[1].plot(path.bandwidths, path.gain, color=BLUE, **MARKS)
     axes[1].axhline(0.0, color=GREY, linewidth=1)
-    # Partitions that are far too fine lose much: the range shows the gains near the choice.
+    # Partitions that are far too fine have very low gains, so the range shows the gains near the
+    # choice.
     top = max(float(path.gain.max()), 0.1)
     axes[1].set_ylim(max(float(path.gain.min()), -top) - 0.1 * top, 1.1 * top)
     axes[1].set_ylabel("gain (nats per row)", color=BLUE)
@@ -129,13 +130,13 @@ def lam_path(path: LamPath) -> Figure:
 
 
 def n_clusters_path(path: ClusterNumberPath) -> Figure:
-    """Draw how much the clusters overlap that are divided least, for each number of clusters.
+    """Draw the overlap of the two least separated clusters, for each number of clusters.
 
     Parameters
     ----------
     path : ClusterNumberPath
-        From :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a model.
-        Gaps divide the clusters where the overlap lies below the broken line; the largest such
+        The result of :func:`daskmm.selection.choose_n_clusters`, or the ``n_clusters_path_`` of a
+        model. Gaps divide the clusters if the overlap lies below the broken line; the largest such
         number is chosen.
 
     Returns

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Most clusters whose numbers are written.
+# Largest number of clusters whose numbers are written.
 _MOST_NUMBERS = 100
 # Axes have equal units unless rows spread this many times wider along one of them.
 _MOST_OBLONG = 8
-# Weight of the spread of rows within clusters, for centres that span less than two axes.
+# Weight of the spread of rows within clusters, which matters if centres span less than two axes.
 _OWN_SPREAD = 1e-3
 
 
@@ -44,13 +44,13 @@ class Plane:
     middle : ndarray of shape (n_features,)
         Mean of the rows' centres in the model's coordinates.
     levels : ndarray of shape (n_clusters,)
-        Offsets on the second axis that separate clusters of a single feature; else 0.
+        Offsets on the second axis that separate clusters if there is a single feature; otherwise 0.
     shares : ndarray of shape (2,)
         Share of the spread between clusters along each axis.
     points, centers : ndarray of shape (n_rows, 2) and (n_clusters, 2)
         Projections of the rows and centres.
     covariances : ndarray of shape (n_clusters, 2, 2) or None
-        Those of the components of a mixture; None for other models.
+        Covariances of the components of a mixture; None for other models.
     """
 
     axes: FloatArray
@@ -73,9 +73,9 @@ class Plane:
         points = coordinates.to_model(rows) * weights
         if hasattr(model, "cluster_centers_"):
             centers = coordinates.to_model(model.cluster_centers_) * weights
-        else:  # centres in a feature space have no coordinates, so means of the sample are taken
+        else:  # centres in a feature space have no coordinates, so use means of the sample
             centers = cluster_means(points, clusters, model.n_clusters)
-        # Missing values are replaced by those of the cluster's centre.
+        # Missing values are replaced by the values of the cluster's centre.
         points = np.where(np.isnan(points), centers[clusters], points)
         levels = np.zeros(len(centers))
         own = centers[clusters]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-# Most clusters and features in the heat map, deviation with the strongest colour, and most clusters
-# whose sizes are written beside their bars.
+# Largest numbers of clusters and features in the heat map, deviation with the strongest colour, and
+# largest number of clusters whose sizes are written beside their bars.
 MOST_CLUSTERS, MOST_COLUMNS = 100, 40
 _MOST_DEVIATIONS = 3.0
 _MOST_COUNTS = 40
@@ -39,15 +39,15 @@ class Profiles:
     Attributes
     ----------
     deviations : ndarray of shape (n_clusters, n_features)
-        (mean of the cluster − mean of the data) / spread; 0 where a feature does not vary, NaN for
+        (mean of the cluster − mean of the data) / spread; 0 if a feature does not vary, NaN for
         clusters without rows.
     centers : ndarray of shape (n_clusters, n_features)
-        Means of the clusters' rows in the input's units; centres where the model has no means.
+        Means of the clusters' rows in the input's units, or the centres if the model has no means.
     sizes : ndarray of shape (n_clusters,), or None
         Number of rows of each cluster; None if unknown.
     separation : ndarray of shape (n_features,)
-        Share of each feature's variance between the clusters; its part in the model's distances
-        between centres, if the spread of the data is unknown.
+        Share of each feature's variance that lies between the clusters. If the spread of the data
+        is unknown, it is the feature's share of the model's distances between centres.
     weights : ndarray of shape (n_features,)
         Feature weights of the model; equal if it has none.
     names : list of str
@@ -151,9 +151,9 @@ def cluster_profiles(
 ) -> Figure:
     """Draw the clusters as a heat map, in deviations from the mean of the data, and their sizes.
 
-    Deviations are those of the mean of a cluster's rows (`cluster_means_`), or of its centre where
-    the centre is a median or a mode. Clusters are in order of size; at most 40 features are drawn,
-    those that separate the clusters most. Without a sample, the spread of the data is known for
+    Deviations are those of the mean of a cluster's rows (`cluster_means_`), or of its centre if
+    that is a median or a mode. Clusters are in order of size; at most 40 features are drawn, those
+    that separate the clusters most. Without a sample, the spread of the data is known for
     standardised models only; for others, deviations are relative to the means themselves.
 
     Parameters
@@ -161,8 +161,9 @@ def cluster_profiles(
     model : fitted estimator
         The model.
     sample : array-like of shape (n_rows, n_features), optional
-        A few thousand rows in the input's units, for mean and spread. It is required for kernel
-        models, whose means lie in a feature space: the means of these rows are drawn instead.
+        A few thousand rows in the input's units, from which mean and spread are computed. Kernel
+        models need a sample, since their means lie in a feature space: the means of these rows are
+        drawn instead.
     labels : array-like of shape (n_rows,), optional
         Cluster of each row of the sample; predicted by the model by default.
     sizes : array-like of shape (n_clusters,), optional
@@ -189,7 +190,7 @@ def draw_profiles(profiles: Profiles) -> Figure:
     features = np.argsort(-profiles.separation, kind="stable")[:MOST_COLUMNS]
     names = [short_name(profiles.names[feature]) for feature in features]
     body = max(1.3, (0.25 if len(clusters) <= _MOST_COUNTS else 0.14) * len(clusters))
-    # Characters that fonts lack are wide, or escapes.
+    # Characters that fonts lack are wide or become escapes.
     height = 1.5 + 0.075 * min(max(len(ascii(name)) for name in names), 24) + body
     width = max(5.6, 3.6 + 0.2 * len(features))
     figure = new_figure(figsize=(width, height))

@@ -118,7 +118,7 @@ class Picture:
 def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> list[Picture]:
     """Draw all figures that apply to a fitted model.
 
-    Figures that need a sample, or profiles, are left out without them.
+    Figures that need a sample or profiles are left out if these are None.
     """
     found = []
 
@@ -157,7 +157,7 @@ def inline_svg(figure: Figure, name: str) -> str:
 
     Text remains text, many points become an image, black and white become the page's ink and paper,
     and the figure's label becomes its accessible name. `name` is a prefix of all ids, which
-    distinguishes them from those of other figures of the page.
+    distinguishes them from the ids of other figures of the page.
     """
     import matplotlib
 

@@ -17,8 +17,8 @@ from daskmm.report.style import STYLE
 from daskmm.storage.readable import readable_bytes, readable_seconds
 from daskmm.storage.strict_json import plain
 
-# Most rows of the table of clusters, and features named in each; looks of a monitor; kernels; items
-# of an array; characters of a parameter or of a feature name.
+# Largest numbers of rows of the table of clusters, and of features named in each row; of looks of a
+# monitor; of kernels; of items of an array; of characters of a parameter or feature name.
 _MOST_ROWS, _TELLING = 500, 3
 _MOST_LOOKS = 50
 # Marks around the section about drift, which is replaced by a later one.
@@ -177,7 +177,7 @@ def _per_row(summary: Mapping[str, Any]) -> float | None:
 
 
 def _number(value: Any) -> str:
-    """Format a number with few digits; None is a number that is not finite."""
+    """Format a number with few digits; None stands for a number that is not finite."""
     if value is None:
         return "not finite"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

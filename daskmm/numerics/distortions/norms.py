@@ -68,7 +68,7 @@ class Norm(Distortion):
 
 
 class Manhattan(Norm):
-    """Σ_l w_l |x_l − θ_l|, whose best centres are medians."""
+    """``Σ_l w_l |x_l − θ_l|``, whose best centres are medians."""
 
     title: ClassVar[str] = "the Manhattan distance"
 
@@ -99,7 +99,7 @@ class Manhattan(Norm):
         distances: FloatArray,
         feature_weights: FloatArray | None,
     ) -> CenterUpdate:
-        """Compute sums with ω_ijl = 1/(2 max(|x_il − θ_jl|, ε_l)); squares include a/2."""
+        """Compute sums with ``ω_ijl = 1/(2 max(|x_il − θ_jl|, ε_l))``; squares include a/2."""
         sums, denominators = np.zeros_like(centers), np.zeros_like(centers)
         squares = None if feature_weights is None else np.zeros(centers.shape[1])
         for j, center in enumerate(centers):
@@ -217,7 +217,7 @@ def geometric_median(
 
 
 def weighted_median(values: FloatArray, weights: FloatArray) -> float:
-    """Return the middle of the values that minimise Σ_i w_i |x_i − θ|.
+    """Return the middle of the values that minimise ``Σ_i w_i |x_i − θ|``.
 
     Weights are positive.
     """
