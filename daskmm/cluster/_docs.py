@@ -88,7 +88,7 @@ persist : bool or "auto", default=False
 """,
     "eta": """
 eta : float, default=1.05
-    Factor by which the power is multiplied; 1 keeps it constant.
+    Factor by which the power grows in size; 1 keeps it constant.
 """,
     "anneal_every": """
 anneal_every : int, default=1
@@ -193,7 +193,7 @@ checkpoint_every : int, float or str, default=1
 """,
     "cluster_centers_": """
 cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
-    In the input's units.
+    Centres of the clusters, in the input's units.
 """,
     "n_clusters_": """
 n_clusters_ : int
@@ -263,12 +263,13 @@ membership_power_ : float
 """,
     "precision_": """
 precision_ : ndarray of shape (n_features, n_features)
-    For ``distortion="mahalanobis"``: its matrix.
+    For ``distortion="mahalanobis"``: the matrix P of its distance (x − θ)ᵀ P (x − θ).
 """,
     "n_features_in_": """
 n_features_in_ : int
+    Number of columns of the table of the fit.
 feature_names_in_ : ndarray of str
-    For DataFrames.
+    Names of these columns; only after a fit to a DataFrame.
 """,
     "notes_on_distortions": """
 "kl", "itakura-saito" and "logistic" are half the deviances of Poisson, exponential (gamma) and

@@ -52,7 +52,7 @@ class EntropyPowerKMeans(CenterClusterer):
     [n_clusters, max_clusters]
     lam : float, "auto" or str such as "0.5*variance", default="auto"
         Penalty λ > 0 per unit of sample weight, or a multiple of the variance such as
-        "0.5*variance". Small values concentrate the weight on few features, large ones spread it,
+        "0.5*variance": small values concentrate the weight on few features, large ones spread it,
         and ``inf`` keeps all weights equal. A multiple is relative to the mean variance of the
         features, in the model's scale. "auto" chooses among .1, .2, .35, .5 and 1 times that
         variance and ``inf`` (for wide sparse rows .25, .5, 1, 2 and 4) by the information gain over

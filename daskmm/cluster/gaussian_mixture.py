@@ -97,9 +97,9 @@ class GaussianMixture(DensityMixin, MMClusterer):
         Number of starts on the sample. "auto" is 8, and fewer for more than 32 components; it is 2
         if these end at the same likelihood.
     init_params : {"kmeans", "k-means++", "random_from_data"}, default="kmeans"
-        How a start divides the standardised rows of the sample. "kmeans": every other start uses
-        power k-means, the others "k-means++". "k-means++": by the nearest of rows that k-means++
-        draws. "random_from_data": by the nearest of random rows.
+        How a start divides the standardised rows of the sample: "kmeans" uses power k-means for
+        every other start and "k-means++" for the rest; "k-means++" assigns each row to the nearest
+        of rows that k-means++ draws, and "random_from_data" to the nearest of random rows.
     weights_init : array-like of shape (n_components,), optional
         Shares of the starting components, which sum to 1.
     means_init : array-like of shape (n_components, n_features), optional

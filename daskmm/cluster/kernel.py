@@ -72,7 +72,7 @@ class KernelPowerKMeans(KernelClusterer):
         Number of clusters.
     kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "angular", "precomputed"} or \
 callable
-        Kernel of two rows. With the bandwidth σ, the names mean in this order: exp(−‖x−y‖²/(2σ²)),
+        Kernel of two rows, with bandwidth σ; in the order of the names: exp(−‖x−y‖²/(2σ²)),
         exp(−‖x−y‖₁/σ), (xᵀy + coef0)^degree, xᵀy, the cosine, and exp(−∠(x,y)/(2σ²)). "precomputed"
         means that X is a Gram matrix. A callable takes two blocks of rows, and returns the matrix
         of their kernel values. "polynomial", "cosine", "angular" and callables get the rows as they
@@ -102,8 +102,8 @@ callable
     persist : bool or "auto", default=False
         Keep streamed data in memory during a fit with landmarks. See `PowerKMeans`.
     init : {"k-means++", "random"} or array of int of shape (n_samples,)
-        How the fit starts: from greedy k-means++ in feature space, from single random rows, or from
-        given labels.
+        How the fit starts. "k-means++" is greedy k-means++ in feature space, "random" takes single
+        random rows, and an array gives labels.
     n_init : int or "auto", default="auto"
         Number of starts. "auto" is 4.
     s0 : float or "auto", default="auto"

@@ -84,10 +84,10 @@ class WeightedBlurringMeanShift(NearestCenter):
         whose mean over pairs of rows is about 2 on standardised data. "auto" chooses it on the
         sample of the first pass.
     lam : float or "auto"
-        Penalty λ > 0 per unit of sample weight, so that results do not depend on n. Small values
-        concentrate the weight on few features; ``np.inf`` keeps all weights equal. "auto" is .1
-        times the mean variance of the features, which is 1 on standardised data (.05 to .3 are
-        useful there).
+        Penalty λ > 0 per unit of sample weight: small values concentrate the weight on few
+        features, and ``np.inf`` keeps all weights equal. The unit makes results independent of n.
+        "auto" is .1 times the mean variance of the features, which is 1 on standardised data (.05
+        to .3 are useful there).
     convention : {"auto", "paper", "reference"}
         When a row counts as its own neighbour. "paper": always, as Algorithm 1 is printed; then no
         row moves if h is small. "reference": never, as in the authors' program, which makes 20
