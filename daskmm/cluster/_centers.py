@@ -264,7 +264,8 @@ class CenterClusterer(NearestCenter):
 
         Returns
         -------
-        self If the call fails or is killed, the estimator is as it was before.
+        self
+            If the call fails or is killed, the estimator is as it was before.
 
         Raises
         ------

@@ -120,7 +120,8 @@ class Monitor:
 
         Returns
         -------
-        Look The findings, which are also appended to `looks`.
+        Look
+            The findings, which are also appended to `looks`.
 
         Raises
         ------
