@@ -170,7 +170,8 @@ def build(target=None, file=None, sanitized=False, emulated=False):
         source, own = units[unit]
         made = folder / f"{unit}.o"
         if not made.exists() or made.stat().st_mtime <= newest:
-            part = str(made.with_suffix(".part.o"))
+            # Another process may build the same object.
+            part = str(made.with_suffix(f".{os.getpid()}.part.o"))
             run([*command, *flags, *own, "-c", str(SOURCES / source), "-o", part])
             os.replace(part, made)
         return str(made)

@@ -417,14 +417,14 @@ def test_names_that_the_font_lacks(tmp_path):
     figure = plot.feature_weights(model)
     drawn(figure, tmp_path / "weights.png")  # warnings would be errors
     labels = {
-        label.get_text(): label.get_fontfamily() for label in figure.axes[0].get_xticklabels()
+        label.get_text(): label.get_fontfamily() for label in figure.axes[-1].get_xticklabels()
     }
     assert names[0] in labels
     assert len(labels[names[0]]) > len(matplotlib.rcParams["font.family"])
     (other,) = set(labels) - {names[0]}
     assert other.startswith("\\U00013000")
     with figures.drawn_with_fonts_of_readers():
-        labels = plot.feature_weights(model).axes[0].get_xticklabels()
+        labels = plot.feature_weights(model).axes[-1].get_xticklabels()
     assert {label.get_text() for label in labels} == set(names)
 
 
