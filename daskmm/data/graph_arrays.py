@@ -64,7 +64,7 @@ def mapped(
 ) -> da.Array:
     """Map a function over blocks and their places, which are one node of the graph.
 
-    As a list, dask would search them for keys and copy them into every task.
+    dask would search a list of them for keys and copy it into every task.
     """
     node = delayed(places.items, name=f"places-{places.token}", traverse=False)
     map_blocks: Callable[..., da.Array] = table.map_blocks

@@ -163,7 +163,7 @@ class Blurring:
     def least_weight(self, weight: float) -> float:
         """Return the least weight of a cluster that is not a straggler, given the total weight.
 
-        By chance alone, ln n sparse rows may merge.
+        About ln n rows in a sparse region may merge by chance.
         """
         if self.convention != "auto":
             return 0.0

@@ -37,7 +37,8 @@ from daskmm.numerics.distances import squared_distances
 from daskmm.numerics.whitening import without_tails
 
 FloatArray = NDArray[np.float64]
-# Row numbers of a group, in two halves. The direction is learned on one and tested on the other.
+# Row numbers of a group, divided into two halves: a direction is learned on the first half and
+# tested on the second.
 Halves = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 # Thresholds: the density between, relative to that of the groups, and the evidence.

@@ -277,7 +277,7 @@ def test_an_infinite_penalty_is_no_weighting():
     assert normalized_mutual_info_score(truth, model.labels_) == 1
 
 
-# What clusters explain of each feature.
+# Tests of `feature_gains_`, which says how much of each feature the clusters explain.
 
 
 @pytest.mark.parametrize("lam", [0.2, np.inf])
@@ -297,7 +297,7 @@ def test_gains_of_a_flag_are_those_of_the_number_that_may_lie_behind_it():
     truth = rng.integers(2, size=1000)
     rows = np.column_stack([6 * truth + rng.normal(size=1000), truth])
     gains = EntropyPowerKMeans(2, lam=np.inf, random_state=0).fit(rows).feature_gains_
-    # The halves of one normal number explain 2/π of it, as do those of noise cut in two.
+    # Two halves of a normal number explain 2/π of its variance, and so do halves of noise.
     assert gains[0] > 0.5
     assert -0.1 < gains[1] < 0.5 * math.log(1 / (1 - 2 / math.pi))
 

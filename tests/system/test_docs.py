@@ -83,7 +83,7 @@ def test_the_diffs_of_the_recipes_apply(tmp_path):
         subprocess.run(["git", "apply", "--check", patch], cwd=TOP, check=True)
 
 
-# What the recipes of CONTRIBUTING.md promise of a package to which their diffs have been applied.
+# A script that checks what the recipes of CONTRIBUTING.md promise, with their diffs applied.
 FOLLOWED = """
 import warnings
 import numpy as np
