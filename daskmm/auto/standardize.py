@@ -9,7 +9,9 @@ because one start in a bad local optimum would change the mean.)
 A far row may form a separate cluster in one scale and not in the other, so the gains are computed
 without outliers. Per feature, the range between the 2 % and 98 % quantiles is widened by half of
 its length at both ends. Rows outside of the range of any feature (at most the farthest 5 %) are
-left out, and features are divided by the standard deviation of the other rows.
+left out, and features are divided by the standard deviation of the other rows. If these standard
+deviations hardly differ, as those of embeddings and of pixels do, nothing is tried: the features
+remain as they are.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ FloatArray = NDArray[np.float64]
 _TAIL, _WIDENING, _MOST_FAR = 0.02, 0.5, 0.05
 # Largest number of clusters in trials: with more, trials take longer than the fit.
 _MOST_CLUSTERS = 32
+# Standard deviations within this factor of each other hardly differ.
+_ALIKE = 1.5
 # How much larger the gain of standardised features must be: as a share of the gain, and in nats.
 _CLEARLY, _CLEAR_NATS = 0.05, 0.05
 
@@ -47,7 +51,7 @@ class ScaleChoice:
     Attributes
     ----------
     gains_as_they_are, gains_standardized : ndarray of shape (n_starts,), float64
-        Gain of each start over the null, in nats.
+        Gain of each start over the null, in nats; empty if the standard deviations hardly differ.
     n_clusters, n_rows : int
         Number of clusters (at most 32), and number of rows of the sample.
     """
@@ -60,11 +64,15 @@ class ScaleChoice:
     @property
     def standardize(self) -> bool:
         """Whether the gain of standardised features is clearly larger."""
+        if not len(self.gains_standardized):
+            return False
         before, after = np.median(self.gains_as_they_are), np.median(self.gains_standardized)
         return bool(after > before + max(_CLEARLY * after, _CLEAR_NATS))
 
     def __str__(self) -> str:
         """Say what was chosen, and why."""
+        if not len(self.gains_standardized):
+            return "as they are: standard deviations of the features hardly differ"
         return (
             f"{'standardised' if self.standardize else 'as they are'}: clusters gain "
             f"{np.median(self.gains_standardized):.3g} nats on standardised features, "
@@ -92,6 +100,10 @@ def choose_scale(
     n_clusters = min(n_clusters, _MOST_CLUSTERS)
     own = _in_own_units(survey)
     scales = _trials(own.sample, sample_rows(n_clusters), seed)
+    deviations = np.sqrt(scales[0].variance[scales[0].varying])
+    if not len(deviations) or deviations.max() <= _ALIKE * deviations.min():
+        none = np.empty(0)
+        return own, ScaleChoice(none, none, n_clusters, len(scales[0].rows))
     starts = [(trials, start) for trials in scales for start in spawned(seed, STARTS)]
     products = math.prod(scales[0].rows.shape) * n_clusters
     found = tree_reduce(_try_scale, starts, (n_clusters,), lazy, "try-scale", products)

@@ -18,7 +18,7 @@ from daskmm.kmeans.costs import REFITS, TURNS, CenterCosts
 from daskmm.kmeans.empty_clusters import RandomRows, split_coincident
 from daskmm.kmeans.mahalanobis import turned
 from daskmm.kmeans.medians import with_exact_medians
-from daskmm.kmeans.method import GIVEN, Method
+from daskmm.kmeans.method import GIVEN, RELAXATIONS, Method
 from daskmm.kmeans.restarts import Restarts, cheaper, refined
 from daskmm.kmeans.sample_annealing import SEARCH, SampledRows, Search
 from daskmm.kmeans.seeding import given_centers, starting_centers
@@ -130,10 +130,13 @@ def _reseeded(fit: CentersFit) -> CentersFit:
 
 
 def _scheduled(fit: CentersFit) -> CentersFit:
-    """Lower the first power for many clusters."""
+    """Lower the first power for many clusters, and over-relax their hard steps."""
     dtype = float_dtype(fit.problem.passes.blocks.layout.dtype)
     update = fit.problem.update
     schedule = _from_nearby(fit.method.schedule, fit.starts[0], fit.survey, update, dtype)
+    plain = isinstance(update, PowerUpdate) and update.distortion.code == SQUARED_EUCLIDEAN.code
+    if fit.method.many and plain and not update.trim:
+        schedule = replace(schedule, relaxations=RELAXATIONS)
     return replace(fit, schedule=schedule)
 
 
@@ -208,9 +211,8 @@ def _hedged(fit: CentersFit) -> CentersFit:
     apart they sometimes end .2 % lower.
     """
     hard = fit.problem.start(fit.starts[0], -np.inf)
-    outcome = cheaper(
-        fit.result, fit.problem, hard, fit.schedule, fit.context, while_promising=True
-    )
+    plain = replace(fit.schedule, relaxations=())
+    outcome = cheaper(fit.result, fit.problem, hard, plain, fit.context, while_promising=True)
     return replace(fit, result=outcome)
 
 

@@ -67,6 +67,8 @@ class CenterState:
     shares : ndarray of shape (n_clusters,) or None
         Share of each cluster in the weight at the step before; soft steps leave out weights that
         are negligible next to it. None if they leave out nothing.
+    relaxation : float
+        How far the step moves the centres, relative to the way to the means.
     """
 
     centers: FloatArray
@@ -77,6 +79,7 @@ class CenterState:
     relocations: int = 0
     gaps: bool = False
     shares: FloatArray | None = None
+    relaxation: float = 1.0
 
     @functools.cached_property
     def prepared(self) -> dispatch.PreparedCenters:

@@ -245,6 +245,8 @@ def moved_centers(sums: CenterSums, state: CenterState) -> FloatArray:
         means = sums.sums / masses
     else:
         means = np.divide(sums.sums, masses, out=state.centers.copy(), where=masses > 0)
+    if state.relaxation != 1.0:
+        means = state.centers + state.relaxation * (means - state.centers)
     return state.distortion.allowed(means, state.centers)
 
 

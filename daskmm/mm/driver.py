@@ -47,6 +47,10 @@ FEW_COINCIDENT = 0.01
 # Costs that differ by less than this share of the objective's terms count as equal.
 EQUALLY_GOOD = 1e-9
 
+# The last iteration before `max_iter` goes to the means, and the others of the last few have the
+# last factor of `relaxations`.
+_LAST_RELAXED = 4
+
 Callback = Callable[[IterationRecord], object]
 Race = Callable[[Sequence[float]], Sequence[int]]
 
@@ -75,6 +79,10 @@ class Schedule:
         `s0` divided by s_crit if `s0` was chosen as a multiple of it; None if `s0` was given.
     calm : int
         Number of iterations in a row with a negligible change after which a stage ends.
+    relaxations : tuple of float
+        How far hard steps move the centres, relative to the way to the means, one factor ω ≤ 2 per
+        step; the last one holds until changes are negligible. Steps to the means follow. Without
+        factors, all steps go to the means.
     """
 
     s0: float
@@ -86,6 +94,14 @@ class Schedule:
     critical_power: float = 0.5
     critical_multiple: float | None = None
     calm: int = CALM_ITERATIONS
+    relaxations: tuple[float, ...] = ()
+
+    def relaxation(self, n_hard: int, n_left: int) -> float:
+        """Return ω of the next hard step, after so many of them and before so many iterations."""
+        if not self.relaxations or n_left <= 1:
+            return 1.0
+        last = len(self.relaxations) - 1
+        return self.relaxations[last if n_left <= _LAST_RELAXED else min(n_hard, last)]
 
     def power(self, iteration: int) -> float:
         """Return the power of an annealing iteration, counted from 0."""
@@ -223,13 +239,21 @@ def _started(problem: Problem[S], start: Any, schedule: Schedule) -> Run[S]:
     """Start a run, or resume one."""
     if not isinstance(start, Run):
         stage = "hard" if schedule.s0 == -np.inf else "anneal"
-        return Run(problem.start(start, schedule.s0), stage)
+        state = problem.start(start, schedule.s0)
+        if stage == "hard" and schedule.relaxations:
+            state = _relaxed(state, schedule.relaxation(0, schedule.max_iter))
+        return Run(state, stage)
     s = start.state.s
     if start.stage == "anneal" and len(start.history) < schedule.max_iter:
         # A run that had reached `max_iter` still has its last power; `max_iter` has been raised
         # since.
         s = schedule.power(len(start.history))
     return replace(start, state=problem.start(start.state, s))
+
+
+def _relaxed(state: S, relaxation: float) -> S:
+    """Return the state of a step that moves the centres by this share of the way to the means."""
+    return replace(state, relaxation=relaxation)  # type: ignore[type-var]
 
 
 def _after(
@@ -280,6 +304,13 @@ def advanced(
     calm = run.calm + 1 if change <= negligible else 0
     last, stage, converged, power = cost + step.penalty, run.stage, run.converged, step.state.s
     if stage == "hard":
+        if schedule.relaxations and step.moved and step.state.relaxation > 1.0:  # type: ignore[attr-defined]
+            n_hard = sum(record.stage == problem.hard_stage for record in history)
+            factor = schedule.relaxation(n_hard, schedule.max_iter - len(history))
+            if calm >= schedule.calm and n_hard > len(schedule.relaxations):
+                # The centres of a converged run are means.
+                factor, calm = 1.0, schedule.calm - 1
+            return Run(_relaxed(step.state, factor), stage, history, False, calm, last)
         if calm >= schedule.calm or not step.moved:
             # The run ends at the state before the step, whose cost is known without another pass.
             return Run(run.state, "done", history, True, calm, last, scored=step)
@@ -288,7 +319,10 @@ def advanced(
         power = -np.inf if schedule.polish else power
     elif len(history) < schedule.max_iter:
         power = schedule.power(len(history))
-    return Run(_at_power(step.state, power), stage, history, converged, calm, last)
+    state = _at_power(step.state, power)
+    if stage == "hard" and schedule.relaxations:
+        state = _relaxed(state, schedule.relaxation(0, schedule.max_iter - len(history)))
+    return Run(state, stage, history, converged, calm, last)
 
 
 def _at_power(state: S, s: float) -> S:

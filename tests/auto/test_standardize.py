@@ -201,3 +201,11 @@ def test_the_scale_does_not_depend_on_the_random_state():
     fits = [KMeans(2, init=rows[:2], random_state=seed).fit(rows) for seed in range(6)]
     for model in fits[1:]:
         np.testing.assert_array_equal(model.cluster_centers_, fits[0].cluster_centers_)
+
+
+def test_features_of_nearly_equal_deviations_are_left_as_they_are_without_a_trial():
+    rng = np.random.default_rng(0)
+    model = KMeans(3, random_state=0).fit(rng.normal(size=(500, 4)) * [1.0, 1.1, 1.2, 1.3])
+    path = model.standardize_path_
+    assert not path.standardize and len(path.gains_standardized) == 0
+    assert str(path) == "as they are: standard deviations of the features hardly differ"

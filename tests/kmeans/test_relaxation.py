@@ -1,0 +1,74 @@
+"""Over-relaxed hard steps of many clusters."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from daskmm import KMeans
+from daskmm.kmeans.method import RELAXATIONS
+from daskmm.kmeans.updates import PowerUpdate, sample_problem
+from daskmm.mm.driver import Schedule, minimize
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_digits().data.astype(np.float32)
+
+
+def test_many_clusters_are_relaxed_and_few_are_not(digits):
+    many, few = (KMeans(k, n_init=1, random_state=0).fit(digits) for k in (256, 255))
+    assert many.inertia_ < 0.998 * few.inertia_  # one cluster more lowers the cost by .001
+
+
+def test_the_cost_of_relaxed_steps_never_rises(digits):
+    for seed in range(3):
+        model = KMeans(300, init="random", n_init=1, random_state=seed).fit(digits)
+        costs = [record.inertia for record in model.history_]
+        assert np.diff(costs).max() <= 1e-9 * costs[0]
+
+
+def test_converged_centres_are_the_means_of_their_clusters(digits):
+    model = KMeans(256, n_init=1, random_state=0, tol=0.0).fit(digits)
+    means = [digits[model.labels_ == label].mean(axis=0) for label in range(256)]
+    np.testing.assert_allclose(model.cluster_centers_, means, atol=1e-5)
+
+
+def test_relaxed_steps_end_lower_than_those_to_the_means(digits):
+    rows, weights, lower = digits.astype(np.float64), np.ones(len(digits)), 0
+    for seed in range(5):
+        start = rows[np.random.default_rng(seed).choice(len(rows), 256, replace=False)]
+        plain, relaxed = (
+            minimize(
+                sample_problem(rows, weights, PowerUpdate()),
+                [start],
+                Schedule(-np.inf, relaxations=factors),
+            )
+            for factors in ((), RELAXATIONS)
+        )
+        lower += relaxed.inertia < plain.inertia
+    assert lower == 5
+
+
+def test_the_last_iteration_goes_to_the_means():
+    schedule = Schedule(-np.inf, max_iter=20, relaxations=RELAXATIONS)
+    factors = [schedule.relaxation(n, 20 - n) for n in range(20)]
+    assert factors[: len(RELAXATIONS)] == list(RELAXATIONS)
+    assert factors[-2:] == [1.5, 1.0]
+    assert [schedule.relaxation(n, 3 - n) for n in range(3)] == [1.5, 1.5, 1.0]
+
+
+def test_a_killed_fit_resumes_with_the_factors_that_are_left(digits, tmp_path):
+    settings = {"n_init": 1, "random_state": 0, "checkpoint": str(tmp_path / "kept")}
+    calls = []
+
+    def killed(record):
+        calls.append(record)
+        if len(calls) == 6:
+            raise RuntimeError("killed")
+
+    whole = KMeans(256, n_init=1, random_state=0).fit(digits)
+    with pytest.raises(RuntimeError, match="killed"):
+        KMeans(256, **settings, callbacks=[killed]).fit(digits)
+    resumed = KMeans(256, **settings).fit(digits)
+    assert resumed.inertia_ == whole.inertia_
+    np.testing.assert_array_equal(resumed.cluster_centers_, whole.cluster_centers_)
