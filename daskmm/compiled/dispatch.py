@@ -25,6 +25,13 @@ from daskmm.compiled.layout import (
     tile_rows,
     working_dtype,
 )
+from daskmm.compiled.partial import (
+    LEAST_CENTERS,
+    LEAST_FEATURES,
+    fields_of_directions,
+    principal_directions,
+    some_rows,
+)
 from daskmm.numerics.distances import product_rounding
 from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN, Bregman, Logistic
 from daskmm.numerics.power_means import TIE
@@ -33,10 +40,13 @@ from daskmm.numerics.rows import Coordinates, FeatureCoordinates
 FloatArray = NDArray[np.float64]
 
 _DOUBLE = np.dtype(np.float64)
+# Rows of a block from which partial distances are tried.
+_LEAST_ROWS = 256
 # Placeholders for the fields of a loop that neither `known_sums` nor labels use.
 NO_SUMS = {
     "n_far": 0,
     "scored": True,
+    "n_leading": 0,
     "s": -np.inf,
     "rounding": 0.0,
     "tie": 0.0,
@@ -94,6 +104,8 @@ class PreparedCenters:
         The divergence between rows and centres.
     partial : bool
         Whether NaN are missing values.
+    directions : ndarray of shape (n_directions, n_features), optional
+        Directions of partial distances; the principal ones of the centres by default.
     """
 
     def __init__(
@@ -102,15 +114,19 @@ class PreparedCenters:
         feature_weights: FloatArray | None = None,
         distortion: Bregman = SQUARED_EUCLIDEAN,
         partial: bool = False,
+        directions: NDArray[np.float32] | None = None,
     ) -> None:
         self.centers = centers
         self.feature_weights = feature_weights
         self.distortion = distortion
         self.partial = partial
+        self.directions = directions
         self._fields: dict[np.dtype, dict[str, Any]] = {}
+        self._leading: dict[np.dtype, dict[str, Any]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.centers, self.feature_weights, self.distortion, self.partial)
+        kept = (self.centers, self.feature_weights, self.distortion, self.partial, self.directions)
+        return type(self), kept
 
     @functools.cached_property
     def _extent(self) -> float:
@@ -126,6 +142,32 @@ class PreparedCenters:
         if found is None:
             # Threads that get here at the same time compute equal fields.
             found = self._fields[dtype] = _center_fields(self, dtype)
+        return found
+
+    def leading(
+        self, dtype: np.dtype, rows: NDArray, coordinates: FeatureCoordinates | None
+    ) -> dict[str, Any]:
+        """Return the fields of `src/loops.h` that describe partial distances, for hard steps.
+
+        They are chosen on a few rows of the first block of a step. Without them, hard steps compute
+        all distances.
+        """
+        k, p = self.centers.shape
+        plain_distance = self.distortion.code == SQUARED_EUCLIDEAN.code and not self.partial
+        weighted = self.feature_weights is not None
+        few = k < LEAST_CENTERS or p < LEAST_FEATURES or len(rows) < _LEAST_ROWS
+        if few or weighted or not plain_distance:
+            return {"n_leading": 0}
+        found = self._leading.get(dtype)
+        if found is None:
+            if self.directions is None:
+                self.directions = principal_directions(self.centers)
+            some = some_rows(rows)
+            z = some if coordinates is None else coordinates.to_model(some)
+            fields = self.fields(dtype)
+            factors, norms = fields["factors"], fields["norms"][:k]
+            found = fields_of_directions(factors, norms, self.directions, z)
+            found = self._leading[dtype] = {"n_leading": 0} | found
         return found
 
 
@@ -220,6 +262,7 @@ def block_sums(
         **LIMITS[dtype]._asdict(),
         **frame,
         **prepared.fields(dtype),
+        **(prepared.leading(dtype, rows, coordinates) if hard and is_plain else {"n_leading": 0}),
         **found._asdict(),
     }
     entry = "hard_sums" if assigned else "soft_sums"

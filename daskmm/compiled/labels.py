@@ -50,5 +50,7 @@ def nearest_centers(
     tile = tile_rows(len(rows), k, p, dtype)
     fields = frame | prepared.fields(dtype) | NO_SUMS
     fields["rounding"] = product_rounding(dtype, p)
+    if others is None:
+        fields |= prepared.leading(dtype, rows, coordinates)
     of_rows = {"labels": labels, "distances": distances, "others": others}
     return call_in_parts("nearest_centers", rows, dtype, tile, of_rows, fields)

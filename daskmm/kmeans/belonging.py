@@ -14,6 +14,7 @@ from daskmm.engine.moments import Sample
 from daskmm.engine.passes import Passes, weighted_passes
 from daskmm.kmeans.assignment import blockwise, nearest_of
 from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.trials import thinned
 from daskmm.numerics.calibration import calibrated_power
 from daskmm.numerics.histograms import Histogram
 from daskmm.numerics.information import cluster_sums
@@ -24,6 +25,8 @@ FloatArray = NDArray[np.float64]
 
 # The power of memberships is chosen from at most this many distances, rows, and values of rows.
 _DISTANCES, _MOST_ROWS, _VALUES = 1 << 18, 1_000, 1 << 22
+# The profile of a fit is that of at most so many rows of its sample, or so many per cluster.
+_ROWS_OF_PROFILE, _ROWS_PER_CLUSTER = 20_000, 16
 # 2^64 divided by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Label of rows that belong to no cluster.
@@ -217,9 +220,11 @@ def distance_profile(passes: Passes, coordinates: Rows, state: CenterState) -> D
 
 
 def profile_of_sample(sample: Sample, state: CenterState) -> DistanceProfile:
-    """Compute the profile of rows in memory, in the model's coordinates."""
-    passes = weighted_passes(sample.rows, sample.weights)
-    return distance_profile(passes, Coordinates.identity(sample.rows.shape[1]), state)
+    """Compute the profile of rows in memory, in the model's coordinates, or of some of the rows."""
+    most = max(_ROWS_OF_PROFILE, _ROWS_PER_CLUSTER * len(state.centers))
+    rows, weights = thinned(sample.rows, sample.weights, most, 0)
+    passes = weighted_passes(rows, weights)
+    return distance_profile(passes, Coordinates.identity(rows.shape[1]), state)
 
 
 def shares_with_value(

@@ -264,6 +264,8 @@ class KeptBounds:
             return None
         if k < LEAST_CLUSTERS or self._n_rows < _ROWS_PER_CLUSTER * k:
             return None
+        if state.directions is not None:  # partial distances exclude more
+            return None
         start = next(
             (
                 self._starts.pop(number)[1]

@@ -69,6 +69,8 @@ class CenterState:
         are negligible next to it. None if they leave out nothing.
     relaxation : float
         How far the step moves the centres, relative to the way to the means.
+    directions : ndarray of shape (n_directions, n_features) or None
+        Directions of partial distances; None where they are the principal ones of the centres.
     """
 
     centers: FloatArray
@@ -80,13 +82,14 @@ class CenterState:
     gaps: bool = False
     shares: FloatArray | None = None
     relaxation: float = 1.0
+    directions: NDArray[np.float32] | None = None
 
     @functools.cached_property
     def prepared(self) -> dispatch.PreparedCenters:
         """The centres as the compiled loops take them."""
         assert isinstance(self.distortion, Bregman)
         return dispatch.PreparedCenters(
-            self.centers, self.feature_weights, self.distortion, self.partial
+            self.centers, self.feature_weights, self.distortion, self.partial, self.directions
         )
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from daskmm.compiled import library
 from daskmm.compiled.layout import have_waned
+from daskmm.compiled.partial import directions_for
 from daskmm.data.blocks import Position, row_blocks
 from daskmm.engine.changes import compare
 from daskmm.engine.first_pass import MANY_CLUSTERS
@@ -143,7 +144,9 @@ class PowerUpdate:
     def start(self, centers: FloatArray, s: float) -> CenterState:
         """Return the state at given centres and power."""
         allowed = self.distortion.allowed(centers, centers)
-        return CenterState(allowed, s, None, self.distortion, self.partial)
+        # Later steps take the directions of the first, because finding them takes time.
+        found = None if self.partial else directions_for(allowed, self.distortion)
+        return CenterState(allowed, s, None, self.distortion, self.partial, directions=found)
 
     def update(self, sums: CenterSums, state: CenterState, weight: float) -> CenterState:
         """Move the centres to the weighted means, and those of emptied clusters by the rule."""

@@ -207,5 +207,6 @@ def test_features_of_nearly_equal_deviations_are_left_as_they_are_without_a_tria
     rng = np.random.default_rng(0)
     model = KMeans(3, random_state=0).fit(rng.normal(size=(500, 4)) * [1.0, 1.1, 1.2, 1.3])
     path = model.standardize_path_
-    assert not path.standardize and len(path.gains_standardized) == 0
+    assert not path.standardize
+    assert len(path.gains_standardized) == 0
     assert str(path) == "as they are: standard deviations of the features hardly differ"

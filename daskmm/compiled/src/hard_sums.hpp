@@ -1,7 +1,7 @@
 // Hard steps and nearest centres. Products find the nearest centres up to rounding; near ties are
 // decided from the differences in double precision.
 #pragma once
-#include "tile.hpp"
+#include "partial.hpp"
 
 namespace {
 
@@ -10,22 +10,24 @@ template <class R, class T> struct Search : Tile<R, T> {
   using Base = Tile<R, T>;
   using Base::a, Base::p, Base::k, Base::rows, Base::d, Base::norms;
   Coordinates<R> coordinates;
+  Leading<T> leading;
   T *smallest, *second, *nearest;
   double *exact, *raw;
 
   explicit Search(const Step& a)
-      : Base(a), coordinates(a.p, a.code, a.mean, a.scale, a.whitening, a.scaled != 0) {}
+      : Base(a), coordinates(a.p, a.code, a.mean, a.scale, a.whitening, a.scaled != 0), leading(a) {}
   void place(Memory& memory) {
-    Base::place(memory), coordinates.place(memory);
+    Base::place(memory), coordinates.place(memory), leading.place(memory);
     memory(rows, smallest, second, nearest);
     memory(rows * p, exact), memory(a.code == WHITENED ? rows * p : 0, raw);
   }
-  void begin() { Base::begin(), coordinates.begin(); }
+  void begin() { Base::begin(), coordinates.begin(), leading.begin(); }
 
   void find(Index start, const R* input, Index b) {
     for (Index q = 0; q < b * p; q++) Base::z[q] = T(exact[q]);
     Base::prepare(start, b);
     for (Index i = 0; i < rows; i++) smallest[i] = second[i] = T(INFINITE), nearest[i] = 0;
+    if (leading.q) return leading.find(*this, b);
     for (Index j = 0; j < k; j += 2) {
       Base::products(j, input, b);
       compare_pair(j, b);
@@ -79,8 +81,11 @@ template <class R, class T> struct Search : Tile<R, T> {
   T decide(const R* input, Index i, T limit) const {
     double least = INFINITE;
     Index found = 0;
+    if (leading.q) leading.restore(d, i);
     for (Index j = 0; j < k; j++) {
-      if (d[j * rows + i] + Base::norms_of_centers[j] > limit) continue;
+      T bound = d[j * rows + i] + Base::norms_of_centers[j];
+      if (leading.q) bound -= leading.remainders[i] * leading.rests[j], limit = leading.limits[i];
+      if (bound > limit) continue;
       const double distance = exact_distance(input, i, j);
       if (distance < least) least = distance, found = j;
     }

@@ -23,6 +23,7 @@ typedef struct {
   int64_t first_row;           /* position of the first row in the block */
   int64_t n_far;               /* length of the list of the farthest rows */
   int64_t scored;              /* whether a hard step computes the costs from the differences */
+  int64_t n_leading;           /* directions of `basis`, whole groups of 8; 0: all features count */
   double slack;                /* reach of centres that the distances of a row do not bound */
   double lower_end, upper_end; /* where the domain of the distortion ends */
   double s;                    /* power of a soft step */
@@ -43,6 +44,9 @@ typedef struct {
   const void* norms;           /* T (k + k % 2): sums of the constants, ∞ in the pad */
   const void* reaches;         /* T (k + k % 2): size of the terms of a product */
   const void* ratio_limits;    /* T (k) or NULL: ratios from which weights are negligible */
+  const void* basis;           /* T (n_leading, p) or NULL: orthonormal directions, see partial.hpp */
+  const void* leading;         /* T (k, n_leading) or NULL: the factors along these directions */
+  const void* rests;           /* T (k) or NULL: norms of the factors without them */
   const int8_t* edges;         /* (k, p) or NULL: where centres lie at an end of the domain */
   double* n_j;                 /* (k) or NULL: weights of the clusters, added to like all results */
   double* sums;                /* (k, p) or NULL */

@@ -1,0 +1,116 @@
+"""Choose directions along which partial distances exclude most centres of a row.
+
+Hard steps with many centres and features spend their time on products of all rows with all
+centres. Products along the leading q of p orthonormal directions, and the norms of what remains,
+bound every distance from below by Cauchy–Schwarz. A centre whose bound exceeds the distance to
+another centre cannot be the nearest, so its distance is not computed (`src/partial.hpp`). The
+directions are the principal ones of the centres, and q is chosen on a few rows. Labels and sums do
+not depend on either.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.numerics.distances import product_rounding
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+
+FloatArray = NDArray[np.float64]
+
+# Least numbers of centres and features for which partial distances save time.
+LEAST_CENTERS, LEAST_FEATURES = 256, 64
+# Rows on which q is chosen, and the shares of the features that are tried.
+_ROWS, _SHARES = 64, (1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2)
+# Time of one full distance of a pair that is not excluded, and time per pair to test the bound in
+# products of one feature, both relative to the products of all pairs.
+_FULL, _TEST = 4.0, 16.0
+# Partial distances are used if they promise to take at most this share of the time.
+_WORTH = 0.9
+# Features come in groups of eight.
+_GROUP = 8
+
+
+def principal_directions(centers: FloatArray) -> NDArray[np.float32]:
+    """Return the leading principal directions of some centres.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (n_clusters, n_features)
+        The centres.
+
+    Returns
+    -------
+    ndarray of shape (n_directions, n_features), float32
+        Orthonormal rows, the one of the largest variance first; half as many as features.
+    """
+    _, vectors = np.linalg.eigh(centers.T @ centers)
+    n_directions = centers.shape[1] // 2 // _GROUP * _GROUP
+    return np.ascontiguousarray(vectors[:, ::-1].T[:n_directions], dtype=np.float32)
+
+
+def directions_for(centers: FloatArray, distortion: Distortion) -> NDArray[np.float32] | None:
+    """Return the directions of steps from some centres; None for few centres or features."""
+    k, p = centers.shape
+    if k < LEAST_CENTERS or p < LEAST_FEATURES or distortion.code != SQUARED_EUCLIDEAN.code:
+        return None
+    return principal_directions(centers)
+
+
+def fields_of_directions(
+    factors: NDArray, norms: NDArray, directions: NDArray[np.float32], rows: NDArray
+) -> dict[str, Any]:
+    """Return the fields of `src/loops.h` that describe partial distances; none if all must count.
+
+    Parameters
+    ----------
+    factors : ndarray of shape (n_clusters, n_features)
+        −2 θ for each centre θ, in the dtype of the distances.
+    norms : ndarray of shape (n_clusters,)
+        ‖θ‖² of each centre.
+    directions : ndarray of shape (n_directions, n_features)
+        Orthonormal directions, the leading one first.
+    rows : ndarray of shape (n_rows, n_features)
+        Some rows in the model's coordinates, on which the number of directions is chosen.
+    """
+    (k, p), dtype = factors.shape, factors.dtype
+    basis = directions.astype(dtype, copy=False)
+    along = factors @ basis.T
+    z = rows.astype(dtype)
+    y, limits = z @ basis.T, (z @ factors.T + norms).min(axis=1)
+    best, n_leading, rests = _WORTH, 0, np.empty(0)
+    for share in _SHARES:
+        q = int(share * p) // _GROUP * _GROUP
+        if not 0 < q <= len(basis):
+            continue
+        remain = _remainders(z, y, q)
+        left = _remainders(factors, along, q)
+        bounds = y[:, :q] @ along[:, :q].T + norms - remain[:, None] * left
+        near = float((bounds <= limits[:, None]).mean())
+        time = q / p + q / k + _FULL * near + _TEST / p
+        if time < best:
+            best, n_leading, rests = time, q, left
+    if not n_leading:
+        return {}
+    return {
+        "n_leading": n_leading,
+        "basis": np.ascontiguousarray(basis[:n_leading]),
+        "leading": np.ascontiguousarray(along[:, :n_leading]),
+        "rests": rests,
+    }
+
+
+def some_rows(rows: NDArray) -> NDArray:
+    """Return a few rows of a block, at equal distances."""
+    return rows[:: -(-len(rows) // _ROWS)]
+
+
+def _remainders(vectors: NDArray, along: NDArray, q: int) -> NDArray:
+    """Return upper bounds of the norms of vectors without their first q directions."""
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    within = np.einsum("ij,ij->i", along[:, :q], along[:, :q])
+    rounding = np.asarray(4.0 * product_rounding(vectors.dtype, vectors.shape[1]), vectors.dtype)
+    return np.sqrt(np.maximum(squares - within, 0.0) + rounding * squares)

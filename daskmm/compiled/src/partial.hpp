@@ -1,0 +1,173 @@
+// Partial distances: products along a few leading directions exclude most centres of a row exactly.
+// With y = Q z along the directions, and by Cauchy–Schwarz for the rest of the row,
+// −2 zᵀθ ≥ −2 yᵀ(Qθ) − 2 ‖z − Qᵀy‖ ‖θ − QᵀQθ‖.
+#pragma once
+#include "tile.hpp"
+
+namespace {
+
+// Bit `lane` is set where the flag is.
+template <class T> INLINE uint32_t bits_of(Flags<T> flags) {
+#if HAVE_AVX512 && !defined(DASKMM_EMULATED_AVX512)
+  if constexpr (sizeof(T) == 4) return _mm512_movepi32_mask((__m512i)flags);
+  else return _mm512_movepi64_mask((__m512i)flags);
+#elif defined(__AVX2__) && REGISTER_BYTES == 32
+  Vector<T> signs;
+  __builtin_memcpy(&signs, &flags, sizeof flags);
+  if constexpr (sizeof(T) == 4) return uint32_t(__builtin_ia32_movmskps256(signs));
+  else return uint32_t(__builtin_ia32_movmskpd256(signs));
+#else
+  uint32_t bits = 0;
+  for (int lane = 0; lane < LENGTH<T>; lane++) bits |= uint32_t(flags[lane] & 1) << lane;
+  return bits;
+#endif
+}
+
+// Write the products of N rows with one centre's factors.
+template <class T, int N>
+INLINE void dots(const T* const (&rows)[N], const T* factors, Index p, T (&out)[N]) {
+  constexpr int L = LENGTH<T>;
+  Vector<T> sums[N][2] = {};
+  Index f = 0;
+  for (; f + 2 * L <= p; f += 2 * L) UNROLLED
+    for (int v = 0; v < 2; v++) {
+      const Vector<T> factor = load(factors + f + v * L);
+      UNROLLED for (int n = 0; n < N; n++)
+        sums[n][v] += factor * load(rows[n] + f + v * L);
+    }
+  UNROLLED for (int n = 0; n < N; n++) {
+    T total = sum_of<T>(sums[n][0] + sums[n][1]);
+    for (Index g = f; g < p; g++) total += factors[g] * rows[n][g];
+    out[n] = total;
+  }
+}
+
+// The search of a tile's nearest centres by partial distances.
+template <class T> struct Leading {
+  // Bounds of distances fall by this many times the rounding of a product.
+  static constexpr T SLACK = 8;
+
+  const Step& a;
+  const Index p, k, q, rows;
+  const T *basis, *rests;
+  T* factors;         // along the directions, padded to whole groups of centres
+  T *y, *remainders;  // panels of rows along the directions, and the norms without them
+  T *first, *limits;  // the first candidate, and what bounds may reach
+  int32_t* listed;
+
+  explicit Leading(const Step& a)
+      : a(a),
+        p(a.p),
+        k(a.k),
+        q(a.n_leading),
+        rows(a.tile),
+        basis((const T*)a.basis),
+        rests((const T*)a.rests) {}
+  void place(Memory& memory) {
+    const Index n_lines = q ? (k + CENTERS - 1) / CENTERS * CENTERS : 0;
+    memory(n_lines * q, factors), memory(rows * q, y);
+    memory(q ? rows : 0, remainders, first, limits), memory(q ? rows + LENGTH<T> : 0, listed);
+  }
+  void begin() {
+    if (q) memcpy(factors, a.leading, size_t(k) * q * sizeof(T));
+  }
+
+  // Write panels of the rows along the directions; `norms` are the squared norms of the rows.
+  void rotate(const T* panels, Index height, const T* norms, Index b) {
+    for (Index i = 0; i < b; i += WIDTH<T>) {
+      T* out = y + i * q;
+      for (Index c = 0; c < q; c += AT_ONCE)
+        multiply_panel<T, AT_ONCE, GROUP>(basis + c * p, p, panels + i * height, WIDTH<T>, p,
+                                          out + c * WIDTH<T>, WIDTH<T>);
+      for (int v = 0; v < GROUP; v++) {
+        Vector<T> rest = load(norms + i + v * LENGTH<T>) * T(1.0 + SLACK * a.rounding);
+        for (Index c = 0; c < q; c++) {
+          const Vector<T> x = load(out + c * WIDTH<T> + v * LENGTH<T>);
+          rest -= x * x;
+        }
+        for (int lane = 0; lane < LENGTH<T>; lane++)
+          remainders[i + v * LENGTH<T> + lane] = rest[lane] > T(0) ? __builtin_sqrt(rest[lane]) : T(0);
+      }
+    }
+  }
+  // Compare two centres with the one that would be nearest if the remainders were orthogonal.
+  INLINE void guess(Index j, const T* line, const T* norm, T* smallest, Index b) {
+    const Vector<T> own = everywhere(T(j)), next = everywhere(T(j + 1));
+    for_vectors<T>(b, [&](Index i, int) {
+      const Vector<T> x = load(line + i) + norm[0], y = load(line + rows + i) + norm[1],
+                      m = load(smallest + i);
+      const Flags<T> swap = y < x;
+      const Vector<T> low = swap ? y : x, closest = swap ? next : own;
+      const Flags<T> better = low < m;
+      store(first + i, better ? closest : load(first + i));
+      store(smallest + i, better ? low : m);
+    });
+  }
+  T limit_of(T smallest, T norm) const {
+    return smallest + T(SLACK * a.rounding) * (T(3) * norm + T(2) * (smallest + norm) + T(a.slack));
+  }
+
+  // Fill the smallest score of each row and its centre, and the second of those that were compared.
+  template <class Search> void find(Search& s, Index b) {
+    rotate(s.panels, s.height, s.norms, b);
+    for (Index i = 0; i < rows; i++) s.smallest[i] = T(INFINITE), first[i] = 0, limits[i] = -T(INFINITE);
+    const T* norms = s.norms_of_centers;
+    for (Index j = 0; j < k; j += 2) {
+      T* line = s.d + j * rows;
+      if (j % CENTERS == 0) panel_products<T, false>(factors + j * q, q, y, q, b, line, rows, k - j);
+      guess(j, line, norms + j, s.smallest, b);
+    }
+    for (Index i = 0; i < b; i++) {
+      const Index j = Index(first[i]);
+      const T* const row[1] = {s.z + i * p};
+      T found[1];
+      dots<T, 1>(row, s.factors + j * p, p, found);
+      s.nearest[i] = first[i], s.smallest[i] = found[0] + norms[j];
+      limits[i] = limit_of(s.smallest[i], s.norms[i]);
+      s.d[j * rows + i] = T(INFINITE);  // it is not compared again
+    }
+    for (Index j = 0; j < k; j++) {
+      const Index n = list(s.d + j * rows, remainders, limits, norms[j], rests[j], b, listed);
+      for (Index at = 0; at < n; at += 4) compare(s, j, norms[j], listed + at, n - at < 4 ? n - at : 4);
+    }
+  }
+  // List the rows for which the bound does not exclude a centre.
+  static INLINE Index list(const T* __restrict line, const T* __restrict remainders,
+                           const T* __restrict limits, T norm, T rest, Index b, int32_t* __restrict listed) {
+    constexpr int L = LENGTH<T>, N = GROUP;
+    Index n = 0;
+    for (Index i = 0; i < b; i += N * L) {
+      uint32_t near[N], found = 0;
+      UNROLLED for (int v = 0; v < N; v++) {
+        const Index at = i + v * L;
+        const Vector<T> bound = load(line + at) + norm - load(remainders + at) * rest;
+        near[v] = bits_of<T>(bound <= load(limits + at));
+        found |= near[v];
+      }
+      if (!found) continue;
+      UNROLLED for (int v = 0; v < N; v++)
+        for (uint32_t left = near[v]; left; left &= left - 1)
+          listed[n++] = int32_t(i + v * L + __builtin_ctz(left));
+    }
+    return n;
+  }
+  // The first candidate counts again in a tie.
+  void restore(T* d, Index i) const { d[Index(first[i]) * rows + i] = -T(INFINITE); }
+  template <class Search> INLINE void compare(Search& s, Index j, T norm, const int32_t* some, Index n) {
+    const T* row[4];
+    T found[4];
+    for (Index at = 0; at < 4; at++) row[at] = s.z + some[at < n ? at : 0] * p;
+    dots<T, 4>(row, s.factors + j * p, p, found);
+    for (Index at = 0; at < n; at++) {
+      const Index i = some[at];
+      const T x = found[at] + norm;
+      if (x < s.smallest[i]) {
+        s.second[i] = s.smallest[i] < s.second[i] ? s.smallest[i] : s.second[i];
+        s.smallest[i] = x, s.nearest[i] = T(j);
+        limits[i] = limit_of(x, s.norms[i]);
+      } else if (x < s.second[i]) s.second[i] = x;
+    }
+  }
+};
+
+}  // namespace

@@ -1,0 +1,133 @@
+"""Nearest centres by partial distances beside all distances, and by the definition."""
+
+import numpy as np
+import pytest
+from _naive import exact_squared_distances
+from _support import n_examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiled._blocks import PLACE, identity
+from daskmm.compiled import dispatch, partial
+from daskmm.compiled.dispatch import PreparedCenters, block_sums
+from daskmm.compiled.labels import nearest_centers
+from daskmm.kmeans.assignment import labels_of
+from daskmm.kmeans.sums import CenterState
+from daskmm.numerics.rows import Coordinates
+
+SETTINGS = settings(max_examples=n_examples(200), derandomize=True, database=None, deadline=None)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Partial distances also of few centres, features and rows, whether they save time or not."""
+    monkeypatch.setattr(dispatch, "LEAST_CENTERS", 2)
+    monkeypatch.setattr(dispatch, "LEAST_FEATURES", 16)
+    monkeypatch.setattr(dispatch, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(partial, "_WORTH", np.inf)
+
+
+def without_directions(rows, coordinates, centers):
+    """The nearest centres with all distances."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dispatch, "LEAST_CENTERS", 10**9)
+        return found(rows, coordinates, centers)
+
+
+def found(rows, coordinates, centers):
+    labels, distances = np.empty(len(rows), np.int32), np.empty(len(rows))
+    prepared = PreparedCenters(centers)
+    assert nearest_centers(rows, coordinates, prepared, labels, distances)
+    return labels, distances
+
+
+@st.composite
+def tables(draw):
+    """Rows with ties, twins, rows on centres, offsets, and noise in few or all features."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, p, k = (int(rng.integers(*ends)) for ends in ((1, 400), (16, 80), (2, 60)))
+    centers = 3.0 * rng.normal(size=(k, p)) * rng.uniform(0.01, 1.0, p) ** 2
+    rows = centers[rng.integers(k, size=n)] + rng.choice([0.0, 0.1, 1.0]) * rng.normal(size=(n, p))
+    if draw(st.booleans()):
+        rows, centers = np.rint(rows), np.rint(centers)  # exact ties
+    if draw(st.booleans()):
+        centers[rng.integers(k, size=k // 2)] = centers[0]  # twins
+    offset = draw(st.sampled_from([0.0, 3.0, 1e4]))
+    dtype = draw(st.sampled_from(["f4", "f8", "i2"]))
+    coordinates = Coordinates(np.full(p, np.floor(offset)), np.ones(p))
+    return (rows + offset).astype(dtype), coordinates, centers
+
+
+@SETTINGS
+@given(tables())
+def test_labels_and_distances_are_bit_for_bit_those_of_all_distances(table):
+    for mine, theirs in zip(found(*table), without_directions(*table), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@SETTINGS
+@given(tables())
+def test_labels_are_the_first_of_the_nearest_centres(table):
+    rows, coordinates, centers = table
+    rows = rows[:20]
+    z = coordinates.to_model(rows)
+    exact = exact_squared_distances(z, centers)
+    expected = [list(row).index(min(row)) for row in exact]
+    labels, _ = found(rows, coordinates, centers)
+    for i in np.flatnonzero(labels != expected):
+        # Ties up to the rounding of a distance.
+        assert exact[i][labels[i]] <= exact[i][expected[i]] * (1 + 1e-14)
+
+
+def embedded(n=3000, p=96, k=300, dtype="f4"):
+    rng = np.random.default_rng(0)
+    spectrum = 1.0 / np.sqrt(1.0 + np.arange(p))
+    centers = rng.normal(size=(k, p)) * spectrum
+    rows = centers[rng.integers(k, size=n)] + 0.6 * rng.normal(size=(n, p)) * spectrum
+    return rows.astype(dtype), centers
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_sums_are_bit_for_bit_those_of_all_distances(dtype):
+    rows, centers = embedded(dtype=dtype)
+    results = []
+    for least in (2, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dispatch, "LEAST_CENTERS", least)
+            prepared = PreparedCenters(centers)
+            results.append(block_sums(rows, None, identity(96), prepared, -np.inf, 16))
+            fields = prepared.leading(np.dtype(dtype), rows, None)
+        assert (fields["n_leading"] > 0) == (least == 2)
+    for mine, theirs in zip(*results, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_directions_are_orthonormal_and_the_leading_ones_hold_most_of_the_centres():
+    _, centers = embedded()
+    directions = partial.principal_directions(centers)
+    assert directions.shape == (48, 96)
+    np.testing.assert_allclose(directions @ directions.T, np.eye(48), atol=1e-5)
+    shares = np.square(centers @ directions.T).sum(axis=0)
+    assert (np.diff(shares) <= 1e-4 * shares[0]).all()
+
+
+def test_rows_that_lie_alike_in_all_directions_get_all_distances(monkeypatch):
+    monkeypatch.setattr(partial, "_WORTH", 0.9)
+    rng = np.random.default_rng(0)
+    rows, centers = rng.normal(size=(2000, 64)), 0.1 * rng.normal(size=(300, 64))
+    assert PreparedCenters(centers).leading(np.dtype("f8"), rows, None)["n_leading"] == 0
+
+
+def test_weights_and_missing_values_get_all_distances():
+    rows, centers = embedded()
+    weighted = PreparedCenters(centers, np.full(96, 0.5))
+    holes = PreparedCenters(centers, partial=True)
+    for prepared in (weighted, holes):
+        assert prepared.leading(np.dtype("f4"), rows, None)["n_leading"] == 0
+
+
+def test_a_row_that_is_not_finite_is_refused():
+    rows, centers = embedded()
+    rows[1234, 5] = np.inf
+    with pytest.raises(ValueError, match="1234"):
+        labels_of(rows, PLACE, identity(96), CenterState(centers, -np.inf))
