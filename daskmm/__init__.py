@@ -8,6 +8,7 @@ from daskmm._version import __version__
 if TYPE_CHECKING:
     from daskmm.cli.run_folder import write_run
     from daskmm.cluster import (
+        ClusterTree,
         EntropyPowerKMeans,
         GaussianMixture,
         KernelPowerKMeans,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClusterLostError",
+    "ClusterTree",
     "DeadlyBlockError",
     "EntropyPowerKMeans",
     "GaussianMixture",

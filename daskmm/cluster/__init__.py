@@ -7,8 +7,10 @@ from daskmm.cluster.kmeans import KMeans
 from daskmm.cluster.mean_shift import WeightedBlurringMeanShift
 from daskmm.cluster.multi_kernel import MultiKernelPowerKMeans
 from daskmm.cluster.power import PowerKMeans
+from daskmm.cluster.tree import ClusterTree
 
 __all__ = [
+    "ClusterTree",
     "EntropyPowerKMeans",
     "GaussianMixture",
     "KMeans",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -87,6 +87,10 @@ class FittedCenters:
         gaps = values.get("empty_rows") == "label"
         state = CenterState(centers, -np.inf, weights, distortion, partial, gaps=gaps)
         return cls(coordinates, state, _coding(values, unknown), values.get("feature_dim_"))
+
+    def at(self, centers: FloatArray) -> CenterState:
+        """Return the state of other centres, in the model's coordinates."""
+        return replace(self.state, centers=centers)
 
     def table(self, X: Any, feature_dim: str | None = None) -> Any:
         """Return `X` as a table of numbers, or as a Raster, with the features of the fit."""

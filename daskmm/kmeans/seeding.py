@@ -58,7 +58,7 @@ def starting_centers(
     rows, weights = survey.sample.rows, survey.sample.weights
     if method == "random":
         return [_random_rows(rows, weights, n_clusters, seed, survey.distortion) for seed in seeds]
-    return _plus_plus(rows, weights, n_clusters, seeds, survey.distortion)
+    return starting_rows(rows, weights, n_clusters, seeds, survey.distortion)
 
 
 def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
@@ -94,7 +94,7 @@ def given_centers(centers: FloatArray, survey: Survey) -> FloatArray:
     return start
 
 
-def _plus_plus(
+def starting_rows(
     rows: FloatArray,
     weights: FloatArray,
     n_clusters: int,
@@ -229,7 +229,7 @@ def _scalable(
     starts = []
     for centers, counts, seed in zip(candidates, masses.records, seeds, strict=True):
         pool = _at_least(centers, counts, n_clusters)
-        starts += _plus_plus(*pool, n_clusters, [seed], survey.distortion)
+        starts += starting_rows(*pool, n_clusters, [seed], survey.distortion)
     return starts
 
 

@@ -1,0 +1,273 @@
+"""Divide the clusters of a table into smaller ones, on rows that one pass draws.
+
+A pass draws rows of every cluster and sums its cost. Each cluster is then divided by hard steps on
+its own rows, which are in memory, so a level of a tree of clusters costs one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Position, float_dtype
+from daskmm.engine.first_pass import row_uniforms
+from daskmm.engine.passes import Passes, tree_reduce
+from daskmm.kmeans.assignment import labels_of, nearest_of
+from daskmm.kmeans.seeding import starting_rows
+from daskmm.kmeans.sums import CenterState
+from daskmm.kmeans.updates import PowerUpdate, sample_problem
+from daskmm.mm.driver import Schedule, minimize
+from daskmm.numerics.distortions.base import Distortion
+from daskmm.numerics.distortions.bregman import SQUARED_EUCLIDEAN
+from daskmm.numerics.rows import Rows
+from daskmm.numerics.sparse_rows import dense
+
+FloatArray = NDArray[np.float64]
+
+# Rows drawn per new cluster; more lower the cost of a tree by less than they cost in memory.
+ROWS_PER_CLUSTER = 48
+# Hard steps within a cluster, the relative change that ends them, and how far they move centres.
+_MAX_ITER, _TOL, _RELAXATIONS = 20, 1e-3, (1.5,)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows drawn of some blocks, sorted by cluster and key.
+
+    Attributes
+    ----------
+    labels : ndarray of int32 of shape (n_drawn,)
+        Cluster of each row.
+    keys : ndarray of shape (n_drawn,)
+        Random numbers; of each cluster the rows with the smallest keys are kept.
+    rows : ndarray of shape (n_drawn, n_features)
+        The rows in the model's coordinates.
+    weights : ndarray of shape (n_drawn,)
+        Their sample weights.
+    """
+
+    labels: NDArray[np.int32]
+    keys: FloatArray
+    rows: NDArray
+    weights: FloatArray
+
+    def kept(self, most: int, n_clusters: int) -> Self:
+        """Return at most so many rows of each cluster, those with the smallest keys."""
+        order = np.lexsort((self.keys, self.labels))
+        sizes = np.bincount(self.labels, minlength=n_clusters)
+        ranks = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        kept = order[ranks < most]
+        return type(self)(self.labels[kept], self.keys[kept], self.rows[kept], self.weights[kept])
+
+    def of_cluster(self, label: int) -> tuple[NDArray, FloatArray]:
+        """Return the rows of a cluster, and their weights."""
+        own = slice(*np.searchsorted(self.labels, [label, label + 1]))
+        return self.rows[own], self.weights[own]
+
+
+@dataclass(frozen=True)
+class DrawnRows:
+    """Rows drawn of each cluster, with totals of all of its rows.
+
+    Attributes
+    ----------
+    drawn : tuple of Drawn
+        Rows of several groups of blocks. They are merged only once their number has doubled, since
+        each merge copies them.
+    weights, costs : ndarray of shape (n_clusters,)
+        Weight, and weighted sum of the distances from the centre, of all rows of each cluster.
+    most : int
+        Largest number of rows to keep of a cluster.
+    """
+
+    any_order: ClassVar[bool] = True
+    drawn: tuple[Drawn, ...]
+    weights: FloatArray
+    costs: FloatArray
+    most: int
+
+    def __add__(self, other: Self) -> Self:
+        drawn = (*self.drawn, *other.drawn)
+        if sum(len(each.keys) for each in drawn) > 2 * self.most * len(self.weights):
+            drawn = (self._merged(drawn),)
+        weights, costs = self.weights + other.weights, self.costs + other.costs
+        return type(self)(drawn, weights, costs, self.most)
+
+    def merged(self) -> Drawn:
+        """Return the rows of all blocks."""
+        return self._merged(self.drawn)
+
+    def _merged(self, drawn: Sequence[Drawn]) -> Drawn:
+        labels, keys, rows, weights = (
+            np.concatenate([getattr(each, name) for each in drawn])
+            for name in ("labels", "keys", "rows", "weights")
+        )
+        return Drawn(labels, keys, rows, weights).kept(self.most, len(self.weights))
+
+    @classmethod
+    def of_block(
+        cls,
+        rows: NDArray,
+        weights: NDArray | None,
+        position: Position,
+        coordinates: Rows,
+        state: CenterState,
+        most: int,
+        seed: int,
+    ) -> Self:
+        """Draw rows of each cluster from one block (the block function of the pass)."""
+        labels, distances = nearest_of(rows, position, coordinates, state)
+        v = np.ones(len(rows)) if weights is None else np.asarray(weights, np.float64)
+        k, within = len(state.centers), np.maximum(labels, 0)
+        counted = np.where(labels < 0, 0.0, v)
+        numbers = np.flatnonzero(counted > 0)
+        keys = row_uniforms((seed, 0), position.numbers(len(rows))[numbers])
+        few = Drawn(labels[numbers], keys, numbers, v[numbers]).kept(most, k)
+        z = coordinates.to_model(rows[few.rows]).astype(float_dtype(rows.dtype), copy=False)
+        drawn = replace(few, rows=dense(z))
+        return cls(
+            (drawn,),
+            np.bincount(within, counted, k).astype(np.float64),
+            np.bincount(within, counted * distances, k).astype(np.float64),
+            most,
+        )
+
+
+def divided(
+    passes: Passes,
+    coordinates: Rows,
+    state: CenterState,
+    n_clusters: int,
+    by: str,
+    seed: int,
+) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Divide each cluster on rows of its own, in one pass.
+
+    Parameters
+    ----------
+    passes : Passes
+        Passes over the table.
+    coordinates : Rows
+        The model's coordinates.
+    state : CenterState
+        The clusters to divide.
+    n_clusters : int
+        Number of clusters after it.
+    by : {"cost", "size", "equal"}
+        How many of them each cluster is divided into: in proportion to the cost or to the weight of
+        its rows, or as many as the others.
+    seed : int
+        Seed of the draws.
+
+    Returns
+    -------
+    centers : ndarray of shape (n_found, n_features)
+        New centres in the model's coordinates; fewer than `n_clusters` if some clusters have fewer
+        distinct rows than they should have parts.
+    parents : ndarray of int of shape (n_found,)
+        The cluster that each of them is a part of.
+    """
+    k = len(state.centers)
+    # Parts are not known before the pass. No cluster draws more rows than twice a mean one.
+    most = 2 * ROWS_PER_CLUSTER * -(-n_clusters // k)
+    found = passes.reduce(DrawnRows.of_block, coordinates, state, most, seed)
+    parts, drawn = shared_out(_shares(found, by), n_clusters), found.merged()
+    tasks = [
+        (*drawn.of_cluster(label), label, int(parts[label]), state.centers[label])
+        for label in range(k)
+    ]
+    products = float(drawn.rows.size) * n_clusters / k
+    pieces = tree_reduce(_parts_of, tasks, (state.distortion, seed), False, "divide", products)
+    return np.concatenate([c for c, _ in pieces]), np.concatenate([p for _, p in pieces])
+
+
+def shared_out(shares: FloatArray, n_parts: int) -> NDArray[np.int64]:
+    """Divide a number of parts in proportion to shares, at least one each (largest remainders)."""
+    k = len(shares)
+    wanted = shares / shares.sum() * (n_parts - k)
+    parts = np.floor(wanted).astype(np.int64)
+    first = np.argsort(parts - wanted, kind="stable")[: n_parts - k - int(parts.sum())]
+    parts[first] += 1
+    return parts + 1
+
+
+def _shares(found: DrawnRows, by: str) -> FloatArray:
+    """Return the share of the parts that each cluster gets."""
+    shares = {"cost": found.costs, "size": found.weights}.get(by)
+    return np.ones(len(found.costs)) if shares is None or not shares.sum() > 0 else shares
+
+
+def _parts_of(
+    rows: FloatArray,
+    weights: FloatArray,
+    label: int,
+    n_parts: int,
+    center: FloatArray,
+    distortion: Distortion,
+    seed: int,
+) -> Sequence[tuple[FloatArray, NDArray[np.int64]]]:
+    """Divide one cluster by hard steps on its rows (the task function)."""
+    distinct = distinct_rows(rows)
+    if n_parts == 1 or len(distinct) <= 1:
+        centers = center[None]
+    elif len(distinct) <= n_parts:
+        centers = distortion.inside(rows[distinct].astype(np.float64))
+    else:
+        (start,) = starting_rows(rows, weights, n_parts, [seed + label], distortion)
+        relaxed = distortion.code == SQUARED_EUCLIDEAN.code
+        schedule = Schedule(
+            -np.inf, max_iter=_MAX_ITER, tol=_TOL, relaxations=_RELAXATIONS if relaxed else ()
+        )
+        problem = sample_problem(rows, weights, PowerUpdate(distortion))
+        begun = [start.astype(np.float64)]
+        centers = minimize(problem, begun, schedule).run.state.centers
+    return [(centers, np.full(len(centers), label))]
+
+
+def distinct_rows(rows: NDArray) -> NDArray[np.intp]:
+    """Return the first index of each distinct row; rows are compared by a random projection."""
+    direction = np.random.default_rng(0).normal(size=rows.shape[1])
+    return np.unique(rows @ direction, return_index=True)[1]
+
+
+def labels_along_tree(
+    rows: NDArray,
+    position: Position,
+    coordinates: Rows,
+    leaves: CenterState,
+    above: NDArray[np.int64],
+    levels: Sequence[CenterState],
+    parents: Sequence[NDArray[np.int64]],
+) -> NDArray[np.int32]:
+    """Walk down a tree of clusters with each row of one block, to the nearest part at each level.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        A block in the input's units.
+    position : Position
+        Place of the block in the table.
+    coordinates : Rows
+        The model's coordinates.
+    leaves : CenterState
+        Clusters of the last level.
+    above : ndarray of int of shape (n_leaves,)
+        Cluster of the wanted level that contains each leaf.
+    levels : sequence of CenterState
+        Clusters of all levels, those of the last one included.
+    parents : sequence of ndarray of int
+        For each level below the first, the cluster of the level above that contains each cluster.
+    """
+    labels = labels_of(rows, position, coordinates, levels[0])
+    for state, own in zip(levels[1:], parents, strict=True):
+        after = labels.copy()
+        for parent in np.unique(labels[labels >= 0]):
+            some, parts = np.flatnonzero(labels == parent), np.flatnonzero(own == parent)
+            among = replace(state, centers=state.centers[parts])
+            after[some] = parts[labels_of(rows[some], position, coordinates, among)]
+        labels = after
+    return np.where(labels < 0, labels, above[labels]).astype(np.int32)
