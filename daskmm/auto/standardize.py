@@ -37,8 +37,9 @@ FloatArray = NDArray[np.float64]
 _TAIL, _WIDENING, _MOST_FAR = 0.02, 0.5, 0.05
 # Largest number of clusters in trials: with more, trials take longer than the fit.
 _MOST_CLUSTERS = 32
-# Standard deviations within this factor of each other hardly differ.
-_ALIKE = 1.5
+# Standard deviations hardly differ if the largest is within this factor of all but a few small ones.
+# (In some embeddings a few features are 0 but for noise.)
+_ALIKE, _FEW_SMALL = 2.0, 0.05
 # How much larger the gain of standardised features must be: as a share of the gain, and in nats.
 _CLEARLY, _CLEAR_NATS = 0.05, 0.05
 
@@ -101,7 +102,7 @@ def choose_scale(
     own = _in_own_units(survey)
     scales = _trials(own.sample, sample_rows(n_clusters), seed)
     deviations = np.sqrt(scales[0].variance[scales[0].varying])
-    if not len(deviations) or deviations.max() <= _ALIKE * deviations.min():
+    if not len(deviations) or _are_alike(deviations):
         none = np.empty(0)
         return own, ScaleChoice(none, none, n_clusters, len(scales[0].rows))
     starts = [(trials, start) for trials in scales for start in spawned(seed, STARTS)]
@@ -112,10 +113,16 @@ def choose_scale(
     return survey if choice.standardize else own, choice
 
 
+def _are_alike(deviations: FloatArray) -> bool:
+    """Return whether standard deviations hardly differ."""
+    small = np.quantile(deviations, _FEW_SMALL, method="lower")
+    return bool(deviations.max() <= _ALIKE * small)
+
+
 def _in_own_units(survey: Survey) -> Survey:
     """Convert the result of the first pass to features that are not standardised."""
     scale = survey.coordinates.scale
-    rows = Coordinates(np.zeros_like(scale), 1.0 / scale).to_model(survey.sample.rows)
+    rows = survey.sample.rows * scale
     variance = survey.variance * scale**2
     return replace(
         survey,

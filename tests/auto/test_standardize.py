@@ -210,3 +210,12 @@ def test_features_of_nearly_equal_deviations_are_left_as_they_are_without_a_tria
     assert not path.standardize
     assert len(path.gains_standardized) == 0
     assert str(path) == "as they are: standard deviations of the features hardly differ"
+
+
+def test_a_few_features_that_are_zero_but_for_noise_do_not_matter():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 40))
+    X[:, 7] *= 1e-12
+    assert len(KMeans(3, random_state=0).fit(X).standardize_path_.gains_standardized) == 0
+    X[:, 8] *= 1e3  # one large feature does
+    assert len(KMeans(3, random_state=0).fit(X).standardize_path_.gains_standardized) > 0
