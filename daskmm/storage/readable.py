@@ -1,6 +1,12 @@
-"""Sizes and durations in words."""
+"""Numbers, sizes and durations as people write them."""
 
 from __future__ import annotations
+
+import math
+from datetime import date, timedelta
+
+# Numbers beyond these have an exponent.
+_SMALL, _LARGE = 1e-4, 1e12
 
 
 def readable_bytes(count: float | None) -> str:
@@ -27,3 +33,39 @@ def readable_seconds(seconds: float) -> str:
     if minutes:
         return f"{minutes} min {rest} s"
     return f"{rest} s"
+
+
+def readable_number(value: float, spread: float | None = None) -> str:
+    """Format a number, e.g. "217", "6.9", "0.0042", "12,345".
+
+    Three digits are kept, and all digits before the decimal point; or as many decimals as show two
+    digits of `spread`, the size of the differences that matter.
+    """
+    size = abs(value) if spread is None else abs(spread)
+    if not math.isfinite(value):
+        return str(value)
+    if abs(value) >= _LARGE or 0 < max(abs(value), size) < _SMALL:
+        return f"{value:.3g}"
+    kept = 2 if spread is None else 1
+    decimals = max(kept - math.floor(math.log10(size)), 0) if size > 0 else 0
+    if spread is None and value:
+        text = f"{value:,.{decimals}f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+    else:
+        text = f"{value:,.{min(decimals, 12)}f}"
+    text = text if abs(value) >= 9999.5 else text.replace(",", "")
+    return text.removeprefix("-") if not text.strip("-0.") else text
+
+
+def readable_share(share: float) -> str:
+    """Format a share in percent, e.g. "42%", "0.4%"; "under 0.1%" is not none."""
+    if 0 < share < 0.0005:
+        return "under 0.1%"
+    if 0.9995 < share < 1:
+        return "over 99.9%"
+    return f"{share:.1%}" if 0 < share < 0.0995 or 0.995 <= share < 1 else f"{share:.0%}"
+
+
+def readable_day(days: float) -> str:
+    """Format a number of days since 1970, e.g. "2024-10-27"."""
+    return (date(1970, 1, 1) + timedelta(days=round(days))).isoformat()
