@@ -52,6 +52,7 @@ from daskmm.engine.labelled import is_labelled, write_labelled
 from daskmm.engine.labels import holds_labels, write_labels
 from daskmm.mm.checkpoint import CheckpointError
 from daskmm.plot import require_matplotlib
+from daskmm.report.page import require_report
 from daskmm.scaling import measure_pass
 from daskmm.storage.atomic import restore_former
 from daskmm.storage.locks import LockedError, reserved
@@ -87,7 +88,9 @@ def _fit(arguments: argparse.Namespace) -> None:
 
 def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Fit, write the run folder, and return its summary."""
-    if arguments.pictures or arguments.report:
+    if arguments.report:
+        require_report()
+    if arguments.pictures:
         require_matplotlib()
     model = _model(arguments).set_params(checkpoint=inside(out, CHECKPOINT))
     with _noted_warnings() as notes_of_input:
@@ -267,7 +270,9 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _monitor(arguments: argparse.Namespace) -> int:
-    if arguments.picture or arguments.report:
+    if arguments.report:
+        require_report()
+    if arguments.picture:
         require_matplotlib()
     run = open_run(arguments.folder)
     place = local_path(run.path, "A run that is monitored") / MONITOR
@@ -347,7 +352,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{run.path}/summary.json is damaged: {error!r}") from error
     if arguments.report:
-        require_matplotlib()
+        require_report()
         found["report"] = str(add_report(run))
         text += f"\nwritten:\n  {found['report']}"
     _report(arguments, found, lambda: text)

@@ -264,14 +264,15 @@ def build_parser() -> argparse.ArgumentParser:
     fit.add_argument(
         "--report",
         action="store_true",
-        help="also write RUN/report.html: one self-contained page with all figures",
+        help="also write RUN/report.html: one page in words, means, distributions and figures",
     )
     for command in (predict, update, inspect):
         command.add_argument("folder", metavar="RUN", help="run folder written by 'daskmm fit'")
     inspect.add_argument(
         "--report",
         action="store_true",
-        help="write RUN/report.html, without figures of rows: a run folder does not hold them",
+        help="write RUN/report.html, without distributions and figures of rows: a run folder does "
+        "not hold them",
     )
     predict.add_argument("input", metavar="INPUT", help=_INPUT)
     predict.add_argument(

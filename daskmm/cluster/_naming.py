@@ -164,7 +164,7 @@ class _Naming:
         return max(shared, key=lambda feature: self.parts[group, feature].sum(), default=-1)
 
     def _far_apart(self, group: list[int]) -> int | None:
-        """Return the first feature if each cluster is much farther out in it than the one before."""
+        """Return the first feature if clusters are far apart in it."""
         feature = self._first(group)
         if feature < 0:
             return None

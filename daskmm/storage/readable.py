@@ -59,6 +59,7 @@ def readable_number(value: float, spread: float | None = None) -> str:
 
 def readable_share(share: float) -> str:
     """Format a share in percent, e.g. "42%", "0.4%"; "under 0.1%" is not none."""
+    share = round(share, 9) + 0.0  # without a sign
     if 0 < share < 0.0005:
         return "under 0.1%"
     if 0.9995 < share < 1:
