@@ -22,6 +22,7 @@ from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
 from daskmm.data.zarr_chunks import check_chunks, read
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
+from daskmm.storage.zarr_stores import is_zarr_store, zarr_store
 
 # Bounds of the bytes of a block: small blocks save memory, large ones save tasks.
 _LEAST_BLOCK_BYTES = 16_000_000
@@ -65,6 +66,8 @@ def open_data(
 
         - A zarr array; a zarr group with a single two-dimensional array, or ``store.zarr::name``;
           or a CSR group as anndata writes it (``store.zarr``, ``store.zarr::layers/counts``).
+          Stores of icechunk and obstore are ``icechunk+file:///repository::name`` (the latest
+          snapshot of the branch "main"; or ``icechunk+s3://bucket/prefix``) and ``obstore+URL``.
         - An .npy file; an .npz file with an array named X or a single two-dimensional one, or
           written by `scipy.sparse.save_npz`.
         - Csv or parquet files (extra ``dataframe``), a pattern, or a folder of them. A csv file
@@ -137,6 +140,8 @@ def open_data(
         text = str(Path(text).absolute())  # workers may have a different working directory
     if kind != "csv" and {separator, decimal, encoding} != {None}:
         raise ValueError(f"{text}: separator, decimal and encoding are options of csv files.")
+    if feature_dim is not None and is_zarr_store(text):
+        raise ValueError(f"{text}: cubes are read from NetCDF files and from zarr of other stores.")
     if kind == "netcdf" or (kind == "zarr" and feature_dim is not None):
         if keep:
             raise ValueError(f"{text}: a cube has no columns to keep beside its pixels.")
@@ -231,6 +236,8 @@ def _kind(path: str) -> str:
             raise FileNotFoundError(f"No file matches {path}.")
     elif not remote and not place.exists():
         raise FileNotFoundError(f"{path} does not exist.")
+    if is_zarr_store(path):
+        return "zarr"
     suffix = place.suffix.lower()
     if suffix == ".h5ad":
         raise ValueError(_H5AD.format(path, place.stem))
@@ -298,7 +305,7 @@ class _Zarr:
 
     def open(self) -> zarr.Array:
         try:
-            node = zarr.open(self.path, mode="r")
+            node = zarr.open(zarr_store(self.path), mode="r")
         except Exception as error:  # json, codecs and zarr have their own errors
             raise ValueError(f"{self.path} cannot be read as zarr: {error}") from error
         if isinstance(node, zarr.Array):
