@@ -14,7 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import as_dask_array, check_columns, common_dtype
-from daskmm.data.csv_files import estimated_rows, is_csv, open_csv
+from daskmm.data.csv_files import csv_columns, estimated_rows, is_csv, open_csv
 from daskmm.data.lazy import array_of_frame
 from daskmm.data.mixed import to_be_coded
 from daskmm.data.raster_files import is_netcdf, open_cube
@@ -80,8 +80,8 @@ def open_data(
     columns : sequence of str, optional
         Columns of a csv or parquet file, or features of a NetCDF file, to use; all by default.
     keep : sequence of str, optional
-        Further columns of any kind, such as names of the rows, which come after the others. Csv
-        files give them as text.
+        Further columns of any kind, such as names of the rows, which come after the others; the
+        only ones if `columns` is empty. Csv files give them as text.
     chunks : int or "auto"
         Rows per block of an array, rounded up to whole stored chunks; "auto" makes blocks of
         16 to 64 MB. Blocks of csv and parquet files follow the files.
@@ -185,6 +185,33 @@ def has_columns(path: str) -> bool:
     path = path if is_remote(path) else str(local_path(path))
     named = ("csv", "netcdf", *_FRAMES.values())
     return ("::" not in path or Path(path).exists()) and _kind(path) in named
+
+
+def column_names(
+    path: str,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+) -> list[Any]:
+    """Return the names of the columns of csv or parquet files, in their order.
+
+    Raises
+    ------
+    ValueError
+        If the path means other files.
+    """
+    path = path if is_remote(path) else str(local_path(path))
+    kind = _kind(path) if has_columns(path) else None
+    if kind == "csv":
+        return csv_columns(path, separator, decimal, encoding)
+    if kind != "parquet":
+        raise ValueError(f"{path} has no named columns; they belong to csv and parquet files.")
+    _require_dataframes(kind)
+    import dask.dataframe as dd
+
+    frame = dd.read_parquet(path)
+    index = frame.index.name
+    return [*([] if index is None or index in frame.columns else [index]), *frame.columns]
 
 
 def planned_table(
@@ -458,7 +485,7 @@ def _open_frame(
         )
     if columns is not None or keep:
         frame = frame[wanted]
-    if mixed:
+    if mixed or not used:
         return frame
     try:
         check_columns(frame.dtypes[list(used)], path)
