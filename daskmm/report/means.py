@@ -36,12 +36,14 @@ class Means:
     ----------
     clusters : ndarray of shape (n_clusters, n_features)
         Means of the clusters; NaN where a cluster has no value.
-    overall, variance : ndarray of shape (n_features,)
-        Mean and variance of all rows.
+    overall : ndarray of shape (n_features,)
+        Mean of all rows.
+    variance : ndarray of shape (n_features,)
+        Variance of all rows; if it is unknown, the same number for all features.
     shares : ndarray of shape (n_clusters,)
         Share of the rows in each cluster.
     known : bool
-        Whether the variance is that of all rows; it is that of the clusters' means otherwise.
+        Whether the variance is known.
     starts : ndarray of int of shape (n_columns,)
         First feature of each column.
     """
@@ -55,14 +57,15 @@ class Means:
 
     @property
     def spread(self) -> FloatArray:
-        """Standard deviation of each column."""
-        return np.sqrt(np.add.reduceat(self.variance, self.starts))
+        """Standard deviation of each column, or of the clusters' means if it is unknown."""
+        variance = self.variance if self.known else _moments(self.clusters, self.shares)[1]
+        return np.asarray(np.sqrt(np.add.reduceat(variance, self.starts)))
 
     @property
     def away(self) -> FloatArray:
         """Squared distance of the clusters from the mean, over the variance, by column."""
         squares = np.nan_to_num(np.square(self.clusters - self.overall))
-        total = np.square(self.spread)
+        total = np.add.reduceat(self.variance, self.starts)
         found = np.add.reduceat(squares, self.starts, axis=1)
         return np.divide(found, total, out=np.zeros_like(found), where=total > 0)
 
@@ -103,9 +106,9 @@ def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | N
     if rows is None:
         variance = _variance_of(model, overall)
         known = variance is not None
-        return Means(
-            clusters, overall, between if variance is None else variance, shares, known, starts
-        )
+        if variance is None:
+            variance = np.full(len(overall), between.max())
+        return Means(clusters, overall, variance, shares, known, starts)
     mean, variance = _moments(rows, np.ones(len(rows)))
     overall = overall if exact and not np.isnan(rows).any() else mean
     return Means(clusters, overall, variance, shares, True, starts)

@@ -383,7 +383,7 @@ def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
         found["best explained features"] = ", ".join(explained)
     if "gram" in summary:
         found["Gram matrix"] = summary["gram"]
-    if hasattr(model, "kernels_") and len(model.kernel_weights_) > 1:
+    if len(getattr(model, "kernel_weights_", ())) > 1:
         found["heaviest kernels"] = _kernels(model)
     if hasattr(model, "standardize_path_"):
         found["features"] = str(model.standardize_path_)

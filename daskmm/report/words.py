@@ -45,6 +45,8 @@ def of_sizes(summary: Mapping[str, Any], titles: Sequence[str]) -> str:
     if k < 2 or not n_rows:
         return said
     largest, smallest = int(sizes.argmax()), int(sizes.argmin())
+    if sizes[largest] == sizes[smallest]:
+        return f"{said} Each has {counted(int(sizes[0]), 'row')}."
     if sizes[largest] < 1.25 * sizes[smallest]:
         return f"{said} They are of about equal size, {sizes[smallest]:,} to {sizes[largest]:,}."
     shares = [

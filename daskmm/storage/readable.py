@@ -6,7 +6,8 @@ import math
 from datetime import date, timedelta
 
 # Numbers beyond these have an exponent.
-_SMALL, _LARGE = 1e-4, 1e12
+_SMALL, _LARGE = 1e-4, 1e15
+_UNITS = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 
 
 def readable_bytes(count: float | None) -> str:
@@ -36,25 +37,30 @@ def readable_seconds(seconds: float) -> str:
 
 
 def readable_number(value: float, spread: float | None = None) -> str:
-    """Format a number, e.g. "217", "6.9", "0.0042", "12,345".
+    """Format a number, e.g. "217", "6.9", "0.0042", "12,345", "1.23 million".
 
     Three digits are kept, and all digits before the decimal point; or as many decimals as show two
     digits of `spread`, the size of the differences that matter.
     """
-    size = abs(value) if spread is None else abs(spread)
     if not math.isfinite(value):
         return str(value)
-    if abs(value) >= _LARGE or 0 < max(abs(value), size) < _SMALL:
+    size = abs(value) if spread is None else abs(spread)
+    largest = max(abs(value), size)
+    if largest >= _LARGE or 0 < largest < _SMALL:
         return f"{value:.3g}"
+    unit, name = next(
+        ((unit, name) for unit, name in _UNITS if largest >= unit and (size >= 0.01 * unit)),
+        (1.0, ""),
+    )
+    value, size = value / unit, size / unit
     kept = 2 if spread is None else 1
-    decimals = max(kept - math.floor(math.log10(size)), 0) if size > 0 else 0
-    if spread is None and value:
-        text = f"{value:,.{decimals}f}"
-        text = text.rstrip("0").rstrip(".") if "." in text else text
-    else:
-        text = f"{value:,.{min(decimals, 12)}f}"
-    text = text if abs(value) >= 9999.5 else text.replace(",", "")
-    return text.removeprefix("-") if not text.strip("-0.") else text
+    decimals = min(max(kept - math.floor(math.log10(size)), 0), 12) if size > 0 else 0
+    text = f"{value:,.{decimals}f}"
+    if spread is None and "." in text:
+        text = text.rstrip("0").rstrip(".")
+    if not text.strip("-0."):
+        return text.removeprefix("-")
+    return (text if abs(value) >= 9999.5 else text.replace(",", "")) + name
 
 
 def readable_share(share: float) -> str:

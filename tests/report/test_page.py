@@ -16,7 +16,7 @@ from _support import CountingSource
 from sklearn.datasets import load_wine
 
 import daskmm
-from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
+from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans, plot
 from daskmm.cli import printing, run_folder
 from daskmm.cli.main import main
 from daskmm.cli.run_folder import write_run
@@ -192,11 +192,27 @@ def test_clusters_are_described_in_the_units_of_the_table():
     assert found[1 - cluster] == {"feature 1": f"{low:.0f} (mean; all rows: {of_all})"}
     assert "mind <this>" in "".join(tree.itertext())
     said = paragraph(tree)
-    assert said.startswith("The 200 rows form 2 clusters. They are of about equal size, 100 to 100")
+    assert said.startswith("The 200 rows form 2 clusters. Each has 100 rows.")
     assert "accounts for over 99.9% of the variation of feature 1" in said or "100%" in said
     assert f"“high feature 1” has a mean feature 1 of {high:.0f} (all rows: {of_all})" in said
     assert "100% are at least twice as near to the centre of their own cluster" in said
     assert said.endswith("Whether a fit to other rows would find the same clusters was not tested.")
+
+
+def test_without_rows_the_columns_of_the_largest_distances_come_first():
+    X = np.random.default_rng(0).normal(size=(200, 5))
+    X[:100, 3] += 50
+    X[:100, 1] += 5
+    said = paragraph(page_of(KMeans(2, random_state=0).fit(X), X))
+    assert "They differ most in feature 3, feature 1 and feature " in said
+    assert "similarity" not in said
+
+
+def test_a_kernel_fit_of_landmarks_has_a_report(tmp_path):
+    model = KernelPowerKMeans(2, n_landmarks=20, random_state=0).fit(table()[:, :3])
+    write_run(tmp_path / "run", model, table()[:, :3])
+    tree = check_page((tmp_path / "run/report.html").read_text(encoding="utf-8"))
+    assert len(cards(tree)) == 2
 
 
 def test_mixed_columns_have_shares_levels_and_days(tmp_path):
