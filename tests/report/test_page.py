@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 
+import dask.dataframe as dd
 import html5lib
 import numpy as np
 import pandas as pd
@@ -302,6 +304,25 @@ def test_no_further_reading(tmp_path):
     )
     assert source.reads == dict.fromkeys(range(0, 1200, 100), 1)
     check_page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+
+
+def test_no_further_reading_of_mixed_columns(tmp_path):
+    reads = Counter()
+
+    def part(number):
+        reads[number] += 1
+        rng = np.random.default_rng(number)
+        kinds = rng.integers(2, size=50)
+        plan = pd.Series(np.array(["free", "pro"])[kinds], dtype=object)
+        return pd.DataFrame({"age": 20.0 + 20 * kinds + rng.normal(size=50), "plan": plan})
+
+    lazy = dd.from_map(part, range(6), meta=part(0)[:0])
+    model = KMeans(2, n_init=1, distortion="mixed", random_state=0).fit(lazy)
+    reads.clear()
+    write_run(tmp_path / "run", model, lazy)
+    assert reads == dict.fromkeys(range(6), 1)
+    tree = check_page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+    assert "from all rows" in "".join(tree.itertext())
 
 
 def test_samples_of_wide_rows_are_smaller():
