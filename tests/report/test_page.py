@@ -284,7 +284,7 @@ def test_one_cluster_and_one_row_have_a_report():
 
 
 def test_paths_of_choices_are_there():
-    X = table()[:, :4]
+    X = table()[:, :4] * [1, 1, 1, 20]  # whether to standardise is a question
     model = PowerKMeans("auto", standardize="auto", n_init=1, random_state=0).fit(X)
     summary = run_folder.summarize(model, np.bincount(model.labels_), "x", [])
     tree = check_page(html_report.report_page(model, summary, Sampled(X, model.labels_)))
