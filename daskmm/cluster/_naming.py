@@ -66,13 +66,28 @@ def cluster_names(model: Any) -> list[str]:
 def _by_columns(
     model: Any, centers: NDArray[np.float64], mean: NDArray[np.float64]
 ) -> tuple[NDArray, NDArray]:
-    """Return signs and contributions of mixed columns by centre, in the model's divergence."""
+    """Return signs and contributions of mixed columns by centre, in the model's divergence.
+
+    A category contributes by one level: that of most rows, if it is commoner than in all rows and
+    has at least half of the cluster's, or else the level that contributes most.
+    """
     coordinates, distortion = model.coordinates_, model.distortion_
-    centers, mean = map(coordinates.from_input, (centers, mean))
-    parts = distortion.elements(centers, mean)
+    expansion = coordinates.expansion
+    parts = distortion.elements(*map(coordinates.from_input, (centers, mean)))
     if hasattr(model, "feature_weights_"):
-        parts = parts * model.feature_weights_[coordinates.expansion.groups]
-    parts = np.where(_without_value(model)[:, coordinates.expansion.groups], 0.0, parts)
+        parts = parts * model.feature_weights_[expansion.groups]
+    parts = np.where(_without_value(model)[:, expansion.groups], 0.0, parts)
+    clusters = np.arange(len(centers))
+    for column, start, size in zip(model.columns_, expansion.starts, expansion.sizes, strict=True):
+        if column.kind == "category":
+            levels = slice(start, start + size)
+            commonest = centers[:, levels].argmax(axis=1)
+            share, usual = centers[clusters, start + commonest], mean[start + commonest]
+            most = (share >= 0.5) & (share > usual)
+            level = np.where(most, commonest, parts[:, levels].argmax(axis=1))
+            whole = parts[:, levels].sum(axis=1)
+            parts[:, levels] = 0.0
+            parts[clusters, start + level] = whole
     return np.sign(centers - mean), parts
 
 

@@ -206,6 +206,15 @@ def test_mixed_columns_have_names_that_people_read():
     }
 
 
+def test_a_category_is_named_by_its_commonest_level():
+    towns = np.array(["Bern", "Bern", "Bonn", "Bath"])[np.arange(200) % 4]
+    frame = pd.DataFrame({"age": 20.0 + 9 * (towns == "Bern"), "town": towns})
+    model = KMeans(2, distortion="mixed", random_state=0, n_init=1).fit(frame)
+    names = dict(zip(model.summary_["commonest_town"], model.summary_["cluster_name"], strict=True))
+    assert set(names.pop("Bern").split(", ")) == {"high age", "town Bern"}
+    assert all(name.count("town") == 1 for name in names.values())
+
+
 def test_names_of_more_features_where_two_do_not_suffice():
     names = named([[9, 9, 1, 0], [9, 9, -1, 0], [-9, -9, 0, 0]], scale=[1, 1, 1, 2])
     assert names == [
