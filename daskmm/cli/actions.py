@@ -8,12 +8,13 @@ import glob
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import dask
+import zarr
 
 from daskmm import cluster, plot
 from daskmm.cli import gram as gram_cli
@@ -29,6 +30,7 @@ from daskmm.cli.printing import (
 )
 from daskmm.cli.run_folder import (
     CHECKPOINT,
+    LABELS,
     MONITOR,
     Run,
     add_drift,
@@ -43,8 +45,9 @@ from daskmm.cli.run_folder import (
 )
 from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._monitor import Monitor, monitor
+from daskmm.cluster._naming import cluster_names
 from daskmm.cluster._progress import ProgressLine
-from daskmm.data.files import open_data, planned_table
+from daskmm.data.files import column_names, open_data, planned_table
 from daskmm.data.mixed import columns_of
 from daskmm.data.names import n_clusters_of, printable, printable_lines
 from daskmm.engine.distributed import connected
@@ -52,6 +55,7 @@ from daskmm.engine.labelled import is_labelled, write_labelled
 from daskmm.engine.labels import holds_labels, write_labels
 from daskmm.mm.checkpoint import CheckpointError
 from daskmm.plot import require_matplotlib
+from daskmm.report.page import require_report
 from daskmm.scaling import measure_pass
 from daskmm.storage.atomic import restore_former
 from daskmm.storage.locks import LockedError, reserved
@@ -59,6 +63,10 @@ from daskmm.storage.remote import check_new, exists, inside, is_remote, local_pa
 
 # Exit code if a batch has drifted.
 DRIFT = 3
+# Models whose clusters have no names.
+_WITHOUT_NAMES = ("kernel", "multi-kernel")
+# Value of --keep for every column.
+ALL = "all"
 # Options that become `metric_params` of distortion="mixed".
 _OF_MIXED = ("dates", "unknown")
 # Seconds to wait for a scheduler.
@@ -79,25 +87,37 @@ def _demo(arguments: argparse.Namespace) -> None:
 
 def _fit(arguments: argparse.Namespace) -> None:
     out = arguments.out if is_remote(arguments.out) else local_path(arguments.out)
-    with reserved(out):
+    if arguments.labels is None:
+        if arguments.keep or arguments.names:
+            raise UserError("--keep and --names need --labels.")
+    elif not is_labelled(arguments.labels):
+        raise UserError("--labels needs a table: LABELS.parquet or LABELS.csv.")
+    with reserved(out), nullcontext() if arguments.labels is None else reserved(arguments.labels):
         check_unfinished(out)
+        if arguments.labels is not None:
+            check_new(arguments.labels)
         summary = _fit_into(out, arguments)
     _report(arguments, {"run": str(out), **summary}, lambda: describe_fit(out, summary))
 
 
 def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Fit, write the run folder, and return its summary."""
-    if arguments.pictures or arguments.report:
+    if arguments.report:
+        require_report()
+    if arguments.pictures:
         require_matplotlib()
     model = _model(arguments).set_params(checkpoint=inside(out, CHECKPOINT))
+    if arguments.names and arguments.model in _WITHOUT_NAMES:
+        raise UserError(f"--names has no meaning for --model {arguments.model}.")
     with _noted_warnings() as notes_of_input:
         data = _opened(arguments)
+        kept = _opened_beside(arguments)
     with _scheduler(arguments.scheduler), _kept(out):
         with _noted_warnings() as notes:
             _fit_with_progress(model, data, arguments.quiet)
         model.set_params(callbacks=None, checkpoint=None)
         with _noted_warnings():
-            return write_run(
+            summary = write_run(
                 out,
                 model,
                 data,
@@ -106,6 +126,33 @@ def _fit_into(out: str | Path, arguments: argparse.Namespace) -> dict[str, Any]:
                 pictures=arguments.pictures,
                 report=arguments.report,
             )
+    if arguments.labels is not None:
+        with _scheduler(arguments.scheduler), _noted_warnings():
+            _write_labels_of_run(out, model, kept, arguments)
+        summary["labels"] = arguments.labels
+    return summary
+
+
+def _write_labels_of_run(
+    out: str | Path, model: MMClusterer, kept: Any, arguments: argparse.Namespace
+) -> None:
+    """Write the labels of a run as a table, beside columns of its input."""
+    labels: Any = zarr.open_array(str(inside(out, LABELS)), mode="r")
+    names = _names_of(model, arguments)
+    write_labelled(labels, kept, arguments.labels, names=names)
+
+
+def _kept_columns(arguments: argparse.Namespace) -> list[Any]:
+    """Return the columns of INPUT to write beside the labels."""
+    if arguments.keep != [ALL]:
+        return list(arguments.keep)
+    form = {name: getattr(arguments, name) for name in ("separator", "decimal", "encoding")}
+    return column_names(arguments.input, **form)
+
+
+def _names_of(model: Any, arguments: argparse.Namespace) -> list[str] | None:
+    """Return the names of the clusters, if they are asked for."""
+    return cluster_names(model) if arguments.names else None
 
 
 def _model(arguments: argparse.Namespace) -> MMClusterer:
@@ -170,6 +217,14 @@ def _opened(arguments: argparse.Namespace) -> Any:
     return data
 
 
+def _opened_beside(arguments: argparse.Namespace) -> Any:
+    """Open the columns that are written beside the labels; None if there are none."""
+    keep = _kept_columns(arguments)
+    if not keep:
+        return None
+    return open_data(arguments.input, columns=[], keep=keep, **_format(arguments))[keep]
+
+
 def _format(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments that describe the format of INPUT."""
     names = ("separator", "decimal", "encoding", "feature_dim")
@@ -186,8 +241,9 @@ def _fit_with_progress(model: MMClusterer, data: Any, quiet: bool) -> None:
 
 
 def _predict(arguments: argparse.Namespace) -> None:
-    if arguments.keep and not is_labelled(arguments.out):
-        raise UserError("--keep needs a table: --out LABELS.parquet or LABELS.csv.")
+    if (arguments.keep or arguments.names) and not is_labelled(arguments.out):
+        option = "--keep" if arguments.keep else "--names"
+        raise UserError(f"{option} needs a table: --out LABELS.parquet or LABELS.csv.")
     with reserved(arguments.out):
         if arguments.overwrite:
             _check_replaceable(arguments.out, arguments.input)
@@ -236,25 +292,32 @@ def _is_read(out: str, source: str) -> bool:
 
 def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the labels, and return how many there are of each cluster."""
-    keep = arguments.keep
     run = open_run(arguments.folder)
     if arguments.outliers is not None and not hasattr(run.model, "calibrate"):
         raise UserError(
             f"--outliers needs a k-means model; {arguments.folder} holds a "
             f"{type(run.model).__name__}."
         )
-    names = "outliers", "unknown"
-    given = {name: getattr(arguments, name) for name in names}
-    options = {name: value for name, value in given.items() if value is not None}
+    if arguments.names and not hasattr(run.model, "cluster_centers_"):
+        raise UserError(f"--names needs centres; {arguments.folder} has none.")
+    options = {
+        name: value
+        for name in ("outliers", "unknown")
+        if (value := getattr(arguments, name)) is not None
+    }
     with _scheduler(arguments.scheduler), _noted_warnings():
-        data = open_for(run.model, arguments.input, keep=keep, **_format(arguments))
+        keep = _kept_columns(arguments)
         named = hasattr(run.model, "feature_names_in_")
-        rows = data if named or not keep else data.drop(columns=keep)
+        # A model without names was fitted to all columns.
+        further = [] if arguments.keep == [ALL] and not named else keep
+        data = open_for(run.model, arguments.input, keep=further, **_format(arguments))
+        rows = data if named or not further else data.drop(columns=further)
         labels = run.model.predict(rows, **options)
         replace = arguments.overwrite
         if is_labelled(out):
             kept = data[keep] if keep else None
-            counts, nowhere = write_labelled(labels, kept, out, replace)
+            names = _names_of(run.model, arguments)
+            counts, nowhere = write_labelled(labels, kept, out, replace, names)
         else:
             counts, nowhere = write_labels(labels, out, replace)
     sizes = counts.tolist()
@@ -267,7 +330,9 @@ def _predict_into(out: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _monitor(arguments: argparse.Namespace) -> int:
-    if arguments.picture or arguments.report:
+    if arguments.report:
+        require_report()
+    if arguments.picture:
         require_matplotlib()
     run = open_run(arguments.folder)
     place = local_path(run.path, "A run that is monitored") / MONITOR
@@ -347,7 +412,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{run.path}/summary.json is damaged: {error!r}") from error
     if arguments.report:
-        require_matplotlib()
+        require_report()
         found["report"] = str(add_report(run))
         text += f"\nwritten:\n  {found['report']}"
     _report(arguments, found, lambda: text)

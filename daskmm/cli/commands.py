@@ -73,6 +73,7 @@ example:
   daskmm fit points.zarr -k 20 --out run
   daskmm fit 'part-*.csv' -k 5 --model entropy --columns age,height --out run2
   daskmm fit flights.csv -k 8 --categories carrier,origin --out run3
+  daskmm fit people.csv -k 4 --columns age,height --out run4 --labels out.csv --keep all
 
 which model?
   power     k-means that does not depend on a lucky start: the objective is
@@ -99,7 +100,7 @@ parquet files are found by name, others in the same order. In a csv, text that a
 spreadsheet would compute, such as =A1, gets an apostrophe before it.""",
         """\
 example:
-  daskmm predict run people.csv --out labels.csv --keep id,name
+  daskmm predict run people.csv --out labels.csv --keep id,name --names
   daskmm predict run people.csv --out labels.csv --outliers .01 --overwrite
   daskmm predict run more.zarr --out more-labels.zarr
   python -c "import zarr; print(zarr.open_array('more-labels.zarr')[:10])\"""",
@@ -264,14 +265,21 @@ def build_parser() -> argparse.ArgumentParser:
     fit.add_argument(
         "--report",
         action="store_true",
-        help="also write RUN/report.html: one self-contained page with all figures",
+        help="also write RUN/report.html: one page in words, means, distributions and figures",
     )
+    fit.add_argument(
+        "--labels",
+        metavar="LABELS",
+        help="also write the labels as a table, .parquet or .csv, with a column 'cluster'",
+    )
+    _add_beside(fit, "the labels of --labels")
     for command in (predict, update, inspect):
         command.add_argument("folder", metavar="RUN", help="run folder written by 'daskmm fit'")
     inspect.add_argument(
         "--report",
         action="store_true",
-        help="write RUN/report.html, without figures of rows: a run folder does not hold them",
+        help="write RUN/report.html, without distributions and figures of rows: a run folder does "
+        "not hold them",
     )
     predict.add_argument("input", metavar="INPUT", help=_INPUT)
     predict.add_argument(
@@ -280,14 +288,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="LABELS",
         help="file to write: .parquet or .csv, with a column 'cluster'; otherwise a zarr array",
     )
-    predict.add_argument(
-        "--keep",
-        type=_names,
-        default=[],
-        metavar="A,B,...",
-        help="columns of a csv or parquet INPUT to write beside the labels, such as those that "
-        "name the rows; not used for the prediction unless the model was fitted to them",
-    )
+    _add_beside(predict, "the labels")
     predict.add_argument(
         "--outliers",
         type=float,
@@ -405,6 +406,21 @@ def _add_format(command: argparse.ArgumentParser) -> None:
 def _names(text: str) -> list[str]:
     """Return the names in a list with commas, with or without spaces."""
     return [name.strip() for name in text.split(",")]
+
+
+def _add_beside(command: argparse.ArgumentParser, labels: str) -> None:
+    """Add the options for what a table of labels holds beside them."""
+    command.add_argument(
+        "--keep",
+        type=_names,
+        default=[],
+        metavar="A,B,...",
+        help=f"columns of a csv or parquet INPUT to write beside {labels}, such as those that name "
+        "the rows, or 'all'; they are features only if the model has features of these names",
+    )
+    command.add_argument(
+        "--names", action="store_true", help=f"write the name of each cluster beside {labels}"
+    )
 
 
 def _add_columns(command: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from daskmm.data.names import ALIKE, listed, printable, shell_word
 from daskmm.planning import Plan
 from daskmm.storage.readable import readable_bytes, readable_seconds
+from daskmm.storage.remote import inside
 
 # Largest number of list items that are written out.
 _MOST_ITEMS = 12
@@ -16,7 +17,9 @@ _MOST_ITEMS = 12
 
 def describe_fit(path: str | Path, summary: dict[str, Any]) -> str:
     """Describe a new run folder: results, files, and the next command."""
-    files = "\n".join(f"  {printable(path / name)}" for name in summary["files"])
+    written = [inside(path, name) for name in summary["files"]]
+    written += [summary["labels"]] if "labels" in summary else []
+    files = "\n".join(f"  {printable(file)}" for file in written)
     return f"{_found(summary)}\nwritten:\n{files}\nnext: daskmm inspect {shell_word(path)}"
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm import plot
+from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._models import load
 from daskmm.cluster._monitor import Monitor
 from daskmm.cluster._naming import cluster_names, cluster_table
@@ -43,7 +44,7 @@ from daskmm.engine.resources import peak_memory_bytes
 from daskmm.mm.checkpoint import is_checkpoint, remove_checkpoint
 from daskmm.numerics.rows import Coordinates
 from daskmm.numerics.sparse_rows import dense
-from daskmm.report.figures import Sampled
+from daskmm.report.means import Sampled
 from daskmm.report.page import report_page, with_drift
 from daskmm.storage.atomic import written_whole
 from daskmm.storage.remote import (
@@ -118,7 +119,8 @@ def write_run(
     pictures : bool
         Whether to draw pictures, which needs matplotlib.
     report : bool
-        Whether to write ``report.html``, one page with all figures, which needs matplotlib.
+        Whether to write ``report.html``, one page in plain words with all figures, which needs
+        matplotlib and jinja2.
 
     Returns
     -------
@@ -160,7 +162,7 @@ def _note_of_identifiers(model: Any, sampled: Sampled) -> list[str]:
     Such columns have integers that grow from row to row, or that differ in all of many rows.
     """
     rows = np.asarray(sampled.rows, dtype=np.float64)
-    if len(rows) < _LEAST_NUMBERED:
+    if len(rows) < _LEAST_NUMBERED or hasattr(model, "columns_"):
         return []
     ordered = rows if len(rows) < _LEAST_DISTINCT else np.sort(rows, axis=0)
     with np.errstate(invalid="ignore"):
@@ -252,12 +254,11 @@ def _check_free(path: Path, names: set[str]) -> None:
 def _label(model: Any, X: Any, writer: LabelWriter) -> Sampled | None:
     """Write all labels, and return a uniform sample of labelled rows from the same pass.
 
-    There is no sample of mixed columns, because no figure shows them.
+    Mixed columns are coded.
     """
     in_blocks = _labels_in_blocks(model)
     if hasattr(model, "columns_"):
-        writer.append_all(in_blocks)
-        return None
+        X = FittedCenters.of(model).table(X)
     if isinstance(in_blocks, np.ndarray):
         return _label_in_memory(model, X, writer)
     table = as_dask_array(X)
@@ -331,7 +332,7 @@ def _draw(folder: Path, model: Any, sampled: Sampled | None) -> list[str]:
         figures["objective.png"] = plot.annealing_trace(model)
     if hasattr(model, "feature_weights_"):
         figures["feature_weights.png"] = plot.feature_weights(model)
-    if sampled is not None:
+    if sampled is not None and not hasattr(model, "columns_"):
         figures["projection.png"] = plot.projection(model, *sampled)
     for name, figure in figures.items():
         figure.savefig(folder / name, metadata={"Description": figure.get_label()})
@@ -437,7 +438,7 @@ def add_report(run: Run) -> Path:
     FileExistsError
         If there is a report already; it may show more.
     ImportError
-        If matplotlib is not installed.
+        If matplotlib or jinja2 is not installed.
     """
     path = local_path(run.path, "A report that is added to a run") / REPORT
     with written_whole(path) as fresh:
@@ -453,7 +454,7 @@ def add_drift(run: Run, watch: Monitor) -> Path:
     Raises
     ------
     ImportError
-        If matplotlib is not installed.
+        If matplotlib or jinja2 is not installed.
     """
     path = local_path(run.path, "A run that is monitored") / REPORT
     if not path.exists():

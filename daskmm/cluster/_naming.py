@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from daskmm.data.mixed import DAYS_OF_YEAR
+from daskmm.data.mixed import DAYS_OF_YEAR, Column
 from daskmm.data.names import feature_names
+from daskmm.storage.readable import readable_day, readable_number, readable_share
 
 # Usual number of features in a name, and the largest, if clusters would have the same name
 # otherwise. A second feature is named if it contributes at least this share of what the first
 # contributes to the distance from the mean.
 _USUAL, _MOST = 2, 5
 _LEAST_SHARE = 0.25
+# A cluster is "very" high where another is high if it is so many times as far from the mean.
+_FARTHER = 1.5
+# Kinds of columns that can be very high, or very late.
+_GRADED = ("number", "trend")
 COLUMNS = ("cluster_name", "cluster_size", "cluster_share")
 # Names of the means of coded values, by the kind of a mixed column.
 _MEANS = {"flag": "share", "category": "commonest"}
@@ -35,35 +42,52 @@ def cluster_names(model: Any) -> list[str]:
 
     The features are those in which the mean of the cluster's rows is farthest from the mean of the
     data, in the model's own distance. Without standardising, these are the features of the largest
-    values, which then determine the clusters.
+    values, which then determine the clusters. No two names have the same words in another order.
     """
     centers, scale = values_of_rows(model), np.asarray(model.scale_)
     centers = np.where(np.isnan(centers), model.cluster_centers_, centers)
     columns = getattr(model, "columns_", None)
     sizes = np.asarray(getattr(model, "cluster_sizes_", np.ones(len(centers))), dtype=np.float64)
     mean = sizes @ centers / sizes.sum() if sizes.sum() > 0 else centers.mean(axis=0)
-    away = (centers - mean) / scale
     if columns is not None:
-        features = [name for column in columns for name in column.features]
-        return _distinct(centers, *_by_columns(model, centers, mean), features, _words_of(columns))
+        signs, parts = _by_columns(model, centers, mean)
+        words = [each for column in columns for each in _words_of(column)]
+        kinds = [column.kind for column in columns for _ in column.features]
+        return _Naming(centers, signs, parts, words, kinds).names()
+    away = np.nan_to_num((centers - mean) / scale)
     weights = getattr(model, "feature_weights_", np.ones(centers.shape[1]))
-    parts = np.nan_to_num(np.square(away)) * weights
     named = hasattr(model, "feature_names_in_")
     features = [name if named else f"feature {name}" for name in feature_names(model)]
     words = [(f"high {name}", f"low {name}") for name in features]
-    return _distinct(centers, np.sign(np.nan_to_num(away)), parts, features, words)
+    kinds = ["number"] * len(words)
+    return _Naming(centers, np.sign(away), np.square(away) * weights, words, kinds).names()
 
 
 def _by_columns(
     model: Any, centers: NDArray[np.float64], mean: NDArray[np.float64]
 ) -> tuple[NDArray, NDArray]:
-    """Return signs and contributions of mixed columns by centre, in the model's divergence."""
+    """Return signs and contributions of mixed columns by centre, in the model's divergence.
+
+    A category contributes by one level: that of most rows, if it is commoner than in all rows and
+    has at least half of the cluster's, or else the level that contributes most.
+    """
     coordinates, distortion = model.coordinates_, model.distortion_
-    centers, mean = map(coordinates.from_input, (centers, mean))
-    parts = distortion.elements(centers, mean)
+    expansion = coordinates.expansion
+    parts = distortion.elements(*map(coordinates.from_input, (centers, mean)))
     if hasattr(model, "feature_weights_"):
-        parts = parts * model.feature_weights_[coordinates.expansion.groups]
-    parts = np.where(_without_value(model)[:, coordinates.expansion.groups], 0.0, parts)
+        parts = parts * model.feature_weights_[expansion.groups]
+    parts = np.where(_without_value(model)[:, expansion.groups], 0.0, parts)
+    clusters = np.arange(len(centers))
+    for column, start, size in zip(model.columns_, expansion.starts, expansion.sizes, strict=True):
+        if column.kind == "category":
+            levels = slice(start, start + size)
+            commonest = centers[:, levels].argmax(axis=1)
+            share, usual = centers[clusters, start + commonest], mean[start + commonest]
+            most = (share >= 0.5) & (share > usual)
+            level = np.where(most, commonest, parts[:, levels].argmax(axis=1))
+            whole = parts[:, levels].sum(axis=1)
+            parts[:, levels] = 0.0
+            parts[clusters, start + level] = whole
     return np.sign(centers - mean), parts
 
 
@@ -72,58 +96,115 @@ def _without_value(model: Any) -> NDArray[np.bool_]:
     return np.asarray(model.value_shares_ == 0)
 
 
-def _words_of(columns: Any) -> list[tuple[str, str]]:
-    """Return the words for values above and below the mean, for each feature of mixed columns."""
-    words = []
-    for column in columns:
-        if column.kind == "category":
-            words += [
-                (f"{column.name} {level}", f"not {column.name} {level}") for level in column.levels
-            ]
-        elif column.kind == "flag":
-            words += [(column.name, f"not {column.name}")]
-        else:
-            words += [(f"high {name}", f"low {name}") for name in column.features]
-    return words
+def _words_of(column: Column) -> list[tuple[str, str]]:
+    """Return the words for values above and below the mean, for each feature of a mixed column."""
+    name, source = column.name, column.source
+    if column.kind == "category":
+        return [(f"{name} {level}", f"not {name} {level}") for level in column.levels]
+    if column.kind == "season":  # cosine and sine of the time of the year
+        return [
+            (f"{source} around January", f"{source} around July"),
+            (f"{source} around April", f"{source} around October"),
+        ]
+    if column.kind == "trend":
+        return [(f"late {source}", f"early {source}")]
+    return [(name, f"not {name}") if column.kind == "flag" else (f"high {name}", f"low {name}")]
 
 
-def _distinct(
-    centers: NDArray[np.float64],
-    signs: NDArray[np.float64],
-    parts: NDArray[np.float64],
-    features: list[str],
-    words: list[tuple[str, str]],
-) -> list[str]:
-    """Name clusters by the features with the largest contributions.
+@dataclass(frozen=True)
+class _Naming:
+    """What names are made of.
 
-    Equal names are made different by more features, by the value of the first one, or by a number.
+    Attributes
+    ----------
+    centers : ndarray of shape (n_clusters, n_features)
+        Means of the clusters, in the input's units.
+    signs, parts : ndarray of shape (n_clusters, n_features)
+        Whether each mean is above or below that of the data, and what the feature contributes to
+        the distance between the two.
+    words : list of pairs of str
+        What a feature is called above and below the mean.
+    kinds : list of str
+        Kind of the column of each feature.
     """
-    order = np.argsort(-parts, axis=1, kind="stable")
-    negligible = 1e-12 * parts.max(initial=0.0)
 
-    def named(cluster: int, most: int) -> str:
-        chosen = order[cluster, :most]
-        least = _LEAST_SHARE * parts[cluster, chosen[0]] if most == _USUAL else 0.0
-        said = [
-            words[feature][0 if signs[cluster, feature] > 0 else 1]
-            for feature in chosen
-            if parts[cluster, feature] > max(least, negligible)
-        ]
-        return ", ".join(said) or "average"
+    centers: NDArray[np.float64]
+    signs: NDArray[np.float64]
+    parts: NDArray[np.float64]
+    words: list[tuple[str, str]]
+    kinds: list[str]
 
-    names = [named(cluster, _USUAL) for cluster in range(len(parts))]
-    for most in range(_USUAL + 1, _MOST + 1):
-        names = [
-            named(cluster, most) if names.count(name) > 1 else name
-            for cluster, name in enumerate(names)
-        ]
-    for cluster in [j for j, name in enumerate(names) if names.count(name) > 1]:
-        first = order[cluster, 0]
-        if parts[cluster, first] > negligible:
-            usual, value = named(cluster, _USUAL), centers[cluster, first]
-            names[cluster] = f"{usual} ({features[first]} {value:.3g})"
-    seen = [names[:cluster].count(name) for cluster, name in enumerate(names)]
-    return [f"{name} ({n + 1})" if n else name for name, n in zip(names, seen, strict=True)]
+    def names(self) -> list[str]:
+        """Name clusters by the features with the largest contributions.
+
+        Clusters with the same words are told apart by "very", by more features, by the mean of the
+        first feature, or by a number, whichever comes first.
+        """
+        names = [self._named(cluster, _USUAL) for cluster in range(len(self.parts))]
+        for group in _alike(names):
+            if (feature := self._far_apart(group)) is not None:
+                self._tell_apart(names, group, feature)
+        for most in range(_USUAL + 1, _MOST + 1):
+            for cluster in chain(*_alike(names)):
+                names[cluster] = self._named(cluster, most)
+        for group in _alike(names):
+            for cluster in group:
+                names[cluster] = self._named(cluster, _USUAL, self._first(group))
+        for group in _alike(names):
+            for number, cluster in enumerate(group[1:], start=2):
+                names[cluster] = {**names[cluster], len(self.words): f"({number})"}
+        return [", ".join(name.values()).replace(", (", " (") for name in names]
+
+    def _named(self, cluster: int, most: int, valued: int | None = None) -> dict[int, str]:
+        """Return the words of a cluster by feature; the feature `valued` gets its mean too."""
+        chosen = np.argsort(-self.parts[cluster], kind="stable")[:most]
+        negligible = 1e-12 * self.parts.max(initial=0.0)
+        least = _LEAST_SHARE * self.parts[cluster, chosen[0]] if most == _USUAL else 0.0
+        said = {}
+        for feature in chosen[self.parts[cluster, chosen] > max(least, negligible)].tolist():
+            said[feature] = self.words[feature][0 if self.signs[cluster, feature] > 0 else 1]
+            if feature == valued:
+                said[feature] += f" ({self._value(cluster, feature)})"
+        return said or {-1: "average"}
+
+    def _value(self, cluster: int, feature: int) -> str:
+        value, kind = float(self.centers[cluster, feature]), self.kinds[feature]
+        if kind == "trend":
+            return readable_day(value)
+        return readable_number(value) if kind in ("number", "season") else readable_share(value)
+
+    def _first(self, group: list[int]) -> int:
+        """Return the feature that contributes most to the distances of clusters from the mean."""
+        shared = set.intersection(*(set(self._named(cluster, _USUAL)) for cluster in group))
+        return max(shared, key=lambda feature: self.parts[group, feature].sum(), default=-1)
+
+    def _far_apart(self, group: list[int]) -> int | None:
+        """Return the first feature if clusters are far apart in it."""
+        feature = self._first(group)
+        if feature < 0:
+            return None
+        parts = np.sort(self.parts[group, feature])
+        return feature if np.all(parts[1:] >= _FARTHER**2 * parts[:-1]) else None
+
+    def _tell_apart(self, names: list[dict[int, str]], group: list[int], feature: int) -> None:
+        """Call the farther of two clusters "very high"; give the means of more than two."""
+        near, *_, far = sorted(group, key=lambda cluster: self.parts[cluster, feature])
+        if len(group) > 2 or self.kinds[feature] not in _GRADED:
+            for cluster in group:
+                names[cluster] = self._named(cluster, _USUAL, feature)
+            return
+        farther = self.parts[far] >= _FARTHER**2 * self.parts[near]
+        for each, word in names[far].items():
+            if farther[each] and self.kinds[each] in _GRADED:
+                names[far][each] = f"very {word}"
+
+
+def _alike(names: list[dict[int, str]]) -> list[list[int]]:
+    """Return the groups of clusters whose names have the same words, in any order."""
+    groups: dict[frozenset[str], list[int]] = {}
+    for cluster, name in enumerate(names):
+        groups.setdefault(frozenset(name.values()), []).append(cluster)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def cluster_table(model: Any, with_centers: bool = False) -> tuple[list[str], list[list[Any]]]:
@@ -191,7 +272,7 @@ def _readable(model: Any, centers: NDArray[np.float64]) -> list[list[Any]]:
             turn = np.arctan2(own[:, 1], own[:, 0]) / (2 * np.pi) % 1.0
             read.append((1 + turn * DAYS_OF_YEAR).tolist())
         elif column.kind == "trend":
-            read.append([str(np.datetime64(round(day), "D")) for (day,) in own.tolist()])
+            read.append([readable_day(day) for (day,) in own.tolist()])
         else:
             read.append(own[:, 0].tolist())
     return [

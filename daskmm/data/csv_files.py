@@ -48,6 +48,10 @@ _INTEGER = re.compile(r"[+-]?\d{16,308}$")
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
 
 
+# How pandas calls columns without a name.
+_NAMELESS = "Unnamed: "
+
+
 @dataclass(frozen=True)
 class CsvFormat:
     r"""The format of csv files.
@@ -130,7 +134,7 @@ def open_csv(
             f"{path} has no column {', '.join(map(repr, missing))}; it has "
             f"{', '.join(map(repr, found.names))}."
         )
-    nameless = [name for name in wanted if str(name).startswith("Unnamed: ")]
+    nameless = [name for name in wanted if str(name).startswith(_NAMELESS)]
     if nameless:
         raise ValueError(
             f"{path} has a column without a name (an index that pandas or R wrote, or a separator "
@@ -157,6 +161,16 @@ def open_csv(
     return dd.from_map(
         _read, blocks, format=found, dtypes=dtypes, meta=meta, label="csv", enforce_metadata=False
     )
+
+
+def csv_columns(
+    path: str, separator: str | None, decimal: str | None, encoding: str | None
+) -> list[Any]:
+    """Return the names of the columns of csv files, as far as they have names."""
+    first = _files(path)[0]
+    head, encoding = _head(first, encoding)
+    names = _told(first, head, separator, decimal, encoding).names
+    return [name for name in names if not str(name).startswith(_NAMELESS)]
 
 
 def is_csv(path: str, in_folder: bool = False) -> bool:

@@ -14,7 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import as_dask_array, check_columns, common_dtype
-from daskmm.data.csv_files import estimated_rows, is_csv, open_csv
+from daskmm.data.csv_files import csv_columns, estimated_rows, is_csv, open_csv
 from daskmm.data.lazy import array_of_frame
 from daskmm.data.mixed import to_be_coded
 from daskmm.data.raster_files import is_netcdf, open_cube
@@ -22,6 +22,7 @@ from daskmm.data.sparse_files import open_sparse_group, open_sparse_npz
 from daskmm.data.variables import variable_names, with_names
 from daskmm.data.zarr_chunks import check_chunks, read
 from daskmm.storage.remote import is_remote, local_path, patiently, refusals
+from daskmm.storage.zarr_stores import is_zarr_store, zarr_store
 
 # Bounds of the bytes of a block: small blocks save memory, large ones save tasks.
 _LEAST_BLOCK_BYTES = 16_000_000
@@ -65,6 +66,8 @@ def open_data(
 
         - A zarr array; a zarr group with a single two-dimensional array, or ``store.zarr::name``;
           or a CSR group as anndata writes it (``store.zarr``, ``store.zarr::layers/counts``).
+          Stores of icechunk and obstore are ``icechunk+file:///repository::name`` (the latest
+          snapshot of the branch "main"; or ``icechunk+s3://bucket/prefix``) and ``obstore+URL``.
         - An .npy file; an .npz file with an array named X or a single two-dimensional one, or
           written by `scipy.sparse.save_npz`.
         - Csv or parquet files (extra ``dataframe``), a pattern, or a folder of them. A csv file
@@ -77,8 +80,8 @@ def open_data(
     columns : sequence of str, optional
         Columns of a csv or parquet file, or features of a NetCDF file, to use; all by default.
     keep : sequence of str, optional
-        Further columns of any kind, such as names of the rows, which come after the others. Csv
-        files give them as text.
+        Further columns of any kind, such as names of the rows, which come after the others; the
+        only ones if `columns` is empty. Csv files give them as text.
     chunks : int or "auto"
         Rows per block of an array, rounded up to whole stored chunks; "auto" makes blocks of
         16 to 64 MB. Blocks of csv and parquet files follow the files.
@@ -137,6 +140,8 @@ def open_data(
         text = str(Path(text).absolute())  # workers may have a different working directory
     if kind != "csv" and {separator, decimal, encoding} != {None}:
         raise ValueError(f"{text}: separator, decimal and encoding are options of csv files.")
+    if feature_dim is not None and is_zarr_store(text):
+        raise ValueError(f"{text}: cubes are read from NetCDF files and from zarr of other stores.")
     if kind == "netcdf" or (kind == "zarr" and feature_dim is not None):
         if keep:
             raise ValueError(f"{text}: a cube has no columns to keep beside its pixels.")
@@ -180,6 +185,33 @@ def has_columns(path: str) -> bool:
     path = path if is_remote(path) else str(local_path(path))
     named = ("csv", "netcdf", *_FRAMES.values())
     return ("::" not in path or Path(path).exists()) and _kind(path) in named
+
+
+def column_names(
+    path: str,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+) -> list[Any]:
+    """Return the names of the columns of csv or parquet files, in their order.
+
+    Raises
+    ------
+    ValueError
+        If the path means other files.
+    """
+    path = path if is_remote(path) else str(local_path(path))
+    kind = _kind(path) if has_columns(path) else None
+    if kind == "csv":
+        return csv_columns(path, separator, decimal, encoding)
+    if kind != "parquet":
+        raise ValueError(f"{path} has no named columns; they belong to csv and parquet files.")
+    _require_dataframes(kind)
+    import dask.dataframe as dd
+
+    frame = dd.read_parquet(path)
+    index = frame.index.name
+    return [*([] if index is None or index in frame.columns else [index]), *frame.columns]
 
 
 def planned_table(
@@ -231,6 +263,8 @@ def _kind(path: str) -> str:
             raise FileNotFoundError(f"No file matches {path}.")
     elif not remote and not place.exists():
         raise FileNotFoundError(f"{path} does not exist.")
+    if is_zarr_store(path):
+        return "zarr"
     suffix = place.suffix.lower()
     if suffix == ".h5ad":
         raise ValueError(_H5AD.format(path, place.stem))
@@ -298,7 +332,7 @@ class _Zarr:
 
     def open(self) -> zarr.Array:
         try:
-            node = zarr.open(self.path, mode="r")
+            node = zarr.open(zarr_store(self.path), mode="r")
         except Exception as error:  # json, codecs and zarr have their own errors
             raise ValueError(f"{self.path} cannot be read as zarr: {error}") from error
         if isinstance(node, zarr.Array):
@@ -451,7 +485,7 @@ def _open_frame(
         )
     if columns is not None or keep:
         frame = frame[wanted]
-    if mixed:
+    if mixed or not used:
         return frame
     try:
         check_columns(frame.dtypes[list(used)], path)

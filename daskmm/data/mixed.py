@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from dask.base import tokenize
 from numpy.typing import NDArray
 
 from daskmm.data.blocks import is_frame, refuse_repeated
@@ -294,8 +295,11 @@ class Coding:
     unknown: str = "error"
     # This tells `with_lengths` that coding does not change the number of rows of partitions.
     keeps_rows: ClassVar[bool] = True
-    # Identifies this coding for dask, which then does not have to hash the levels.
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @cached_property
+    def token(self) -> str:
+        """Identifies equal codings for dask, which then hashes the levels once."""
+        return str(tokenize([astuple(column) for column in self.columns], self.unknown))
 
     @property
     def learned(self) -> bool:

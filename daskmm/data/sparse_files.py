@@ -26,6 +26,7 @@ from daskmm.data.sparse import INDEX_BYTES, with_stored
 from daskmm.data.variables import variable_names, with_names
 from daskmm.data.zarr_chunks import StoredArray, check_chunks
 from daskmm.storage.remote import patiently
+from daskmm.storage.zarr_stores import zarr_store
 
 _ARRAYS = ("data", "indices", "indptr")
 # Approximate bytes of values and indices per block (more if needed to stay within the largest
@@ -130,7 +131,7 @@ class _ZarrGroup:
     def group(self) -> Any:
         import zarr  # zarr is slow to import
 
-        return zarr.open_group(self.path, path=self.component, mode="r")
+        return zarr.open_group(zarr_store(self.path), path=self.component, mode="r")
 
     def arrays(self) -> dict[str, Any]:
         group = self.group()

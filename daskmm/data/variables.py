@@ -7,6 +7,8 @@ from typing import Any
 
 import dask.array as da
 
+from daskmm.storage.zarr_stores import zarr_store
+
 # Attribute of dask arrays that holds the names of their columns.
 _NAMES = "_daskmm_names"
 
@@ -44,7 +46,7 @@ def variable_names(path: str, component: str) -> list[str] | None:
     import zarr  # zarr is slow to import
 
     try:
-        group: Any = zarr.open_group(path, path=variables, mode="r")
+        group: Any = zarr.open_group(zarr_store(path), path=variables, mode="r")
         index: Any = group[str(group.attrs["_index"])]
         if not isinstance(index, zarr.Array):
             return None

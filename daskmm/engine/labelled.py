@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
@@ -15,31 +16,40 @@ from daskmm.data.lazy import array_of_frame, delayed_blocks
 from daskmm.data.names import cell
 from daskmm.engine.distributed import computed
 from daskmm.engine.frames import NAME
-from daskmm.engine.labels import BLOCKS_TOGETHER
+from daskmm.engine.labels import BLOCKS_TOGETHER, LABEL_CHUNK_ROWS
 from daskmm.engine.passes import one_blas_thread
 from daskmm.storage.atomic import written_whole
 from daskmm.storage.remote import is_remote, local_path, uploaded
 
 Append = Callable[[Any], object]
+# Name of the column with the names of the clusters.
+CLUSTER_NAME = "cluster_name"
 
 
 def write_labelled(
-    labels: Any, kept: Any, path: str | Path, replace: bool = False
+    labels: Any,
+    kept: Any,
+    path: str | Path,
+    replace: bool = False,
+    names: Sequence[str] | None = None,
 ) -> tuple[NDArray[np.int64], int]:
     """Write columns of a table and the cluster of each row, in the order of the rows.
 
     Parameters
     ----------
-    labels : ndarray, dask Array or dask Series of shape (n_rows,), int32
+    labels : ndarray, zarr Array, dask Array or dask Series of shape (n_rows,), int32
         Cluster of each row; −1 for outliers and rows without any value.
     kept : dask DataFrame or None
-        Columns that are written beside the labels; the labels are then a series aligned with them.
+        Columns that are written beside the labels. Lazy labels are then a series aligned with
+        them; others are in the order of their rows.
     path : str or Path
         A path or URL that ends in ``.csv`` or ``.parquet``. It gets all rows or, after an error,
         stays as it was. In csv, text that a spreadsheet would compute gets an apostrophe before it,
         and control characters become escapes. A few partitions are in memory at a time.
     replace : bool
         Whether to replace a file at the path.
+    names : sequence of str, optional
+        Names of the clusters, written beside the labels as "cluster_name".
 
     Returns
     -------
@@ -53,10 +63,12 @@ def write_labelled(
     FileExistsError
         If the path exists and `replace` is not set; nothing is computed then.
     ValueError
-        If a column has the name of the labels, "cluster".
+        If a column has the name of the labels, "cluster", or of the names, or if there are more or
+        fewer labels than rows.
     """
-    if kept is not None and NAME in kept.columns:
-        raise ValueError(f"The column {NAME!r} has the name of the labels, and cannot be kept.")
+    own = {NAME} if names is None else {NAME, CLUSTER_NAME}
+    if kept is not None and (taken := sorted(own & set(kept.columns))):
+        raise ValueError(f"The column {taken[0]!r} has the name of the labels, and cannot be kept.")
     counts, n_unlabelled = np.zeros(0, dtype=np.int64), 0
     if is_remote(path):
         whole = uploaded(str(path), "", (lambda name: not name) if replace else None)
@@ -68,7 +80,7 @@ def write_labelled(
             found[: len(counts)] += counts
             counts = found
             n_unlabelled += int((part[NAME] < 0).sum())
-            append(part)
+            append(part if names is None else _named(part, names))
     return counts, n_unlabelled
 
 
@@ -77,23 +89,44 @@ def is_labelled(path: str | Path) -> bool:
     return Path(path).suffix.lower() in _WRITERS
 
 
+def _named(part: Any, names: Sequence[str]) -> Any:
+    """Add the name of each row's cluster; it is missing for rows in no cluster."""
+    import pandas as pd
+
+    return part.assign(**{CLUSTER_NAME: pd.Categorical.from_codes(part[NAME], list(names))})
+
+
 def _parts(labels: Any, kept: Any) -> Iterator[Any]:
     """Yield pandas frames of consecutive rows; a few partitions are computed together."""
     import pandas as pd
 
-    if kept is not None:
-        blocks = kept.assign(**{NAME: labels}).to_delayed()
-    elif isinstance(labels, np.ndarray):
-        yield pd.DataFrame({NAME: labels})
-        return
-    else:
+    lazy = dask.is_dask_collection(labels)
+    if kept is not None and lazy:
+        yield from _computed(kept.assign(**{NAME: labels}).to_delayed())
+    elif kept is not None:
+        start = 0
+        for part in _computed(kept.to_delayed()):
+            own = labels[start : start + len(part)]
+            start += len(part)
+            if len(own) == len(part):
+                yield part.assign(**{NAME: own})
+        if start != labels.shape[0]:
+            raise ValueError(f"There are {labels.shape[0]:,} labels of {start:,} rows.")
+    elif lazy:
         array = labels if isinstance(labels, da.Array) else array_of_frame(labels)
-        blocks = delayed_blocks(array).ravel()
+        for block in _computed(delayed_blocks(array).ravel()):
+            yield pd.DataFrame({NAME: block})
+    else:
+        for start in range(0, max(labels.shape[0], 1), LABEL_CHUNK_ROWS):
+            yield pd.DataFrame({NAME: labels[start : start + LABEL_CHUNK_ROWS]})
+
+
+def _computed(blocks: Any) -> Iterator[Any]:
+    """Yield the values of blocks; a few are computed together."""
     for start in range(0, len(blocks), BLOCKS_TOGETHER):
         with one_blas_thread():
             together = computed(*blocks[start : start + BLOCKS_TOGETHER])
-        for block in together:
-            yield block if kept is not None else pd.DataFrame({NAME: block})
+        yield from together
 
 
 def _may_be_text(dtype: Any) -> bool:

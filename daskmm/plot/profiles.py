@@ -107,12 +107,6 @@ class Profiles:
         separation = np.minimum(separation, 1.0) if unit == _OF_DATA else separation * weights
         return cls(deviations, centers, known, separation, weights, feature_names(model), unit)
 
-    def telling(self, cluster: int, most: int) -> NDArray[np.intp]:
-        """Return the features in which a cluster deviates most, in the model's distance."""
-        away = np.square(np.nan_to_num(self.deviations[cluster])) * self.weights
-        order = np.argsort(-away, kind="stable")[:most]
-        return order[away[order] > 0]
-
 
 _OF_DATA = "standard deviations of the data"
 _OF_CENTERS = "standard deviations of the means"
@@ -178,10 +172,10 @@ def cluster_profiles(
     ValueError
         If there are no centres to draw.
     """
-    return draw_profiles(Profiles.of(model, sample, labels, sizes))
+    return _draw(Profiles.of(model, sample, labels, sizes))
 
 
-def draw_profiles(profiles: Profiles) -> Figure:
+def _draw(profiles: Profiles) -> Figure:
     """Draw the figure of `cluster_profiles`."""
     n_clusters, n_features = profiles.deviations.shape
     sizes = profiles.sizes

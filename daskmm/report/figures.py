@@ -8,15 +8,14 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskmm import plot
 from daskmm.data.names import spaced
 from daskmm.plot.figures import BLUE, GREY, RED, drawn_with_fonts_of_readers
-from daskmm.plot.profiles import Profiles, draw_profiles
+from daskmm.report.means import Sampled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,11 +24,6 @@ _PROJECTION = (
     "Rows of a sample, coloured and numbered by cluster, in the plane in which the centres differ "
     "most by the model's own distance. Clusters that overlap here may be separated along other "
     "axes."
-)
-_PROFILES = (
-    "How far the mean of each cluster (its centre where that is a median or a mode) lies from the "
-    "mean of the data, feature by feature: red above, blue below, white close to it. Features that "
-    "tell the clusters apart come first."
 )
 _WEIGHTS = (
     "How much each feature counts in the distance. Features without weight do not matter for these "
@@ -90,21 +84,6 @@ _PIXELS_PER_POINT = 96 / 72
 _LEAST_SHARE, _PHONE, _NOT_WIDE = 0.62, 330, 700
 
 
-class Sampled(NamedTuple):
-    """A random sample of the rows of the data, with their clusters.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        Rows in the input's units.
-    labels : ndarray of shape (n_rows,), int32
-        Cluster of each row.
-    """
-
-    rows: NDArray
-    labels: NDArray[np.int32]
-
-
 @dataclass(frozen=True)
 class Picture:
     """A figure of a report; its name is its id in the page."""
@@ -115,21 +94,16 @@ class Picture:
     figure: Figure
 
 
-def pictures(model: Any, sampled: Sampled | None, profiles: Profiles | None) -> list[Picture]:
-    """Draw all figures that apply to a fitted model.
-
-    Figures that need a sample or profiles are left out if these are None.
-    """
+def pictures(model: Any, sampled: Sampled | None) -> list[Picture]:
+    """Draw all figures that apply to a fitted model; none of rows without a sample of them."""
     found = []
 
     def add(name: str, title: str, caption: str, draw: Callable[..., Figure], *what: Any) -> None:
         with drawn_with_fonts_of_readers():
             found.append(Picture(name, title, caption, draw(*what)))
 
-    if sampled is not None:
-        add("projection", "The clusters", _PROJECTION, plot.projection, model, *sampled)
-    if profiles is not None:
-        add("profiles", "Cluster profiles", _PROFILES, draw_profiles, profiles)
+    if sampled is not None and not hasattr(model, "columns_"):
+        add("projection", "Where the clusters lie", _PROJECTION, plot.projection, model, *sampled)
     if hasattr(model, "feature_weights_"):
         caption = f"{_WEIGHTS} {_GAINS}" if hasattr(model, "feature_gains_") else _WEIGHTS
         add("weights", "Feature weights", caption, plot.feature_weights, model)

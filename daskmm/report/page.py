@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.names import ALIKE, counted, features_explained, listed, spaced
+from daskmm.data.mixed import Column
+from daskmm.data.names import ALIKE, counted, feature_names, features_explained, listed, spaced
 from daskmm.numerics.kernels import Kernel
-from daskmm.plot.profiles import Profiles
-from daskmm.report.figures import Picture, Sampled, drift_picture, inline_svg, pictures
-from daskmm.report.style import STYLE
-from daskmm.storage.readable import readable_bytes, readable_seconds
+from daskmm.plot.figures import cluster_colors, require_matplotlib
+from daskmm.report import words
+from daskmm.report.columns import Histograms, Profile, profile_of
+from daskmm.report.figures import Picture, drift_picture, inline_svg, pictures
+from daskmm.report.means import Means, Sampled, means_of
+from daskmm.report.separation import Separation, separation_of
+from daskmm.storage.readable import (
+    readable_bytes,
+    readable_number,
+    readable_seconds,
+    readable_share,
+)
 from daskmm.storage.strict_json import plain
 
-# Largest numbers of rows of the table of clusters, and of features named in each row; of looks of a
-# monitor; of kernels; of items of an array; of characters of a parameter or feature name.
-_MOST_ROWS, _TELLING = 500, 3
-_MOST_LOOKS = 50
-# Marks around the section about drift, which is replaced by a later one.
-_DRIFT = "<!-- drift -->"
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+# Largest numbers of clusters in the table, and of those that are described; of columns that are
+# described, and of those in which a cluster stands out; of looks of a monitor, and of their
+# reasons; of kernels; of items of an array; of characters of a parameter or a name.
+_MOST_ROWS, _MOST_DESCRIBED = 500, 12
+_MOST_COLUMNS, _TELLING = 24, 4
+_MOST_LOOKS, _MOST_REASONS = 50, 3
 _MOST_KERNELS = 4
 _MOST_ITEMS, _MOST_LETTERS = 12, 60
+# A cluster does not stand out in a column in which it is this much nearer to the mean of the data
+# than in the first one.
+_LEAST_SHARE = 0.02
+# Marks around the section about drift, which is replaced by a later one.
+_DRIFT = "<!-- drift -->"
+# Size of a histogram in the units of its drawing.
+_WIDTH, _HEIGHT = 240, 32
+
+
+def require_report() -> None:
+    """Raise ImportError, which names the extra, if a package that reports need is not installed."""
+    require_matplotlib()
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "Reports need jinja2, of the extra 'plot': pip install 'daskmm[plot]'."
+        ) from error
 
 
 def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> str:
@@ -37,34 +68,45 @@ def report_page(model: Any, summary: Mapping[str, Any], sampled: Sampled | None)
     summary : mapping
         The content of ``summary.json`` in the run folder.
     sampled : Sampled or None
-        Rows of the data with their clusters; without them, figures of rows are left out.
+        Rows of the data with their clusters; without them, distributions and figures of rows are
+        left out.
 
     Raises
     ------
     ImportError
-        If matplotlib is not installed.
+        If matplotlib or jinja2 is not installed.
     """
-    profiles = _profiles(model, summary, sampled)
-    drawn = pictures(model, sampled, profiles)
-    title = _headline(summary)
-    body = "\n".join(
-        [
-            _header(title, summary),
-            "<main>",
-            _warnings(summary["warnings"]),
-            *(_figure(picture) for picture in drawn),
-            _clusters(
-                summary["cluster_sizes"],
-                profiles,
-                summary.get("cluster_names"),
-                getattr(model, "stability_", None),
-            ),
-            _fitted(model, summary),
-            "</main>",
-            _footer(summary, sampled),
-        ]
+    require_report()
+    sizes = summary["cluster_sizes"]
+    means = means_of(model, sizes, sampled)
+    columns = None if means is None else _Columns(model, means, sampled)
+    order = np.argsort(-np.asarray(sizes), kind="stable")[:_MOST_ROWS].tolist()
+    telling = {} if columns is None else {j: columns.telling(j) for j in order[:_MOST_DESCRIBED]}
+    separation = separation_of(model, sampled)
+    stability = getattr(model, "stability_", None)
+    rows = [_row(j, summary, telling.get(j), separation, stability) for j in order]
+    defaults = plain(type(model)().get_params())
+    parameters = summary["parameters"]
+    changed = {name: own for name, own in parameters.items() if own != defaults.get(name)}
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=_headline(summary),
+            summary=summary,
+            style=_style(),
+            words=_in_words(summary, columns, telling, separation, stability),
+            clusters=rows,
+            caption=_caption(summary, rows, separation),
+            columns=[] if columns is None else columns.first(_MOST_COLUMNS),
+            apart=_about_cards(rows, columns),
+            beside=_about_columns(means, sampled),
+            pictures=pictures(model, sampled),
+            facts_of_fit=_facts(model, summary, changed),
+            parameters=[(name, _brief(own)) for name, own in parameters.items()],
+            origin=_origin(summary, sampled),
+        )
     )
-    return _PAGE.format(title=_text(f"{title} · {summary['model']}"), style=STYLE, body=body)
 
 
 def with_drift(page: str, monitor: Any) -> str:
@@ -78,65 +120,149 @@ def with_drift(page: str, monitor: Any) -> str:
         A monitor that has compared at least one batch.
     """
     page = "".join(page.split(_DRIFT)[::2])
-    looks = "\n".join(_look(look) for look in monitor.looks[-_MOST_LOOKS:])
-    section = (
-        '<section>\n<div class="wide" tabindex="0" role="region" aria-label="Table of looks">\n'
-        '<table class="looks">\n<thead><tr><th scope="col" class="number">look</th>'
-        '<th scope="col" class="number">rows</th><th scope="col" class="number">cost / reference'
-        '</th><th scope="col">differs in</th></tr></thead>\n'
-        f"<tbody>\n{looks}\n</tbody>\n</table>\n</div>\n</section>"
-    )
+    template = _environment().get_template("drift.html")
+    section = template.render(picture=drift_picture(monitor), looks=monitor.looks[-_MOST_LOOKS:])
     before, main, after = page.rpartition("</main>")
-    parts = before, _DRIFT, _figure(drift_picture(monitor)), "\n", section, "\n", _DRIFT
-    return "".join([*parts, main, after])
+    return "".join([before, _DRIFT, section, _DRIFT, main, after])
 
 
-def _look(look: Any) -> str:
-    reasons = "; ".join(look.reasons[:_TELLING]) or "nothing unusual"
-    more = len(look.reasons) - _TELLING
-    if more > 0:
-        reasons += f"; and {more:,} more"
-    return (
-        f'<tr><th scope="row" class="number">{look.number:,}</th>'
-        f'<td class="number">{look.n_rows:,}</td>'
-        f'<td class="number">{look.cost / look.reference_cost:.3f}</td>'
-        f"<td>{_text(reasons)}</td></tr>"
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def svg(picture: Picture) -> Markup:
+        return Markup(inline_svg(picture.figure, picture.name))
+
+    environment = Environment(
+        loader=PackageLoader("daskmm.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        # Text that is not HTML has no unprintable characters.
+        finalize=lambda value: value if hasattr(value, "__html__") else spaced(value),
+    )
+    environment.globals.update(
+        drawn=_paths,
+        known=lambda values: bool(np.isfinite(values).all()),
+        levels=lambda names: listed(list(map(_shortened, names)), len(names)),
+        percent=lambda share: f"{share:.1%}",
+        reasons=_reasons,
+        svg=svg,
+    )
+    return environment
+
+
+def _style() -> Any:
+    from markupsafe import Markup
+
+    return Markup((resources.files(__package__) / "page.css").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A cluster in the table, as text; `telling` is None if the cluster has no card."""
+
+    number: int
+    title: str
+    color: str
+    rows: str
+    share: str
+    part: str
+    stability: str | None
+    clear: str | None
+    telling: list[Profile] | None
+
+
+def _row(
+    cluster: int,
+    summary: Mapping[str, Any],
+    telling: list[Profile] | None,
+    separation: Separation | None,
+    stability: NDArray[np.float64] | None,
+) -> _Row:
+    sizes, names = summary["cluster_sizes"], summary.get("cluster_names")
+    size, total = sizes[cluster], max(sum(sizes), 1)
+    red, green, blue = (round(255 * part) for part in cluster_colors(len(sizes))[cluster])
+    clear = None if separation is None else float(separation.clear_by_cluster[cluster])
+    return _Row(
+        cluster,
+        f"{cluster}: {_shortened(names[cluster])}" if names else f"cluster {cluster}",
+        f"#{red:02x}{green:02x}{blue:02x}",
+        f"{size:,}",
+        readable_share(size / total),
+        f"{size / max(1, *sizes):.1%}",
+        None if stability is None else f"{stability[cluster]:.2f}".replace("nan", "–"),
+        None if clear is None else ("–" if np.isnan(clear) else readable_share(clear)),
+        telling,
     )
 
 
-_PAGE = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" \
-content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>
-{style}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
+class _Columns:
+    """Profiles of the columns, each made when it is asked for."""
+
+    def __init__(self, model: Any, means: Means, sampled: Sampled | None) -> None:
+        mixed = getattr(model, "columns_", None)
+        names = feature_names(model) if mixed is None else [_title_of(each) for each in mixed]
+        named = mixed is not None or hasattr(model, "feature_names_in_")
+        self.names = [_shortened(name) if named else f"feature {name}" for name in names]
+        self.means = means
+        self._mixed, self._sampled = mixed, sampled
+        self._weights = getattr(model, "feature_weights_", np.ones(len(names)))
+        self._made: dict[int, Profile] = {}
+
+    def first(self, most: int) -> list[Profile]:
+        """Return the columns that separate the clusters most."""
+        explained = self.means.explained
+        return [self._profile(int(j)) for j in np.argsort(-explained, kind="stable")[:most]]
+
+    def telling(self, cluster: int) -> list[Profile]:
+        """Return the columns in which a cluster stands out most, in the model's distance."""
+        away = self.means.away[cluster] * self._weights
+        order = np.argsort(-away, kind="stable")[:_TELLING]
+        return [
+            self._profile(int(j))
+            for j in order
+            if away[j] > max(_LEAST_SHARE * away[order[0]], 1e-12)
+        ]
+
+    def _profile(self, place: int) -> Profile:
+        if place not in self._made:
+            column = None if self._mixed is None else self._mixed[place]
+            self._made[place] = profile_of(
+                self.names[place], place, column, self.means, self._sampled
+            )
+        return self._made[place]
 
 
-def _text(value: Any) -> str:
-    """Escape text for HTML; unprintable characters become spaces."""
-    return html.escape(spaced(value), quote=True)
+def _title_of(column: Column) -> str:
+    if column.kind == "trend":
+        return column.source
+    return f"{column.source} (time of the year)" if column.is_season else column.name
 
 
-def _profiles(model: Any, summary: Mapping[str, Any], sampled: Sampled | None) -> Profiles | None:
-    """Compute the cluster profiles; None where they need a sample that is missing."""
-    rows, labels = (None, None) if sampled is None else sampled
-    try:
-        return Profiles.of(model, rows, labels, summary["cluster_sizes"])
-    except ValueError:
-        return None
+def _paths(bars: Histograms, own: NDArray[np.float64]) -> list[tuple[str, str]]:
+    """Return the outlines of the histograms of all rows and of a cluster, drawn to one scale."""
+    highest = max(bars.overall.max(), own.max(), 1e-9)
+    width = _WIDTH / len(own)
+    gap = width / 8 if bars.separate else 0.0
+
+    def outline(shares: NDArray[np.float64]) -> str:
+        parts = []
+        for place, share in enumerate(shares):
+            top = _HEIGHT * (1 - share / highest)
+            left, right = place * width + gap, (place + 1) * width - gap
+            start = f"M{left:.4g} {_HEIGHT}" if gap or not place else ""
+            end = f"V{_HEIGHT}Z" if gap or place == len(shares) - 1 else ""
+            parts.append(f"{start}V{top:.3g}H{right:.4g}{end}")
+        return "".join(parts)
+
+    return [("all", outline(bars.overall)), ("own", outline(own))]
+
+
+def _reasons(look: Any) -> str:
+    reasons = "; ".join(look.reasons[:_MOST_REASONS]) or "nothing unusual"
+    more = len(look.reasons) - _MOST_REASONS
+    return f"{reasons}; and {more:,} more" if more > 0 else reasons
 
 
 def _headline(summary: Mapping[str, Any]) -> str:
@@ -144,31 +270,124 @@ def _headline(summary: Mapping[str, Any]) -> str:
     return f"{found} of {counted(summary['n_rows'], 'row')}"
 
 
-def _header(title: str, summary: Mapping[str, Any]) -> str:
-    numbers = {
-        "clusters": f"{summary['n_clusters']:,}",
-        "features": f"{summary['n_features']:,}",
-        "iterations": f"{summary['n_iter']:,}",
-        "passes over the data": f"{summary['n_passes']:,}",
-        "time": readable_seconds(summary["seconds"]),
-    }
-    if "inertia" in summary:
-        numbers["cost per row"] = _number(_per_row(summary))
-    if "log_likelihood" in summary:
-        numbers["log-likelihood per row"] = _number(summary["log_likelihood"])
-    if "features_found" in summary:
-        n_found = len(summary["features_found"])
-        numbers["features that matter"] = f"{n_found:,}" if n_found else ALIKE
-    boxes = "\n".join(
-        f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
-        for name, value in numbers.items()
-    )
+def _in_words(
+    summary: Mapping[str, Any],
+    columns: _Columns | None,
+    telling: Mapping[int, list[Profile]],
+    separation: Separation | None,
+    stability: NDArray[np.float64] | None,
+) -> str:
+    """Return the first paragraph."""
+    titles = words.cluster_titles(summary)
+    said = [words.of_sizes(summary, titles)]
+    if columns is not None and summary["n_clusters"] > 1:
+        said += [
+            words.of_columns(columns.names, columns.means),
+            words.of_clusters(titles, columns.means, telling),
+        ]
+    said += [words.of_separation(separation)]
+    if summary["n_clusters"] > 1:
+        said += [words.of_stability(stability, titles)]
+    return " ".join(filter(None, said))
+
+
+def _caption(summary: Mapping[str, Any], rows: list[_Row], separation: Separation | None) -> str:
+    k = summary["n_clusters"]
+    caption = f"{counted(k, 'cluster')}, the largest first."
+    if len(rows) < k:
+        caption += f" The {k - len(rows):,} smallest are not listed."
+    if rows[0].stability is not None:
+        caption += (
+            " Stability is the mean Jaccard similarity with the most similar cluster of fits to "
+            "bootstrap samples: 1 where a cluster always comes back."
+        )
+    if separation is not None:
+        caption += " A row is clearly in its cluster if " + (
+            "its probability is at least 90%."
+            if separation.by_probability
+            else "every other centre is at least twice as far."
+        )
+    return caption
+
+
+def _about_cards(rows: list[_Row], columns: _Columns | None) -> str:
+    if columns is None:
+        return ""
+    carded = sum(row.telling is not None for row in rows)
+    some = "" if carded == len(rows) else f"The {carded} largest clusters are shown. "
     return (
-        f"<header>\n<h1>{_text(title)}</h1>\n"
-        f'<p class="quiet"><span>{_text(summary["model"])}</span> of '
-        f'<span class="path">{_text(summary["input"])}</span></p>\n'
-        f'<dl class="numbers">\n{boxes}\n</dl>\n</header>'
+        f"{some}Each cluster is described by the columns in which it is farthest from the average, "
+        "in the units of the table."
     )
+
+
+def _about_columns(means: Means | None, sampled: Sampled | None) -> str:
+    if means is None:
+        return ""
+    said = "The columns that tell the clusters apart come first."
+    if (more := len(means.starts) - _MOST_COLUMNS) > 0:
+        said += f" {counted(more, 'further column')} of {len(means.starts):,} are not shown."
+    if sampled is not None:
+        said += (
+            " Brackets hold the ends of the middle half of a cluster's values or, where most "
+            "values are 0, the share of its rows in which they are not. Coloured bars are its "
+            "rows, grey ones all rows."
+        )
+    return said
+
+
+def _origin(summary: Mapping[str, Any], sampled: Sampled | None) -> str:
+    if sampled is None:
+        return "A run folder does not keep rows of the data, so no figure shows them."
+    n_rows = len(sampled.rows)
+    rows = "all rows"
+    if n_rows < summary["n_rows"]:
+        rows = f"{counted(n_rows, 'row')} drawn at random"
+    return f"Distributions, figures of rows and the spread of the columns are from {rows}."
+
+
+def _facts(
+    model: Any, summary: Mapping[str, Any], changed: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """Return facts about the model and the fit, by what they are called."""
+    facts = {
+        "model": summary["model"],
+        "data": summary["input"],
+        "shape": f"{summary['n_rows']:,} rows × {summary['n_features']:,} features",
+        "parameters given": ", ".join(f"{k}={_brief(v)}" for k, v in changed.items()) or "none",
+        "fit": f"{summary['n_iter']:,} iterations, {summary['n_passes']:,} passes over the data, "
+        f"{readable_seconds(summary['seconds'])}",
+        **_found(model, summary),
+        "peak memory": readable_bytes(summary["peak_memory_bytes"]),
+        "made": f"{summary['created'].replace('T', ' ')} by daskmm {summary['daskmm']}",
+    }
+    return list(facts.items())
+
+
+def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return results of the fit beyond clusters and columns."""
+    found = {}
+    if "inertia" in summary:
+        found["cost per row"] = _number(_per_row(summary))
+        found["inertia"] = _number(summary["inertia"])
+        found["objective at the end"] = _number(summary["objective"])
+        found["power s at the end"] = "−∞" if summary["s"] is None else _number(summary["s"])
+    if "log_likelihood" in summary:
+        found["log-likelihood per row"] = _number(summary["log_likelihood"])
+    for name, title in (("bandwidth", "bandwidth"), ("lam", "penalty λ")):
+        if name in summary:
+            found[title] = "∞" if summary[name] is None else _number(summary[name])
+    if "features_found" in summary:
+        found["features that matter"] = listed(summary["features_found"]) or ALIKE
+    if explained := features_explained(model):
+        found["best explained features"] = ", ".join(explained)
+    if "gram" in summary:
+        found["Gram matrix"] = summary["gram"]
+    if len(getattr(model, "kernel_weights_", ())) > 1:
+        found["heaviest kernels"] = _kernels(model)
+    if hasattr(model, "standardize_path_"):
+        found["features"] = str(model.standardize_path_)
+    return found
 
 
 def _per_row(summary: Mapping[str, Any]) -> float | None:
@@ -177,124 +396,8 @@ def _per_row(summary: Mapping[str, Any]) -> float | None:
 
 
 def _number(value: Any) -> str:
-    """Format a number with few digits; None stands for a number that is not finite."""
-    if value is None:
-        return "not finite"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-def _warnings(notes: list[str]) -> str:
-    if not notes:
-        return ""
-    items = "\n".join(f"<li>{_text(note)}</li>" for note in notes)
-    return (
-        '<section class="warning" role="note">\n<h2>What to know first</h2>\n'
-        f"<ul>\n{items}\n</ul>\n</section>"
-    )
-
-
-def _figure(picture: Picture) -> str:
-    """Return a section with a figure, which scrolls by itself on narrow screens."""
-    return (
-        f'<section>\n<figure id="{picture.name}" aria-labelledby="{picture.name}-title">\n'
-        f'<h2 id="{picture.name}-title">{_text(picture.title)}</h2>\n'
-        f"<figcaption>{_text(picture.caption)}</figcaption>\n"
-        f'<div class="wide" tabindex="0" role="region" aria-label="{_text(picture.title)}">\n'
-        f"{inline_svg(picture.figure, picture.name)}\n</div>\n</figure>\n</section>"
-    )
-
-
-def _clusters(
-    sizes: list[int],
-    profiles: Profiles | None,
-    names: list[str] | None,
-    stability: NDArray[np.float64] | None,
-) -> str:
-    """Return a table of the clusters, the largest first."""
-    order = np.argsort(-np.asarray(sizes), kind="stable")[:_MOST_ROWS]
-    total, largest = max(sum(sizes), 1), max([1, *sizes])
-    heads = "" if names is None else '<th scope="col">name</th>'
-    heads += "" if stability is None else '<th scope="col" class="number">stability</th>'
-    heads += "" if profiles is None else '<th scope="col">stands out in</th>'
-    rows = []
-    for cluster in order:
-        size = sizes[cluster]
-        telling = "" if profiles is None else f"<td>{_telling(profiles, int(cluster))}</td>"
-        rows.append(
-            f'<tr><th scope="row" class="number">{cluster}</th>'
-            f'<td class="number">{size:,}</td><td class="number">{size / total:.1%}</td>'
-            f'<td class="bar"><span class="share" style="--part: {size / largest:.1%}"></span></td>'
-            f"{'' if names is None else _name(names[cluster])}"
-            f"{'' if stability is None else _stability(float(stability[cluster]))}{telling}</tr>"
-        )
-    caption = f"{counted(len(sizes), 'cluster')}, the largest first."
-    if len(order) < len(sizes):
-        caption += f" The {len(sizes) - len(order):,} smallest are not listed."
-    if stability is not None:
-        caption += (
-            " Stability is the mean Jaccard similarity with the most similar cluster of fits to "
-            "bootstrap samples: 1 where a cluster always comes back."
-        )
-    if profiles is not None:
-        caption += (
-            f" A cluster stands out in the features in which it is farthest from the mean of the "
-            f"data; the distance beside each is in {profiles.unit}."
-        )
-    return (
-        f'<section>\n<h2>Clusters</h2>\n<p class="quiet" id="clusters">{_text(caption)}</p>\n'
-        '<div class="wide" tabindex="0" role="region" aria-label="Table of clusters">\n'
-        '<table class="clusters" aria-describedby="clusters">\n'
-        '<thead><tr><th scope="col" class="number">cluster</th><th scope="col" class="number">'
-        'rows</th><th scope="col" class="number">share</th><td class="bar"></td>'
-        f"{heads}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody>\n</table>\n</div>\n"
-        "</section>"
-    )
-
-
-def _name(name: str) -> str:
-    return f"<td>{_text(_shortened(name))}</td>"
-
-
-def _stability(value: float) -> str:
-    return f'<td class="number">{value:.2f}</td>'
-
-
-def _telling(profiles: Profiles, cluster: int) -> str:
-    """List the features in which a cluster deviates most from the mean, and by how much."""
-    parts = []
-    for feature in profiles.telling(cluster, _TELLING):
-        away = float(profiles.deviations[cluster, feature])
-        side = "above" if away > 0 else "below"
-        parts.append(
-            f'<span class="feature">{_text(_shortened(profiles.names[feature]))} '
-            f'<span class="{side}">{_signed(away)}</span></span>'
-        )
-    return " ".join(parts) or "nothing"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
-
-
-def _fitted(model: Any, summary: Mapping[str, Any]) -> str:
-    """Return a section about model, data and parameters."""
-    parameters = summary["parameters"]
-    defaults = plain(type(model)().get_params())
-    changed = {k: v for k, v in parameters.items() if v != defaults.get(k)}
-    facts = {
-        "model": summary["model"],
-        "data": summary["input"],
-        "shape": f"{summary['n_rows']:,} rows × {summary['n_features']:,} features",
-        "parameters given": ", ".join(f"{k}={_brief(v)}" for k, v in changed.items()) or "none",
-        **_found(model, summary),
-        "peak memory": readable_bytes(summary["peak_memory_bytes"]),
-        "made": f"{summary['created'].replace('T', ' ')} by daskmm {summary['daskmm']}",
-    }
-    return (
-        "<section>\n<h2>What was fitted</h2>\n"
-        f"{_table(facts.items())}\n<details>\n<summary>all parameters</summary>\n"
-        f"{_table((k, _brief(v)) for k, v in parameters.items())}\n</details>\n</section>"
-    )
+    """Format a number; None stands for a number that is not finite."""
+    return "not finite" if value is None else readable_number(value)
 
 
 def _brief(value: Any) -> str:
@@ -309,29 +412,6 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
 
 
-def _found(model: Any, summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return results of the fit beyond the numbers at the top of the page."""
-    found = {}
-    if "inertia" in summary:
-        found["inertia"] = _number(summary["inertia"])
-        found["objective at the end"] = _number(summary["objective"])
-        found["power s at the end"] = "−∞" if summary["s"] is None else _number(summary["s"])
-    for name, title in (("bandwidth", "bandwidth"), ("lam", "penalty λ")):
-        if name in summary:
-            found[title] = "∞" if summary[name] is None else _number(summary[name])
-    if "features_found" in summary:
-        found["features above an equal share"] = listed(summary["features_found"]) or ALIKE
-    if explained := features_explained(model):
-        found["best explained features"] = ", ".join(explained)
-    if "gram" in summary:
-        found["Gram matrix"] = summary["gram"]
-    if hasattr(model, "kernels_") and len(model.kernel_weights_) > 1:
-        found["heaviest kernels"] = _kernels(model)
-    if hasattr(model, "standardize_path_"):
-        found["features"] = str(model.standardize_path_)
-    return found
-
-
 def _kernels(model: Any) -> str:
     order = np.argsort(-model.kernel_weights_, kind="stable")[:_MOST_KERNELS]
     return "; ".join(
@@ -344,22 +424,3 @@ def _kernel(kernel: Kernel) -> str:
         return f"polynomial of degree {kernel.degree:g}"
     wide = kernel.name in ("rbf", "laplacian", "angular")
     return f"{kernel.name}, bandwidth {kernel.bandwidth:.3g}" if wide else kernel.name
-
-
-def _table(items: Iterable[tuple[str, Any]]) -> str:
-    rows = "\n".join(
-        f'<tr><th scope="row">{_text(name)}</th><td>{_text(value)}</td></tr>'
-        for name, value in items
-    )
-    return f'<table class="facts">\n<tbody>\n{rows}\n</tbody>\n</table>'
-
-
-def _footer(summary: Mapping[str, Any], sampled: Sampled | None) -> str:
-    if sampled is None:
-        rows = "A run folder does not keep rows of the data, so no figure shows them."
-    else:
-        rows = (
-            f"Figures of rows, and the spread of the features, are from "
-            f"{counted(len(sampled.rows), 'row')} drawn at random."
-        )
-    return f"<footer>\n<p>{_text(rows)} Made by daskmm {_text(summary['daskmm'])}.</p>\n</footer>"

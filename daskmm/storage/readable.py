@@ -1,6 +1,13 @@
-"""Sizes and durations in words."""
+"""Numbers, sizes and durations as people write them."""
 
 from __future__ import annotations
+
+import math
+from datetime import date, timedelta
+
+# Numbers beyond these have an exponent.
+_SMALL, _LARGE = 1e-4, 1e15
+_UNITS = ((1e12, " trillion"), (1e9, " billion"), (1e6, " million"))
 
 
 def readable_bytes(count: float | None) -> str:
@@ -27,3 +34,45 @@ def readable_seconds(seconds: float) -> str:
     if minutes:
         return f"{minutes} min {rest} s"
     return f"{rest} s"
+
+
+def readable_number(value: float, spread: float | None = None) -> str:
+    """Format a number, e.g. "217", "6.9", "0.0042", "12,345", "1.23 million".
+
+    Three digits are kept, and all digits before the decimal point; or as many decimals as show two
+    digits of `spread`, the size of the differences that matter.
+    """
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value) if spread is None else abs(spread)
+    largest = max(abs(value), size)
+    if largest >= _LARGE or 0 < largest < _SMALL:
+        return f"{value:.3g}"
+    unit, name = next(
+        ((unit, name) for unit, name in _UNITS if largest >= unit and (size >= 0.01 * unit)),
+        (1.0, ""),
+    )
+    value, size = value / unit, size / unit
+    kept = 2 if spread is None else 1
+    decimals = min(max(kept - math.floor(math.log10(size)), 0), 12) if size > 0 else 0
+    text = f"{value:,.{decimals}f}"
+    if spread is None and "." in text:
+        text = text.rstrip("0").rstrip(".")
+    if not text.strip("-0."):
+        return text.removeprefix("-")
+    return (text if abs(value) >= 9999.5 else text.replace(",", "")) + name
+
+
+def readable_share(share: float) -> str:
+    """Format a share in percent, e.g. "42%", "0.4%"; "under 0.1%" is not none."""
+    share = round(share, 9) + 0.0  # without a sign
+    if 0 < share < 0.0005:
+        return "under 0.1%"
+    if 0.9995 < share < 1:
+        return "over 99.9%"
+    return f"{share:.1%}" if 0 < share < 0.0995 or 0.995 <= share < 1 else f"{share:.0%}"
+
+
+def readable_day(days: float) -> str:
+    """Format a number of days since 1970, e.g. "2024-10-27"."""
+    return (date(1970, 1, 1) + timedelta(days=round(days))).isoformat()

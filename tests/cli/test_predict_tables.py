@@ -73,6 +73,84 @@ def test_kept_columns_stand_beside_the_labels(folder, source, out):
     check(found)
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
+@pytest.mark.parametrize("source", ["rows.csv", "rows.parquet"])
+def test_all_columns_stand_beside_labels_and_names(folder, source):
+    options = ["--keep", "all", "--names"]
+    found = predicted(folder, f"all {source}", source, "labels.parquet", *options)
+    columns = people().columns.tolist()
+    assert found.columns.tolist() == [*columns, "cluster", "cluster_name"]
+    assert found["id"].tolist() == people()["id"].tolist()
+    np.testing.assert_allclose(found[FEATURES], people()[FEATURES], rtol=1e-12)
+    check(found)
+    names = daskmm.load(folder / "run").summary_["cluster_name"]
+    assert found["cluster_name"].tolist() == names[found["cluster"]].tolist()
+
+
+def test_all_columns_of_a_model_without_names(folder, tmp_path):
+    rows = people()[FEATURES]
+    rows.to_csv(tmp_path / "rows.csv", index=False, header=False)
+    found = predicted(
+        folder, "nameless", tmp_path / "rows.csv", "l.csv", "--keep", "all", run="of-array"
+    )
+    np.testing.assert_allclose(found.iloc[:, :3], rows, rtol=1e-12)
+    check(found)
+
+
+def test_outliers_have_no_name(folder, tmp_path):
+    rows = people()
+    rows.loc[4, FEATURES] = 1e3
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    command = ["predict", str(folder / "run"), str(tmp_path / "rows.csv"), "--outliers", ".1"]
+    assert main([*command, "--names", "--quiet", "--out", str(tmp_path / "labels.csv")]) == 0
+    found = pd.read_csv(tmp_path / "labels.csv")
+    assert (found["cluster_name"].isna() == (found["cluster"] < 0)).all()
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
+@pytest.mark.parametrize("source", ["rows.csv", "parts"])
+@pytest.mark.parametrize("out", ["labels.csv", "labels.parquet"])
+@pytest.mark.parametrize("keep", ["", "id,name", "all"])
+def test_a_fit_writes_its_labels_as_a_table(folder, tmp_path, source, out, keep):
+    command = ["fit", str(folder / source), "--columns", "a,b,c", "-k", "2", "--model", "kmeans"]
+    command += ["--n-init", "1", "--no-pictures", "--quiet", "--names"]
+    command += ["--out", str(tmp_path / "run"), "--labels", str(tmp_path / out)]
+    with dask.config.set(scheduler="sync"):
+        assert main([*command, *(["--keep", keep] if keep else [])]) == 0
+    read = pd.read_csv if out.endswith(".csv") else pd.read_parquet
+    found = read(tmp_path / out)
+    kept = people().columns.tolist() if keep == "all" else keep.split(",") if keep else []
+    assert found.columns.tolist() == [*kept, "cluster", "cluster_name"]
+    labels = zarr.open_array(tmp_path / "run" / "labels.zarr", mode="r")[:]
+    np.testing.assert_array_equal(found["cluster"], labels)
+    if kept:
+        assert found["id"].astype(int).tolist() == list(range(90))
+    names = daskmm.load(tmp_path / "run").summary_["cluster_name"]
+    assert found["cluster_name"].tolist() == names[labels].tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--keep", "id"], "--keep and --names need --labels"),
+        (["--names"], "--keep and --names need --labels"),
+        (["--labels", "labels.zarr"], "--labels needs a table"),
+        (["--labels", "rows.csv"], "rows.csv exists"),
+        (["--labels", "l.csv", "--keep", "nobody"], "has no column 'nobody'"),
+        (["--labels", "l.csv", "--names", "--model", "kernel"], "--names has no meaning for"),
+    ],
+)
+def test_nothing_is_fitted_if_the_table_of_labels_cannot_be_written(
+    folder, tmp_path, capsys, monkeypatch, options, message
+):
+    monkeypatch.chdir(tmp_path)
+    people().to_csv("rows.csv", index=False)
+    fit = ["fit", "rows.csv", "--columns", "a,b,c", "-k", "2", "--out", "run", "--no-pictures"]
+    assert main([*fit, *options]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
 # With NumPy 2.5, pandas 2 warns where it joins frames with dates.
 @pytest.mark.filterwarnings("ignore:The 'generic' unit for NumPy timedelta")
 def test_types_of_kept_columns_of_parquet(folder):
@@ -93,6 +171,7 @@ def test_labels_alone(folder, source):
     ("source", "out", "keep", "message"),
     [
         ("rows.csv", "labels.zarr", "id", "--keep needs a table"),
+        ("rows.npy", "labels.csv", "all", "has no named columns"),
         ("rows.csv", "labels.csv", "id,nobody", "has no column 'nobody'"),
         ("rows.npy", "labels.csv", "id", "has no named columns"),
     ],

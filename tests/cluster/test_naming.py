@@ -4,6 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from _support import ESTIMATORS, blobs, quick
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
@@ -163,12 +166,53 @@ def test_names_say_what_tells_clusters_apart():
 
 
 def test_values_where_clusters_are_in_a_row():
-    assert named([[-9, -1], [-8, -1], [17, 2]]) == [
-        "low age (age -9)",
-        "low age (age -8)",
-        "high age",
+    assert named([[-9, -1], [-8, -1], [17, 2]]) == ["low age (-9)", "low age (-8)", "high age"]
+    assert named([[-9], [-9], [18]]) == ["low age (-9)", "low age (-9) (2)", "high age"]
+
+
+def test_the_farther_of_two_clusters_is_very_high_and_more_than_two_get_their_means():
+    delays = [[-5, -3], [85, 80], [210, 217]]
+    sizes = {"cluster_sizes_": np.array([900, 80, 20])}
+    names = ["arr_delay", "dep_delay"]
+    assert named(delays, names, **sizes) == [
+        "low arr_delay, low dep_delay",
+        "high arr_delay, high dep_delay",
+        "very high dep_delay, very high arr_delay",
     ]
-    assert named([[-9], [-9], [18]]) == ["low age (age -9)", "low age (age -9) (2)", "high age"]
+    sizes = {"cluster_sizes_": np.array([900, 80, 20, 5])}
+    assert named([*delays, [480.4, 500]], names, **sizes)[1:] == [
+        "high arr_delay, high dep_delay (80)",
+        "high dep_delay (217), high arr_delay",
+        "high dep_delay (500), high arr_delay",
+    ]
+
+
+@given(centers=arrays(float, (6, 4), elements=st.integers(-3, 3)))
+def test_no_two_names_have_the_same_words(centers):
+    words = [frozenset(name.split(", ")) for name in named(centers)]
+    assert len(set(words)) == len(words)
+
+
+def test_mixed_columns_have_names_that_people_read():
+    rng = np.random.default_rng(0)
+    kinds = np.arange(300) % 3
+    days = pd.Timestamp("2024-01-05") + pd.to_timedelta(91 * kinds + rng.integers(5, size=300), "D")
+    model = KMeans(3, distortion="mixed", metric_params={"dates": ["day:season"]}, random_state=0)
+    table = model.fit(pd.DataFrame({"day": days})).summary_
+    assert set(table["cluster_name"]) == {
+        "day around January",
+        "day around April",
+        "day around July",
+    }
+
+
+def test_a_category_is_named_by_its_commonest_level():
+    towns = np.array(["Bern", "Bern", "Bonn", "Bath"])[np.arange(200) % 4]
+    frame = pd.DataFrame({"age": 20.0 + 9 * (towns == "Bern"), "town": towns})
+    model = KMeans(2, distortion="mixed", random_state=0, n_init=1).fit(frame)
+    names = dict(zip(model.summary_["commonest_town"], model.summary_["cluster_name"], strict=True))
+    assert set(names.pop("Bern").split(", ")) == {"high age", "town Bern"}
+    assert all(name.count("town") == 1 for name in names.values())
 
 
 def test_names_of_more_features_where_two_do_not_suffice():

@@ -6,32 +6,36 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 
+import dask.dataframe as dd
 import html5lib
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from _support import CountingSource
 from sklearn.datasets import load_wine
 
 import daskmm
-from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans, plot
+from daskmm import EntropyPowerKMeans, KernelPowerKMeans, KMeans, PowerKMeans, plot
 from daskmm.cli import printing, run_folder
 from daskmm.cli.main import main
 from daskmm.cli.run_folder import write_run
 from daskmm.report import page as html_report
-from daskmm.report.figures import Sampled
+from daskmm.report.means import Sampled
+from daskmm.storage.readable import readable_share
 
 NAMES = ["age", "price $", "a$b$c", "<script>alert(1)</script>", "x & y", 'say "so"', "Größe\n"]
 SVG = "{http://www.w3.org/2000/svg}"
 HTML = "{http://www.w3.org/1999/xhtml}"
 FIGURES = {
-    "power": {"projection", "profiles", "trace"},
-    "kmeans": {"projection", "profiles", "trace"},
-    "entropy": {"projection", "profiles", "weights", "lam_path", "trace"},
-    "kernel": {"projection", "profiles", "trace"},
-    "multi-kernel": {"projection", "profiles", "trace"},
-    "mean-shift": {"projection", "profiles", "weights", "frames", "bandwidth_path"},
+    "power": {"projection", "trace"},
+    "kmeans": {"projection", "trace"},
+    "entropy": {"projection", "weights", "lam_path", "trace"},
+    "kernel": {"projection", "trace"},
+    "multi-kernel": {"projection", "trace"},
+    "mean-shift": {"projection", "weights", "frames", "bandwidth_path"},
 }
 
 
@@ -142,7 +146,7 @@ def test_inspect_makes_one_without_rows(run, capsys):
         assert found["report"] == str(report)
         tree = check_page(report.read_text(encoding="utf-8"))
         without = FIGURES[run.name] - {"projection", "frames"}
-        assert set(drawn(tree)) == without - ({"profiles"} if "kernel" in run.name else set())
+        assert set(drawn(tree)) == without
         assert "no figure shows them" in "".join(tree.itertext())
     finally:
         report.unlink()
@@ -154,26 +158,133 @@ def test_inspect_makes_one_without_rows(run, capsys):
     assert main(["inspect", str(run)]) == 0
 
 
-def test_the_table_tells_what_is_far_from_the_mean():
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def cards(tree):
+    """What the card of each cluster says of columns, by cluster and column."""
+    found = {}
+    for card in tree.findall(f".//{HTML}div[@class='card cluster']"):
+        names, values = card.iter(f"{HTML}dt"), card.iter(f"{HTML}dd")
+        said = {text_of(name): text_of(value) for name, value in zip(names, values, strict=True)}
+        found[int(card.get("id").removeprefix("cluster-"))] = said
+    return found
+
+
+def paragraph(tree):
+    return text_of(tree.find(f".//{HTML}section[@class='words']/{HTML}p"))
+
+
+def page_of(model, X, sampled=None, notes=()):
+    summary = run_folder.summarize(model, np.bincount(model.labels_), "x", list(notes))
+    return check_page(html_report.report_page(model, summary, sampled))
+
+
+def test_clusters_are_described_in_the_units_of_the_table():
     X = np.random.default_rng(0).normal(size=(200, 3))
     X[:100, 1] += 50
     model = KMeans(2, random_state=0).fit(X)
-    sizes = np.bincount(model.labels_)
-    summary = run_folder.summarize(model, sizes, "x", ["mind <this>"])
-    page = html_report.report_page(model, summary, Sampled(X, model.labels_))
-    tree = check_page(page)
-    rows = tree.findall(f".//{HTML}table[@class='clusters']/{HTML}tbody/{HTML}tr")
-    shown = {int(row[0].text): "".join(row[5].itertext()) for row in rows}
-    names = {int(row[0].text): row[4].text for row in rows}
-    high = int(model.labels_[0])
-    assert shown[high].startswith("1 +1.0")
-    assert shown[1 - high].startswith("1 −1.0")
-    assert names == {high: "high feature 1", 1 - high: "low feature 1"}
+    tree = page_of(model, X, Sampled(X, model.labels_), ["mind <this>"])
+    low, high = (X[part, 1].mean() for part in (slice(100, 200), slice(100)))
+    of_all = f"{X[:, 1].mean():.0f}"
+    cluster = int(model.labels_[0])
+    found = cards(tree)
+    assert found[cluster] == {"feature 1": f"{high:.0f} (mean; all rows: {of_all})"}
+    assert found[1 - cluster] == {"feature 1": f"{low:.0f} (mean; all rows: {of_all})"}
     assert "mind <this>" in "".join(tree.itertext())
+    said = paragraph(tree)
+    assert said.startswith("The 200 rows form 2 clusters. Each has 100 rows.")
+    assert "accounts for over 99.9% of the variation of feature 1" in said or "100%" in said
+    assert f"“high feature 1” has a mean feature 1 of {high:.0f} (all rows: {of_all})" in said
+    assert "100% are at least twice as near to the centre of their own cluster" in said
+    assert said.endswith("Whether a fit to other rows would find the same clusters was not tested.")
+
+
+def test_without_rows_the_columns_of_the_largest_distances_come_first():
+    X = np.random.default_rng(0).normal(size=(200, 5))
+    X[:100, 3] += 50
+    X[:100, 1] += 5
+    said = paragraph(page_of(KMeans(2, random_state=0).fit(X), X))
+    assert "They differ most in feature 3, feature 1 and feature " in said
+    assert "similarity" not in said
+
+
+def test_a_kernel_fit_of_landmarks_has_a_report(tmp_path):
+    model = KernelPowerKMeans(2, n_landmarks=20, random_state=0).fit(table()[:, :3])
+    write_run(tmp_path / "run", model, table()[:, :3])
+    tree = check_page((tmp_path / "run/report.html").read_text(encoding="utf-8"))
+    assert len(cards(tree)) == 2
+
+
+def test_mixed_columns_have_shares_levels_and_days(tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = np.arange(300) % 3
+    frame = pd.DataFrame(
+        {
+            "age": np.array([20.0, 40, 60])[kinds] + rng.normal(0, 3, 300),
+            "plan": np.array(["free", "basic", "pro"])[kinds],
+            "mobile": kinds == 1,
+            "since": pd.Timestamp("2024-01-05") + pd.to_timedelta(91 * kinds, unit="D"),
+        }
+    )
+    given = {"distortion": "mixed", "metric_params": {"dates": ["since:trend", "since:season"]}}
+    model = PowerKMeans(3, random_state=0, n_init=1, **given).fit(frame)
+    write_run(tmp_path / "run", model, frame)
+    tree = check_page((tmp_path / "run/report.html").read_text(encoding="utf-8"))
+    columns = {}
+    for card in tree.findall(f".//{HTML}div[@class='card column']"):
+        lines = {int(text_of(line[0])): text_of(line[2]) for line in card.iter(f"{HTML}li")}
+        columns[text_of(card[0])] = lines
+    cluster = int(model.labels_[1])
+    age = frame.loc[kinds == 1, "age"]
+    assert columns["age"][cluster].startswith(f"{age.mean():.0f} ({age.quantile(0.25):.0f} to ")
+    assert columns["plan"][cluster] == "basic 100%"
+    assert columns["mobile"] == {j: "100%" if j == cluster else "0%" for j in range(3)}
+    assert columns["since"][cluster] == "2024-04-05 (2024-04-05 to 2024-04-05)"
+    assert re.fullmatch(r"around \d April", columns["since (time of the year)"][cluster])
+    assert "twice as near" in paragraph(tree)
+
+
+def test_columns_that_are_mostly_zeros_have_shares_of_the_others(tmp_path):
+    kinds = np.arange(120) % 3
+    counts = np.random.default_rng(0).poisson(np.array([0.05, 4.0, 0.05])[kinds])
+    X = sp.csr_array(np.column_stack([counts, 2.0 + kinds]))
+    model = KMeans(3, distortion="cosine", random_state=0).fit(X)
+    write_run(tmp_path / "run", model, X)
+    tree = check_page((tmp_path / "run/report.html").read_text(encoding="utf-8"))
+    (card,) = (
+        card
+        for card in tree.findall(f".//{HTML}div[@class='card column']")
+        if text_of(card[0]) == "feature 0"
+    )
+    for line in card.iter(f"{HTML}li"):
+        own = counts[model.labels_ == int(text_of(line[0]))]
+        said = text_of(line[2])
+        assert said.startswith(f"{own.mean():.1f} (")
+        if len(own) >= 10:
+            assert said.endswith(f"({readable_share((own != 0).mean())})")
+
+
+def test_names_and_levels_cannot_be_markup(tmp_path):
+    frame = pd.DataFrame({"<b>": ["<i>x</i>", "{{ y }}"] * 20, "a&b": np.arange(40.0) % 2})
+    model = KMeans(2, distortion="mixed", random_state=0).fit(frame)
+    write_run(tmp_path / "run", model, frame, source="<script>", notes=["<b>"])
+    page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    tree = check_page(page)
+    assert not {f"{HTML}b", f"{HTML}i"} & {element.tag for element in tree.iter()}
+    assert "{{ y }}" in "".join(tree.itertext())
+
+
+def test_one_cluster_and_one_row_have_a_report():
+    for X, k in ((np.ones((1, 2)), 1), (np.arange(8.0).reshape(4, 2), 1)):
+        model = KMeans(k, random_state=0).fit(X)
+        said = paragraph(page_of(model, X, Sampled(X, model.labels_)))
+        assert said in ("The only row forms 1 cluster.", "The 4 rows form 1 cluster.")
 
 
 def test_paths_of_choices_are_there():
-    X = table()[:, :4]
+    X = table()[:, :4] * [1, 1, 1, 20]  # whether to standardise is a question
     model = PowerKMeans("auto", standardize="auto", n_init=1, random_state=0).fit(X)
     summary = run_folder.summarize(model, np.bincount(model.labels_), "x", [])
     tree = check_page(html_report.report_page(model, summary, Sampled(X, model.labels_)))
@@ -193,6 +304,25 @@ def test_no_further_reading(tmp_path):
     )
     assert source.reads == dict.fromkeys(range(0, 1200, 100), 1)
     check_page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+
+
+def test_no_further_reading_of_mixed_columns(tmp_path):
+    reads = Counter()
+
+    def part(number):
+        reads[number] += 1
+        rng = np.random.default_rng(number)
+        kinds = rng.integers(2, size=50)
+        plan = pd.Series(np.array(["free", "pro"])[kinds], dtype=object)
+        return pd.DataFrame({"age": 20.0 + 20 * kinds + rng.normal(size=50), "plan": plan})
+
+    lazy = dd.from_map(part, range(6), meta=part(0)[:0])
+    model = KMeans(2, n_init=1, distortion="mixed", random_state=0).fit(lazy)
+    reads.clear()
+    write_run(tmp_path / "run", model, lazy)
+    assert reads == dict.fromkeys(range(6), 1)
+    tree = check_page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+    assert "from all rows" in "".join(tree.itertext())
 
 
 def test_samples_of_wide_rows_are_smaller():
@@ -218,7 +348,8 @@ def test_many_clusters_and_features_stay_small():
     tree = check_page(page)
     rows = tree.findall(f".//{HTML}table[@class='clusters']/{HTML}tbody/{HTML}tr")
     assert len(rows) == 200
-    assert "100 smaller clusters and 4,960 features not drawn" in page
+    assert len(cards(tree)) == 12
+    assert "4,976 further columns of 5,000 are not shown" in page
 
 
 def test_without_matplotlib_nothing_is_fitted(folder, tmp_path, capsys, monkeypatch):
@@ -228,8 +359,11 @@ def test_without_matplotlib_nothing_is_fitted(folder, tmp_path, capsys, monkeypa
     assert "daskmm[plot]" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     assert main([*fit, "--no-pictures", "--quiet"]) == 0
-    assert main(["inspect", str(tmp_path / "run"), "--report"]) == 2
-    assert "daskmm[plot]" in capsys.readouterr().err
+    for missing in ("matplotlib.figure", "jinja2"):
+        with monkeypatch.context() as context:
+            context.setitem(sys.modules, missing, None)
+            assert main(["inspect", str(tmp_path / "run"), "--report"]) == 2
+        assert "daskmm[plot]" in capsys.readouterr().err
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -311,7 +445,6 @@ def test_features_weighted_alike_are_not_said_to_be_none(tmp_path):
     page = html_report.report_page(model, summary, None)
     text = "".join(parsed(page).itertext())
     assert "features that matterweighted alike" in text.replace("\n", "")
-    assert "features above an equal shareweighted alike" in text
     summary["files"] = []
     printed = printing.describe_fit(tmp_path, summary)
     label = plot.feature_weights(model).get_label()
@@ -341,18 +474,18 @@ def test_drift_is_a_section_that_is_replaced():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_clusters_stand_out_by_the_means_of_their_rows(tmp_path):
+def test_means_are_those_of_the_rows_of_the_labels(tmp_path):
     wine = load_wine(as_frame=True).data
     model = KMeans(4, n_init=1, max_iter=1, random_state=0).fit(wine)
     write_run(tmp_path / "run", model, wine)
     tree = parsed((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
-    away = (wine.groupby(model.labels_).mean() - wine.mean()) / wine.std(ddof=0)
-    rows = tree.findall(f".//{HTML}table[@class='clusters']/{HTML}tbody/{HTML}tr")
-    assert len(rows) == 4
-    for row in rows:
-        cluster, size = (int(cell.text) for cell in row[:2])
-        assert size == (model.labels_ == cluster).sum()
-        for feature in row.iter(f"{HTML}span"):
-            if feature.get("class") == "feature":
-                said = f"{away.loc[cluster, feature.text.strip()]:+.1f}".replace("-", "−")
-                assert feature[0].text == said
+    means = wine.groupby(model.labels_).mean()
+    found = cards(tree)
+    assert sorted(found) == [0, 1, 2, 3]
+    for cluster, columns in found.items():
+        assert columns
+        for name, said in columns.items():
+            value, of_all = re.fullmatch(r"(\S+) \(mean; all rows: (\S+)\)", said).groups()
+            digits = len(value.partition(".")[2])
+            assert value == f"{means.loc[cluster, name]:.{digits}f}"
+            assert of_all == f"{wine[name].mean():.{digits}f}"

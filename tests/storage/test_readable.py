@@ -1,8 +1,14 @@
-"""Sizes and durations in words."""
+"""Numbers, sizes and durations as people write them."""
 
 import pytest
 
-from daskmm.storage.readable import readable_bytes, readable_seconds
+from daskmm.storage.readable import (
+    readable_bytes,
+    readable_day,
+    readable_number,
+    readable_seconds,
+    readable_share,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,3 +32,39 @@ def test_readable_seconds(seconds, text):
 )
 def test_readable_bytes(count, text):
     assert readable_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "spread", "text"),
+    [
+        (217.34, None, "217"),
+        (6.895123456789, None, "6.9"),
+        (-0.00423, None, "-0.00423"),
+        (12345.6, None, "12,346"),
+        (2013.4, None, "2013"),
+        (0.0, None, "0"),
+        (3.2e-7, None, "3.2e-07"),
+        (2013.456, 0.31, "2013.46"),
+        (6.895, 40.0, "7"),
+        (-0.01, 40.0, "0"),
+        (1234567.8, 1e5, "1.23 million"),
+        (1234567.8, 10.0, "1,234,568"),
+        (-82e9, 1.6e12, "-0.1 trillion"),
+        (2e15, None, "2e+15"),
+        (float("nan"), None, "nan"),
+    ],
+)
+def test_readable_number(value, spread, text):
+    assert readable_number(value, spread) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0%"), (0.0001, "under 0.1%"), (0.012, "1.2%"), (0.42, "42%"), (0.9999, "over 99.9%")],
+)
+def test_readable_share(share, text):
+    assert readable_share(share) == text
+
+
+def test_readable_day():
+    assert readable_day(20023.4) == "2024-10-27"

@@ -1,0 +1,150 @@
+"""Means of the clusters and of all rows, column by column, and how far apart they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.cluster._naming import values_of_rows
+
+FloatArray = NDArray[np.float64]
+
+
+class Sampled(NamedTuple):
+    """A random sample of the rows of the data, with their clusters.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_columns)
+        Rows in the input's units; mixed columns are coded.
+    labels : ndarray of shape (n_rows,), int32
+        Cluster of each row.
+    """
+
+    rows: NDArray
+    labels: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Means:
+    """Means of the features, in the input's units; a mixed column may have several features.
+
+    Attributes
+    ----------
+    clusters : ndarray of shape (n_clusters, n_features)
+        Means of the clusters; NaN where a cluster has no value.
+    overall : ndarray of shape (n_features,)
+        Mean of all rows.
+    variance : ndarray of shape (n_features,)
+        Variance of all rows; if it is unknown, the same number for all features.
+    shares : ndarray of shape (n_clusters,)
+        Share of the rows in each cluster.
+    known : bool
+        Whether the variance is known.
+    starts : ndarray of int of shape (n_columns,)
+        First feature of each column.
+    """
+
+    clusters: FloatArray
+    overall: FloatArray
+    variance: FloatArray
+    shares: FloatArray
+    known: bool
+    starts: NDArray[np.int64]
+
+    @property
+    def spread(self) -> FloatArray:
+        """Standard deviation of each column, or of the clusters' means if it is unknown."""
+        variance = self.variance if self.known else _moments(self.clusters, self.shares)[1]
+        return np.asarray(np.sqrt(np.add.reduceat(variance, self.starts)))
+
+    @property
+    def away(self) -> FloatArray:
+        """Squared distance of the clusters from the mean, over the variance, by column."""
+        squares = np.nan_to_num(np.square(self.clusters - self.overall))
+        total = np.add.reduceat(self.variance, self.starts)
+        found = np.add.reduceat(squares, self.starts, axis=1)
+        return np.divide(found, total, out=np.zeros_like(found), where=total > 0)
+
+    @property
+    def explained(self) -> FloatArray:
+        """Share of each column's variance that lies between the clusters, if it is known."""
+        return np.minimum(self.shares @ self.away, 1.0)
+
+    def features(self, column: int) -> slice:
+        """Return the features of a column."""
+        ends = np.append(self.starts[1:], len(self.overall))
+        return slice(int(self.starts[column]), int(ends[column]))
+
+
+def means_of(model: Any, sizes: list[int], sampled: Sampled | None) -> Means | None:
+    """Return the means of a fitted model's clusters.
+
+    They are those of the model, if it has means of rows, or else of the sample, or else the
+    centres. There are none of kernels without a sample, nor of precomputed kernels.
+    """
+    if not (hasattr(model, "mean_") or hasattr(model, "columns_")):
+        return None
+    rows = None if sampled is None else _features_of(model, sampled.rows)
+    exact = hasattr(model, "cluster_means_") and getattr(model, "distortion", None) != "cosine"
+    if exact or (rows is None and hasattr(model, "cluster_centers_")):
+        clusters = np.array(values_of_rows(model), dtype=np.float64)
+    elif sampled is None or rows is None:
+        return None
+    else:
+        clusters = _sample_means(rows, sampled.labels, len(sizes))
+    starts = np.arange(clusters.shape[1])
+    if hasattr(model, "columns_"):
+        expansion = model.coordinates_.expansion
+        clusters = np.where((model.value_shares_ == 0)[:, expansion.groups], np.nan, clusters)
+        starts = expansion.starts
+    shares = np.asarray(sizes, dtype=np.float64) / max(sum(sizes), 1)
+    overall, between = _moments(clusters, shares)
+    if rows is None:
+        variance = _variance_of(model, overall)
+        known = variance is not None
+        if variance is None:
+            variance = np.full(len(overall), between.max())
+        return Means(clusters, overall, variance, shares, known, starts)
+    mean, variance = _moments(rows, np.ones(len(rows)))
+    overall = overall if exact and not np.isnan(rows).any() else mean
+    return Means(clusters, overall, variance, shares, True, starts)
+
+
+def _features_of(model: Any, rows: NDArray) -> FloatArray:
+    if hasattr(model, "columns_"):
+        return np.asarray(model.coordinates_.expansion.expand(rows))
+    return np.asarray(rows, dtype=np.float64)
+
+
+def _sample_means(rows: FloatArray, labels: NDArray, n_clusters: int) -> FloatArray:
+    """Compute the mean of the values of each cluster; NaN where there are none."""
+    member = (np.arange(n_clusters)[:, None] == labels).astype(np.float64)
+    held = ~np.isnan(rows)
+    counts, sums = member @ held, member @ np.where(held, rows, 0.0)
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+
+
+def _moments(rows: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Compute mean and variance of the values that are there, with weights of the rows."""
+    held = ~np.isnan(rows)
+    values, share = np.where(held, rows, 0.0), held * weights[:, None]
+    share /= np.maximum(share.sum(axis=0), np.finfo(float).tiny)
+    mean = (share * values).sum(axis=0)
+    return mean, (share * np.square(values - mean)).sum(axis=0)
+
+
+def _variance_of(model: Any, overall: FloatArray) -> FloatArray | None:
+    """Return the variance of each feature, if the model knows it."""
+    if hasattr(model, "columns_"):
+        expansion = model.coordinates_.expansion
+        kinds = np.array([column.kind for column in model.columns_])[expansion.groups]
+        is_share = (kinds == "flag") | (kinds == "category")
+        # The scale of a season is that of its two features together.
+        spread = np.square(model.coordinates_.scale) / expansion.sizes[expansion.groups]
+        return np.where(is_share, overall * (1 - overall), spread)
+    scale = np.asarray(model.scale_, dtype=np.float64)
+    return np.square(scale) if np.any(scale != 1.0) else None

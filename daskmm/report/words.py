@@ -1,0 +1,135 @@
+"""What a report says in its first paragraph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmm.data.names import counted
+from daskmm.report.columns import Profile
+from daskmm.report.means import Means
+from daskmm.report.separation import Separation
+from daskmm.storage.readable import readable_share
+
+FloatArray = NDArray[np.float64]
+
+# Number of columns and clusters that sentences name; the least share of a column's variation that
+# clusters explain if they differ in it, and the largest if they do not.
+_COLUMNS, _CLUSTERS = 3, 4
+_MATTERS, _HARDLY = 0.1, 0.05
+# Bounds of the silhouette, as in Kaufman & Rousseeuw, "Finding groups in data", 1990.
+_JUDGEMENTS = (
+    (0.5, "the clusters are well separated"),
+    (0.25, "neighbouring clusters overlap in part"),
+    (-1.0, "the clusters shade into each other, so that many rows could as well be in another"),
+)
+
+
+def cluster_titles(summary: Mapping[str, Any]) -> list[str]:
+    """Return what sentences call each cluster: its name in quotes, or its number."""
+    names = summary.get("cluster_names")
+    if names is None:
+        return [f"cluster {cluster}" for cluster in range(summary["n_clusters"])]
+    return [f"“{name}”" for name in names]
+
+
+def of_sizes(summary: Mapping[str, Any], titles: Sequence[str]) -> str:
+    """Say how many clusters there are, and how large they are."""
+    sizes, n_rows = np.asarray(summary["cluster_sizes"]), summary["n_rows"]
+    k = len(sizes)
+    rows = "The only row forms" if n_rows == 1 else f"The {n_rows:,} rows form"
+    said = f"{rows} {counted(k, 'cluster')}."
+    if k < 2 or not n_rows:
+        return said
+    largest, smallest = int(sizes.argmax()), int(sizes.argmin())
+    if sizes[largest] == sizes[smallest]:
+        return f"{said} Each has {counted(int(sizes[0]), 'row')}."
+    if sizes[largest] < 1.25 * sizes[smallest]:
+        return f"{said} They are of about equal size, {sizes[smallest]:,} to {sizes[largest]:,}."
+    shares = [
+        f"{readable_share(sizes[each] / n_rows)} of the rows ({sizes[each]:,})"
+        for each in (largest, smallest)
+    ]
+    return (
+        f"{said} The largest, {titles[largest]}, has {shares[0]}; the smallest, "
+        f"{titles[smallest]}, has {shares[1]}."
+    )
+
+
+def of_columns(names: Sequence[str], means: Means) -> str:
+    """Say which columns matter."""
+    explained = means.explained
+    order = np.argsort(-explained, kind="stable")
+    if not means.known:
+        first = [names[column] for column in order[:_COLUMNS] if explained[column] > 0]
+        return f"They differ most in {_and(first)}." if first else ""
+    matter = [int(column) for column in order[:_COLUMNS] if explained[column] >= _MATTERS]
+    if not matter:
+        return "No column by itself tells the clusters apart."
+    first = [
+        f"{readable_share(explained[column])} of {'that' if place else 'the variation'} of "
+        f"{names[column]}"
+        for place, column in enumerate(matter)
+    ]
+    said = f"Which cluster a row is in accounts for {_and(first)}"
+    hardly = [names[column] for column in order[::-1] if explained[column] < _HARDLY]
+    if len(hardly) > _COLUMNS:
+        hardly = [f"{len(hardly):,} of the {len(names):,} columns"]
+    return f"{said}, and for hardly any of {_and(hardly)}." if hardly else f"{said}."
+
+
+def of_clusters(
+    titles: Sequence[str], means: Means, telling: Mapping[int, Sequence[Profile]]
+) -> str:
+    """Say what sets the described clusters apart: all if they are few, else the farthest ones."""
+    away = {cluster: float(means.away[cluster].max()) for cluster in telling}
+    order = sorted(away, key=lambda cluster: -away[cluster])
+    few = len(means.shares) <= _CLUSTERS
+    chosen = [each for each in (telling if few else order[:_CLUSTERS]) if telling[each]]
+    if not chosen or len(means.shares) < 2:
+        return ""
+    said = [
+        f"{titles[each]} has {_and([profile.briefs[each] for profile in telling[each][:2]])}"
+        for each in chosen
+    ]
+    start = "What sets them apart" if few else "Farthest from the rest"
+    if len(telling) < len(means.shares):
+        start = f"Among the {len(telling)} largest, farthest from the rest"
+    return f"{start}: {'; '.join(said)}."
+
+
+def of_separation(separation: Separation | None) -> str:
+    """Say how clearly rows belong to their cluster."""
+    if separation is None:
+        return ""
+    share = readable_share(separation.clear)
+    if separation.by_probability:
+        return (
+            f"Of the sampled rows, {share} belong to their cluster with a probability of at least "
+            f"90%; the mean probability is {readable_share(separation.score)}."
+        )
+    judged = next(text for least, text in _JUDGEMENTS if separation.score >= least)
+    return (
+        f"Of the sampled rows, {share} are at least twice as near to the centre of their own "
+        f"cluster as to any other; the simplified silhouette is {separation.score:.2f}, where 1 "
+        f"is perfect: {judged}."
+    )
+
+
+def of_stability(stability: FloatArray | None, titles: Sequence[str]) -> str:
+    """Say whether the clusters come back in fits to resampled rows, if that is known."""
+    if stability is None or np.isnan(stability).all():
+        return "Whether a fit to other rows would find the same clusters was not tested."
+    least = int(np.nanargmin(stability))
+    return (
+        "In fits to resampled rows, a cluster comes back with a similarity of "
+        f"{np.nanmean(stability):.2f} on average, where 1 means the same rows; least so "
+        f"{titles[least]} ({stability[least]:.2f})."
+    )
+
+
+def _and(items: Sequence[str]) -> str:
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
