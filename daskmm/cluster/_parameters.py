@@ -63,6 +63,11 @@ class Annealed(Protocol):
     tol: float
 
 
+def keep_parameters(estimator: Any, variables: dict[str, Any]) -> None:
+    """Set all parameters of an estimator, given the local variables of its constructor."""
+    vars(estimator).update((name, value) for name, value in variables.items() if name != "self")
+
+
 def annealing_schedule(
     model: Annealed, critical_power: float, n_clusters: int, multiple: float
 ) -> Schedule:

@@ -20,7 +20,13 @@ from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._nearest import NearestCenter
-from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule, cluster_range
+from daskmm.cluster._parameters import (
+    ANNEALING,
+    Constraints,
+    annealing_schedule,
+    cluster_range,
+    keep_parameters,
+)
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.engine.first_pass import Survey
 from daskmm.engine.passes import Persist
@@ -141,6 +147,11 @@ class EntropyPowerKMeans(CenterClusterer):
 
     _weighs_shares = _weighs_features = True
 
+    lam: float | str
+    s0: float | str
+    eta: float
+    anneal_every: int
+
     feature_weights_: NDArray[np.float64]
     feature_gains_: NDArray[np.float64]
     lam_: float
@@ -177,33 +188,7 @@ class EntropyPowerKMeans(CenterClusterer):
         checkpoint: str | Path | None = None,
         checkpoint_every: int | float | str = 1,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.max_clusters = max_clusters
-        self.lam = lam
-        self.init = init
-        self.warm_start = warm_start
-        self.n_init = n_init
-        self.sample_size = sample_size
-        self.persist = persist
-        self.s0 = s0
-        self.eta = eta
-        self.anneal_every = anneal_every
-        self.polish = polish
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.standardize = standardize
-        self.distortion = distortion
-        self.metric_params = metric_params
-        self.missing = missing
-        self.empty_rows = empty_rows
-        self.empty_cluster = empty_cluster
-        self.trim = trim
-        self.forget = forget
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+        keep_parameters(self, locals())
 
     def _validate_params(self) -> None:
         super()._validate_params()

@@ -23,7 +23,7 @@ from daskmm.cluster._estimator import MMClusterer
 from daskmm.cluster._fitting import fitting, lock_of, replace_fitted, set_fitted
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import fitted_labels, labels_of_table, values_of_table
-from daskmm.cluster._parameters import SAMPLING, Constraints
+from daskmm.cluster._parameters import SAMPLING, Constraints, keep_parameters
 from daskmm.cluster._partial_fit import name_of_call
 from daskmm.cluster._partial_mixture import attributes_of_components, updated_mixture
 from daskmm.cluster._sklearn import Interval, StrOptions
@@ -214,6 +214,21 @@ class GaussianMixture(DensityMixin, MMClusterer):
         "forget": [None, str, Interval(Real, 0, None, closed="neither")],
     }
 
+    n_components: int | str
+    max_components: int | None
+    covariance_type: str
+    reg_covar: float
+    init_params: str
+    weights_init: ArrayLike | None
+    means_init: ArrayLike | None
+    precisions_init: ArrayLike | None
+    sample_size: int | str
+    persist: Persist
+    warm_start: bool
+    tails: str
+    missing: str
+    forget: float | str | None
+
     weights_: FloatArray
     means_: FloatArray
     covariance_type_: str
@@ -254,28 +269,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
         checkpoint: str | Path | None = None,
         checkpoint_every: int | float | str = 1,
     ) -> None:
-        self.n_components = n_components
-        self.max_components = max_components
-        self.covariance_type = covariance_type
-        self.tol = tol
-        self.reg_covar = reg_covar
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.init_params = init_params
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.precisions_init = precisions_init
-        self.sample_size = sample_size
-        self.persist = persist
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.tails = tails
-        self.missing = missing
-        self.forget = forget
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+        keep_parameters(self, locals())
 
     def _validate_params(self) -> None:
         super()._validate_params()

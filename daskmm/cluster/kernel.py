@@ -20,7 +20,13 @@ from daskmm.cluster._fitting import attributes_of_outcome, set_fitted
 from daskmm.cluster._kernels import LANDMARKS_PER_CLUSTER, KernelClusterer
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._output import fitted_labels
-from daskmm.cluster._parameters import HARMONIC, SAMPLING, anneals_on_sample, wanted_rows
+from daskmm.cluster._parameters import (
+    HARMONIC,
+    SAMPLING,
+    anneals_on_sample,
+    keep_parameters,
+    wanted_rows,
+)
 from daskmm.cluster._sklearn import Interval, StrOptions
 from daskmm.cluster._warnings import warn_of_outcome
 from daskmm.data.blocks import Layout
@@ -178,6 +184,14 @@ callable
         "coef0": [Interval(Real, None, None, closed="neither")],
     }
 
+    kernel: str | Callable[..., Any]
+    bandwidth: float | str
+    degree: float
+    coef0: float
+    n_landmarks: int | str | None
+    sample_size: int | str | None
+    persist: Persist
+
     landmarks_: NDArray[np.float64]
     whitening_: NDArray[np.float64]
     landmark_mean_: NDArray[np.float64]
@@ -210,29 +224,7 @@ callable
         checkpoint: str | Path | None = None,
         checkpoint_every: int | float | str = 1,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.degree = degree
-        self.coef0 = coef0
-        self.gram = gram
-        self.n_landmarks = n_landmarks
-        self.sample_size = sample_size
-        self.persist = persist
-        self.init = init
-        self.n_init = n_init
-        self.s0 = s0
-        self.eta = eta
-        self.anneal_every = anneal_every
-        self.polish = polish
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.standardize = standardize
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+        keep_parameters(self, locals())
 
     def _validate_params(self) -> None:
         super()._validate_params()

@@ -14,6 +14,7 @@ from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._nearest import NearestCenter
+from daskmm.cluster._parameters import keep_parameters
 from daskmm.engine.passes import Persist
 from daskmm.mm.driver import IterationRecord, Schedule
 
@@ -86,28 +87,7 @@ class KMeans(CenterClusterer):
         checkpoint: str | Path | None = None,
         checkpoint_every: int | float | str = 1,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.max_clusters = max_clusters
-        self.init = init
-        self.warm_start = warm_start
-        self.n_init = n_init
-        self.sample_size = sample_size
-        self.persist = persist
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.standardize = standardize
-        self.distortion = distortion
-        self.metric_params = metric_params
-        self.missing = missing
-        self.empty_rows = empty_rows
-        self.empty_cluster = empty_cluster
-        self.trim = trim
-        self.forget = forget
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+        keep_parameters(self, locals())
 
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
         return Schedule(-np.inf, max_iter=self.max_iter, tol=self.tol)

@@ -22,7 +22,7 @@ from daskmm.cluster._fitting import fitting, set_fitted
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._nearest import NearestCenter
 from daskmm.cluster._output import fitted_labels
-from daskmm.cluster._parameters import CHECKPOINT
+from daskmm.cluster._parameters import CHECKPOINT, keep_parameters
 from daskmm.cluster._shift_fit import (
     ShiftFit,
     compression_stages,
@@ -228,6 +228,14 @@ class WeightedBlurringMeanShift(NearestCenter):
         **CHECKPOINT,
     }
 
+    bandwidth: float | str
+    lam: float | str
+    convention: str
+    merge_tol: float
+    component_tol: float
+    n_representatives: int | str | None
+    count_components: bool
+
     n_clusters_: int
     feature_weights_: NDArray[np.float64]
     bandwidth_: float
@@ -253,20 +261,7 @@ class WeightedBlurringMeanShift(NearestCenter):
         checkpoint: str | Path | None = None,
         checkpoint_every: int | float | str = 1,
     ) -> None:
-        self.bandwidth = bandwidth
-        self.lam = lam
-        self.convention = convention
-        self.merge_tol = merge_tol
-        self.component_tol = component_tol
-        self.max_iter = max_iter
-        self.n_representatives = n_representatives
-        self.random_state = random_state
-        self.standardize = standardize
-        self.count_components = count_components
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+        keep_parameters(self, locals())
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.

@@ -14,6 +14,7 @@ from sklearn.metrics import pairwise_distances
 from daskmm.cluster._docs import documented
 from daskmm.cluster._kernels import KernelClusterer
 from daskmm.cluster._models import registered_model
+from daskmm.cluster._parameters import keep_parameters
 from daskmm.cluster._sklearn import Interval
 from daskmm.engine.first_pass import Survey
 from daskmm.mm.driver import IterationRecord
@@ -84,6 +85,10 @@ class MultiKernelPowerKMeans(KernelClusterer):
         "lam": [Interval(Real, 0, None, closed="neither")],
     }
 
+    kernels: Sequence[str | dict[str, Any] | Callable[..., Any]] | None
+    normalize: bool
+    lam: float
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -107,25 +112,7 @@ class MultiKernelPowerKMeans(KernelClusterer):
         checkpoint: str | Path | None = None,
         checkpoint_every: int | float | str = 1,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.kernels = kernels
-        self.normalize = normalize
-        self.lam = lam
-        self.gram = gram
-        self.init = init
-        self.n_init = n_init
-        self.s0 = s0
-        self.eta = eta
-        self.anneal_every = anneal_every
-        self.polish = polish
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.standardize = standardize
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+        keep_parameters(self, locals())
 
     def _centers(self) -> bool:
         if self.standardize or self.kernels is None:

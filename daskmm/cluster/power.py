@@ -13,7 +13,13 @@ from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._docs import documented
 from daskmm.cluster._models import registered_model
 from daskmm.cluster._nearest import NearestCenter
-from daskmm.cluster._parameters import ANNEALING, Constraints, annealing_schedule, cluster_range
+from daskmm.cluster._parameters import (
+    ANNEALING,
+    Constraints,
+    annealing_schedule,
+    cluster_range,
+    keep_parameters,
+)
 from daskmm.engine.passes import Persist
 from daskmm.mm.driver import IterationRecord, Schedule
 
@@ -74,6 +80,10 @@ class PowerKMeans(CenterClusterer):
         **ANNEALING,
     }
 
+    s0: float | str
+    eta: float
+    anneal_every: int
+
     def __init__(
         self,
         n_clusters: int | str = 8,
@@ -104,32 +114,7 @@ class PowerKMeans(CenterClusterer):
         checkpoint: str | Path | None = None,
         checkpoint_every: int | float | str = 1,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.max_clusters = max_clusters
-        self.init = init
-        self.warm_start = warm_start
-        self.n_init = n_init
-        self.sample_size = sample_size
-        self.persist = persist
-        self.s0 = s0
-        self.eta = eta
-        self.anneal_every = anneal_every
-        self.polish = polish
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.standardize = standardize
-        self.distortion = distortion
-        self.metric_params = metric_params
-        self.missing = missing
-        self.empty_rows = empty_rows
-        self.empty_cluster = empty_cluster
-        self.trim = trim
-        self.forget = forget
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+        keep_parameters(self, locals())
 
     def _schedule(self, critical_power: Callable[[], float]) -> Schedule:
         n_clusters = cluster_range(self)[1]
