@@ -142,16 +142,16 @@ example:
 }
 
 _GRAM = (
-    "keep the kernel matrix of a data set on disk",
+    "look at a kernel matrix on disk",
     """\
-Build and check Gram stores: the kernel values of all pairs of rows, in checksummed
-tiles of the upper triangle. Repeated kernel fits (with other numbers of clusters or
-other seeds) can then share one store.""",
+Check and describe Gram stores: the kernel values of all pairs of rows, in checksummed
+tiles of the upper triangle. A kernel fit with --gram writes one, completes one that it
+finds, and computes faulty tiles again, so that fits with other numbers of clusters or
+other seeds share it.""",
     """\
 example:
-  daskmm gram build points.zarr --kernel rbf --out gram
-  daskmm gram verify gram --data points.zarr
-  daskmm gram repair gram points.zarr""",
+  daskmm fit points.zarr -k 5 --model kernel --gram gram --out run
+  daskmm gram verify gram""",
 )
 
 _MONITOR = (
@@ -173,33 +173,13 @@ example:
 )
 
 _GRAM_COMMANDS = {
-    "build": (
-        "build a store, or resume building one",
-        """\
-Write the kernel value of every pair of rows of INPUT. The rows are loaded into
-memory, the matrix is not: n rows take n²/2 values on disk. If the command is killed
-or runs out of disk space, run it again: only missing tiles are written.""",
-        """\
-example:
-  daskmm gram build points.zarr --kernel rbf --standardize --out gram""",
-    ),
     "verify": (
         "check every tile, and list the faults",
         """\
-Read every tile and check its checksum; with --data, also compare the data with
-those that the store was built from. The exit code is 1 if anything is wrong.""",
+Read every tile and check its checksum. The exit code is 1 if anything is wrong.""",
         """\
 example:
-  daskmm gram verify gram --data points.zarr || daskmm gram repair gram points.zarr""",
-    ),
-    "repair": (
-        "rebuild missing and damaged tiles",
-        """\
-Rebuild missing and damaged tiles from INPUT, which must be the data that the store
-was built from; kernel and scaling are those of the store.""",
-        """\
-example:
-  daskmm gram repair gram points.zarr""",
+  daskmm gram verify gram""",
     ),
     "info": (
         "show what a store holds",
@@ -437,30 +417,9 @@ def _add_gram(commands: Any) -> None:
     summary, description, example = _GRAM
     gram = commands.add_parser("gram", help=summary, description=description, epilog=example)
     actions = gram.add_subparsers(title="commands", dest="action", metavar="COMMAND", required=True)
-    build, verify, repair, info = (
-        _add_command(actions, name, _GRAM_COMMANDS) for name in _GRAM_COMMANDS
-    )
-    build.add_argument("input", metavar="INPUT", help=_INPUT)
-    build.add_argument("--out", required=True, metavar="STORE", help="Gram store to build")
-    build.add_options = _add_kernel
-    for command in (verify, repair, info):
-        command.add_argument("store", metavar="STORE", help="store built by 'daskmm gram build'")
-    verify.add_argument("--data", metavar="INPUT", help="data to compare with those of the store")
-    repair.add_argument("input", metavar="INPUT", help="the data that the store was built from")
-
-
-def _add_kernel(build: argparse.ArgumentParser) -> None:
-    from daskmm.cli.model_options import add_options_of
-
-    names = ("kernel", "bandwidth", "degree", "coef0", "standardize")
-    add_options_of(build, MODELS["kernel"], names)
-    build.add_argument(
-        "--dtype",
-        choices=("float32", "float64"),
-        default="float32",
-        help="data type of the tiles (default %(default)s)",
-    )
-    _add_columns(build)
+    for name in _GRAM_COMMANDS:
+        command = _add_command(actions, name, _GRAM_COMMANDS)
+        command.add_argument("store", metavar="STORE", help="store written by a kernel fit")
 
 
 def _penalty(text: str) -> Any:

@@ -106,14 +106,6 @@ def add_model_options(command: argparse.ArgumentParser, estimators: Mapping[str,
                 _add_option(group, name, of)
 
 
-def add_options_of(command: argparse.ArgumentParser, estimator: str, names: Iterable[str]) -> None:
-    """Add options for some parameters of an estimator, with its defaults."""
-    for name in names:
-        parameter = parameters_of(estimator)[name]
-        _add_option(command, name, {estimator: parameter})
-        command.set_defaults(**{name: parameter.default})
-
-
 def _add_option(group: Any, name: str, of: dict[str, Parameter]) -> None:
     """Add the option of a parameter; `of` has the parameter of each model that has it."""
     flags = _FLAGS.get(name, (f"--{name.replace('_', '-')}",))

@@ -250,13 +250,7 @@ class KernelClusterer(MMClusterer):
     def _open_rows(self, opening: Opening) -> Opening:
         """Open the Gram matrix of each kernel."""
         rows, coordinates, fitted = opening.kernel_rows, opening.coordinates, opening.fitted
-        origin = {
-            "standardize": bool(self.standardize),
-            "columns": None,
-            "mean": coordinates.mean.tolist(),
-            "scale": coordinates.scale.tolist(),
-            "bandwidth": "given",
-        }
+        origin = {"mean": coordinates.mean.tolist(), "scale": coordinates.scale.tolist()}
         opening.grams.extend(
             open_sources(
                 fitted["gram_"],

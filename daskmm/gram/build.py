@@ -1,9 +1,10 @@
-"""Build, resume, verify and repair Gram stores, by one task per pair of row groups."""
+"""Build, resume, verify and mend Gram stores, by one task per pair of row groups."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,17 +33,16 @@ from daskmm.storage.remote import local_path
 from daskmm.storage.strict_json import plain
 
 __all__ = [
-    "CHANGED",
-    "DIAGONAL",
     "TILE_ROWS",
     "GramStore",
     "GramStoreError",
     "build",
     "checked_diagonal",
-    "repair",
+    "mend",
     "verify",
 ]
 
+logger = logging.getLogger("daskmm")
 FloatArray = NDArray[np.float64]
 
 # Rows of a tile, which is 16 MB in float32.
@@ -51,9 +51,6 @@ TILE_ROWS = 2048
 _PARTIAL = re.compile(r"\d+\.[0-9a-f]+\.partial")
 # Number of rows with which functions are tested for being kernels.
 _TESTED_ROWS = 200
-# Name of the diagonal, used like the name of a tile; and fault of tiles whose rows have changed.
-DIAGONAL = "diagonal"
-CHANGED = "the data have changed"
 
 
 def describe_rows(rows: KernelRows, kernel: Kernel, dtype: str, tile_rows: int) -> Manifest:
@@ -90,7 +87,7 @@ def build(
     lazy: bool = False,
     origin: dict[str, Any] | None = None,
 ) -> GramStore:
-    """Create a store, or complete one by computing its missing tiles.
+    """Create a store, or complete one by computing its missing tiles and a faulty diagonal.
 
     Parameters
     ----------
@@ -125,6 +122,8 @@ def build(
     store = GramStore(path)
     if found := manifest.differences(store.manifest):
         raise GramStoreError(f"{path} holds another Gram matrix: {'; '.join(found)}.")
+    if _diagonal_fault(store):
+        store.write_diagonal(checked_diagonal(kernel, rows))
     fill(store, rows, kernel, store.missing(), lazy)
     return store
 
@@ -212,100 +211,48 @@ def _some(rows: KernelRows) -> FloatArray:
     return rows[:: max(1, len(rows) // _TESTED_ROWS)]
 
 
-def verify(path: str | Path, rows: KernelRows | None = None) -> dict[str, str]:
-    """Read every tile and return the faults found.
-
-    Parameters
-    ----------
-    path : str or Path
-        Path of the store.
-    rows : ndarray or StreamedRows, optional
-        The data in the model's coordinates, which are compared with the digests in the manifest.
+def verify(path: str | Path) -> dict[str, str]:
+    """Read every tile of a store and return the faults found.
 
     Returns
     -------
     dict
-        Name of a faulty tile (or "diagonal") -> its fault. All tiles of rows that have changed are
-        faulty.
+        Name of a faulty tile, or "diagonal" -> its fault, "missing" or "damaged".
     """
     store = GramStore(path)
     faults = {tile_name(tile): fault for tile, fault in _tile_faults(store).items()}
     if fault := _diagonal_fault(store):
-        faults[DIAGONAL] = fault
-    if rows is not None:
-        changed = changed_tile_rows(store.manifest, rows)
-        for a, b in store.tiles:
-            if a in changed or b in changed:
-                faults[tile_name((a, b))] = CHANGED
+        faults["diagonal"] = fault
     return faults
 
 
 def _tile_faults(store: GramStore) -> dict[Tile, str]:
     """Read all tiles; return the faults found."""
     jobs: list[Callable[[], str | None]] = [
-        functools.partial(_fault, store, tile) for tile in store.tiles
+        functools.partial(_fault, functools.partial(store.read, tile)) for tile in store.tiles
     ]
     faults = zip(store.tiles, run_on_threads(jobs), strict=True)
     return {tile: fault for tile, fault in faults if fault}
 
 
 def _diagonal_fault(store: GramStore) -> str | None:
+    return _fault(lambda: store.diagonal)
+
+
+def _fault(read: Callable[[], object]) -> str | None:
     try:
-        _ = store.diagonal
+        read()
     except GramStoreError as error:
         return error.fault
     return None
 
 
-def changed_tile_rows(manifest: Manifest, rows: KernelRows) -> set[int]:
-    """Return the tile rows whose data differ from the store's; all rows if the shape differs."""
-    if rows.shape != (manifest.n_rows, manifest.n_features):
-        return set(range(len(row_cuts(manifest.n_rows, manifest.tile_rows))))
-    pairs = zip(_digests(rows, manifest.tile_rows), manifest.fingerprints, strict=True)
-    return {index for index, (mine, theirs) in enumerate(pairs) if mine != theirs}
-
-
-def _fault(store: GramStore, tile: Tile) -> str | None:
-    try:
-        values = store.read(tile)
-    except GramStoreError as error:
-        return error.fault
-    return None if np.isfinite(values).all() else "not finite"
-
-
-def repair(path: str | Path, rows: KernelRows, kernel: Kernel) -> list[str]:
-    """Compute missing and damaged tiles again.
-
-    Parameters
-    ----------
-    path : str or Path
-        Path of the store.
-    rows : ndarray of shape (n_rows, n_features), float64, or StreamedRows
-        The data from which the store was built.
-    kernel : Kernel
-        The kernel of the store.
-
-    Returns
-    -------
-    list of str
-        Names of the repaired tiles, with "diagonal" if it was damaged.
-
-    Raises
-    ------
-    GramStoreError
-        If the data or the kernel differ from the store's.
-    """
-    store = GramStore(path)
-    mine = describe_rows(rows, kernel, store.manifest.dtype, store.manifest.tile_rows)
-    if found := mine.differences(store.manifest):
-        raise GramStoreError(f"{path} cannot be repaired: {'; '.join(found)}.")
+def mend(store: GramStore, rows: KernelRows, kernel: Kernel, lazy: bool) -> None:
+    """Compute missing and damaged tiles of a store again, given its data and its kernel."""
+    bad = list(_tile_faults(store))
     for stray in (store.path / "tiles").glob("c/*/*.partial"):
         if _PARTIAL.fullmatch(stray.name):  # a process was killed while it wrote this
             stray.unlink(missing_ok=True)
-    bad = list(_tile_faults(store))
-    fill(store, rows, kernel, bad, lazy=False)
-    mended = [tile_name(tile) for tile in bad]
-    if _diagonal_fault(store):
-        store.write_diagonal(checked_diagonal(kernel, rows))
-        mended.append(DIAGONAL)
-    return mended
+    fill(store, rows, kernel, bad, lazy)
+    names = ", ".join(map(tile_name, bad))
+    logger.warning("tiles %s of %s were faulty, and have been computed again", names, store.path)

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmm.engine.passes import tree_reduce
-from daskmm.gram.build import TILE_ROWS, checked_diagonal, kernel_tile
+from daskmm.gram.build import TILE_ROWS, checked_diagonal, kernel_tile, mend
 from daskmm.gram.pairs import Pair, RowSums, groups_of, pair_tasks
 from daskmm.gram.rows import KernelRows, StreamedRows, Stretch, loaded, over_rows
-from daskmm.gram.store import GramStore, opened, row_cuts
+from daskmm.gram.store import GramStore, GramStoreError, opened, row_cuts
 from daskmm.numerics.kernels import Kernel, finite_block
 
 FloatArray = NDArray[np.float64]
@@ -170,13 +170,22 @@ class TiledGram(GramSource):
 
 
 class StoredGram(TiledGram):
-    """A kernel matrix in a Gram store, which is read once per sweep."""
+    """A kernel matrix in a Gram store, which is read once per sweep; faulty tiles are mended."""
 
     def __init__(self, store: GramStore, rows: KernelRows, kernel: Kernel, lazy: bool) -> None:
         super().__init__(rows, kernel, store.diagonal, store.manifest.tile_rows, lazy)
         self.store = store
 
     def _product(self, right: FloatArray) -> FloatArray:
+        try:
+            return self._swept(right)
+        except GramStoreError as error:
+            if not error.fault:
+                raise
+        mend(self.store, self.rows, self.kernel, self.lazy)
+        return self._swept(right)
+
+    def _swept(self, right: FloatArray) -> FloatArray:
         tasks, shared = pair_tasks(self.groups, (right,), self.lazy), (self.store.path,)
         sums: RowSums = tree_reduce(_stored_pair, tasks, shared, self.lazy, "gram-sweep")
         return sums.joined()

@@ -108,7 +108,6 @@ def _built(
         begun = GramStore(path).manifest
         tiles: dict[str, Any] = {"dtype": begun.dtype, "tile_rows": begun.tile_rows}
         return build(path, rows, kernel, lazy=lazy, **tiles)
-    origin = {**origin, "root_mean_squared_distance": kernel.bandwidth}
     return build(path, rows, kernel, lazy=lazy, origin=origin)
 
 

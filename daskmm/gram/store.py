@@ -21,7 +21,6 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmm.data.names import shell_word
 from daskmm.storage.arrays import CHECKSUM_BYTES, create_array
 from daskmm.storage.atomic import written_whole
 from daskmm.storage.locks import remedy
@@ -278,7 +277,8 @@ class GramStore:
 
     def write_diagonal(self, values: FloatArray) -> None:
         """Write the kernel value of each row with itself."""
-        self._array("diagonal")[...] = values
+        with _readable(self.path, "has a damaged diagonal"):
+            self._array("diagonal")[...] = values
 
     def cuts(self, tile: Tile) -> tuple[slice, slice]:
         """Return the rows and the columns of the matrix in a tile."""
@@ -286,8 +286,8 @@ class GramStore:
 
     def _unusable(self, part: str, fault: str) -> GramStoreError:
         error = GramStoreError(
-            f"{part} of {self.path} is {fault}. Run: daskmm gram repair "
-            f"{shell_word(self.path)} INPUT"
+            f"{part} of {self.path} is {fault}. A kernel fit with this path as `gram` computes "
+            "it again."
         )
         error.fault = fault.split()[0]
         return error

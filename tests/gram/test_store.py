@@ -19,7 +19,7 @@ from _sweep import Disk
 import daskmm.gram.precomputed
 from daskmm.gram import build as gram
 from daskmm.gram import matrices as sweeps
-from daskmm.gram.build import build, repair, verify
+from daskmm.gram.build import build, verify
 from daskmm.gram.matrices import RecomputedGram, StoredGram
 from daskmm.gram.precomputed import BlockedGram, precomputed
 from daskmm.gram.store import GramStore, GramStoreError, tile_name
@@ -211,10 +211,10 @@ def test_only_upper_tiles_are_on_disk_and_each_is_read_once(store, rows, monkeyp
     assert sum(reads.values()) == N_TILES
 
 
-def test_an_empty_tile_is_never_taken_for_zeros(store, rows):
+def test_an_empty_tile_is_never_taken_for_zeros(store):
     store.tile_path((1, 3)).unlink()
-    with pytest.raises(GramStoreError, match=r"tile 1/3 of .* is missing.*gram repair"):
-        StoredGram(store, rows, RBF, lazy=False).product(memberships())
+    with pytest.raises(GramStoreError, match=r"tile 1/3 of .* is missing.*computes it again"):
+        store.read((1, 3))
 
 
 # Interrupted builds.
@@ -251,7 +251,7 @@ def test_resume_after_an_exception_writes_only_missing_tiles(tmp_path, rows, mon
     after = states(store)
     assert len(after) == N_TILES
     assert {tile: after[tile] for tile in before} == before
-    assert verify(store.path, rows) == {}
+    assert verify(store.path) == {}
 
 
 KILLED = """
@@ -285,12 +285,12 @@ def test_resume_after_a_kill_writes_only_missing_tiles(tmp_path, rows):
     store = GramStore(path)
     before = states(store)
     assert 4 <= len(before) < N_TILES
-    assert set(verify(path, rows).values()) == {"missing"}
+    assert set(verify(path).values()) == {"missing"}
     store = build(path, rows, RBF, tile_rows=TILE)
     after = states(store)
     assert {tile: after[tile] for tile in before} == before
     assert len(after) == N_TILES
-    assert verify(path, rows) == {}
+    assert verify(path) == {}
     whole = build(tmp_path / "whole", rows, RBF, tile_rows=TILE)
     for tile in store.tiles:
         np.testing.assert_array_equal(store.read(tile), whole.read(tile))
@@ -304,7 +304,7 @@ def test_resume_finishes_tiles_that_were_begun(store, rows, harm):
         harm(store.tile_path(tile))
     assert store.missing() == [(0, 1), (4, 4)]
     build(store.path, rows, RBF, tile_rows=TILE)
-    assert verify(store.path, rows) == {}
+    assert verify(store.path) == {}
     after = states(store)
     assert {tile for tile in after if after[tile] != before[tile]} == {(0, 1), (4, 4)}
 
@@ -328,7 +328,7 @@ def test_full_disk_keeps_what_is_written(tmp_path, rows, monkeypatch):
     store = build(tmp_path / "gram", rows, RBF, tile_rows=TILE)
     after = states(store)
     assert {tile: after[tile] for tile in before} == before
-    assert verify(store.path, rows) == {}
+    assert verify(store.path) == {}
 
 
 def test_disk_full_at_the_very_start_leaves_nothing(tmp_path, rows, monkeypatch):
@@ -416,15 +416,17 @@ def shorten_by_whole_values(path):
     ],
 )
 @pytest.mark.parametrize("tile", [(0, 0), (1, 3), (2, 4), (4, 4)])
-def test_faults_are_named_and_mended(store, rows, harm, fault, tile):
+def test_faults_are_named_and_mended_by_a_sweep(store, rows, harm, fault, tile, caplog):
     good = {other: store.read(other) for other in store.tiles}
     before = states(store)
     harm(store.tile_path(tile))
-    assert verify(store.path) == verify(store.path, rows) == {tile_name(tile): fault}
+    assert verify(store.path) == {tile_name(tile): fault}
     with pytest.raises(GramStoreError, match=rf"tile {tile_name(tile)} of .* is {fault}"):
-        StoredGram(store, rows, RBF, lazy=False).product(memberships())
-    assert repair(store.path, rows, RBF) == [tile_name(tile)]
-    assert verify(store.path, rows) == {}
+        store.read(tile)
+    product = StoredGram(store, rows, RBF, lazy=False).product(memberships())
+    np.testing.assert_allclose(product, RBF.block(rows, rows) @ memberships(), rtol=1e-6)
+    assert f"tiles {tile_name(tile)} of {store.path} were faulty" in caplog.text
+    assert verify(store.path) == {}
     after = states(store)
     assert {t: s for t, s in after.items() if t != tile} == {
         t: s for t, s in before.items() if t != tile
@@ -433,13 +435,21 @@ def test_faults_are_named_and_mended(store, rows, harm, fault, tile):
         np.testing.assert_array_equal(store.read(other), good[other])
 
 
-def test_several_faults_at_once(store, rows):
+@pytest.mark.parametrize("lazy", [False, True])
+def test_several_faults_at_once(store, rows, lazy):
     flip(store.tile_path((0, 2)))
     truncate(store.tile_path((3, 3)))
     delete(store.tile_path((1, 4)))
     assert verify(store.path) == {"0/2": "damaged", "1/4": "missing", "3/3": "damaged"}
-    assert repair(store.path, rows, RBF) == ["0/2", "1/4", "3/3"]
-    assert verify(store.path, rows) == {}
+    StoredGram(store, rows, RBF, lazy=lazy).product(memberships())
+    assert verify(store.path) == {}
+
+
+def test_a_fault_that_comes_again_is_raised(store, rows, monkeypatch):
+    flip(store.tile_path((0, 2)))
+    monkeypatch.setattr(gram, "fill", lambda *_: None)
+    with pytest.raises(GramStoreError, match=r"tile 0/2 of .* is damaged"):
+        StoredGram(store, rows, RBF, lazy=False).product(memberships())
 
 
 @pytest.mark.parametrize(("harm", "fault"), [(flip, "damaged"), (delete, "missing")])
@@ -448,15 +458,9 @@ def test_faults_of_the_diagonal(store, rows, harm, fault):
     assert verify(store.path) == {"diagonal": fault}
     with pytest.raises(GramStoreError, match=f"the diagonal of .* is {fault}"):
         StoredGram(GramStore(store.path), rows, RBF, lazy=False)
-    assert repair(store.path, rows, RBF) == ["diagonal"]
-    assert verify(store.path, rows) == {}
-    np.testing.assert_array_equal(GramStore(store.path).diagonal, RBF.diagonal(rows))
-
-
-def test_infinity_in_a_tile_is_a_fault(store, rows):
-    store.tiles_array[0:TILE, 32:64] = np.full((TILE, TILE), np.inf, "f4")
-    assert verify(store.path) == {"0/1": "not finite"}
-    assert repair(store.path, rows, RBF) == ["0/1"]
+    again = build(store.path, rows, RBF, tile_rows=TILE)
+    assert verify(store.path) == {}
+    np.testing.assert_array_equal(again.diagonal, RBF.diagonal(rows))
 
 
 def test_leftovers_of_a_killed_write_are_removed(store, rows):
@@ -464,34 +468,26 @@ def test_leftovers_of_a_killed_write_are_removed(store, rows):
     stray.write_bytes(b"half")
     users = store.path / "tiles/c/0/thesis.partial"
     users.write_bytes(b"years of work")
-    assert verify(store.path, rows) == {}
-    repair(store.path, rows, RBF)
+    flip(store.tile_path((0, 2)))
+    StoredGram(store, rows, RBF, lazy=False).product(memberships())
     assert not stray.exists()
     assert users.exists()
 
 
-def test_changed_data_are_reported_and_refused(store, rows):
+def test_changed_data_are_refused(store, rows):
     changed = rows.copy()
     changed[70, 1] += 1e-9  # in tile row 2
     before = states(store)
-    named = {tile_name((a, b)) for a, b in store.tiles if 2 in (a, b)}
-    assert verify(store.path, changed) == dict.fromkeys(sorted(named), "the data have changed")
-    for refused in (
-        lambda: repair(store.path, changed, RBF),
-        lambda: build(store.path, changed, RBF, tile_rows=TILE),
-    ):
-        with pytest.raises(GramStoreError, match=r"the data have changed \(rows of tiles 2/\*\)"):
-            refused()
+    with pytest.raises(GramStoreError, match=r"the data have changed \(rows of tiles 2/\*\)"):
+        build(store.path, changed, RBF, tile_rows=TILE)
     assert states(store) == before
-    assert verify(store.path, rows) == {}
 
 
-def test_data_of_another_shape(store, rows):
-    assert len(verify(store.path, rows[:-1])) == len(verify(store.path, rows[:, :2])) == N_TILES
+def test_data_of_another_shape_are_refused(store, rows):
     with pytest.raises(GramStoreError, match="n_rows is 130 there and 129 here"):
-        repair(store.path, rows[:-1], RBF)
+        build(store.path, rows[:-1], RBF, tile_rows=TILE)
     with pytest.raises(GramStoreError, match="n_features is 4 there and 2 here"):
-        repair(store.path, rows[:, :2], RBF)
+        build(store.path, rows[:, :2], RBF, tile_rows=TILE)
 
 
 @pytest.mark.parametrize(
@@ -514,7 +510,7 @@ def test_another_matrix_at_the_path_is_refused_and_named(store, rows, kernel, op
     with pytest.raises(GramStoreError, match=f"holds another Gram matrix: .*{message}"):
         build(store.path, rows, kernel, **{"tile_rows": TILE, **options})
     assert states(store) == before
-    assert verify(store.path, rows) == {}
+    assert verify(store.path) == {}
 
 
 def test_another_store_at_the_path_of_a_former_one(store, rows):
@@ -545,11 +541,7 @@ def test_paths_that_are_no_store(tmp_path, rows):
     zarr.create_array(tmp_path / "array", shape=(3, 3), dtype="f8")
     zarr.create_group(tmp_path / "group")
     for name in ("file", "folder", "array", "group"):
-        for attempt in (
-            lambda path: build(path, rows, RBF),
-            verify,
-            lambda path: repair(path, rows, RBF),
-        ):
+        for attempt in (lambda path: build(path, rows, RBF), verify):
             with pytest.raises(GramStoreError, match="is not a Gram store"):
                 attempt(tmp_path / name)
     assert (tmp_path / "file").read_text() == (tmp_path / "folder/mine").read_text() == "text"

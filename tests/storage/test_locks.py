@@ -22,7 +22,6 @@ X = np.random.default_rng(0).normal(size=(60, 2))
 COMMANDS = {
     "fit": ["fit", __file__, "-k", "2"],
     "predict": ["predict", "no-such-run", __file__],
-    "gram": ["gram", "build", __file__],
 }
 
 
