@@ -41,9 +41,6 @@ _MISSING = frozenset(
 )
 # Characters that may surround a number.
 _BLANKS = " \t\n\r\v\f"
-# Integers below this one are exact as floats; some larger ones with as many digits are not.
-_LEAST_INEXACT = 2**53
-_INTEGER = re.compile(r"[+-]?\d{16,308}$")
 # A first line that names the separator for Excel.
 _EXCEL = re.compile(r'^"?sep=(.)"?$')
 
@@ -261,11 +258,6 @@ def _head(path: str, encoding: str | None) -> tuple[str, str]:
         head = head[: head.rfind(b"\n") + 1] or head
     encoding = encoding or marked or _encoding_of(head)
     text = _decoded(path, head, encoding)
-    if "\n" not in text and "\r" in text.strip():
-        raise ValueError(
-            f"{path} cannot be read as csv: its lines end with carriage returns alone, as on old "
-            "Macs. Write them anew, for instance by: tr '\\r' '\\n' < old.csv > new.csv"
-        )
     return (text[: text.rfind("\n") + 1] or text) if cut else text, encoding
 
 
@@ -494,7 +486,6 @@ def _read(block: _Block, format: CsvFormat, dtypes: dict[Any, str]) -> Any:
             frame = _parsed(text, format, dtypes)
         except ValueError as error:
             raise _explained(block, text, format, dtypes, error) from error
-        _refuse_rounded(block, text, format, frame)
     else:
         frame = _parsed(_line_of_blanks(format), format, dtypes)[:0]
     numbers = {name: np.float64 for name, dtype in dtypes.items() if dtype != "str"}
@@ -562,21 +553,9 @@ def _explained(
     for name, value, line in _others(text, format, numbers):
         return ValueError(
             f"{block.path}, line {_line(block, format, line - 1)}: column {name!r} has "
-            f"{value[:40]!r}, which {_fault(value, format.decimal)}."
+            f"{value[:40]!r}, which is not a number (decimal mark {format.decimal!r})."
         )
     return ValueError(f"{block.path} cannot be read as csv: {error}")
-
-
-def _fault(value: str, decimal: str) -> str:
-    """Return why a value is not read as a number."""
-    fault = f"is not a number (decimal mark {decimal!r})"
-    if not value.isascii():
-        sign = next(letter for letter in value if not letter.isascii())
-        return f"{fault}: {sign!r} is no sign of a number"
-    try:
-        return "is beyond the range of floats" if math.isinf(float(value)) else fault
-    except ValueError:
-        return fault
 
 
 def _others(text: str, format: CsvFormat, names: Sequence[Any]) -> Iterator[tuple[Any, str, int]]:
@@ -587,36 +566,6 @@ def _others(text: str, format: CsvFormat, names: Sequence[Any]) -> Iterator[tupl
         for name, place in places.items():
             if place < len(row) and not _is_number(row[place], format.decimal):
                 yield name, row[place], rows.line_num
-
-
-def _refuse_rounded(block: _Block, text: str, format: CsvFormat, frame: Any) -> None:
-    """Raise ValueError for the first integer (perhaps an identifier) that a float has rounded."""
-    large = frame.select_dtypes("float64").abs() >= _LEAST_INEXACT
-    mark = re.escape(format.decimal)
-    # The whole text is searched first, since columns of large fractions are common.
-    if not large.to_numpy().any() or not re.search(
-        rf"(?<![\d{mark}])\d{{16,308}}(?![\d{mark}eE])", text
-    ):
-        return
-    for name in large.columns[large.any()]:
-        rows = np.flatnonzero(large[name])
-        texts = _parsed(text, format, {name: "str"})[name].iloc[rows].str.strip()
-        for row, written, read in zip(rows, texts, frame[name].iloc[rows], strict=True):
-            if _INTEGER.match(written) and int(written) != int(read):
-                line = _line(block, format, _line_of_row(text, format, int(row)) - 1)
-                raise ValueError(
-                    f"{block.path}, line {line}: column {name!r} has the integer {written}, which "
-                    f"would be rounded to {int(read)}. If it is an identifier, leave the column "
-                    "out (columns=, on the command line --columns); if it is a measurement, write "
-                    "it with a decimal point."
-                )
-
-
-def _line_of_row(text: str, format: CsvFormat, row: int) -> int:
-    """Return the line, from 1, of a row of a text; blank lines are no rows."""
-    rows = csv.reader(_lines(text), delimiter=format.separator, skipinitialspace=True)
-    filled = (rows.line_num for fields in rows if fields)
-    return next(itertools.islice(filled, row, None))
 
 
 def _line(block: _Block, format: CsvFormat, index: int) -> int:

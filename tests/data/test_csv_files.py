@@ -117,16 +117,11 @@ def test_files_that_are_refused_before_they_are_read(tmp_path, text, message):
         ('"1,2",3', r"line 252: 2 fields where 3 are expected"),
         ("1,many,3", r"line 252: column 'weight' has 'many', which is not a number"),
         ("1,2,1_000", r"line 252: column 'größe' has '1_000'"),
-        ("1,1e999,3", r"line 252: column 'weight' has '1e999', which is beyond the range of"),
-        ("1,2\u00a0,3", r"line 252: column 'weight' has '2\\xa0'.*'\\xa0' is no sign of a number"),
+        ("1,1e999,3", r"line 252: column 'weight' has '1e999', which is not a number"),
+        ("1,2\u00a0,3", r"line 252: column 'weight' has '2\\xa0', which is not a number"),
         ("1,\u0661,3", r"line 252: column 'weight' has '\u0661', which is not a number"),
         ("1,1.5.2,3", r"line 252: column 'weight' has '1\.5\.2', which is not a number"),
         ("1,1\x002,3", r"line 252: .* zero bytes"),
-        (
-            "1,9007199254740993,3",
-            r"line 252: column 'weight' has the integer 9007199254740993, .* 9007199254740992",
-        ),
-        ("1,-18446744073709551617,3", r"line 252: .*rounded to -18446744073709551616"),
     ],
 )
 @pytest.mark.parametrize("block", [1 << 20, 900])
@@ -145,18 +140,6 @@ def test_a_value_among_the_first_lines_is_named_with_its_line(tmp_path, bad):
     (tmp_path / "x.csv").write_text(f"a,b\n1,2\n\n3,{bad}\n", encoding="utf-8")
     with pytest.raises(ValueError, match=rf"'b' \(such as {re.escape(repr(bad))}\) in line 4"):
         open_data(tmp_path / "x.csv")
-
-
-def test_large_integers_that_floats_hold_are_read_and_those_kept_as_text_stay_as_they_are(
-    tmp_path,
-):
-    rows = ["id,a", "9007199254740993,9007199254740992", "2,1e300", "3,-10000000000000000"]
-    (tmp_path / "x.csv").write_text("\n".join(rows))
-    found = read(tmp_path / "x.csv", columns=["a"], keep=["id"])
-    assert found["a"].tolist() == [2.0**53, 1e300, -1e16]
-    assert found["id"].tolist() == ["9007199254740993", "2", "3"]
-    with pytest.raises(ValueError, match=r"x\.csv, line 2: column 'id' .*--columns"):
-        read(tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zip"])
@@ -316,13 +299,6 @@ def test_a_plan_knows_the_rows_of_files(tmp_path, suffix, capsys):
     assert ("rows are estimated" in told) == (suffix == "csv")
     n_rows = int(rows[1].replace(",", ""))
     assert n_rows == pytest.approx(len(many), rel=0.01 if suffix == "csv" else 0)
-
-
-def test_lines_of_old_macs_are_refused_in_words(tmp_path):
-    path = tmp_path / "mac.csv"
-    path.write_bytes(FRAME.to_csv(index=False, lineterminator="\r").encode())
-    with pytest.raises(ValueError, match=r"mac\.csv .* carriage returns alone"):
-        open_data(path)
 
 
 def test_names_of_columns_may_be_given_with_spaces(tmp_path, capsys):
