@@ -56,7 +56,6 @@ from daskmm.engine.labels import holds_labels, write_labels
 from daskmm.mm.checkpoint import CheckpointError
 from daskmm.plot import require_matplotlib
 from daskmm.report.page import require_report
-from daskmm.scaling import measure_pass
 from daskmm.storage.atomic import restore_former
 from daskmm.storage.locks import LockedError, reserved
 from daskmm.storage.remote import check_new, exists, inside, is_remote, local_path
@@ -424,7 +423,7 @@ def _plan(arguments: argparse.Namespace) -> None:
         data = _opened(arguments)
     mixed = _is_mixed(arguments)
     table, estimated = planned_table(data, arguments.input, arguments.encoding, mixed)
-    plan = model.plan(table)
+    plan = model.plan(table, measure=arguments.measure)
     found = {
         "input": arguments.input,
         "model": type(model).__name__,
@@ -432,24 +431,7 @@ def _plan(arguments: argparse.Namespace) -> None:
         **plan.as_dict(),
         "seconds": plan.seconds,
     }
-    seconds = _pass_seconds(arguments, data)
-    if seconds:
-        found["pass_seconds"] = seconds
-    _report(arguments, found, lambda: describe_plan(found, model, plan, seconds))
-
-
-def _pass_seconds(arguments: argparse.Namespace, data: Any) -> dict[int, float]:
-    """Predict the seconds of a pass for each number of workers that was asked for."""
-    if not arguments.workers:
-        return {}
-    if arguments.model not in ("kmeans", "power", "entropy"):
-        raise UserError(f"--workers has no meaning for --model {arguments.model}.")
-    if arguments.n_clusters == "auto":
-        raise UserError("--workers needs a number of clusters: -k K, not -k auto.")
-    if min(arguments.workers) < 1:
-        raise UserError(f"--workers must be positive, got {min(arguments.workers)}.")
-    model = measure_pass(data, arguments.n_clusters)
-    return {count: model.seconds(count) for count in arguments.workers}
+    _report(arguments, found, lambda: describe_plan(found, model, plan))
 
 
 def _gram(arguments: argparse.Namespace) -> int:

@@ -132,12 +132,12 @@ example:
         "estimate what a fit would cost, before reading the data",
         """\
 Estimate what a fit to INPUT would cost: passes over the data, bytes read, memory
-per worker, tasks; with --workers, seconds. Data are read only with --workers. The
+per worker, tasks, and seconds on this machine. Data are read only with --measure. The
 options are those of 'daskmm fit'.""",
         """\
 example:
   daskmm plan points.zarr -k 200 --model entropy
-  daskmm plan points.zarr -k 200 --workers 1 8 100""",
+  daskmm plan points.zarr -k 200 --measure""",
     ),
 }
 
@@ -304,12 +304,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_monitor(commands)
     _add_model(plan)
     plan.add_argument(
-        "--workers",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="kmeans, power, entropy: estimate the seconds of a pass on N workers of one thread "
-        "each, by timing a few blocks of INPUT here",
+        "--measure",
+        action="store_true",
+        help="load one block of INPUT, and predict seconds by the time that this takes",
     )
     _add_gram(commands)
     for command in (fit, predict, update):

@@ -80,21 +80,12 @@ def describe_look(look: Any) -> str:
     return "\n".join([*lines, f"drift: {listed(look.reasons, separator='; ')}"])
 
 
-def describe_plan(
-    found: Mapping[str, Any], model: Any, plan: Plan, seconds: Mapping[int, float]
-) -> str:
-    """Describe a plan, with the seconds of a pass for each number of workers, if known.
-
-    `found` has the path of the input, and says whether its number of rows is estimated.
-    """
+def describe_plan(found: Mapping[str, Any], model: Any, plan: Plan) -> str:
+    """Describe a plan; `found` has the input, and says whether its number of rows is estimated."""
     known = getattr(model, "n_clusters", getattr(model, "n_components", None))
     clusters = known if isinstance(known, int) else "an unknown number of"
     title = f"{type(model).__name__} with {clusters} clusters of {printable(found['input'])}"
     lines = ["rows are estimated from the size of the files"] if found["n_rows_estimated"] else []
-    lines += [
-        f"a pass on {count:,} worker(s) of one thread: about {readable_seconds(taken)}"
-        for count, taken in seconds.items()
-    ]
     return "\n".join([title, str(plan), *lines])
 
 

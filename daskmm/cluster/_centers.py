@@ -549,13 +549,16 @@ class CenterClusterer(NearestCenter):
         fitted = self.cluster_centers_, self.mean_, self.scale_
         return with_names(nearest_center_pipeline(*fitted, weights), self)
 
-    def plan(self, X: Any, feature_dim: str | None = None) -> Plan:
-        """Return what a fit to `X` will cost, without reading data.
+    def plan(self, X: Any, feature_dim: str | None = None, *, measure: bool = False) -> Plan:
+        """Return what a fit to `X` will cost.
 
         Parameters
         ----------
         X, feature_dim : as in `fit`
-            Table that might be fitted, of which no value is read.
+            Table that might be fitted.
+        measure : bool
+            Whether to load one block of lazy data, and to predict seconds by the time that this
+            takes. Otherwise no value is read, and a nanosecond per byte is assumed.
 
         Returns
         -------
@@ -568,5 +571,5 @@ class CenterClusterer(NearestCenter):
         """
         self._validate_params()
         X = planned(X) if self.distortion == "mixed" else pixels_of(X, feature_dim)
-        layout = self._planned_layout(X, cluster_range(self)[0])
+        layout = self._planned_layout(X, cluster_range(self)[0], measure)
         return CenterRecipe(unfitted(self), earlier_model(self)).plan(layout, timed=True)

@@ -22,6 +22,7 @@ from daskmm.cluster._summary import fitted_html
 from daskmm.data.blocks import Layout, layout_of
 from daskmm.data.input import read_table
 from daskmm.data.validation import check_row_count
+from daskmm.engine.speed import with_measured_loading
 from daskmm.mm.driver import IterationRecord
 
 
@@ -81,13 +82,14 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         """
         return as_asked(self, super().fit_predict(X, y, **fit_params), X)
 
-    def _planned_layout(self, X: Any, n_clusters: int) -> Layout:
-        """Return the row blocks of a table that might be fitted; no data are read."""
+    def _planned_layout(self, X: Any, n_clusters: int, measure: bool) -> Layout:
+        """Return the row blocks of a table that might be fitted; `measure` loads one of them."""
         self._validate_params()
-        layout = layout_of(read_table(unfitted(self), X, reset=True))
+        table = read_table(unfitted(self), X, reset=True)
+        layout = layout_of(table)
         if layout.n_rows is not None:
             check_row_count(layout.n_rows, n_clusters)
-        return layout
+        return with_measured_loading(table, layout) if measure else layout
 
     @property
     def summary_(self) -> Any:

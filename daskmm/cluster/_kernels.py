@@ -286,13 +286,16 @@ class KernelClusterer(MMClusterer):
             return 1
         return STARTS if self.n_init == "auto" else int(self.n_init)
 
-    def plan(self, X: Any) -> Plan:
-        """Return the cost of a fit to `X` (sweeps, memory, disk for a store), without reading data.
+    def plan(self, X: Any, *, measure: bool = False) -> Plan:
+        """Return the cost of a fit to `X` (sweeps, memory, disk for a store).
 
         Parameters
         ----------
         X : as in `fit`
-            Table that might be fitted, of which no value is read.
+            Table that might be fitted.
+        measure : bool
+            Whether to load one block of lazy data, and to predict seconds by the time that this
+            takes. Otherwise no value is read, and a nanosecond per byte is assumed.
 
         Returns
         -------
@@ -303,7 +306,7 @@ class KernelClusterer(MMClusterer):
         ValueError
             If there is too little memory. The message has the numbers and says what to change.
         """
-        return self._plan_of(self._planned_layout(X, self.n_clusters), timed=True)
+        return self._plan_of(self._planned_layout(X, self.n_clusters, measure), timed=True)
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if this process cannot hold it."""

@@ -498,13 +498,16 @@ class GaussianMixture(DensityMixin, MMClusterer):
         tags.input_tags.allow_nan = self.missing == "partial"
         return tags
 
-    def plan(self, X: Any) -> Plan:
-        """Return what a fit to `X` will cost, without reading data.
+    def plan(self, X: Any, *, measure: bool = False) -> Plan:
+        """Return what a fit to `X` will cost.
 
         Parameters
         ----------
         X : as in `fit`
-            Table that might be fitted, of which no value is read.
+            Table that might be fitted.
+        measure : bool
+            Whether to load one block of lazy data, and to predict seconds by the time that this
+            takes. Otherwise no value is read, and a nanosecond per byte is assumed.
 
         Returns
         -------
@@ -516,7 +519,7 @@ class GaussianMixture(DensityMixin, MMClusterer):
             If workers have too little memory. The message has the numbers and says what to change.
         """
         least = 1 if isinstance(self.n_components, str) else self.n_components
-        layout = self._planned_layout(X, least)
+        layout = self._planned_layout(X, least, measure)
         earlier = self._fitted_or_none() if self.warm_start else None
         return self._plan_of(layout, self._settings(earlier), timed=True)
 

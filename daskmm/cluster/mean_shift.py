@@ -453,19 +453,22 @@ class WeightedBlurringMeanShift(NearestCenter):
                 "may come together. Raise max_iter, or try another bandwidth."
             )
 
-    def plan(self, X: Any) -> Plan:
-        """Return what a fit to `X` will cost, without reading data.
+    def plan(self, X: Any, *, measure: bool = False) -> Plan:
+        """Return what a fit to `X` will cost.
 
         Parameters
         ----------
         X : as in `fit`
-            Table that might be fitted, of which no value is read.
+            Table that might be fitted.
+        measure : bool
+            Whether to load one block of lazy data, and to predict seconds by the time that this
+            takes. Otherwise no value is read, and a nanosecond per byte is assumed.
 
         Returns
         -------
         Plan
         """
-        return self._plan_of(self._planned_layout(X, 1), timed=True)
+        return self._plan_of(self._planned_layout(X, 1, measure), timed=True)
 
     def _plan_of(self, layout: Layout, timed: bool = False) -> Plan:
         """Return the cost of a fit to such a table; raise if memory cannot hold it."""

@@ -65,6 +65,8 @@ class Layout:
         for other tables.
     stored : float or None
         Mean number of stored values per sparse row, known or assumed; None for dense rows.
+    byte_seconds : float
+        Seconds that a thread takes to load and decode a byte of lazy rows, assumed or measured.
     """
 
     rows: tuple[int, ...] | None
@@ -74,6 +76,7 @@ class Layout:
     lazy: bool
     grid: Grid | None = None
     stored: float | None = None
+    byte_seconds: float = 1e-9
 
     @property
     def sparse(self) -> bool:

@@ -1,4 +1,4 @@
-"""Measure the speed of this machine: the seconds of a call that all threads make at once."""
+"""Measure speeds: of a call that all threads of this machine make at once, and of loading."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import dask
+import dask.array as da
 import numpy as np
+from numpy.typing import NDArray
 
-from daskmm.data.blocks import Layout
+from daskmm.data.blocks import Layout, RowBlocks, row_blocks
+from daskmm.engine.distributed import computed
+from daskmm.engine.malloc import memory_recycled
 from daskmm.engine.passes import cheaper_loaded_once, one_blas_thread
 
 # Shortest time of a measurement; it covers several rounds, as other processes may use the cores.
 _MEASURED_SECONDS = 0.03
-# Seconds that a thread takes to load and decode a byte.
-_LOAD_SECONDS = 1e-9
 
 
 def fastest(call: Callable[[], object], threads: int = 1) -> float:
@@ -47,4 +51,29 @@ def loading_seconds(layout: Layout, threads: int) -> float:
     n_bytes = (layout.n_rows or 0) * layout.bytes_per_row
     if not layout.lazy or cheaper_loaded_once(layout, n_bytes):
         return 0.0
-    return n_bytes * _LOAD_SECONDS / min(threads, layout.n_blocks)
+    return n_bytes * layout.byte_seconds / min(threads, layout.n_blocks)
+
+
+def with_measured_loading(table: NDArray | da.Array, layout: Layout) -> Layout:
+    """Load a block of a lazy table twice; return its layout with the seconds of a byte.
+
+    The first time is not counted, since it opens files and imports packages. If a cluster is
+    active, one of its workers loads, since its access to the data may differ from that of this
+    process.
+    """
+    if not layout.lazy:
+        return layout
+    # The partial hides the blocks: dask would compute them if it found them among the arguments.
+    load = functools.partial(_byte_seconds, row_blocks(table), layout.bytes_per_row)
+    [seconds] = computed(dask.delayed(load, pure=False)())
+    return replace(layout, byte_seconds=seconds)
+
+
+def _byte_seconds(blocks: RowBlocks, bytes_per_row: int) -> float:
+    part = blocks.parts[len(blocks.parts) // 2]
+    with memory_recycled(), one_blas_thread(), dask.config.set(scheduler="sync"):
+        part.compute()
+        began = time.perf_counter()
+        rows = part.compute()
+        taken = time.perf_counter() - began
+    return taken / max(1, rows.shape[0] * bytes_per_row)

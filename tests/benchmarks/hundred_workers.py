@@ -35,7 +35,6 @@ from distributed.comm import tcp
 
 from daskmm.data.blocks import row_blocks
 from daskmm.engine.passes import Passes
-from daskmm.scaling import PassModel
 
 QUIET = {
     "distributed.worker.profile.enabled": False,
@@ -209,14 +208,6 @@ def ideal(arguments, n_workers, persisted):
     return arguments.stretch * (once + (rounds - 1) * max(once, each) + each)
 
 
-def predicted(arguments, n_workers, persisted):
-    """Seconds of a pass as `daskmm.scaling` predicts them; sleeping takes no processor."""
-    load, compute = (arguments.stretch * each for each in (arguments.load, arguments.compute))
-    model = PassModel(arguments.blocks, 1.0, load, 0.0, compute)
-    model = model.persisted() if persisted else model
-    return model.seconds(n_workers, arguments.threads)
-
-
 def measured(arguments, cluster, client, persisted):
     """Median seconds of a pass, and processor seconds, tasks and traffic per pass."""
     here, there = psutil.Process(), psutil.Process(cluster.scheduler)
@@ -278,13 +269,12 @@ def describe(arguments, n_workers, stragglers=0, deaths=0.0):
                 done.set()
             totals.append(total)
             best = ideal(arguments, n_workers, persisted)
-            model = predicted(arguments, n_workers, persisted)
             wall = statistics.median(walls)
             cpu = 1e3 * (spent["client"] + spent["scheduler"])
             print(
                 f"| {n_workers} | {'kept' if persisted else 'streamed'} "
-                f"| {best:.2f} | {model:.2f} | {wall:.2f} | {best / wall:.2f} "
-                f"| {model / wall:.2f} | {statistics.mean(walls):.2f} | {max(walls):.2f} "
+                f"| {best:.2f} | {wall:.2f} | {best / wall:.2f} "
+                f"| {statistics.mean(walls):.2f} | {max(walls):.2f} "
                 f"| {spent['first scheduler']:.1f} | {spent['first client']:.1f} "
                 f"| {1e3 * spent['scheduler']:.0f} | {1e3 * spent['client']:.0f} "
                 f"| {best / (best + arguments.stretch * cpu / 1e3):.2f} "
@@ -304,10 +294,8 @@ COLUMNS = (
     "workers",
     "blocks are",
     "ideal (s)",
-    "model (s)",
     "pass (s)",
     "ideal / pass",
-    "model / pass",
     "mean (s)",
     "longest (s)",
     "first pass: scheduler (s)",

@@ -1,10 +1,9 @@
-"""Predicted and measured seconds of a pass on 1, 2 and 4 worker processes, three shapes.
+"""Seconds of a pass on 1, 2 and 4 worker processes, three shapes.
 
 Run: python tests/benchmarks/scaling.py [--megabytes M]
 
 Each table is a zarr store of float32 or float64 rows in uncompressed chunks of 16 MB, streamed and
-kept by the workers. The prediction comes from a few blocks that a single worker measures
-(`daskmm.scaling`), alone on the machine; all later ones share its cores.
+kept by the workers, which share the cores of the machine.
 """
 
 import argparse
@@ -25,7 +24,6 @@ from daskmm.engine.passes import Passes
 from daskmm.kmeans.sums import CenterState
 from daskmm.kmeans.updates import block_sums
 from daskmm.numerics.rows import Coordinates
-from daskmm.scaling import measure_pass
 
 SHAPES = {
     "50 features, k = 20": (50, 20, "f4"),
@@ -63,12 +61,6 @@ def seconds_of(table, k):
     return statistics.median(taken[1:])
 
 
-def cells_of(found, model, n_workers):
-    """Measured and predicted seconds, and their ratio."""
-    guess = model.seconds(n_workers, cores=CPU_COUNT)
-    return [f"{found:.3f}", f"{guess:.3f}", f"{guess / found:.2f}"]
-
-
 @contextlib.contextmanager
 def cluster_of(n_workers):
     """So many worker processes of one thread, on this machine."""
@@ -82,22 +74,18 @@ def main():
     parser.add_argument("--megabytes", type=float, default=1000.0, help="size of each store")
     megabytes = parser.parse_args().megabytes
     print(f"{CPU_COUNT} cores; seconds of a pass over {megabytes:g} MB\n")
-    print("| shape | workers | streamed | predicted | ratio | kept | predicted | ratio |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| shape | workers | streamed | kept |")
+    print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, (p, k, dtype) in SHAPES.items():
             store = write(Path(folder) / f"{p}", megabytes, p, dtype)
-            with cluster_of(1):
-                seconds_of(da.from_zarr(store), k)  # a worker that was just started is busy with it
-                model = measure_pass(store, k)
             for n_workers in (1, 2, 4):
                 with cluster_of(n_workers):
                     lazy = da.from_zarr(store)
                     # One after the other: blocks that are kept would be in the way of the others.
-                    cells = cells_of(seconds_of(lazy, k), model, n_workers)
-                    kept = seconds_of(lazy.persist(), k)
-                    cells += cells_of(kept, model.persisted(), n_workers)
-                print(f"| {name} | {n_workers} | {' | '.join(cells)} |", flush=True)
+                    seconds = [seconds_of(lazy, k), seconds_of(lazy.persist(), k)]
+                cells = " | ".join(f"{each:.3f}" for each in seconds)
+                print(f"| {name} | {n_workers} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ PUBLIC = {
         module.__name__: [name for name in module.__all__ if name[0].islower()]
         for module in (datasets, metrics, plot, selection)
     },
-    "daskmm.scaling": ["PassModel", "measure_pass"],
 }
 
 
