@@ -54,7 +54,7 @@ example:
         """\
 Cluster the rows of INPUT and write a run folder:
 
-  model/               the model, for 'daskmm predict' and daskmm.load
+  model                the model, for 'daskmm predict' and daskmm.load
   labels.zarr          the cluster of each row, int32
   centers.csv          name, size, mean and centre of each cluster (not for kernels)
   summary.json         cluster sizes, history, feature weights and more, as JSON

@@ -125,15 +125,15 @@ class MMClusterer(ClusterMixin, BaseEstimator):
         return bundle
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write the fitted model as a zarr group, to be read by `daskmm.load`.
+        """Write the fitted model to a file of the safetensors format, to be read by `daskmm.load`.
 
         Parameters
         ----------
         path : str or Path
-            Folder of the model, or a URL that fsspec knows, such as ``s3://bucket/model``.
+            Path of the file, or a URL that fsspec knows, such as ``s3://bucket/model``.
         overwrite : bool
             Whether a model at this path may be replaced. If the process crashes meanwhile, a disk
-            holds the former model or the new one; an object store may hold neither.
+            holds the former model or the new one.
 
         Raises
         ------

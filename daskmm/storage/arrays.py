@@ -10,20 +10,14 @@ import numpy as np
 CHECKSUM_BYTES = 4
 
 
-def checksummed() -> dict[str, Any]:
-    """Return codecs that write little-endian values and their CRC32C, uncompressed for speed."""
-    from zarr.codecs import BytesCodec, Crc32cCodec  # zarr is slow to import
-
-    return {"serializer": BytesCodec(), "compressors": [Crc32cCodec()]}
-
-
 def create_array(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any) -> Any:
     """Create an uncompressed zarr array whose chunks carry checksums.
 
     Chunks that were never written read as NaN, or as -1 if the dtype is an integer. The folder is
     new, and may lie in that of a zarr group.
     """
-    import zarr
+    import zarr  # zarr is slow to import
+    from zarr.codecs import BytesCodec, Crc32cCodec
 
     return zarr.create_array(
         path,
@@ -32,5 +26,6 @@ def create_array(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dt
         dtype=dtype,
         fill_value=np.nan if np.dtype(dtype).kind == "f" else -1,
         zarr_format=3,
-        **checksummed(),
+        serializer=BytesCodec(),
+        compressors=[Crc32cCodec()],
     )

@@ -8,15 +8,12 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 
 @contextmanager
-def written_whole(
-    path: Path, replace: bool = False, turn: AbstractContextManager[Any] | None = None
-) -> Iterator[Path]:
+def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`, which is renamed to `path` at the end.
 
     The file or folder is flushed to the disk before it gets its name, so that a crash at any
@@ -29,9 +26,6 @@ def written_whole(
     replace : bool
         Whether to replace a file by a file or a folder by a folder. A folder is replaced in two
         steps: if the process dies between them, `restore_former` puts the former one back.
-    turn : context manager, optional
-        Entered while the new file or folder takes its place. Processes that replace the same folder
-        must exclude each other by it.
 
     Raises
     ------
@@ -47,14 +41,13 @@ def written_whole(
     try:
         yield fresh
         flush_tree(fresh)
-        with turn or nullcontext():
-            if not replace:
-                check_absent(path)
-            if fresh.is_dir() and path.is_dir():
-                _replace_folder(fresh, path)
-            else:
-                os.replace(fresh, path)
-                flush_folder(path.parent)
+        if not replace:
+            check_absent(path)
+        if fresh.is_dir() and path.is_dir():
+            _replace_folder(fresh, path)
+        else:
+            os.replace(fresh, path)
+            flush_folder(path.parent)
     finally:
         if fresh.is_dir():
             shutil.rmtree(fresh, ignore_errors=True)
@@ -76,15 +69,6 @@ def _replace_folder(fresh: Path, path: Path) -> None:
         raise
     flush_folder(path.parent)
     shutil.rmtree(former)
-
-
-def is_replaced(path: Path) -> bool:
-    """Return whether a folder that was missing a moment ago is there, or is being replaced."""
-    # A rename changes the list of a folder in one step, so the list is read once.
-    with contextlib.suppress(OSError):
-        entries = list(path.parent.iterdir())
-        return path in entries or bool(_former_folders(path, entries))
-    return False
 
 
 def restore_former(path: Path) -> None:

@@ -25,8 +25,6 @@ except ImportError:  # Windows
 
 # Bytes of a lock file: it is so large that writing it to a full disk fails.
 _SIZE = 1 << 16
-# Seconds between two tries to take a lock that another process holds.
-_PAUSE = 0.005
 # Opening a lock file must not follow a link and, on Windows, must not translate ends of lines.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 # Errors of writing that go away when space is freed.
@@ -37,12 +35,8 @@ class LockedError(OSError):
     """A path cannot be locked: the message names the process that holds it, or the obstacle."""
 
 
-class _ForeignLockError(LockedError):
-    """The file at the path of a lock was not written by this library."""
-
-
 @contextmanager
-def reserved(out: str | Path, patience: float = 0.0) -> Iterator[None]:
+def reserved(out: str | Path) -> Iterator[None]:
     """Make sure that an output can be written, and that no other process writes it meanwhile.
 
     Parameters
@@ -50,8 +44,6 @@ def reserved(out: str | Path, patience: float = 0.0) -> Iterator[None]:
     out : str or Path
         The output. A local path is locked by a file beside it. Object stores have no locks; an
         empty object is written there as a test.
-    patience : float
-        Seconds to wait for a process that holds the lock.
 
     Raises
     ------
@@ -65,12 +57,12 @@ def reserved(out: str | Path, patience: float = 0.0) -> Iterator[None]:
         yield
         return
     path = local_path(out).absolute()
-    with locked(path, path.parent / f".{path.name}.lock", patience):
+    with locked(path, path.parent / f".{path.name}.lock"):
         yield
 
 
 @contextmanager
-def locked(path: Path, lock: Path, patience: float = 0.0) -> Iterator[None]:
+def locked(path: Path, lock: Path) -> Iterator[None]:
     """Hold the lock of a local path that is going to be written.
 
     The lock file names host, process and time. The system also locks it for this process, and
@@ -86,7 +78,7 @@ def locked(path: Path, lock: Path, patience: float = 0.0) -> Iterator[None]:
     try:
         try:
             _make_folders(lock.parent, made)
-            descriptor = _waited_for(path, lock, patience)
+            descriptor = _taken(path, lock)
         except LockedError:
             raise
         except OSError as error:
@@ -114,20 +106,6 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
                 raise
         else:
             made.append(each)
-
-
-def _waited_for(path: Path, lock: Path, patience: float) -> int:
-    """Take a lock as soon as it is free, and return its descriptor."""
-    end = time.monotonic() + patience
-    while True:
-        try:
-            return _taken(path, lock)
-        except _ForeignLockError:
-            raise
-        except LockedError:
-            if time.monotonic() > end:
-                raise
-        time.sleep(_PAUSE)
 
 
 def _taken(path: Path, lock: Path) -> int:
@@ -214,8 +192,8 @@ def _claimed(descriptor: int, lock: Path) -> int:
     return descriptor
 
 
-def _foreign(path: Path, lock: Path) -> _ForeignLockError:
-    return _ForeignLockError(
+def _foreign(path: Path, lock: Path) -> LockedError:
+    return LockedError(
         f"{path} cannot be written: {lock} is in the way and is not a lock file of daskmm. "
         "Choose another path, or move that file."
     )

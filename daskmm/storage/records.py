@@ -1,9 +1,9 @@
-"""Store values of numbers, arrays and records as JSON and arrays, and in state files.
+"""Store values of numbers, arrays and records in files of the safetensors format.
 
-`encode` returns JSON and sets the arrays aside; `decode` is its inverse. A saved model keeps both
-in a zarr group. A state file, as in a checkpoint, has a line with format and version, the JSON, the
-bytes of the arrays, and a digest of all of these. Reading a file runs no code from it: records are
-made only of classes that are registered here by name.
+`encode` returns JSON and sets the arrays aside; `decode` is its inverse. Saved models, checkpoints
+and monitors are such files: a JSON header with the value and the places of the arrays, and the
+bytes of the arrays. The header also has a version and a digest of the whole file. Reading a file
+runs no code from it: records are made only of classes that are registered here by name.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,9 +24,17 @@ from daskmm.storage.atomic import written_whole
 T = TypeVar("T")
 
 _VERSION = 1
-_FIRST_LINE = re.compile(rb"daskmm state (\d+)\n")
+# The file begins with the length of the header, and the header with its digest, which is computed
+# with these zeros in its place.
 _LENGTH = struct.Struct("<Q")
-_DIGEST_BYTES = 16
+_BEGINNING, _ZEROS = b'{"__metadata__": {"digest": "', b"0" * 32
+_DIGEST = slice(_LENGTH.size + len(_BEGINNING), _LENGTH.size + len(_BEGINNING) + len(_ZEROS))
+# Names that the format has for types of arrays.
+_TYPES = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "|b1": "BOOL"}
+_TYPES |= {f"<{kind}{n}": f"{kind.upper()}{8 * n}" for kind in "iu" for n in (2, 4, 8)}
+_TYPES |= {"|i1": "I8", "|u1": "U8"}
+# Errors of reading a header that is damaged.
+_UNREADABLE = (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 # Kinds of numpy dtypes that are stored as bytes: numbers and booleans, never objects.
 _KINDS = "fiub"
 # Dataclasses that a file may contain, by name.
@@ -40,9 +47,7 @@ def registered(kind: type[T]) -> type[T]:
     return kind
 
 
-def encode(
-    value: Any, put: Callable[[str, NDArray], Any], name: str = "value", *, tables: bool = False
-) -> Any:
+def encode(value: Any, put: Callable[[str, NDArray], Any], name: str = "") -> Any:
     """Return a value as JSON, with its arrays set aside.
 
     Parameters
@@ -50,12 +55,10 @@ def encode(
     value : None, bool, int, float, str, Path, ndarray, or list, tuple, dict or dataclass of such
         The value. Other things that numpy can convert, such as a DataFrame, are stored as arrays.
     put : callable
-        Takes a name that is unique within the value and an array of numbers; stores the array
-        and returns a JSON object with the key "array" from which `decode` finds it again.
+        Takes a name and an array of numbers; stores the array and returns a JSON object with the
+        key "array" from which `decode` finds it again.
     name : str
         Name of the value.
-    tables : bool
-        Whether to store lists of plain records by field, which is faster for thousands of them.
 
     Raises
     ------
@@ -64,7 +67,7 @@ def encode(
     """
 
     def inner(item: Any, key: Any) -> Any:
-        return encode(item, put, f"{name}-{key}", tables=tables)
+        return encode(item, put, f"{name}-{key}" if name else str(key))
 
     if isinstance(value, np.generic):
         value = value.item()
@@ -74,7 +77,7 @@ def encode(
         return {"float": value.hex()}  # exact, and valid JSON for infinities too
     if isinstance(value, Path):
         return {"path": str(value)}
-    if isinstance(value, list) and tables and _alike(value):
+    if isinstance(value, list) and _alike(value):
         return {"table": type(value[0]).__name__, "columns": _columns(value, put, name)}
     if isinstance(value, list | tuple):
         kind = "tuple" if isinstance(value, tuple) else "list"
@@ -158,13 +161,22 @@ def decode(node: Any, get: Callable[[dict[str, Any]], NDArray]) -> Any:
 
 
 class DamagedStateError(ValueError):
-    """A state file that differs from what was written."""
+    """A file that differs from what was written, or was not written here."""
 
 
-def write_state(path: Path, value: Any) -> None:
-    """Write a value to a state file, which replaces a former one.
+def write_state(path: Path, value: Any, kind: str = "state") -> None:
+    """Write a value to a file, which replaces a former one.
 
     A crash at any moment leaves the former file, or none.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the file.
+    value : any value that `encode` takes
+        The value.
+    kind : str
+        What the value is, for `kind_of`.
 
     Raises
     ------
@@ -173,30 +185,64 @@ def write_state(path: Path, value: Any) -> None:
     OSError
         If the file cannot be written, for example to a full disk; the former one stays.
     """
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    with written_whole(path, replace=True) as fresh, fresh.open("wb") as file:
-        for piece in _pieces(value):
-            digest.update(piece)
-            file.write(piece)
-        file.write(digest.digest())
-
-
-def _pieces(value: Any) -> Iterator[bytes]:
-    """Yield the content of a state file without its digest."""
-    arrays: list[NDArray] = []
+    arrays: dict[str, NDArray] = {}
 
     def put(name: str, array: NDArray) -> dict[str, Any]:
-        arrays.append(array)
-        return {"array": len(arrays) - 1}
+        while name in arrays or name == "__metadata__":
+            name += "'"
+        little = array.dtype.newbyteorder("<")
+        # Numbers of extended precision, which few platforms have, are stored in double precision.
+        arrays[name] = array.astype(little if little.str in _TYPES else "<f8", copy=False)
+        return {"array": name}
 
-    tree = encode(value, put, tables=True)
-    shapes = [[array.dtype.str, list(array.shape)] for array in arrays]
-    header = json.dumps({"value": tree, "arrays": shapes}).encode()
-    yield b"daskmm state %d\n" % _VERSION
-    yield _LENGTH.pack(len(header))
-    yield header
-    for array in arrays:
-        yield array.tobytes()
+    content = json.dumps(encode(value, put))
+    header: dict[str, Any] = {
+        "__metadata__": {
+            "digest": _ZEROS.decode(),
+            "format": "daskmm",
+            "version": str(_VERSION),
+            "kind": kind,
+            "value": content,
+        }
+    }
+    end = 0
+    for name, array in arrays.items():
+        start, end = end, end + array.nbytes
+        described = {"dtype": _TYPES[array.dtype.str], "shape": list(array.shape)}
+        header[name] = {**described, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    pieces = [_LENGTH.pack(len(text)) + text, *map(_bytes_of, arrays.values())]
+    digest = _digest_of(pieces)
+    with written_whole(path, replace=True) as fresh, fresh.open("wb") as file:
+        file.write(pieces[0][: _DIGEST.start] + digest + pieces[0][_DIGEST.stop :])
+        for piece in pieces[1:]:
+            file.write(piece)
+
+
+def _bytes_of(array: NDArray) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _digest_of(pieces: Iterable[Any]) -> bytes:
+    digest = hashlib.blake2b(digest_size=len(_ZEROS) // 2)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest().encode()
+
+
+def kind_of(path: Path) -> str | None:
+    """Return what the file at a path holds; None if it was not written by `write_state`."""
+    try:
+        with path.open("rb") as file:
+            (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+            beginning = file.read(len(_BEGINNING))
+            if beginning != _BEGINNING:
+                return None
+            header = json.loads(beginning + file.read(length - len(beginning)))
+            return str(header["__metadata__"]["kind"])
+    except (OSError, *_UNREADABLE):
+        return None
 
 
 def read_state(path: Path) -> Any:
@@ -210,34 +256,32 @@ def read_state(path: Path) -> Any:
         If it was written by a newer version of the library.
     """
     data = path.read_bytes()
-    first = _FIRST_LINE.match(data)
-    if first is not None and int(first[1]) > _VERSION:
-        raise ValueError(
-            f"{path} has version {int(first[1])} of the format; this library reads {_VERSION}."
-        )
-    body, expected = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    if first is None or hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != expected:
-        raise DamagedStateError(f"{path} is damaged")
     try:
-        return _unpacked(body, first.end())
+        (length,) = _LENGTH.unpack_from(data)
+        start = _LENGTH.size + length
+        header = json.loads(data[_LENGTH.size : start])
+        about = header.pop("__metadata__")
+        version = int(about["version"])
+    except _UNREADABLE as error:
+        raise DamagedStateError(f"{path} is damaged") from error
+    if version > _VERSION:
+        raise ValueError(
+            f"{path} has version {version} of the format; this library reads {_VERSION}."
+        )
+    whole = memoryview(data)
+    if data[_DIGEST] != _digest_of([whole[: _DIGEST.start], _ZEROS, whole[_DIGEST.stop :]]):
+        raise DamagedStateError(f"{path} is damaged")
+    dtypes = {name: dtype for dtype, name in _TYPES.items()}
+
+    def get(node: dict[str, Any]) -> NDArray:
+        described = header[node["array"]]
+        first, last = described["data_offsets"]
+        values = np.frombuffer(whole[start + first : start + last], dtypes[described["dtype"]])
+        return values.reshape(described["shape"]).copy()
+
+    try:
+        return decode(json.loads(about["value"]), get)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(
             f"{path} has content that this version of daskmm cannot read: {error}"
         ) from error
-
-
-def _unpacked(body: bytes, place: int) -> Any:
-    """Return the value of a state file whose digest has been checked."""
-    (length,) = _LENGTH.unpack_from(body, place)
-    place += _LENGTH.size
-    header = json.loads(body[place : place + length])
-    place += length
-    arrays = []
-    for name, shape in header["arrays"]:
-        dtype = np.dtype(name)
-        if dtype.kind not in _KINDS:
-            raise TypeError(f"arrays of {dtype}")
-        array = np.frombuffer(body, dtype, int(np.prod(shape)), place)
-        place += array.nbytes
-        arrays.append(array.reshape(shape).copy())
-    return decode(header["value"], lambda node: arrays[node["array"]])

@@ -207,7 +207,9 @@ def _unfinished(store: _Store, scratch: Path) -> set[str]:
 
 @contextmanager
 def downloaded(url: str, *parts: str) -> Iterator[Path]:
-    """Yield a local copy of a folder at an URL, or of some files and folders in it.
+    """Yield a local copy of a file or folder at an URL, or of some files and folders in it.
+
+    The name of a file at the URL itself is "".
 
     Raises
     ------
@@ -227,7 +229,8 @@ def downloaded(url: str, *parts: str) -> Iterator[Path]:
                 raise ValueError(f"{url} has an object {name!r}, which is no name of a file.")
             if not parts or name.split("/", 1)[0] in parts:
                 store.get(name, folder / name)
-        folder.mkdir(exist_ok=True)
+        if not folder.is_file():
+            folder.mkdir(exist_ok=True)
         yield folder
 
 

@@ -208,30 +208,6 @@ def test_a_lock_that_was_replaced_meanwhile_stays(tmp_path):
     assert lock.read_text() == "years of work"
 
 
-def test_threads_that_wait_take_turns(tmp_path):
-    inside, turns, failed = [], [], []
-
-    def work():
-        try:
-            for _ in range(25):
-                with reserved(tmp_path / "out", 60.0):
-                    inside.append(1)
-                    assert len(inside) == 1
-                    turns.append(1)
-                    inside.pop()
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
-    assert len(turns) == 100
-    assert not list(tmp_path.iterdir())
-
-
 def test_advice_is_that_of_the_error():
     assert remedy(OSError(errno.ENOSPC, "")) == "free space"
     assert remedy(OSError(errno.EROFS, "")) == "correct that"

@@ -27,7 +27,7 @@ def test_every_flipped_bit_is_noticed(tmp_path):
 
 
 def test_what_is_neither_number_nor_text_is_refused(tmp_path):
-    with pytest.raises(TypeError, match=r"cannot contain a function \(value-f\)"):
+    with pytest.raises(TypeError, match=r"cannot contain a function \(f\)"):
         write_state(tmp_path / "state", {"f": lambda: None})
     with pytest.raises(TypeError, match="cannot contain a ndarray"):
         write_state(tmp_path / "state", np.array([object()]))
@@ -59,7 +59,7 @@ def test_records_that_are_not_known_are_not_made(tmp_path):
 
 numbers = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 arrays = hnp.arrays(
-    st.sampled_from(["f8", "f4", "i4", "i8", "?", "u1", ">f8"]), hnp.array_shapes(min_side=0)
+    st.sampled_from(["f8", "f4", "f2", "i4", "i8", "?", "u1", "u8"]), hnp.array_shapes(min_side=0)
 )
 records = st.builds(Elsewhere, st.integers()) | st.builds(
     IterationRecord, *[st.integers(), st.text(), *[st.floats()] * 4, st.integers(), st.floats()],
