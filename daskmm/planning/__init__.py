@@ -225,42 +225,54 @@ def plan(
         sizes = _sizes(layout, method, wanted)
         _refuse_centers(layout, method, wanted, worker)
     costs = CenterCosts(layout, sizes, method, worker.threads)
-    passes, most, seconds = _summed(stages, costs, timed and sizes is not None)
-    largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
-    if layout.lazy and largest is not None:
-        _refuse_blocks(layout, largest, worker)
+    summed = _summed(stages, costs, timed and sizes is not None)
+    largest = _largest_block(layout, worker)
     peak = _peak_bytes(layout, largest, method, sizes, worker.threads)
-    return _of_passes(layout, worker, method.n_starts, peak, (passes, most, seconds))
+    return _of_passes(layout, worker, method.n_starts, largest, peak, summed)
 
 
 def _of_passes(
     layout: Layout,
     worker: Worker,
     n_starts: int,
+    largest: int | None,
     peak: int | None,
     summed: tuple[int, int, dict[str, float] | None],
+    together: bool = True,
 ) -> Plan:
-    """Return the plan of a fit whose passes visit the rows, given what `_summed` returns."""
-    n_rows, visits = layout.n_rows, len(visited_together(layout))
+    """Return the plan of a fit whose passes visit the rows, given what `_summed` returns.
+
+    `together` says whether small blocks are visited together.
+    """
+    n_bytes = None if layout.n_rows is None else layout.n_rows * layout.bytes_per_row
+    visits = len(visited_together(layout)) if together else None
     passes, most, seconds = summed
     return Plan(
-        n_rows=n_rows,
+        n_rows=layout.n_rows,
         n_features=layout.n_features,
         n_blocks=layout.n_blocks,
         n_starts=n_starts,
-        bytes_per_pass=None if n_rows is None else n_rows * layout.bytes_per_row,
-        largest_block_bytes=None
-        if layout.rows is None
-        else max(layout.rows) * layout.bytes_per_row,
+        bytes_per_pass=n_bytes,
+        largest_block_bytes=largest,
         passes=passes,
         max_passes=most,
         peak_bytes_per_worker=peak,
-        tasks_per_pass=_tasks(visits, layout.lazy, worker.threads),
+        tasks_per_pass=_tasks(visits or layout.n_blocks, layout.lazy, worker.threads),
         worker_memory_bytes=worker.memory,
         visits_per_pass=visits,
-        read_once=cheaper_loaded_once(layout, (n_rows or 0) * layout.bytes_per_row),
+        read_once=together and cheaper_loaded_once(layout, n_bytes or 0),
         stages=seconds,
     )
+
+
+def _largest_block(layout: Layout, worker: Worker) -> int | None:
+    """Return the bytes of the largest block, if known; raise if lazy ones do not fit a worker."""
+    if layout.rows is None:
+        return None
+    largest = max(layout.rows) * layout.bytes_per_row
+    if layout.lazy:
+        _refuse_blocks(layout, largest, worker)
+    return largest
 
 
 def _summed(
@@ -412,32 +424,14 @@ def blurring_plan(
     """
     worker = smallest_worker(layout.lazy)
     costs = BlurringCosts(layout, max_iter, n_micro_clusters, learns, worker.threads)
-    passes, most, seconds = _summed(stages, costs, timed and bool(layout.n_rows))
-    largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
-    peak, visits = None, None
+    summed = _summed(stages, costs, timed and bool(layout.n_rows))
+    largest, peak = _largest_block(layout, worker), None
     if n_micro_clusters is not None:
-        visits = len(visited_together(layout))
         peak = _compressed_bytes(layout, n_micro_clusters, largest or 0, worker)
     elif largest is not None:
         peak = _blurred_bytes(layout, largest, worker)
-    if layout.lazy and largest is not None:
-        _refuse_blocks(layout, largest, worker)
-    n_tasks = layout.n_blocks if visits is None else visits
-    return Plan(
-        n_rows=layout.n_rows,
-        n_features=layout.n_features,
-        n_blocks=layout.n_blocks,
-        n_starts=1,
-        bytes_per_pass=None if layout.n_rows is None else layout.n_rows * layout.bytes_per_row,
-        largest_block_bytes=largest,
-        passes=passes,
-        max_passes=most,
-        peak_bytes_per_worker=peak,
-        tasks_per_pass=_tasks(n_tasks, layout.lazy, worker.threads),
-        worker_memory_bytes=worker.memory,
-        visits_per_pass=visits,
-        stages=seconds,
-    )
+    together = n_micro_clusters is not None
+    return _of_passes(layout, worker, 1, largest, peak, summed, together)
 
 
 def mixture_plan(
@@ -472,15 +466,12 @@ def mixture_plan(
     worker, k = smallest_worker(layout.lazy), settings.n_components
     n_sample = sample_sizes(layout, k, wanted_rows(settings, layout), False).sample
     costs = MixtureCosts(layout, settings, n_sample, worker.threads)
-    passes, most, seconds = _summed(stages, costs, timed and bool(layout.n_rows))
-    largest = None if layout.rows is None else max(layout.rows) * layout.bytes_per_row
-    if layout.lazy and largest is not None:
-        _refuse_blocks(layout, largest, worker)
-    peak = None
-    if largest is not None and layout.n_rows is not None:
+    summed = _summed(stages, costs, timed and bool(layout.n_rows))
+    largest, peak = _largest_block(layout, worker), None
+    if largest is not None:
         peak = _mixture_bytes(layout, settings, n_sample, largest, worker)
     n_starts = max(1, settings.n_starts)
-    return _of_passes(layout, worker, n_starts, peak, (passes, most, seconds))
+    return _of_passes(layout, worker, n_starts, largest, peak, summed)
 
 
 def _mixture_bytes(

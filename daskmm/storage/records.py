@@ -212,12 +212,12 @@ def write_state(path: Path, value: Any, kind: str = "state") -> None:
         header[name] = {**described, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    pieces = [_LENGTH.pack(len(text)) + text, *map(_bytes_of, arrays.values())]
-    digest = _digest_of(pieces)
+    head, bodies = _LENGTH.pack(len(text)) + text, [*map(_bytes_of, arrays.values())]
+    digest = _digest_of([head, *bodies])
     with written_whole(path, replace=True) as fresh, fresh.open("wb") as file:
-        file.write(pieces[0][: _DIGEST.start] + digest + pieces[0][_DIGEST.stop :])
-        for piece in pieces[1:]:
-            file.write(piece)
+        file.write(head[: _DIGEST.start] + digest + head[_DIGEST.stop :])
+        for body in bodies:
+            file.write(body)
 
 
 def _bytes_of(array: NDArray) -> NDArray[np.uint8]:

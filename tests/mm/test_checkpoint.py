@@ -290,7 +290,8 @@ def test_two_damaged_states_are_refused_and_stay(tmp_path, how):
 def test_a_newer_version_is_refused(tmp_path):
     states = killed_at(tmp_path / "c")
     for state in states:
-        state.write_bytes(state.read_bytes().replace(b"state 1\n", b"state 2\n", 1))
+        newer = state.read_bytes().replace(b'"version": "1"', b'"version": "2"', 1)
+        state.write_bytes(newer)
     with pytest.raises(ValueError, match="has version 2 of the format; this library reads 1"):
         fitted("power", checkpoint=tmp_path / "c")
 
