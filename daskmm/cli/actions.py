@@ -56,7 +56,6 @@ from daskmm.engine.labels import holds_labels, write_labels
 from daskmm.mm.checkpoint import CheckpointError
 from daskmm.plot import require_matplotlib
 from daskmm.report.page import require_report
-from daskmm.storage.atomic import restore_former
 from daskmm.storage.locks import LockedError, reserved
 from daskmm.storage.remote import check_new, exists, inside, is_remote, local_path
 
@@ -266,8 +265,6 @@ def _check_replaceable(out: str, source: str) -> None:
     table = is_labelled(out)
     if not is_remote(out):
         place = local_path(out)
-        if not table:
-            restore_former(place)
         if table and place.is_dir():
             raise UserError(f"{out} is a folder, which --overwrite does not replace by a file.")
     if exists(out) and _is_read(out, source):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +23,7 @@ def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
         The file or folder to write; its parent folders are made as needed.
     replace : bool
         Whether to replace a file by a file or a folder by a folder. A folder is replaced in two
-        steps: if the process dies between them, `restore_former` puts the former one back.
+        steps: if the process dies between them, both lie beside the path, under hidden names.
 
     Raises
     ------
@@ -56,11 +54,7 @@ def written_whole(path: Path, replace: bool = False) -> Iterator[Path]:
 
 
 def _replace_folder(fresh: Path, path: Path) -> None:
-    for left in _former_folders(
-        path, path.parent.iterdir()
-    ):  # by a process that died before it removed it
-        shutil.rmtree(left, ignore_errors=True)
-    former = path.with_name(f".{path.name}.{uuid.uuid4().hex}.former")
+    former = path.with_name(f"{fresh.name}.former")
     path.rename(former)
     try:
         fresh.rename(path)
@@ -69,25 +63,6 @@ def _replace_folder(fresh: Path, path: Path) -> None:
         raise
     flush_folder(path.parent)
     shutil.rmtree(former)
-
-
-def restore_former(path: Path) -> None:
-    """Put a folder back if the process that replaced it died between the two renames."""
-    with contextlib.suppress(OSError):
-        if not path.exists():
-            for former in _former_folders(path, path.parent.iterdir()):
-                former.rename(path)
-
-
-def _former_folders(path: Path, entries: Iterable[Path]) -> list[Path]:
-    """Return, from entries, the names that a folder has while another one takes its place.
-
-    The names contain a unique number that only this module makes. More than one such folder is left
-    only if processes do not exclude each other.
-    """
-    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{32}}\.former")
-    found = (each for each in entries if name.fullmatch(each.name))
-    return [each for each in found if each.is_dir() and not each.is_symlink()]
 
 
 def check_absent(path: Path) -> None:

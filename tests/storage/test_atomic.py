@@ -5,7 +5,7 @@ import os
 import pytest
 
 from daskmm.storage import atomic
-from daskmm.storage.atomic import restore_former, written_whole
+from daskmm.storage.atomic import written_whole
 
 
 def written(path, text, replace=False):
@@ -85,34 +85,6 @@ def test_all_is_on_the_disk_before_it_has_its_name(path, replace, monkeypatch):
     before = {number for number, named in events if not named}
     assert {item.stat().st_ino for item in inside} <= before
     assert events[-1] == (path.parent.stat().st_ino, True)
-
-
-def test_a_folder_whose_replacement_was_cut_short_is_put_back(tmp_path, monkeypatch):
-    path, former = tmp_path / "folder", tmp_path / f".folder.{'0' * 32}.former"
-    written(path, "a")
-    with monkeypatch.context() as patch:
-        patch.setattr(atomic, "_replace_folder", lambda fresh, path: path.rename(former))
-        written(path, "b", replace=True)  # the process dies after the first rename
-    assert not path.exists()
-    restore_former(path)
-    restore_former(path)
-    assert text_of(path) == "a"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_of_a_similar_name_is_neither_removed_nor_put_back(tmp_path):
-    path, others = (
-        tmp_path / "folder",
-        [tmp_path / f".folder.{end}" for end in ("former", "0.former")],
-    )
-    for other in others:
-        other.mkdir()
-        (other / "thesis.txt").write_text("years of work")
-    restore_former(path)
-    assert not path.exists()
-    written(path, "a")
-    written(path, "b", replace=True)
-    assert [(other / "thesis.txt").read_text() for other in others] == ["years of work"] * 2
 
 
 def test_a_file_replaces_no_folder_and_a_folder_no_file(tmp_path):
