@@ -220,8 +220,8 @@ def write_state(path: Path, value: Any, kind: str = "state") -> None:
             file.write(body)
 
 
-def _bytes_of(array: NDArray) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+def _bytes_of(array: NDArray) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _digest_of(pieces: Iterable[Any]) -> bytes:
