@@ -211,8 +211,9 @@ def _hedged(fit: CentersFit) -> CentersFit:
     apart they sometimes end .2 % lower.
     """
     hard = fit.problem.start(fit.starts[0], -np.inf)
-    plain = replace(fit.schedule, relaxations=())
-    outcome = cheaper(fit.result, fit.problem, hard, plain, fit.context, while_promising=True)
+    outcome = cheaper(
+        fit.result, fit.problem, hard, fit.schedule, fit.context, while_promising=True
+    )
     return replace(fit, result=outcome)
 
 

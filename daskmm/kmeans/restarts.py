@@ -152,7 +152,7 @@ def cheaper(
     before, cost = len(outcome.run.history), _cost(outcome, problem)
     race = None
     if while_promising:
-        race = _MayEndBelow(cost)
+        race = _MayEndBelow(cost, len(schedule.relaxations))
         # The race of a resumed fit gets the costs that its earlier run has seen.
         for run in context.journal.recall() or ():
             for record in run.history:
@@ -169,6 +169,8 @@ class _MayEndBelow:
     ----------
     cost : float
         Cost below which the start must end, per unit of weight, without penalty.
+    patience : int
+        Number of first steps that are taken in any case: the cost of over-relaxed steps falls late.
     before : float
         Cost at the step before.
     hopeless : int
@@ -176,13 +178,16 @@ class _MayEndBelow:
     """
 
     cost: float
+    patience: int = 0
     before: float = math.inf
     hopeless: int = 0
 
     def __call__(self, costs: Sequence[float]) -> list[int]:
         (now,) = costs
         lowest = now - _FALLS_LEFT * (self.before - now)
-        self.before, self.hopeless = now, 0 if lowest < self.cost else self.hopeless + 1
+        promising = lowest < self.cost or self.patience > 0
+        self.before, self.hopeless = now, 0 if promising else self.hopeless + 1
+        self.patience -= 1
         return [0] if self.hopeless < _HOPELESS else []
 
 
