@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from papers.data import RealData
+from papers.experiment import Measured, Planned
 from papers.page import page
 from papers.results import FILE, Key, keep, kept
 from papers.tables import EXPERIMENTS, PAPERS, Table, described, keys_of, measure, table_of
@@ -23,6 +24,7 @@ _EXAMPLE = """\
 example, in the folder of the notebooks:
   python -m papers
   python -m papers power --table 1
+  python -m papers power --table 1 --row Lloyd --column "d = 2" --repeats 15
   python -m papers ewp --table 5 --data folder --full"""
 
 
@@ -40,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         keys = keys_of(arguments.paper, arguments.table)
         # Centres that coincide are part of what is measured.
         with warnings.catch_warnings(action="ignore"):
-            tables = [_table(key, arguments) for key in keys]
+            data = RealData(arguments.data)
+            tables = [_table(key, arguments, data) for key in keys]
     except (ValueError, OSError) as error:
         parser.error(str(error))
     print("\n\n".join(table.text() for table in tables))
@@ -56,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("paper", nargs="?", choices=PAPERS, metavar="PAPER", help=" | ".join(PAPERS))
     add("--table", metavar="N", help="one table: 2, or 'figure 1' (default: all)")
+    add("--row", metavar="NAME", help="only cells of this row")
+    add("--column", metavar="NAME", help="only cells of this column")
+    add("--convention", metavar="NAME", help="only under this convention")
     add("--full", action="store_true", help="as many repetitions as in print; may take hours")
     add("--repeats", type=int, metavar="N", help="so many repetitions")
     add(
@@ -70,16 +76,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _table(key: Key, arguments: argparse.Namespace) -> Table:
+def _table(key: Key, arguments: argparse.Namespace, data: RealData) -> Table:
     """Return a table with its verdicts, measured or of the kept results."""
     if arguments.kept:
         return table_of(key, kept().get(key, ()))
     default, printed = EXPERIMENTS[key].repeats
     repeats = arguments.repeats or (printed if arguments.full else default)
     print(f"{key[0]}, {key[1]}: {repeats} of {printed} repetitions", file=sys.stderr, flush=True)
-    found = measure(key, repeats, RealData(arguments.data))
+    parts = {name: getattr(arguments, name) for name in ("row", "column", "convention")}
+    some = {name: part for name, part in parts.items() if part is not None}
+
+    def wanted(cell: Planned) -> bool:
+        return all(getattr(cell, name) == part for name, part in some.items())
+
+    found = list(measure(key, repeats, data, wanted))
+    if some and not any(isinstance(one, Measured) for one in found):
+        raise ValueError(f"{' / '.join(key)} measures no cell of {some}.")
     if arguments.keep:
-        keep(FILE, {key: found})
+        keep(FILE, key, found, whole=not some)
     return table_of(key, found)
 
 

@@ -22,11 +22,16 @@ def kept() -> dict[Key, tuple[Finding, ...]]:
     return {key: tuple(found) for key, found in _parsed(FILE.read_text(encoding="utf-8")).items()}
 
 
-def keep(path: str | Path, results: dict[Key, Iterable[Finding]]) -> None:
-    """Write results into a file of kept ones, in place of those of the same tables."""
-    path = Path(path)
+def keep(path: str | Path, key: Key, found: Iterable[Finding], whole: bool = True) -> None:
+    """Write results into a file of kept ones: in place of a whole table, or of the same cells."""
+    path, found = Path(path), list(found)
     all_of = _parsed(path.read_text(encoding="utf-8")) if path.exists() else {}
-    all_of.update({key: list(found) for key, found in results.items()})
+    if not whole:
+        # What cannot be run is said again each time.
+        names = {_name(one) for one in found}
+        before = [one for one in all_of.get(key, []) if isinstance(one, Measured)]
+        found = [one for one in before if _name(one) not in names] + found
+    all_of[key] = found
     known = [key for key in printed_tables() if key in all_of]
     tables = ",\n".join(
         f"{json.dumps(' / '.join(key))}: [\n"
@@ -35,6 +40,10 @@ def keep(path: str | Path, results: dict[Key, Iterable[Finding]]) -> None:
         for key in known
     )
     path.write_text(f"{{\n{tables}\n}}\n", encoding="utf-8")
+
+
+def _name(one: Finding) -> tuple[str | None, ...]:
+    return one.row, one.column, getattr(one, "convention", None)
 
 
 def _parsed(text: str) -> dict[Key, list[Finding]]:
@@ -49,7 +58,8 @@ def _record(one: Finding) -> list[Any]:
     if isinstance(one, Left):
         return [one.row, one.column, one.why]
     sd = None if one.sd is None else _rounded(one.sd)
-    return [one.row, one.column, one.convention, _rounded(one.value), sd, one.n]
+    seconds = None if one.seconds is None else round(one.seconds, 2)
+    return [one.row, one.column, one.convention, _rounded(one.value), sd, one.n, seconds]
 
 
 def _rounded(value: float) -> float:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
 from html import escape
 
 from papers.data import RealData
 from papers.ewp import EXPERIMENTS as EWP
 from papers.experiment import (
+    MATCHED,
     MISSED,
+    REPRODUCED,
+    UNTRIED,
     VERDICTS,
     Experiment,
     Finding,
+    Left,
     Measured,
+    Planned,
     Verdict,
     verdict_of,
 )
@@ -62,6 +69,25 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What verdicts are worth: how many of the cells run are reproduced, and by any choice.
+
+    A chance is how many would be if each print were replaced by a wrong one.
+    """
+
+    cells: int
+    real: int
+    chance: float
+    by_choice: int
+    chance_by_choice: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether more came out than wrong prints would, by more than one cell."""
+        return self.real > self.chance + 1.0
+
+
+@dataclass(frozen=True)
 class Table:
     """A printed table with verdicts, and the peers measured beside it.
 
@@ -73,12 +99,15 @@ class Table:
         Every printed number.
     peers : tuple of Measured
         What is not in print: other libraries, and the defaults of this one.
+    seconds : float or None
+        Processor time of all that was measured, if it was kept.
     """
 
     experiment: Experiment
     printed: PrintedTable
     cells: tuple[Cell, ...]
     peers: tuple[Measured, ...]
+    seconds: float | None
 
     @property
     def title(self) -> str:
@@ -96,11 +125,29 @@ class Table:
         """Return how many cells have each verdict: all, or those of the own method or of peers."""
         return Counter(c.verdict.verdict for c in self.cells if own is None or c.own == own)
 
+    def evidence(self, own: bool) -> Evidence:
+        """Return what the verdicts on the own method, or on its peers, are worth."""
+        of = [c.verdict for c in self.cells if c.own == own and c.verdict.tried]
+        real = sum(verdict.verdict == REPRODUCED for verdict in of)
+        return Evidence(
+            len(of),
+            real,
+            sum(verdict.chance for verdict in of),
+            real + sum(verdict.verdict == MATCHED for verdict in of),
+            sum(verdict.chance_by_choice for verdict in of),
+        )
+
+    def counted(self, cell: Cell) -> bool:
+        """Return whether a cell is reproduced, in a group that wrong prints would not match."""
+        return cell.verdict.verdict == REPRODUCED and self.evidence(cell.own).counts
+
     def text(self) -> str:
-        """Return lines for a terminal."""
+        """Return lines for a terminal; cells that were not asked for are left out."""
         lines = [self.title, ""]
+        part = any(c.verdict.verdict == UNTRIED for c in self.cells)
+        shown = [c for c in self.cells if c.verdict.tried] if part else self.cells
         width = max(len(f"{c.row}, {c.column}") for c in self.cells)
-        for c in self.cells:
+        for c in shown:
             name = f"{c.row}, {c.column}"
             lines.append(f"{name:{width}}  {'  '.join(_columns(c))}")
         if self.peers:
@@ -110,7 +157,7 @@ class Table:
                 lines.append(f"{name:{width}}  {_digits(one.value)}  {one.convention}")
         lines += ["", "conventions:"]
         lines += [f"  {name}: {text}" for name, text in self.conventions.items()]
-        return "\n".join([*lines, "", described(self.counts())])
+        return "\n".join([*lines, "", described(Counter(c.verdict.verdict for c in shown))])
 
     def _repr_html_(self) -> str:
         head = ("row", "column", "print", "here", "verdict", "by")
@@ -143,18 +190,34 @@ def table_of(key: Key, found: Iterable[Finding]) -> Table:
         for one in found
         if isinstance(one, Measured) and (one.row, one.column) not in printed.cells
     )
-    return Table(experiment, printed, cells, peers)
+    times = [one.seconds for one in found if isinstance(one, Measured)]
+    kept = [time for time in times if time is not None]
+    seconds = sum(kept) if len(kept) == len(times) else None
+    return Table(experiment, printed, cells, peers, seconds)
 
 
+@cache
 def kept_table(paper: str, table: str) -> Table:
     """Return a table judged by the kept results."""
     [key] = keys_of(paper, table)
     return table_of(key, kept().get(key, ()))
 
 
-def measure(key: Key, repeats: int, data: RealData) -> list[Finding]:
-    """Run the experiment of a table."""
-    return list(EXPERIMENTS[key].run(repeats, data))
+def measure(
+    key: Key,
+    repeats: int,
+    data: RealData,
+    wanted: Callable[[Planned], bool] = lambda cell: True,
+) -> Iterator[Finding]:
+    """Run the experiment of a table, or the wanted cells of it."""
+    began = time.process_time()
+    for one in EXPERIMENTS[key].run(repeats, data):
+        if isinstance(one, Left):
+            yield one
+        elif wanted(one):
+            measured = one.measured()
+            yield replace(measured, seconds=time.process_time() - began)
+            began = time.process_time()
 
 
 def described(counts: Counter[str]) -> str:

@@ -1,7 +1,7 @@
 """The papers' tables: what is printed, how a cell is judged, and the command that shows it."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from papers.__main__ import main
 from papers.experiment import (
     ABSENT,
     EXCEEDED,
+    MATCHED,
     MISSED,
     REPRODUCED,
     UNTRIED,
@@ -71,20 +72,48 @@ def test_judges(judge, sd, ours, verdict):
     assert judge(0.9, sd, ours) == verdict
 
 
-def experiment(**conventions):
-    return Experiment("p", "Table 1", lambda n, d: iter(()), (1, 1), conventions, ("own",))
+def experiment(*protocol, **conventions):
+    of = (lambda n, d: iter(()), (1, 1), conventions, protocol, "")
+    return Experiment("p", "Table 1", *of, ("own",))
 
 
-def test_the_first_convention_that_reproduces_a_cell_decides():
-    cell, of = PrintedCell(0.9), experiment(a="", b="", c="")
-    found = [Measured("r", "c", name, value) for name, value in (("c", 0.9), ("b", 0.89))]
-    assert verdict_of(of, "r", "c", cell, found).chosen.convention == "b"
-    better = [Measured("r", "c", "a", 0.99), Measured("r", "c", "b", 0.2)]
-    assert verdict_of(of, "r", "c", cell, better).verdict == EXCEEDED
-    worse = verdict_of(of, "r", "c", cell, [*better[1:], Measured("r", "c", "a", 0.1)])
-    assert worse.verdict == MISSED
-    assert worse.chosen.value == 0.2
+def test_only_the_protocol_reproduces_a_cell_and_others_match_by_choice():
+    cell, of = PrintedCell(0.9), experiment("a", a="", b="", c="")
+
+    def judged(**values):
+        found = [Measured("r", "c", name, value) for name, value in values.items()]
+        return verdict_of(of, "r", "c", cell, found)
+
+    assert judged(c=0.9, a=0.88).verdict == REPRODUCED
+    chosen = judged(c=0.9, b=0.89, a=0.99)
+    assert (chosen.verdict, chosen.chosen.convention) == (MATCHED, "b")
+    assert chosen.protocol.value == 0.99
+    assert judged(a=0.99, b=0.2).verdict == EXCEEDED
+    worse = judged(b=0.2, a=0.1)
+    assert (worse.verdict, worse.chosen.value) == (MISSED, 0.1)
     assert [one.convention for one in worse.tried] == ["a", "b"]
+    assert judged(b=0.99).verdict == MISSED  # not what the table is judged by
+
+
+def test_the_chance_of_a_wrong_print_grows_with_the_conventions_tried():
+    cell, of = PrintedCell(0.5), experiment("a", a="", b="", c="")
+    found = [Measured("r", "c", "a", 0.5)]
+    right = verdict_of(of, "r", "c", cell, found)
+    assert (right.chance, right.chance_by_choice) == (0.0, 0.0)
+    found += [Measured("r", "c", name, value) for name, value in (("b", 0.65), ("c", 0.35))]
+    tried = verdict_of(of, "r", "c", cell, found)
+    assert (tried.chance, tried.chance_by_choice) == (0.0, 1.0)
+    lucky = verdict_of(of, "r", "c", PrintedCell(0.35), found)
+    assert lucky.chance == 0.5
+
+
+def test_wrong_prints_are_wrong():
+    for key, of in EXPERIMENTS.items():
+        for c in kept_table(*key).cells:
+            wrong = of.judge.wrong(c.column, c.printed.value)
+            assert wrong or not c.verdict.tried
+            for each in wrong:
+                assert of.judge(each, None, c.printed.value) != REPRODUCED, (key, c, each)
 
 
 def test_cells_that_were_not_measured_say_why():
@@ -96,27 +125,37 @@ def test_cells_that_were_not_measured_say_why():
 
 
 def test_results_are_kept_and_read_as_they_were(tmp_path):
-    found = [mean_of("Lloyd", "d = 2", "as printed", [1.0, 2.0]), Left(None, "d = 5", "why")]
+    planned = mean_of("Lloyd", "d = 2", "as printed", [1.0, 2.0])
+    assert planned.measured() == Measured("Lloyd", "d = 2", "as printed", 1.5, 0.5**0.5, 2)
+    found = [
+        Measured("Lloyd", "d = 2", "as printed", 1.5, 0.70711, 2, 0.25),
+        Left(None, "d = 5", "why"),
+    ]
     path = tmp_path / "kept.json"
-    results.keep(path, {("power", "Table 1"): found})
-    results.keep(path, {("power", "Table 2"): found[1:]})
+    one, two = ("power", "Table 1"), ("power", "Table 2")
+    results.keep(path, one, found)
+    results.keep(path, two, found[1:])
     again = results._parsed(path.read_text(encoding="utf-8"))
-    assert set(again) == {("power", "Table 1"), ("power", "Table 2")}
-    assert again["power", "Table 1"][0] == Measured("Lloyd", "d = 2", "as printed", 1.5, 0.70711, 2)
-    assert again["power", "Table 1"][1] == found[1]
+    assert set(again) == {one, two}
+    assert again[one] == found
+    better = replace(found[0], value=1.25)
+    results.keep(path, one, [better], whole=False)
+    assert results._parsed(path.read_text(encoding="utf-8"))[one] == [better]
 
 
 def test_kept_results_belong_to_printed_tables_and_stated_conventions():
     for key, found in results.kept().items():
+        of = EXPERIMENTS[key]
+        assert {*of.protocol, *of.labelled} <= {*of.conventions}
         for one in found:
             if isinstance(one, Measured):
-                assert one.convention in EXPERIMENTS[key].conventions, (key, one)
+                assert one.convention in of.conventions, (key, one)
 
 
 def test_a_table_prints_every_number_and_its_verdict(capsys):
     main(["power", "--table", "1", "--kept"])
     text = capsys.readouterr().out
-    assert text.count("reproduced") + text.count("exceeded") >= 42
+    assert text.count("reproduced") >= 42
     assert "1.036 (0.018)" in text
     main([])
     text = capsys.readouterr().out
@@ -138,6 +177,17 @@ def test_notebooks_show_a_table_with_escaped_text():
     html = kept_table("power", "1")._repr_html_()
     assert html.count("<tr>") >= 43
     assert "1.036 (0.018)" in html
+
+
+def test_one_cell_is_measured_alone(capsys):
+    cell = ["ewp", "--table", "5", "--row", "Iris", "--column", "k-means", "--repeats", "2"]
+    main([*cell, "--convention", "raw"])
+    text = capsys.readouterr().out
+    assert "1 cells:" in text
+    assert "Iris, k-means" in text
+    with pytest.raises(SystemExit, match="2"):
+        main([*cell, "--convention", "no such"])
+    assert "no such" in capsys.readouterr().err
 
 
 def test_papers_have_sources_and_keys():
