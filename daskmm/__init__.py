@@ -46,7 +46,7 @@ _HOMES = {
     "monitor": "daskmm.cluster._monitor",
     "write_run": "daskmm.cli.run_folder",
 }
-_MODULES = ("datasets", "metrics", "plot", "selection")
+_MODULES = ("datasets", "metrics", "plot", "selection", "vectors")
 
 
 def __getattr__(name: str) -> Any:

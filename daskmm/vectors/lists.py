@@ -1,0 +1,229 @@
+"""Rows sorted by cluster, on disk."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from daskmm.data.blocks import Position
+from daskmm.engine.passes import Passes
+from daskmm.storage.arrays import checksummed
+from daskmm.storage.atomic import written_whole
+from daskmm.storage.remote import check_new, local_path
+from daskmm.vectors.assigned import Clusters, checked_ids, labelled_blocks, named, passes_over
+
+# Bytes of a stored chunk of rows.
+_CHUNK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class SortedRows:
+    """The rows of a table sorted by cluster, in files that are mapped into memory.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        The rows, in the dtype of the table.
+    numbers : ndarray of shape (n_rows,), int64
+        Number of each row in the table; they ascend within a cluster.
+    offsets : ndarray of shape (n_clusters + 1,), int64
+        Where the rows of each cluster begin and end.
+    """
+
+    rows: NDArray
+    numbers: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, passes: Passes, clusters: Clusters, folder: Path) -> Self:
+        """Sort the rows of a table into new files in a folder, in two passes."""
+        counts = passes.reduce(counts_of_block, clusters)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        n, layout = int(offsets[-1]), passes.blocks.layout
+        rows = _mapped(folder / "rows", layout.dtype, (n, layout.n_features))
+        numbers = _mapped(folder / "numbers", np.dtype(np.int64), (n,))
+        free = offsets[:-1].copy()
+        for start, block, labels in labelled_blocks(passes, clusters):
+            order = np.argsort(labels, kind="stable")[np.count_nonzero(labels < 0) :]
+            own = labels[order]
+            inside = np.bincount(own, minlength=len(free))
+            begins = np.cumsum(inside) - inside
+            places = (free - begins)[own] + np.arange(len(own))
+            rows[places], numbers[places] = block[order], start + order
+            free += inside
+        if (free != offsets[1:]).any():
+            raise ValueError("X has changed between two passes: other rows are in the clusters.")
+        return cls(rows, numbers, offsets)
+
+    def list_of(self, cluster: int) -> tuple[NDArray[np.int64], NDArray]:
+        """Return the numbers and the rows of one cluster."""
+        part = slice(self.offsets[cluster], self.offsets[cluster + 1])
+        return np.asarray(self.numbers[part]), np.asarray(self.rows[part])
+
+
+def counts_of_block(
+    rows: NDArray, weights: NDArray | None, position: Position, clusters: Clusters
+) -> NDArray[np.int64]:
+    """Return the number of rows of a block in each cluster."""
+    labels = clusters.nearest(rows, position)[0]
+    return np.bincount(labels[labels >= 0], minlength=clusters.n_clusters)
+
+
+def _mapped(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray:
+    """Return an array in a new file; no rows need no file, as a file without bytes has no map."""
+    return np.memmap(path, dtype, "w+", shape=shape) if shape[0] else np.empty(shape, dtype)
+
+
+def write_lists(
+    model: Any, X: Any, path: str | Path, *, ids: Any = None, format: str | None = None
+) -> None:
+    """Write the rows of a table sorted by cluster, which are the lists of an inverted file (IVF).
+
+    Rows are read twice, first to count those of each cluster and then to copy them; if the lengths
+    of dask's blocks are unknown, they are counted in a pass before. While rows are copied, the disk
+    holds them twice. Rows without a cluster (label −1) are left out.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Estimator with `predict` and ``cluster_centers_``.
+    X : array-like, dask Array, dask DataFrame or zarr Array of shape (n_samples, n_features)
+        The rows, which keep their dtype.
+    path : str or Path
+        Path of the new folder, which appears when it is complete.
+    ids : array-like or dask Array of shape (n_samples,), optional
+        Id of each row; by default its number. Lazy ids are loaded into memory.
+    format : {"zarr", "parquet"}, optional
+        "zarr" is a group of three arrays: ``rows`` and ``ids``, sorted by cluster, and
+        ``offsets``; the rows of cluster j are ``rows[offsets[j]:offsets[j + 1]]``. "parquet" is a
+        dataset with the columns ``id`` and ``row``, partitioned by ``cluster``. By default the
+        format is "parquet" if `path` ends so, otherwise "zarr".
+
+    Raises
+    ------
+    FileExistsError
+        If the path exists; nothing is computed then.
+    ValueError
+        If `ids` do not match the rows, or are not integers in the format "zarr".
+    """
+    path = local_path(path, "A folder of lists")
+    check_new(path)
+    if format is None:
+        format = "parquet" if path.suffix == ".parquet" else "zarr"
+    if format not in _WRITERS:
+        raise ValueError(f"format must be 'zarr' or 'parquet', got {format!r}.")
+    clusters, passes = Clusters.of(model), passes_over(model, X)
+    ids = checked_ids(ids, passes.blocks.layout.n_rows or 0)
+    if format == "zarr" and ids is not None and ids.dtype.kind not in "iu":
+        raise ValueError(f"ids in zarr must be integers, got {ids.dtype}; parquet takes any.")
+    with (
+        written_whole(path) as fresh,
+        tempfile.TemporaryDirectory(prefix=".daskmm-lists-", dir=path.parent) as scratch,
+    ):
+        _WRITERS[format](fresh, SortedRows.of(passes, clusters, Path(scratch)), ids)
+
+
+def _write_zarr(folder: Path, lists: SortedRows, ids: NDArray | None) -> None:
+    group = zarr.open_group(folder, mode="w-", zarr_format=3)
+    n, p = lists.rows.shape
+    step = max(_CHUNK_BYTES // max(p * lists.rows.dtype.itemsize, 1), 1)
+    chunk, dtype = max(min(n, step), 1), np.int64 if ids is None else ids.dtype
+    codecs = checksummed()
+    rows = group.create_array(
+        "rows", shape=(n, p), chunks=(chunk, p), dtype=lists.rows.dtype, **codecs
+    )
+    own = group.create_array("ids", shape=(n,), chunks=(chunk,), dtype=dtype, **codecs)
+    for first in range(0, n, chunk):
+        part = slice(first, first + chunk)
+        rows[part], own[part] = lists.rows[part], named(ids, lists.numbers[part])
+    size = (len(lists.offsets),)
+    group.create_array("offsets", shape=size, chunks=size, dtype=np.int64, **codecs)[:] = (
+        lists.offsets
+    )
+
+
+def _write_parquet(folder: Path, lists: SortedRows, ids: NDArray | None) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    width = lists.rows.shape[1]
+    for cluster in range(len(lists.offsets) - 1):
+        numbers, rows = lists.list_of(cluster)
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), width)
+        columns = {"id": pa.array(named(ids, numbers)), "row": vectors}
+        file = _parquet_file(folder, cluster)
+        file.parent.mkdir(parents=True)
+        parquet.write_table(pa.table(columns), file)
+
+
+_WRITERS = {"zarr": _write_zarr, "parquet": _write_parquet}
+
+
+def _parquet_file(folder: Path, cluster: int) -> Path:
+    return folder / f"cluster={cluster}" / "part-0.parquet"
+
+
+def n_lists(path: str | Path) -> int:
+    """Return the number of lists in a folder that `write_lists` wrote.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there are no lists at the path.
+    """
+    folder = local_path(path, "A folder of lists")
+    if (folder / "offsets").is_dir():
+        return int(zarr.open_array(folder / "offsets", mode="r").shape[0]) - 1
+    found = len(list(folder.glob("cluster=*")))
+    if not found:
+        raise FileNotFoundError(f"{folder} has no lists. Write them by write_lists.")
+    return found
+
+
+def read_list(path: str | Path, cluster: int) -> tuple[NDArray, NDArray]:
+    """Read the rows of one cluster.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder that `write_lists` wrote.
+    cluster : int
+        Number of the cluster.
+
+    Returns
+    -------
+    ids : ndarray of shape (n_rows,)
+        Id of each row; in the order of the table.
+    rows : ndarray of shape (n_rows, n_features)
+        The rows.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there are no lists at the path.
+    ValueError
+        If there is no such cluster.
+    """
+    folder, count = local_path(path, "A folder of lists"), n_lists(path)
+    if not 0 <= cluster < count:
+        raise ValueError(f"cluster must be 0 to {count - 1}, got {cluster}.")
+    if (folder / "offsets").is_dir():
+        offsets, stored, vectors = (
+            zarr.open_array(folder / name, mode="r") for name in ("offsets", "ids", "rows")
+        )
+        begin, end = (int(place) for place in np.asarray(offsets[cluster : cluster + 2]))
+        return np.asarray(stored[begin:end]), np.asarray(vectors[begin:end])
+    from pyarrow import parquet
+
+    # A path in the dataset would add the column of its partition.
+    with parquet.ParquetFile(_parquet_file(folder, cluster)) as file:
+        table = file.read().combine_chunks()
+    column = table["row"].combine_chunks()
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    return table["id"].to_numpy(), flat.reshape(len(table), column.type.list_size)
