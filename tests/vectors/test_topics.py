@@ -132,5 +132,3 @@ def test_bertopic_takes_a_fitted_clusterer_and_finds_the_same_terms():
         theirs = model.get_topic(topic)
         np.testing.assert_allclose([w for _, w in words], [w for _, w in theirs], rtol=1e-3)
         assert len(dict(words).keys() & dict(theirs).keys()) >= 9  # the last may be a tie
-    predicted, _ = model.transform(TEXTS, embeddings=rows)
-    np.testing.assert_array_equal(predicted, topic_of)
