@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskmm.cluster._centers import CenterClusterer
 from daskmm.cluster._fitted_centers import FittedCenters
 from daskmm.cluster._nearest import NearestCenter
+from daskmm.cluster.tree import ClusterTree
 from daskmm.data.blocks import Position, positions
 from daskmm.data.input import by_name, read_table
 from daskmm.data.lazy import in_memory
@@ -23,6 +24,7 @@ from daskmm.data.validation import checked_rows
 from daskmm.engine.distributed import computed
 from daskmm.engine.labels import BLOCKS_TOGETHER
 from daskmm.engine.passes import Passes, one_blas_thread, run_on_threads, weighted_passes
+from daskmm.engine.resources import threads_here
 from daskmm.kmeans.assignment import nearest_of, squared_distances_of
 from daskmm.kmeans.sums import CenterState
 from daskmm.numerics.distortions.bregman import SquaredEuclidean
@@ -31,8 +33,9 @@ from daskmm.numerics.rows import Coordinates, FeatureCoordinates, SphereCoordina
 
 FloatArray = NDArray[np.float64]
 
-# Bytes of the blocks that are in memory at once while rows are copied.
-_TOGETHER_BYTES = 256 << 20
+# Bytes of the blocks that are in memory at once while rows are copied, if that is more than one
+# block per thread.
+_TOGETHER_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Clusters:
     @classmethod
     def of(cls, model: Any) -> Self:
         """Return the clusters of an estimator of this package, or of another one with centres."""
+        model = _leaves(model)
         if getattr(type(model), "predict", None) in (
             NearestCenter.predict,
             CenterClusterer.predict,
@@ -70,9 +74,10 @@ class Clusters:
         width = centers.shape[1]
         coordinates = SphereCoordinates(width) if cosine else Coordinates.identity(width)
         # Blocks are arrays, without the names that scikit-learn would ask for.
-        nameless = copy.copy(model)
-        vars(nameless).pop("feature_names_in_", None)
-        return cls(coordinates, CenterState(coordinates.to_model(centers), -np.inf), nameless)
+        own = copy.copy(model)
+        for name in ("feature_names_in_", "labels_"):
+            vars(own).pop(name, None)
+        return cls(coordinates, CenterState(coordinates.to_model(centers), -np.inf), own)
 
     @property
     def n_clusters(self) -> int:
@@ -116,6 +121,11 @@ class Clusters:
         return squared_distances_of(rows, place, self.coordinates, self.state)
 
 
+def _leaves(model: Any) -> Any:
+    """Return the estimator whose clusters are the leaves of a `ClusterTree`, or any other model."""
+    return model.leaves_ if isinstance(model, ClusterTree) else model
+
+
 def complete(clusters: Clusters) -> Clusters:
     """Raise ValueError if the model allows missing values, for which pairs have no distance."""
     if clusters.state.partial:
@@ -125,6 +135,7 @@ def complete(clusters: Clusters) -> Clusters:
 
 def passes_over(model: Any, X: Any) -> Passes:
     """Return passes over a table of dense rows, whose blocks have known numbers of rows."""
+    model = _leaves(model)
     table = read_table(model, by_name(model, X), reset=False)
     passes = weighted_passes(table, None)
     if passes.blocks.layout.sparse:
@@ -153,12 +164,12 @@ def labelled_blocks(
 ) -> Iterator[tuple[int, NDArray, NDArray[np.int32]]]:
     """Yield, for each block in order, the number of its first row, its rows and their labels.
 
-    Blocks are loaded and labelled as dask does it, a few at a time.
+    The active scheduler loads and labels them, a few at a time.
     """
     layout = passes.blocks.layout
     calls = list(zip(passes.blocks.parts, positions(layout), strict=True))
     block_bytes = max(layout.rows or (1,)) * layout.bytes_per_row
-    step = min(max(_TOGETHER_BYTES // max(block_bytes, 1), 1), BLOCKS_TOGETHER)
+    step = max(min(_TOGETHER_BYTES // max(block_bytes, 1), BLOCKS_TOGETHER), threads_here())
     passes.add(1)
     shared = delayed(clusters, pure=False, traverse=False)
     task = delayed(_labelled, pure=False, traverse=False)

@@ -18,8 +18,8 @@ from daskmm.storage.atomic import written_whole
 from daskmm.storage.remote import check_new, local_path
 from daskmm.vectors.assigned import Clusters, checked_ids, labelled_blocks, named, passes_over
 
-# Bytes of a stored chunk of rows.
-_CHUNK_BYTES = 8 << 20
+# Bytes of a chunk of rows, which is read as a whole, and number of chunks in a file.
+_CHUNK_BYTES, _CHUNKS_PER_FILE = 512 << 10, 64
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,18 @@ def write_lists(
 def _write_zarr(folder: Path, lists: SortedRows, ids: NDArray | None) -> None:
     group = zarr.open_group(folder, mode="w-", zarr_format=3)
     n, p = lists.rows.shape
-    step = max(_CHUNK_BYTES // max(p * lists.rows.dtype.itemsize, 1), 1)
-    chunk, dtype = max(min(n, step), 1), np.int64 if ids is None else ids.dtype
-    codecs = checksummed()
+    chunk = max(_CHUNK_BYTES // (p * lists.rows.dtype.itemsize), 1)
+    file = chunk * max(min(_CHUNKS_PER_FILE, -(-n // chunk)), 1)
+    codecs: dict[str, Any] = checksummed()
+    kind = np.dtype(np.int64) if ids is None else ids.dtype
     rows = group.create_array(
-        "rows", shape=(n, p), chunks=(chunk, p), dtype=lists.rows.dtype, **codecs
+        "rows", shape=(n, p), chunks=(chunk, p), shards=(file, p), dtype=lists.rows.dtype, **codecs
     )
-    own = group.create_array("ids", shape=(n,), chunks=(chunk,), dtype=dtype, **codecs)
-    for first in range(0, n, chunk):
-        part = slice(first, first + chunk)
+    own = group.create_array(
+        "ids", shape=(n,), chunks=(chunk,), shards=(file,), dtype=kind, **codecs
+    )
+    for first in range(0, n, file):
+        part = slice(first, first + file)
         rows[part], own[part] = lists.rows[part], named(ids, lists.numbers[part])
     size = (len(lists.offsets),)
     group.create_array("offsets", shape=size, chunks=size, dtype=np.int64, **codecs)[:] = (

@@ -10,8 +10,8 @@ from _support import blobs, quick
 from sklearn.cluster import KMeans as SklearnKMeans
 from zarr.storage import MemoryStore
 
-from daskmm import EntropyPowerKMeans, KMeans, PowerKMeans
-from daskmm.vectors import assigned, read_list, to_faiss, write_lists
+from daskmm import ClusterTree, EntropyPowerKMeans, KMeans, PowerKMeans
+from daskmm.vectors import assigned, lists, read_list, to_faiss, write_lists
 
 ROWS, _ = blobs(300, p=6, k=5)
 X = ROWS.astype(np.float32)
@@ -71,10 +71,16 @@ def test_rows_without_cluster_are_in_no_list(tmp_path):
     np.testing.assert_array_equal(np.sort(found), np.flatnonzero(np.arange(300) % 7))
 
 
-def test_blocks_are_copied_a_few_at_a_time(tmp_path, monkeypatch):
+def test_blocks_and_files_of_any_size_give_the_same_lists(tmp_path, monkeypatch):
     monkeypatch.setattr(assigned, "_TOGETHER_BYTES", 1)
+    monkeypatch.setattr(lists, "_CHUNK_BYTES", 240)
+    monkeypatch.setattr(lists, "_CHUNKS_PER_FILE", 4)
     write_lists(MODEL, da.from_array(X, chunks=(70, 6)), tmp_path / "a")
-    np.testing.assert_array_equal(read_list(tmp_path / "a", 3)[0], np.flatnonzero(LABELS == 3))
+    assert len(list((tmp_path / "a" / "rows").rglob("0"))) == 8 + 1  # files, and the folder c/…/0
+    for cluster in range(12):
+        ids, rows = read_list(tmp_path / "a", cluster)
+        np.testing.assert_array_equal(ids, np.flatnonzero(cluster == LABELS))
+        np.testing.assert_array_equal(rows, X[ids])
 
 
 def test_estimators_of_scikit_learn_and_names_of_columns(tmp_path):
@@ -134,6 +140,7 @@ MODELS = {
     "whitened": quick(KMeans, distortion="mahalanobis").fit(X),
     "cosine": quick(KMeans, distortion="cosine").fit(X),
     "medians": quick(KMeans, distortion="euclidean").fit(X),
+    "tree": ClusterTree((2, 3), random_state=0).fit(X),
     "scikit-learn": SklearnKMeans(6, n_init=1, random_state=0).fit(X),
 }
 
@@ -149,16 +156,16 @@ def test_faiss_lists_are_the_clusters_and_a_search_of_all_is_exact(name, tmp_pat
     expected = np.argsort(np.square(apart).sum(axis=2), axis=1)[:, :5]
     for source in (X, da.from_array(X, chunks=(80, 6)), tmp_path / "a"):
         index = to_faiss(model, source)
-        lists = faiss.extract_index_ivf(index)
+        ivf = faiss.extract_index_ivf(index)
         assert index.is_trained
-        assert index.ntotal == lists.ntotal == 300
-        for cluster in range(lists.nlist):
-            n = lists.invlists.list_size(cluster)
-            ids = faiss.rev_swig_ptr(lists.invlists.get_ids(cluster), n)
+        assert index.ntotal == ivf.ntotal == 300
+        for cluster in range(ivf.nlist):
+            n = ivf.invlists.list_size(cluster)
+            ids = faiss.rev_swig_ptr(ivf.invlists.get_ids(cluster), n)
             np.testing.assert_array_equal(np.sort(ids), np.flatnonzero(labels == cluster))
-        found, _ = searched(index, queries, lists.nlist)
+        found, _ = searched(index, queries, ivf.nlist)
         assert (found == expected).mean() > 0.99  # float32 may swap two rows
-        nearest = lists.quantizer
+        nearest = ivf.quantizer
         assert nearest.ntotal == len(model.cluster_centers_)
         first, _ = searched(index, X, 1, k=1)
         np.testing.assert_array_equal(first[:, 0], np.arange(300))
